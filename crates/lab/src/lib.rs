@@ -1,0 +1,2 @@
+//! Mounts the protocol machines on simulated nodes, runs scenarios, and turns
+//! what happened into statistics, files, reports and the papers' experiments.
