@@ -1,0 +1,224 @@
+//! Additive increase, multiplicative decrease of a rate for each peer.
+//!
+//! An ACK raises the rate of every relay it came over by as much as makes one
+//! packet each round trip; a timeout multiplies it by β. Until its first timeout a
+//! peer is in slow start: each ACK adds a packet a second, and the rate at which
+//! the lost packet left, not today's, is halved. [Raiber 2010] 4.2.3, 4.2.4.
+//!
+//! The increase is read in two ways. To the letter (4.7), `R += α M / (L R)` adds
+//! about a byte a second for each ACK when R is in bytes a second. With consistent
+//! units, R L / M packets pass in a round trip L and shall together add α packets
+//! each round trip, α M / L: `R += α M² / (L² R)`.
+
+use core::marker::PhantomData;
+
+use serde::Deserialize;
+
+use super::learner::{Evidence, RateLearner};
+use super::registry::in_range;
+use super::{Outcome, Ticket};
+use crate::rng::Rng;
+use crate::units::{Bytes, Rate};
+
+/// Parameters. [Raiber 2010] 7.1.5.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AimdConfig {
+    /// α: packets added each round trip.
+    pub increase: f64,
+    /// β: what a timeout multiplies the rate by, in (0, 1).
+    pub decrease: f64,
+}
+
+impl Default for AimdConfig {
+    fn default() -> AimdConfig {
+        // 7.1.5 settles on an increase of 1.5 and a division by 1.4.
+        AimdConfig { increase: 1.5, decrease: 1.0 / 1.4 }
+    }
+}
+
+/// How equation 4.7 is read.
+pub trait Increase: core::fmt::Debug + Clone + Send + 'static {
+    /// What one ACK adds to `rate`, in bytes a second; `packet` in bytes, `srtt` in seconds.
+    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64;
+}
+
+/// One packet each round trip, each round trip.
+#[derive(Clone, Debug)]
+pub struct Consistent;
+
+/// Equation 4.7 to the letter.
+#[derive(Clone, Debug)]
+pub struct Literal;
+
+impl Increase for Consistent {
+    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64 {
+        increase * packet * packet / (srtt * srtt * rate)
+    }
+}
+
+impl Increase for Literal {
+    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64 {
+        increase * packet / (srtt * rate)
+    }
+}
+
+/// One peer's rate.
+#[derive(Clone, Debug)]
+pub struct Aimd<I> {
+    rate_bytes_per_sec: f64,
+    slow_start: bool,
+    reading: PhantomData<I>,
+}
+
+impl<I> Aimd<I> {
+    /// The rate in the low 31 bits (a positive `f32` has no sign), slow start in the highest.
+    fn ticket(&self) -> Ticket {
+        Ticket((self.rate_bytes_per_sec as f32).to_bits() | u32::from(self.slow_start) << 31)
+    }
+
+    fn on_timeout(&mut self, decrease: f64, floor: f64, sent: Ticket) {
+        let sent_in_slow_start = sent.0 >> 31 == 1;
+        if self.slow_start {
+            // R = R / 2, of the rate at which the lost packet was sent.
+            self.slow_start = false;
+            self.rate_bytes_per_sec = f64::from(f32::from_bits(sent.0 & (u32::MAX >> 1))) / 2.0;
+        } else if !sent_in_slow_start {
+            // R = β R (4.11)
+            self.rate_bytes_per_sec *= decrease;
+        }
+        // A packet that left in slow start and is missed after its end says nothing
+        // new: only the first one counts.
+        self.rate_bytes_per_sec = self.rate_bytes_per_sec.max(floor);
+    }
+}
+
+impl<I: Increase> RateLearner for Aimd<I> {
+    type Config = AimdConfig;
+
+    fn check(config: &AimdConfig) -> Result<(), String> {
+        in_range("increase", config.increase, 0.0..=1e6)?;
+        in_range("decrease", config.decrease, 1e-3..=0.999)
+    }
+
+    fn new(_config: &AimdConfig, packet: Bytes) -> Aimd<I> {
+        Aimd { rate_bytes_per_sec: packet.get() as f64, slow_start: true, reading: PhantomData }
+    }
+
+    fn rate(&self, _config: &AimdConfig, _packet: Bytes) -> Rate {
+        Rate::from_bytes_per_sec_f64(self.rate_bytes_per_sec)
+    }
+
+    fn on_sent(&mut self, _config: &AimdConfig) -> Ticket {
+        self.ticket()
+    }
+
+    fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence, _rng: &mut Rng) {
+        // One packet a second: below it, a peer would never be tried again.
+        let floor = packet.get() as f64;
+        match evidence.outcome {
+            Outcome::TimedOut => self.on_timeout(config.decrease, floor, evidence.ticket),
+            // R = R + M (4.12)
+            Outcome::Acked if self.slow_start => self.rate_bytes_per_sec += floor,
+            Outcome::Acked => {
+                if let Some(srtt) = evidence.srtt {
+                    let rate = self.rate_bytes_per_sec;
+                    self.rate_bytes_per_sec += I::increment(config.increase, floor, srtt.as_secs_f64(), rate);
+                }
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+
+    fn trace(&self, _config: &AimdConfig, _packet: Bytes, record: &mut dyn FnMut(&'static str, f64)) {
+        record("rate_bytes_per_s", self.rate_bytes_per_sec);
+        record("slow_start", f64::from(u8::from(self.slow_start)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Duration;
+
+    const PACKET: Bytes = Bytes::new(1500);
+
+    fn after<I: Increase>(learner: &mut Aimd<I>, outcome: Outcome, ticket: Ticket, srtt_ms: u64) -> f64 {
+        let evidence = Evidence { outcome, ticket, srtt: Some(Duration::from_millis(srtt_ms)) };
+        learner.on_outcome(&AimdConfig::default(), PACKET, evidence, &mut Rng::stream(1, "aimd"));
+        learner.rate_bytes_per_sec
+    }
+
+    fn steady<I: Increase>(rate: f64) -> Aimd<I> {
+        Aimd { rate_bytes_per_sec: rate, slow_start: false, reading: PhantomData }
+    }
+
+    #[test]
+    fn consistent_units_add_alpha_packets_a_round_trip_each_round_trip() {
+        let mut learner = steady::<Consistent>(60_000.0);
+        // L = 0.5 s: 20 packets in a round trip, which add 1.5 × 1500 / 0.5 B/s together.
+        let rate = (0..20).map(|_| after(&mut learner, Outcome::Acked, Ticket(0), 500)).last().unwrap();
+        assert!((rate - 60_000.0 - 4500.0).abs() < 200.0, "{rate}");
+    }
+
+    #[test]
+    fn to_the_letter_an_ack_adds_hardly_anything() {
+        let mut learner = steady::<Literal>(15_000.0);
+        let rate = after(&mut learner, Outcome::Acked, Ticket(0), 500);
+        assert!((rate - 15_000.3).abs() < 1e-9, "{rate}"); // 1.5 × 1500 / (0.5 × 15000)
+    }
+
+    #[test]
+    fn slow_start_adds_a_packet_a_second_for_each_ack() {
+        let mut learner = Aimd::<Consistent>::new(&AimdConfig::default(), PACKET);
+        assert_eq!(after(&mut learner, Outcome::Acked, Ticket(0), 100), 3000.0);
+        assert_eq!(after(&mut learner, Outcome::Acked, Ticket(0), 100), 4500.0);
+    }
+
+    #[test]
+    fn slow_start_ends_at_half_the_rate_of_the_lost_packet_and_only_once() {
+        let mut learner = Aimd::<Consistent>::new(&AimdConfig::default(), PACKET);
+        for _ in 0..9 {
+            after(&mut learner, Outcome::Acked, Ticket(0), 100);
+        }
+        let (lost, also_lost) = (learner.on_sent(&AimdConfig::default()), learner.on_sent(&AimdConfig::default()));
+        for _ in 0..10 {
+            after(&mut learner, Outcome::Acked, Ticket(0), 100);
+        }
+        assert_eq!(after(&mut learner, Outcome::TimedOut, lost, 100), 7500.0); // sent at 15 000
+        assert_eq!(after(&mut learner, Outcome::TimedOut, also_lost, 100), 7500.0);
+        let steady = learner.on_sent(&AimdConfig::default());
+        assert!((after(&mut learner, Outcome::TimedOut, steady, 100) - 7500.0 / 1.4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn repeated_timeouts_hold_one_packet_a_second() {
+        let mut learner = steady::<Consistent>(60_000.0);
+        let ticket = learner.ticket();
+        let rate = (0..50).map(|_| after(&mut learner, Outcome::TimedOut, ticket, 100)).last().unwrap();
+        assert_eq!(rate, 1500.0);
+    }
+
+    /// One flow over one relay that takes 40 packets a second: the saw-tooth rises by
+    /// α packets a round trip each round trip and falls by β.
+    #[test]
+    fn alone_on_a_relay_the_rate_is_a_saw_tooth_below_its_limit() {
+        let mut learner = steady::<Consistent>(30_000.0);
+        let (mut peaks, mut rates) = (0, Vec::new());
+        for _ in 0..200 {
+            let packets = (learner.rate_bytes_per_sec / 1500.0) as u32;
+            for packet in 0..packets {
+                let ticket = learner.ticket();
+                let lost = packet >= 40;
+                after(&mut learner, if lost { Outcome::TimedOut } else { Outcome::Acked }, ticket, 500);
+                peaks += u32::from(lost);
+            }
+            rates.push(learner.rate_bytes_per_sec / 1500.0);
+        }
+        let (lowest, highest) = rates[20..].iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
+        assert!(peaks > 10 && highest < 50.0 && lowest > 40.0 / 1.4f64.powi(8), "{peaks} {lowest} {highest}");
+    }
+}

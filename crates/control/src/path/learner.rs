@@ -1,0 +1,51 @@
+//! What every rate learner is: the rate that one peer can forward for us.
+
+use core::fmt::Debug;
+
+use serde::de::DeserializeOwned;
+
+use super::{Outcome, Ticket};
+use crate::rng::Rng;
+use crate::time::Duration;
+use crate::units::{Bytes, Rate};
+
+/// What one outcome says about one relay of the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence {
+    /// What became of the packet.
+    pub outcome: Outcome,
+    /// What this learner noted when the packet left.
+    pub ticket: Ticket,
+    /// The smoothed round-trip time from us to the relay, once there is a sample of it.
+    pub srtt: Option<Duration>,
+}
+
+/// Estimates the rate that one peer can forward for us, from ACKs and timeouts alone.
+///
+/// Parameters are shared by the learners of all peers and handed to every call.
+pub trait RateLearner: Debug + Clone + Send + 'static {
+    /// What may be set, with the paper's values as default.
+    type Config: Debug + Clone + Default + Send + DeserializeOwned;
+
+    /// Refuses parameters outside their range, naming the key and the range.
+    fn check(config: &Self::Config) -> Result<(), String>;
+
+    /// A learner that has seen nothing yet.
+    fn new(config: &Self::Config, packet: Bytes) -> Self;
+
+    /// The rate to send with; never below one packet a second, or the peer would
+    /// never be tried again.
+    fn rate(&self, config: &Self::Config, packet: Bytes) -> Rate;
+
+    /// A packet leaves; the answer comes back with its outcome.
+    fn on_sent(&mut self, config: &Self::Config) -> Ticket;
+
+    /// A packet's outcome is known.
+    fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence, rng: &mut Rng);
+
+    /// Heap memory in bytes.
+    fn heap_bytes(&self) -> usize;
+
+    /// Named values in a fixed order.
+    fn trace(&self, config: &Self::Config, packet: Bytes, record: &mut dyn FnMut(&'static str, f64));
+}

@@ -1,0 +1,88 @@
+//! Path controllers: a rate for every peer, and paths through peers.
+//!
+//! A sender reaches its destination over `h` of the `n` peers it knows, by other
+//! ones for each packet. A *rate learner* estimates what one peer can forward for
+//! us; a *path controller* holds a learner for each peer and chooses the relays of
+//! each packet. One ACK or timeout is evidence about every relay on the path.
+
+mod aimd;
+pub mod burst_credit;
+pub mod candidates;
+pub mod learner;
+pub mod paced_credit;
+pub mod per_peer;
+pub mod perfect;
+pub mod q_learning;
+mod random;
+pub mod registry;
+
+use core::fmt::Debug;
+
+use crate::rng::Rng;
+use crate::rtt::PairRtts;
+use crate::time::Time;
+use crate::units::{Bytes, Rate};
+
+/// The most relays a packet may pass.
+pub const MAX_RELAYS: usize = 8;
+
+/// The most peers one sender may know; the highest `u16` marks "none".
+pub const MAX_KNOWN_PEERS: usize = u16::MAX as usize - 1;
+
+/// A peer as one sender numbers those it knows, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// The slot as an index into tables with an entry for each known peer.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What a learner noted when a packet left; it comes back with the outcome.
+/// Only the learner that wrote it knows what it means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticket(pub u32);
+
+/// One relay of a packet's path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hop {
+    /// The relay.
+    pub slot: Slot,
+    /// What its learner noted.
+    pub ticket: Ticket,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its ACK came in time.
+    Acked,
+    /// Its ACK did not come in time; it may still come.
+    TimedOut,
+}
+
+/// Decides which relays a packet takes, and whether any may be used now.
+pub trait PathController: Debug + Send {
+    /// Fills `path` with distinct relays, none of which is `destination`, for a
+    /// packet of `size` that leaves now; false, and nothing changed, when the
+    /// rates leave no room yet.
+    fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool;
+
+    /// Learns what became of a packet that `select` gave `path` to.
+    fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, rtts: &PairRtts, rng: &mut Rng);
+
+    /// When `select` may succeed again after it returned false.
+    fn timer(&self) -> Time;
+
+    /// The rate that the relay is believed to forward for us; none if nothing limits it.
+    fn rate(&self, peer: Slot) -> Option<Rate>;
+
+    /// Memory in bytes, this value and all that it owns.
+    fn memory_bytes(&self) -> usize;
+
+    /// Named values of one peer's learner, in a fixed order.
+    fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64));
+}

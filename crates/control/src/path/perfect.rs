@@ -1,0 +1,425 @@
+//! The omniscient controller: a manager that knows every relay's limit and load.
+//!
+//! All relays count in the same one-second slices. A path is found by depth-first
+//! search: a relay is taken if, in the slice in which the packet will arrive there,
+//! the relay has room for it; the first path found is used, and its bytes are
+//! booked. [Raiber 2010] 6.3.2, A.0.1; A.0.2 remembers where no path was found.
+//!
+//! Where we depart from the letter, and why:
+//! - A.0.1 books relays only. The destination counts what it receives too, so we
+//!   ask for room there and book it, and book the ACK's bytes on the way back.
+//! - "For all n in N" is read as a set, visited from a random place on. In fixed
+//!   order the first relays fill up before the last are used, and can then receive
+//!   nothing that is addressed to them.
+//! - A.0.2 takes a failure at two instants as a failure at all instants between,
+//!   whatever was excluded from the path. That prunes paths that exist: a relay may
+//!   have been excluded then and not now, or be reached in another slice. We keep,
+//!   with a failure, the span in which every arrival that it looked at stays in its
+//!   slice, and the relays that were passed over though they had room. Loads only
+//!   grow, so within that span and with those relays excluded it stays a failure.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::{Hop, MAX_RELAYS, Outcome, PathController, Slot};
+use crate::rng::Rng;
+use crate::rtt::PairRtts;
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
+
+/// Length of a slice in nanoseconds: one second, like the relays' windows.
+const SLICE_NANOS: u64 = Duration::SECOND.as_nanos();
+
+/// Mean one-way delays between nodes.
+pub type Delays = Box<dyn Fn(u32, u32) -> Duration + Send>;
+
+/// What the manager knows of the whole network.
+pub struct Manager {
+    /// Bytes that each node forwards in a slice.
+    limits: Vec<u32>,
+    delays: Delays,
+    packet: u32,
+    ack: u32,
+    /// Bytes booked for each node, from slice `first_slice` on.
+    booked: VecDeque<Box<[u32]>>,
+    first_slice: u64,
+}
+
+impl core::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Manager").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A failed search from one relay at one depth.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    destination: u32,
+    /// The failure holds for departures in `from..until`.
+    from: Time,
+    until: Time,
+    /// It holds if these relays are on the path already.
+    passed_over: [u32; MAX_RELAYS],
+    passed: u8,
+}
+
+/// What one search depends on, gathered while it runs.
+#[derive(Clone, Copy, Debug)]
+struct Basis {
+    /// Departures may be this much earlier, in nanoseconds, and no arrival changes its slice.
+    earlier: u64,
+    /// Departures may be less than this much later.
+    later: u64,
+    passed_over: [u32; MAX_RELAYS],
+    passed: u8,
+}
+
+impl Basis {
+    const ANY: Basis = Basis { earlier: u64::MAX, later: u64::MAX, passed_over: [0; MAX_RELAYS], passed: 0 };
+
+    fn arrival(&mut self, at: Time) {
+        let into_slice = at.as_nanos() % SLICE_NANOS;
+        self.earlier = self.earlier.min(into_slice);
+        self.later = self.later.min(SLICE_NANOS - into_slice);
+    }
+
+    fn passed_over(&mut self, node: u32) {
+        let known = &self.passed_over[..usize::from(self.passed)];
+        if !known.contains(&node) {
+            self.passed_over[usize::from(self.passed)] = node;
+            self.passed += 1;
+        }
+    }
+
+    fn add(&mut self, other: &Basis) {
+        self.earlier = self.earlier.min(other.earlier);
+        self.later = self.later.min(other.later);
+        for &node in &other.passed_over[..usize::from(other.passed)] {
+            self.passed_over(node);
+        }
+    }
+}
+
+/// One sender's search: what it may use, and what it found in vain before.
+#[derive(Debug)]
+pub struct Search {
+    source: u32,
+    /// The nodes that the sender knows; never itself.
+    view: Box<[u32]>,
+    hops: usize,
+    /// For each depth and each node of the view (and the source) the last failure; none without pruning.
+    failures: Option<Vec<Option<Failure>>>,
+}
+
+struct Query<'a> {
+    manager: &'a Manager,
+    view: &'a [u32],
+    source: u32,
+    destination: u32,
+    hops: usize,
+    /// Index in the view from which every level starts.
+    start: usize,
+}
+
+impl Search {
+    /// A.0.1: looks through every path each time.
+    pub fn exhaustive(source: u32, view: Box<[u32]>, hops: usize) -> Search {
+        Search { source, view, hops, failures: None }
+    }
+
+    /// A.0.2: remembers failures. Returns what `exhaustive` returns.
+    pub fn pruned(source: u32, view: Box<[u32]>, hops: usize) -> Search {
+        let failures = Some(vec![None; (view.len() + 1) * hops]);
+        Search { source, view, hops, failures }
+    }
+
+    /// The first path to `destination` at `now` with room everywhere, as indices
+    /// into the view; every level visits the view from index `start` on.
+    pub fn find(&mut self, manager: &Manager, now: Time, destination: u32, start: usize) -> Option<Vec<usize>> {
+        let query = Query { manager, view: &self.view, source: self.source, destination, hops: self.hops, start };
+        let mut path = Vec::with_capacity(self.hops);
+        let place = self.view.len();
+        query.descend(&mut self.failures, place, now, &mut path, &mut Basis::ANY.clone()).then_some(path)
+    }
+
+    /// Forgets failures: some limit was raised.
+    pub fn forget(&mut self) {
+        if let Some(failures) = &mut self.failures {
+            failures.fill(None);
+        }
+    }
+}
+
+impl Query<'_> {
+    fn node(&self, place: usize) -> u32 {
+        self.view.get(place).copied().unwrap_or(self.source)
+    }
+
+    /// GETPATH: extends `path`, which ends at `place` at `now`.
+    fn descend(
+        &self,
+        failures: &mut Option<Vec<Option<Failure>>>,
+        place: usize,
+        now: Time,
+        path: &mut Vec<usize>,
+        basis: &mut Basis,
+    ) -> bool {
+        let here = self.node(place);
+        if path.len() == self.hops {
+            let arrival = now + (self.manager.delays)(here, self.destination);
+            basis.arrival(arrival);
+            return self.manager.has_room(self.destination, arrival);
+        }
+        let memory = path.len() * (self.view.len() + 1) + place;
+        if let Some(failure) = failures.as_ref().and_then(|all| all[memory]) {
+            if self.still_holds(&failure, now, path) {
+                basis.earlier = basis.earlier.min(now.since(failure.from).as_nanos());
+                basis.later = basis.later.min(failure.until.since(now).as_nanos());
+                for &node in &failure.passed_over[..usize::from(failure.passed)] {
+                    basis.passed_over(node);
+                }
+                return false;
+            }
+        }
+        let mut own = Basis::ANY;
+        for index in 0..self.view.len() {
+            let next = (self.start + index) % self.view.len();
+            let node = self.view[next];
+            if node == here || node == self.destination {
+                continue;
+            }
+            let arrival = now + (self.manager.delays)(here, node);
+            own.arrival(arrival);
+            if !self.manager.has_room(node, arrival) {
+                continue;
+            }
+            if path.contains(&next) {
+                own.passed_over(node);
+                continue;
+            }
+            path.push(next);
+            if self.descend(failures, next, arrival, path, &mut own) {
+                return true;
+            }
+            path.pop();
+            // The relay below was on the path because of us, not of those above.
+            own.forgive(node);
+        }
+        if let Some(failures) = failures {
+            failures[memory] = Some(Failure {
+                destination: self.destination,
+                from: Time::from_nanos(now.as_nanos() - own.earlier.min(now.as_nanos())),
+                until: now + Duration::from_nanos(own.later),
+                passed_over: own.passed_over,
+                passed: own.passed,
+            });
+        }
+        basis.add(&own);
+        false
+    }
+
+    fn still_holds(&self, failure: &Failure, now: Time, path: &[usize]) -> bool {
+        failure.destination == self.destination
+            && failure.from <= now
+            && now < failure.until
+            && failure.passed_over[..usize::from(failure.passed)]
+                .iter()
+                .all(|node| path.iter().any(|&place| self.view[place] == *node))
+    }
+}
+
+impl Basis {
+    /// `node` was passed over below because this level had put it on the path; a
+    /// search that comes here again will have done the same.
+    fn forgive(&mut self, node: u32) {
+        let known = &mut self.passed_over[..usize::from(self.passed)];
+        if let Some(place) = known.iter().position(|&other| other == node) {
+            known.swap(place, usize::from(self.passed) - 1);
+            self.passed -= 1;
+        }
+    }
+}
+
+impl Manager {
+    /// For nodes with these limits and mean one-way delays, packets and ACKs of one size.
+    pub fn new(limits: &[Rate], delays: Delays, packet: Bytes, ack: Bytes) -> Manager {
+        Manager {
+            limits: limits.iter().map(|&limit| bytes_in_slice(limit)).collect(),
+            delays,
+            packet: u32::try_from(packet.get()).expect("a packet is at most 64 KiB"),
+            ack: u32::try_from(ack.get()).expect("an ACK is at most 64 KiB"),
+            booked: VecDeque::new(),
+            first_slice: 0,
+        }
+    }
+
+    /// A node's limit changes.
+    pub fn set_limit(&mut self, node: u32, limit: Rate) {
+        self.limits[node as usize] = bytes_in_slice(limit);
+    }
+
+    fn has_room(&self, node: u32, at: Time) -> bool {
+        let slice = at.as_nanos() / SLICE_NANOS;
+        // R_c + l <= R_l
+        let booked = slice.checked_sub(self.first_slice).and_then(|index| self.booked.get(index as usize));
+        booked.map_or(0, |nodes| nodes[node as usize]) + self.packet <= self.limits[node as usize]
+    }
+
+    fn book(&mut self, node: u32, at: Time, bytes: u32) {
+        let index = (at.as_nanos() / SLICE_NANOS - self.first_slice) as usize;
+        while self.booked.len() <= index {
+            self.booked.push_back(vec![0; self.limits.len()].into());
+        }
+        self.booked[index][node as usize] += bytes;
+    }
+
+    /// Books a packet that leaves `source` now over `relays`, and its ACK.
+    pub fn commit(&mut self, now: Time, source: u32, relays: &[u32], destination: u32) {
+        let current = now.as_nanos() / SLICE_NANOS;
+        while self.first_slice < current {
+            self.booked.pop_front();
+            self.first_slice += 1;
+        }
+        let (mut at, mut previous) = (now, source);
+        for &node in relays.iter().chain([&destination]) {
+            at += (self.delays)(previous, node);
+            self.book(node, at, self.packet);
+            previous = node;
+        }
+        for &node in relays.iter().rev() {
+            at += (self.delays)(previous, node);
+            self.book(node, at, self.ack);
+            previous = node;
+        }
+    }
+}
+
+fn bytes_in_slice(limit: Rate) -> u32 {
+    (limit * Duration::SECOND).get().min(u64::from(u32::MAX / 2)) as u32
+}
+
+/// A sender that asks the manager for every path.
+#[derive(Debug)]
+pub struct Perfect {
+    manager: Arc<Mutex<Manager>>,
+    search: Search,
+    next_slice: Time,
+}
+
+impl Perfect {
+    /// For node `source`, which knows `view` (its slots in order) and sends over `hops` relays.
+    pub fn new(manager: Arc<Mutex<Manager>>, source: u32, view: Box<[u32]>, hops: usize) -> Perfect {
+        Perfect { manager, search: Search::pruned(source, view, hops), next_slice: Time::ZERO }
+    }
+}
+
+impl PathController for Perfect {
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.next_slice = Time::from_nanos((now.as_nanos() / SLICE_NANOS + 1) * SLICE_NANOS);
+        let mut manager = self.manager.lock().expect("no sender panics while it asks the manager");
+        let destination = self.search.view[destination.index()];
+        let start = rng.below(self.search.view.len());
+        let Some(found) = self.search.find(&manager, now, destination, start) else {
+            return false;
+        };
+        let relays: Vec<u32> = found.iter().map(|&place| self.search.view[place]).collect();
+        manager.commit(now, self.search.source, &relays, destination);
+        for (hop, &place) in path.iter_mut().zip(&found) {
+            *hop = Hop { slot: Slot(place as u16), ..Hop::default() };
+        }
+        true
+    }
+
+    fn on_outcome(&mut self, _now: Time, _path: &[Hop], _outcome: Outcome, _rtts: &PairRtts, _rng: &mut Rng) {}
+
+    fn timer(&self) -> Time {
+        self.next_slice
+    }
+
+    fn rate(&self, _peer: Slot) -> Option<Rate> {
+        None
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let failures = self.search.failures.as_ref().map_or(0, |all| all.capacity() * size_of::<Option<Failure>>());
+        size_of::<Self>() + size_of_val(&*self.search.view) + failures
+    }
+
+    fn trace(&self, _peer: Slot, _record: &mut dyn FnMut(&'static str, f64)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NODES: u32 = 6;
+
+    fn manager(limits: &[u64], delays_ms: &[u64]) -> Manager {
+        let limits: Vec<Rate> = limits.iter().map(|&packets| Rate::from_bytes_per_sec(packets * 1000)).collect();
+        let delays = delays_ms.to_vec();
+        let delay = move |a: u32, b: u32| {
+            let (low, high) = (a.min(b), a.max(b));
+            Duration::from_millis(delays[(low * NODES + high) as usize])
+        };
+        Manager::new(&limits, Box::new(delay), Bytes::new(1000), Bytes::new(40))
+    }
+
+    fn view(source: u32) -> Box<[u32]> {
+        (0..NODES).filter(|&node| node != source).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn pruned_search_returns_what_exhaustive_search_returns(
+            limits in proptest::collection::vec(0u64..5, NODES as usize),
+            delays_ms in proptest::collection::vec(0u64..700, (NODES * NODES) as usize),
+            hops in 1usize..4,
+            sends in proptest::collection::vec((0u64..400, 0..NODES, 0..NODES, 0usize..5), 1..60),
+        ) {
+            let mut manager = manager(&limits, &delays_ms);
+            let mut exhaustive: Vec<Search> = (0..NODES).map(|n| Search::exhaustive(n, view(n), hops)).collect();
+            let mut pruned: Vec<Search> = (0..NODES).map(|n| Search::pruned(n, view(n), hops)).collect();
+            let mut now = Time::ZERO;
+            for (wait_ms, source, destination, start) in sends {
+                now += Duration::from_millis(wait_ms);
+                if source == destination {
+                    continue;
+                }
+                let all = exhaustive[source as usize].find(&manager, now, destination, start);
+                let some = pruned[source as usize].find(&manager, now, destination, start);
+                prop_assert_eq!(&all, &some);
+                if let Some(path) = all {
+                    let relays: Vec<u32> = path.iter().map(|&place| view(source)[place]).collect();
+                    manager.commit(now, source, &relays, destination);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_node_is_booked_above_its_limit_but_for_acks() {
+        let mut manager = manager(&[4; 6], &[10; 36]);
+        let mut search = Search::pruned(0, view(0), 2);
+        let mut found = 0;
+        while let Some(path) = search.find(&manager, Time::ZERO, 5, found % 5) {
+            let relays: Vec<u32> = path.iter().map(|&place| view(0)[place]).collect();
+            assert!(!relays.contains(&5) && !relays.contains(&0));
+            manager.commit(Time::ZERO, 0, &relays, 5);
+            found += 1;
+        }
+        // The destination takes 4 packets of 1000 B, as 4000 B a slice allow.
+        assert_eq!(found, 4);
+        assert!(manager.booked[0].iter().all(|&bytes| bytes <= 4000 + 4 * 40));
+    }
+
+    #[test]
+    fn a_saturated_slice_is_searched_in_vain_once_for_each_relay() {
+        let mut manager = manager(&[100, 1, 100, 100, 100, 100], &[10; 36]);
+        let mut search = Search::pruned(0, view(0), 2);
+        manager.commit(Time::ZERO, 2, &[3], 1);
+        assert_eq!(search.find(&manager, Time::ZERO, 1, 0), None);
+        assert!(search.failures.as_ref().unwrap().iter().flatten().count() >= 4);
+    }
+}

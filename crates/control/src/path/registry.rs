@@ -1,0 +1,205 @@
+//! Every path controller by its name. A new rate learner is one file and one line
+//! in `CONTROLLERS`; it then appears in every experiment, in the real sender and
+//! in the list of controllers.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+
+use serde::Deserialize;
+
+use super::PathController;
+use super::aimd::{Aimd, Consistent, Literal};
+use super::burst_credit::BurstCredit;
+use super::learner::RateLearner;
+use super::paced_credit::PacedCredit;
+use super::per_peer::PerPeer;
+use super::q_learning::QLearning;
+use super::random::Random;
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// The controllers, in the order in which they are listed.
+pub const CONTROLLERS: &[Entry] = &[
+    Entry {
+        name: "q-learning",
+        summary: "learns by reward which packet rate each relay takes",
+        source: "[Raiber 2010] 5.4, 6.2",
+        build: Build::Anywhere(per_peer::<QLearning>),
+    },
+    Entry {
+        name: "aimd",
+        summary: "additive increase of a packet each round trip, multiplicative decrease",
+        source: "[Raiber 2010] 4.2, eq. 4.7 with consistent units",
+        build: Build::Anywhere(per_peer::<Aimd<Consistent>>),
+    },
+    Entry {
+        name: "aimd-literal",
+        summary: "AIMD with the increase as it is printed, about a byte a second for each ACK",
+        source: "[Raiber 2010] 4.2, eq. 4.7 to the letter",
+        build: Build::Anywhere(per_peer::<Aimd<Literal>>),
+    },
+    Entry {
+        name: "perfect",
+        summary: "a manager that knows every relay's load and limit; only in simulation",
+        source: "[Raiber 2010] 6.3.2, A.0.1, A.0.2",
+        build: Build::Omniscient,
+    },
+    Entry {
+        name: "random",
+        summary: "no control: random relays for every packet",
+        source: "[Raiber 2010] 6.3.1",
+        build: Build::Anywhere(random),
+    },
+];
+
+/// One controller that can be asked for by name.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name in scenarios, options and results.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// The paper or RFC that it follows.
+    pub source: &'static str,
+    /// How it is made.
+    pub build: Build,
+}
+
+/// How a controller is made.
+#[derive(Clone, Copy, Debug)]
+pub enum Build {
+    /// From what any sender knows.
+    Anywhere(fn(&Setup, &toml::Table) -> Result<Box<dyn PathController>, ParameterError>),
+    /// From what only a simulation knows: `perfect::Manager`.
+    Omniscient,
+}
+
+/// What a sender tells its controller at the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How many peers the sender knows, relays and destinations together.
+    pub peers: usize,
+    /// Size of its packets.
+    pub packet: Bytes,
+    /// When it begins.
+    pub start: Time,
+    /// How rates become sending times.
+    pub pacing: Pacing,
+}
+
+/// How rates become sending times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// All that a second allows leaves at its beginning, as in the thesis.
+    #[default]
+    Burst,
+    /// Packets leave evenly.
+    Paced,
+}
+
+/// A controller's parameter is unknown or outside its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterError(pub String);
+
+impl fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for ParameterError {}
+
+/// No controller has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownController {
+    name: String,
+}
+
+impl fmt::Display for UnknownController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = CONTROLLERS.iter().map(|entry| entry.name).collect();
+        let distance = |name: &&&str| strsim::damerau_levenshtein(name, &self.name);
+        write!(f, "there is no controller named \"{}\"", self.name)?;
+        match names.iter().min_by_key(distance) {
+            Some(nearest) if distance(&nearest) <= nearest.len() / 2 => write!(f, "; did you mean \"{nearest}\"?")?,
+            _ => {}
+        }
+        write!(f, " (known: {})", names.join(", "))
+    }
+}
+
+impl core::error::Error for UnknownController {}
+
+/// The controller of that name.
+pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
+    CONTROLLERS.iter().find(|entry| entry.name == name).ok_or_else(|| UnknownController { name: name.to_owned() })
+}
+
+/// Refuses a parameter outside its range, naming both.
+pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), String> {
+    if range.contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{key} = {value} is not between {} and {}", range.start(), range.end()))
+    }
+}
+
+fn per_peer<L: RateLearner>(
+    setup: &Setup,
+    parameters: &toml::Table,
+) -> Result<Box<dyn PathController>, ParameterError> {
+    let config =
+        L::Config::deserialize(parameters.clone()).map_err(|error| ParameterError(error.message().to_owned()))?;
+    L::check(&config).map_err(ParameterError)?;
+    let Setup { peers, packet, start, pacing } = *setup;
+    Ok(match pacing {
+        Pacing::Burst => Box::new(PerPeer::<L, BurstCredit>::new(config, peers, packet, start)),
+        Pacing::Paced => Box::new(PerPeer::<L, PacedCredit>::new(config, peers, packet, start)),
+    })
+}
+
+fn random(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+    match parameters.keys().next() {
+        Some(key) => Err(ParameterError(format!("unknown field `{key}`: this controller has no parameters"))),
+        None => Ok(Box::new(Random::new(setup.peers))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETUP: Setup = Setup { peers: 5, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
+
+    fn build(name: &str, parameters: &str) -> Result<Box<dyn PathController>, ParameterError> {
+        match find(name).unwrap().build {
+            Build::Anywhere(build) => build(&SETUP, &parameters.parse().unwrap()),
+            Build::Omniscient => panic!("{name} needs a simulation"),
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest_one() {
+        let message = find("q-lerning").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"q-learning\"?"), "{message}");
+        assert!(!find("zzzzzzzzzzzz").unwrap_err().to_string().contains("did you mean"));
+    }
+
+    #[test]
+    fn parameters_are_checked_by_name_and_range() {
+        assert!(build("q-learning", "epsilon = 0.02").is_ok());
+        assert!(build("q-learning", "epsilom = 0.02").unwrap_err().0.contains("epsilom"));
+        assert!(build("q-learning", "epsilon = 2").unwrap_err().0.contains("between 0 and 1"));
+        assert!(build("aimd", "decrease = 1.4").unwrap_err().0.contains("decrease"));
+        assert!(build("random", "epsilon = 0.1").unwrap_err().0.contains("no parameters"));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = CONTROLLERS.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CONTROLLERS.len());
+    }
+}

@@ -1,0 +1,218 @@
+//! Amounts of data and rates, kept apart by their types.
+//!
+//! `Rate * Duration` is `Bytes`, `Bytes / Duration` is `Rate`, `Bytes / Rate` is
+//! `Duration`; nothing else mixes.
+
+use core::fmt;
+use core::iter::Sum;
+use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
+use core::str::FromStr;
+
+use crate::time::Duration;
+
+const NANOS_PER_SEC: u128 = 1_000_000_000;
+const BITS_PER_BYTE: u128 = 8;
+
+/// An amount of data in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(u64);
+
+/// A data rate in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(u64);
+
+impl Bytes {
+    /// Nothing.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `bytes` bytes.
+    pub const fn new(bytes: u64) -> Bytes {
+        Bytes(bytes)
+    }
+
+    /// The number of bytes.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl Rate {
+    /// Nothing, ever.
+    pub const ZERO: Rate = Rate(0);
+
+    /// `bits` bits each second.
+    pub const fn from_bits_per_sec(bits: u64) -> Rate {
+        Rate(bits)
+    }
+
+    /// `bytes` bytes each second.
+    pub const fn from_bytes_per_sec(bytes: u64) -> Rate {
+        Rate(bytes.saturating_mul(8))
+    }
+
+    /// `bytes` bytes each second; negative or not a number is zero.
+    pub fn from_bytes_per_sec_f64(bytes: f64) -> Rate {
+        Rate((bytes * 8.0) as u64)
+    }
+
+    /// Bits a second.
+    pub const fn bits_per_sec(self) -> u64 {
+        self.0
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_sec(self) -> f64 {
+        self.0 as f64 / 8.0
+    }
+}
+
+impl Mul<Duration> for Rate {
+    type Output = Bytes;
+    /// The whole bytes that pass in `span`.
+    fn mul(self, span: Duration) -> Bytes {
+        let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (BITS_PER_BYTE * NANOS_PER_SEC);
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
+impl Div<Duration> for Bytes {
+    type Output = Rate;
+    /// The rate at which these bytes pass in `span`; the highest rate for no span.
+    fn div(self, span: Duration) -> Rate {
+        match u128::from(span.as_nanos()) {
+            0 => Rate(u64::MAX),
+            nanos => {
+                Rate(u64::try_from(u128::from(self.0) * BITS_PER_BYTE * NANOS_PER_SEC / nanos).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+impl Div<Rate> for Bytes {
+    type Output = Duration;
+    /// How long these bytes take at `rate`, rounded up; the longest span for no rate.
+    fn div(self, rate: Rate) -> Duration {
+        match u128::from(rate.0) {
+            0 => Duration::from_nanos(u64::MAX),
+            bits => {
+                let nanos = (u128::from(self.0) * BITS_PER_BYTE * NANOS_PER_SEC).div_ceil(bits);
+                Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Bytes;
+    /// Saturates at zero.
+    fn sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Bytes {
+    fn sub_assign(&mut self, other: Bytes) {
+        *self = *self - other;
+    }
+}
+
+impl Mul<u64> for Bytes {
+    type Output = Bytes;
+    fn mul(self, factor: u64) -> Bytes {
+        Bytes(self.0.saturating_mul(factor))
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(amounts: I) -> Bytes {
+        amounts.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.0)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B/s", self.bytes_per_sec())
+    }
+}
+
+/// Units in which a rate may be written, with their bits a second.
+const RATE_UNITS: [(&str, f64); 8] = [
+    ("B/s", 8.0),
+    ("kB/s", 8e3),
+    ("MB/s", 8e6),
+    ("GB/s", 8e9),
+    ("bit/s", 1.0),
+    ("kbit/s", 1e3),
+    ("Mbit/s", 1e6),
+    ("Gbit/s", 1e9),
+];
+
+impl FromStr for Rate {
+    type Err = String;
+
+    /// Reads a number and a unit, as in `400000 B/s` or `2.5 Mbit/s` (decimal prefixes).
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let expected = || {
+            let units: Vec<&str> = RATE_UNITS.iter().map(|(unit, _)| *unit).collect();
+            format!("expected a number and a unit such as \"400000 B/s\" (units: {})", units.join(", "))
+        };
+        let text = text.trim();
+        let split = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').ok_or_else(expected)?;
+        let (number, unit) = text.split_at(split);
+        let bits = RATE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, bits)| *bits).ok_or_else(expected)?;
+        let number: f64 = number.trim().parse().map_err(|_| expected())?;
+        if !number.is_finite() || number < 0.0 || number * bits > u64::MAX as f64 {
+            return Err(format!("a rate is between 0 and {} bit/s", u64::MAX));
+        }
+        Ok(Rate((number * bits) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_times_a_span_over_that_span_is_the_rate_again() {
+        let rate = Rate::from_bytes_per_sec(400_000);
+        assert_eq!(rate * Duration::SECOND, Bytes::new(400_000));
+        assert_eq!(Bytes::new(400_000) / Duration::SECOND, rate);
+        assert_eq!(Bytes::new(400_000) / rate, Duration::SECOND);
+    }
+
+    #[test]
+    fn division_by_nothing_saturates() {
+        assert_eq!(Bytes::new(1) / Rate::ZERO, Duration::from_nanos(u64::MAX));
+        assert_eq!(Bytes::new(1) / Duration::ZERO, Rate::from_bits_per_sec(u64::MAX));
+    }
+
+    #[test]
+    fn a_rate_reads_every_unit_and_refuses_what_it_cannot_hold() {
+        assert_eq!("400000 B/s".parse(), Ok(Rate::from_bytes_per_sec(400_000)));
+        assert_eq!("4 MB/s".parse(), Ok(Rate::from_bytes_per_sec(4_000_000)));
+        assert_eq!("2.5Mbit/s".parse(), Ok(Rate::from_bits_per_sec(2_500_000)));
+        assert_eq!("1e3 kbit/s".parse(), Ok(Rate::from_bits_per_sec(1_000_000)));
+        for wrong in ["", "12", "fast", "-1 B/s", "1 MB", "nan B/s", "1e30 GB/s"] {
+            assert!(wrong.parse::<Rate>().is_err(), "{wrong:?} was read as a rate");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What travels: data that carries its whole route, and ACKs that go the same way back.
+
+use anabranch_control::path::MAX_RELAYS;
+
+/// The sender's name for a packet in flight: a place in its table and how often that
+/// place was used before, so that an old ACK is not taken for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketId {
+    /// Place in the sender's table.
+    pub index: u32,
+    /// How often the place was used before.
+    pub generation: u32,
+}
+
+/// Source, relays and destination of a packet, and where on it the packet is.
+/// `A` is a node in a simulation, an address on a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route<A> {
+    nodes: [A; MAX_RELAYS + 2],
+    /// Index of the destination.
+    last: u8,
+    /// Index of the node that has the packet, or that it is on its way to.
+    at: u8,
+}
+
+impl<A: Copy> Route<A> {
+    /// The route from `source` over `relays` to `destination`; on its way to the first relay.
+    ///
+    /// Panics with more than `MAX_RELAYS` relays, which no path controller chooses.
+    pub fn new(source: A, relays: impl Iterator<Item = A>, destination: A) -> Route<A> {
+        let mut nodes = [source; MAX_RELAYS + 2];
+        let mut last = 1;
+        for relay in relays {
+            nodes[last] = relay;
+            last += 1;
+        }
+        nodes[last] = destination;
+        Route { nodes, last: last as u8, at: 1 }
+    }
+
+    /// The node that has the packet, or that it is on its way to.
+    #[inline]
+    pub fn at(&self) -> A {
+        self.nodes[usize::from(self.at)]
+    }
+
+    /// The node after `at` on the way to the destination; none at the destination.
+    #[inline]
+    pub fn step_forth(&mut self) -> Option<A> {
+        if self.at == self.last {
+            return None;
+        }
+        self.at += 1;
+        Some(self.at())
+    }
+
+    /// The node before `at`, on the way to the source; none at the source.
+    #[inline]
+    pub fn step_back(&mut self) -> Option<A> {
+        if self.at == 0 {
+            return None;
+        }
+        self.at -= 1;
+        Some(self.at())
+    }
+
+    /// Whether `at` is the source.
+    #[inline]
+    pub fn is_home(&self) -> bool {
+        self.at == 0
+    }
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// From the source to the destination.
+    Data,
+    /// From the destination back to the source.
+    Ack,
+}
+
+/// A packet as relays see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<A> {
+    /// The sender's name for it.
+    pub id: PacketId,
+    /// Drawn by the sender and told to the destination alone (on a network it travels
+    /// encrypted); the ACK returns it, which proves that the packet arrived.
+    pub nonce: u64,
+    /// Data or ACK.
+    pub kind: Kind,
+    /// Where it goes.
+    pub route: Route<A>,
+}
+
+impl<A: Copy> Packet<A> {
+    /// At the destination: the data becomes its ACK and goes to the last relay.
+    #[inline]
+    pub fn turn_around(&mut self) -> Option<A> {
+        self.kind = Kind::Ack;
+        self.route.step_back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ack_goes_back_the_way_its_packet_came() {
+        let route = Route::new('a', "bcd".chars(), 'e');
+        let mut packet = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let mut forth = vec![packet.route.at()];
+        forth.extend(core::iter::from_fn(|| packet.route.step_forth()));
+        let mut back: Vec<char> = packet.turn_around().into_iter().collect();
+        back.extend(core::iter::from_fn(|| packet.route.step_back()));
+        assert_eq!((forth.iter().collect::<String>(), back.iter().collect::<String>()), ("bcde".into(), "dcba".into()));
+        assert_eq!(packet.kind, Kind::Ack);
+        assert!(packet.route.is_home());
+    }
+}

@@ -1,0 +1,111 @@
+//! A relay: looks at a packet, holds to its limit, says where the packet goes.
+//!
+//! Every packet that a peer receives counts against what it is willing to take,
+//! also one that is addressed to it; an ACK that has come home does not.
+//! It keeps nothing of a packet that has passed. [Raiber 2010] 6.1.4.
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+use crate::limiter::{Admission, LimitModel, Limiter};
+use crate::packet::{Kind, Packet};
+
+/// What to do with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<A> {
+    /// Send it to `to` after `wait`.
+    Forward {
+        /// The next node.
+        to: A,
+        /// How long it waits here first.
+        wait: Duration,
+    },
+    /// It is for us, after `wait`.
+    Deliver {
+        /// How long it waits here first.
+        wait: Duration,
+    },
+    /// An ACK has come home.
+    Home,
+    /// Discard it: it would exceed the limit.
+    Refuse,
+}
+
+/// One peer's relay.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    limiter: Limiter,
+}
+
+impl Relay {
+    /// A relay that holds to `limit`.
+    pub fn new(model: LimitModel, limit: Rate) -> Relay {
+        Relay { limiter: Limiter::new(model, limit) }
+    }
+
+    /// The limit in force.
+    pub fn limit(&self) -> Rate {
+        self.limiter.limit()
+    }
+
+    /// The limit is `limit` from now on.
+    pub fn set_limit(&mut self, now: Time, limit: Rate) {
+        self.limiter.set_limit(now, limit);
+    }
+
+    /// A packet of `size` has arrived at the node that its route is at. If it goes
+    /// on, its route is moved to the next node.
+    #[inline]
+    pub fn on_packet<A: Copy>(&mut self, now: Time, packet: &mut Packet<A>, size: Bytes) -> Verdict<A> {
+        if packet.kind == Kind::Ack && packet.route.is_home() {
+            return Verdict::Home;
+        }
+        let Admission::After(wait) = self.limiter.admit(now, size) else {
+            return Verdict::Refuse;
+        };
+        let next = match packet.kind {
+            Kind::Data => packet.route.step_forth(),
+            Kind::Ack => packet.route.step_back(),
+        };
+        next.map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{PacketId, Route};
+
+    fn packet() -> Packet<u32> {
+        Packet { id: PacketId::default(), nonce: 1, kind: Kind::Data, route: Route::new(0, [1, 2].into_iter(), 3) }
+    }
+
+    fn relay(limit: u64) -> Relay {
+        Relay::new(LimitModel::Window { phase: Duration::ZERO }, Rate::from_bytes_per_sec(limit))
+    }
+
+    #[test]
+    fn data_goes_forth_is_delivered_and_its_ack_comes_home() {
+        let (mut relay, mut packet, now) = (relay(1_000_000), packet(), Time::ZERO);
+        let size = Bytes::new(1500);
+        let wait = Duration::ZERO;
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 2, wait });
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 3, wait });
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Deliver { wait });
+        assert_eq!(packet.turn_around(), Some(2));
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 1, wait });
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 0, wait });
+        assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Home);
+    }
+
+    #[test]
+    fn what_exceeds_the_limit_is_refused_but_an_ack_at_home_never() {
+        let (mut relay, mut packet) = (relay(1500), packet());
+        let size = Bytes::new(1500);
+        assert_ne!(relay.on_packet(Time::ZERO, &mut packet, size), Verdict::Refuse);
+        assert_eq!(relay.on_packet(Time::ZERO, &mut packet, size), Verdict::Refuse);
+        packet.kind = Kind::Ack;
+        while packet.route.step_back().is_some() {}
+        assert_eq!(relay.on_packet(Time::ZERO, &mut packet, size), Verdict::Home);
+    }
+}
