@@ -1,2 +1,5 @@
 //! Mounts the protocol machines on simulated nodes, runs scenarios, and turns
 //! what happened into statistics, files, reports and the papers' experiments.
+
+pub mod overlay;
+pub mod scenario;
