@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use anabranch_control::time::Time;
 
 /// Buckets in the ring at first; a power of two.
-const FIRST_BUCKETS: usize = 2048;
+const FIRST_BUCKETS: usize = 512;
 /// Buckets in the ring at most.
 const MAX_BUCKETS: usize = 1 << 18;
 
@@ -28,6 +28,14 @@ const REVIEW: u64 = 4096;
 const MIN_SHIFT: u32 = 10;
 /// The widest bucket: 2^36 ns, about a minute.
 const MAX_SHIFT: u32 = 36;
+
+/// Buckets of at most so many events are sorted by rank.
+const RANKED: usize = 1 << RANKED_BITS;
+const RANKED_BITS: u32 = 5;
+/// Up to this bucket width, a time within a bucket and a rank fit into 31 bits.
+const RANKED_SHIFT: u32 = 31 - RANKED_BITS;
+/// Comparisons that the processor does at once.
+const LANES: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
@@ -74,6 +82,8 @@ pub struct EventQueue<E> {
     /// log2 of the bucket width in ns.
     shift: u32,
     ring: Box<[Vec<Entry<E>>]>,
+    /// Emptied buckets' storage, last used first: it is still in the processor's cache.
+    spare: Vec<Vec<Entry<E>>>,
     /// Which buckets of the ring are not empty.
     occupied: Box<[u64]>,
     in_ring: usize,
@@ -98,8 +108,9 @@ impl<E: Copy> EventQueue<E> {
             current: Vec::new(),
             next: 0,
             number: 0,
-            shift: 20,
+            shift: 21,
             ring: empty_ring(FIRST_BUCKETS),
+            spare: Vec::new(),
             occupied: vec![0; FIRST_BUCKETS / 64].into(),
             in_ring: 0,
             far: BinaryHeap::new(),
@@ -131,7 +142,11 @@ impl<E: Copy> EventQueue<E> {
         }
         if number - self.number < self.ring.len() as u64 {
             let place = self.place(number);
-            self.ring[place].push(Entry { at, event });
+            let bucket = &mut self.ring[place];
+            if bucket.capacity() == 0 {
+                *bucket = self.spare.pop().unwrap_or_default();
+            }
+            bucket.push(Entry { at, event });
             self.occupied[place / 64] |= 1 << (place % 64);
             self.in_ring += 1;
         } else {
@@ -188,33 +203,37 @@ impl<E: Copy> EventQueue<E> {
         };
         self.number = number;
         self.buckets_used += 1;
-        let place = self.place(number);
-        if in_ring == Some(number) {
-            std::mem::swap(&mut self.current, &mut self.ring[place]);
-            self.occupied[place / 64] &= !(1 << (place % 64));
-            self.in_ring -= self.current.len();
-        }
         if far == Some(number) {
             self.fetch_far(number);
         }
-        self.current.sort_by_key(|entry| entry.at);
+        if in_ring == Some(number) {
+            let place = self.place(number);
+            let mut bucket = std::mem::take(&mut self.ring[place]);
+            self.occupied[place / 64] &= !(1 << (place % 64));
+            self.in_ring -= bucket.len();
+            if self.current.is_empty() && bucket.len() <= RANKED && self.shift <= RANKED_SHIFT {
+                sort_by_rank(&bucket, self.shift, &mut self.current);
+            } else {
+                self.current.extend_from_slice(&bucket);
+                self.current.sort_by_key(|entry| entry.at);
+            }
+            bucket.clear();
+            self.spare.push(bucket);
+        }
         true
     }
 
-    /// Moves what lay beyond the ring into the current bucket, before what was put
-    /// there later.
+    /// Moves what lay beyond the ring, sorted, into the current bucket, before what was
+    /// put there later.
     #[cold]
     fn fetch_far(&mut self, number: u64) {
-        let mut entries = Vec::new();
         while let Some(Reverse(far)) = self.far.peek() {
             if far.at >> self.shift != number {
                 break;
             }
             let Some(Reverse(Far { at, event, .. })) = self.far.pop() else { break };
-            entries.push(Entry { at, event });
+            self.current.push(Entry { at, event });
         }
-        entries.append(&mut self.current);
-        self.current = entries;
     }
 
     /// The number of the first bucket in the ring that is not empty.
@@ -285,6 +304,29 @@ impl<E: Copy> EventQueue<E> {
             self.push(Time::from_nanos(at), event);
         }
         self.far_insertions = 0;
+    }
+}
+
+/// Appends `bucket` to `sorted` in order. Each entry's place is the number of entries
+/// before it, counted without a branch: for a handful of entries the processor's
+/// mispredictions are what sorting costs.
+fn sort_by_rank<E: Copy>(bucket: &[Entry<E>], shift: u32, sorted: &mut Vec<Entry<E>>) {
+    // A time within the bucket, then the order of insertion: no two keys are equal.
+    let mut keys = [i32::MAX; RANKED];
+    let within = (1u64 << shift) - 1;
+    for (index, (key, entry)) in keys.iter_mut().zip(bucket).enumerate() {
+        *key = (((entry.at & within) << RANKED_BITS) as i32) | index as i32;
+    }
+    let padded = bucket.len().next_multiple_of(LANES);
+    sorted.extend_from_slice(bucket);
+    for (&key, &entry) in keys.iter().zip(bucket) {
+        let mut before = [0i32; LANES];
+        for chunk in keys[..padded].chunks_exact(LANES) {
+            for (count, &other) in before.iter_mut().zip(chunk) {
+                *count += i32::from(other < key);
+            }
+        }
+        sorted[before.iter().sum::<i32>() as usize] = entry;
     }
 }
 
