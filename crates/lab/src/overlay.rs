@@ -16,7 +16,7 @@ use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::packet::{Kind, Packet, Route};
 use anabranch_proto::path_sender::{AckVerdict, PathSender, SenderConfig};
 use anabranch_proto::relay::{Relay, Verdict};
-use anabranch_sim::delay::Delays;
+use anabranch_sim::delay::{Delays, Jitter};
 use anabranch_sim::event_queue::EventQueue;
 
 use crate::scenario::{LimitKind, Misbehaviour, Overlay, Scenario};
@@ -161,7 +161,7 @@ struct World<'a> {
     relays: Vec<Relay>,
     senders: Vec<Sender>,
     delays: Delays,
-    rng: Rng,
+    jitter: Jitter,
     loss: Rng,
     /// What each node does to what it should forward; empty if all behave.
     misbehaviour: Vec<Option<Misbehaviour>>,
@@ -213,7 +213,7 @@ impl<'a> World<'a> {
         let mut phases = Rng::stream(seed, "phases");
         let phases: Vec<Duration> = (0..overlay.peers).map(|_| Duration::from_secs_f64(phases.uniform())).collect();
         let omniscient = matches!(overlay.controller.build, Build::Omniscient);
-        let delays = Delays::new(&overlay.delay, overlay.peers, overlay.jitter, seed);
+        let delays = Delays::new(&overlay.delay, overlay.peers, seed);
         let manager = omniscient.then(|| {
             let known = delays.clone();
             let mean = move |from: u32, to: u32| known.mean(from, to);
@@ -239,7 +239,7 @@ impl<'a> World<'a> {
             relays: relays.collect(),
             senders: Vec::with_capacity(overlay.peers),
             delays,
-            rng: Rng::stream(seed, "jitter"),
+            jitter: Jitter::new(overlay.jitter, Rng::stream(seed, "jitter")),
             loss: Rng::stream(seed, "loss"),
             misbehaviour: overlay.misbehaviours(),
             manager,
@@ -280,11 +280,7 @@ impl<'a> World<'a> {
     }
 
     fn run_until(&mut self, end: Time) {
-        while let Some(at) = self.queue.peek() {
-            if at >= end {
-                break;
-            }
-            let Some((at, event)) = self.queue.pop() else { break };
+        while let Some((at, event)) = self.queue.pop_before(end) {
             self.now = at;
             match event {
                 Event::Arrive(index) => self.arrive(index),
@@ -299,10 +295,7 @@ impl<'a> World<'a> {
         self.second.packet_hops += 1;
         let packet = &mut self.packets[index as usize];
         let node = packet.route.at();
-        let size = match packet.kind {
-            Kind::Data => self.overlay.packet,
-            Kind::Ack => self.overlay.ack,
-        };
+        let size = [self.overlay.packet, self.overlay.ack][packet.kind as usize];
         match self.relays[node as usize].on_packet(self.now, packet, size) {
             Verdict::Forward { to, wait } if self.misbehaviour.is_empty() => self.travel(index, node, to, wait),
             Verdict::Forward { to, wait } => self.misbehave(index, node, to, wait),
@@ -331,7 +324,7 @@ impl<'a> World<'a> {
             self.free.push(index);
             return;
         }
-        let delay = self.delays.sample(from, to, &mut self.rng);
+        let delay = self.delays.sample(from, to, &mut self.jitter);
         self.queue.push(self.now + wait + delay, Event::Arrive(index));
     }
 

@@ -34,8 +34,50 @@ const TABLE_NODES: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Delays {
     source: Source,
-    /// Standard deviation of the jitter factor.
-    jitter: f64,
+}
+
+/// Factors drawn ahead at once: the processor then overlaps their computation.
+const AHEAD: usize = 64;
+
+/// A stream of factors that jitter delays: normal around 1, drawn again while negative.
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    rng: Rng,
+    deviation: f64,
+    factors: [f64; AHEAD],
+    next: usize,
+}
+
+impl Jitter {
+    /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
+    pub fn new(deviation: f64, rng: Rng) -> Jitter {
+        Jitter { rng, deviation, factors: [1.0; AHEAD], next: AHEAD }
+    }
+
+    #[inline]
+    fn factor(&mut self) -> f64 {
+        if self.next == AHEAD {
+            self.draw_ahead();
+        }
+        self.next += 1;
+        self.factors[self.next - 1]
+    }
+
+    #[inline(never)]
+    fn draw_ahead(&mut self) {
+        self.next = 0;
+        if self.deviation == 0.0 {
+            return;
+        }
+        for factor in &mut self.factors {
+            *factor = loop {
+                let drawn = 1.0 + self.deviation * self.rng.normal();
+                if drawn >= 0.0 {
+                    break drawn;
+                }
+            };
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -57,11 +99,10 @@ enum Source {
 }
 
 impl Delays {
-    /// Delays for `nodes` nodes with a jitter of `jitter` standard deviations of the
-    /// mean (0.1 for 10 %); positions are drawn from `seed`.
+    /// Delays for `nodes` nodes; positions are drawn from `seed`.
     ///
     /// Panics if a matrix is not `nodes` by `nodes`.
-    pub fn new(model: &DelayModel, nodes: usize, jitter: f64, seed: u64) -> Delays {
+    pub fn new(model: &DelayModel, nodes: usize, seed: u64) -> Delays {
         let source = match model {
             DelayModel::Constant(delay) => Source::Constant { nanos: delay.as_nanos() as f64 },
             DelayModel::Matrix(delays) => {
@@ -80,7 +121,7 @@ impl Delays {
                 if nodes <= TABLE_NODES { source.tabulate(nodes) } else { source }
             }
         };
-        Delays { source, jitter }
+        Delays { source }
     }
 
     /// The mean one-way delay.
@@ -88,19 +129,11 @@ impl Delays {
         Duration::from_nanos(self.source.nanos(from, to) as u64)
     }
 
-    /// One packet's delay: the mean times a normal factor, drawn again while negative.
+    /// One packet's delay: the mean times a factor of `jitter`.
     #[inline]
-    pub fn sample(&self, from: u32, to: u32, rng: &mut Rng) -> Duration {
-        let mean = self.source.nanos(from, to);
-        if self.jitter == 0.0 {
-            return Duration::from_nanos(mean as u64);
-        }
-        loop {
-            let factor = 1.0 + self.jitter * rng.normal();
-            if factor >= 0.0 {
-                return Duration::from_nanos((mean * factor) as u64);
-            }
-        }
+    pub fn sample(&self, from: u32, to: u32, jitter: &mut Jitter) -> Duration {
+        // Delays are far below 2^63 ns, and a signed conversion is the cheaper one.
+        Duration::from_nanos((self.source.nanos(from, to) * jitter.factor()) as i64 as u64)
     }
 }
 
@@ -132,13 +165,13 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn plane(nodes: usize, jitter: f64) -> Delays {
-        Delays::new(&DelayModel::Plane { span: MS(100), access: MS(5), stretch: 1.0 }, nodes, jitter, 1)
+    fn plane(nodes: usize) -> Delays {
+        Delays::new(&DelayModel::Plane { span: MS(100), access: MS(5), stretch: 1.0 }, nodes, 1)
     }
 
     #[test]
     fn delays_in_the_plane_are_symmetric_and_within_the_square() {
-        let delays = plane(50, 0.0);
+        let delays = plane(50);
         let mut sum = 0.0;
         for (from, to) in (0..50).flat_map(|from| (0..50).map(move |to| (from, to))) {
             let delay = delays.mean(from, to);
@@ -153,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_large_plane_gives_the_same_delays_as_its_table() {
-        let (small, large) = (plane(TABLE_NODES, 0.0), plane(TABLE_NODES + 1, 0.0));
+        let (small, large) = (plane(TABLE_NODES), plane(TABLE_NODES + 1));
         for (from, to) in [(0, 1), (17, 400), (511, 3)] {
             assert_eq!(small.mean(from, to), large.mean(from, to));
         }
@@ -161,9 +194,9 @@ mod tests {
 
     #[test]
     fn jitter_has_the_stated_deviation_and_keeps_the_mean() {
-        let delays = Delays::new(&DelayModel::Constant(MS(100)), 2, 0.1, 1);
-        let mut rng = Rng::stream(1, "jitter");
-        let samples: Vec<f64> = (0..50_000).map(|_| delays.sample(0, 1, &mut rng).as_millis_f64()).collect();
+        let delays = Delays::new(&DelayModel::Constant(MS(100)), 2, 1);
+        let mut jitter = Jitter::new(0.1, Rng::stream(1, "jitter"));
+        let samples: Vec<f64> = (0..50_000).map(|_| delays.sample(0, 1, &mut jitter).as_millis_f64()).collect();
         let mean = samples.iter().sum::<f64>() / 50_000.0;
         let variance = samples.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / 50_000.0;
         assert!((mean - 100.0).abs() < 0.2 && (variance.sqrt() - 10.0).abs() < 0.2, "{mean} {variance}");
@@ -171,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_matrix_may_differ_by_direction() {
-        let delays = Delays::new(&DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]), 2, 0.0, 1);
+        let delays = Delays::new(&DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]), 2, 1);
         assert_eq!((delays.mean(0, 1), delays.mean(1, 0)), (MS(10), MS(20)));
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use anabranch_control::time::Time;
 
 /// Buckets in the ring at first; a power of two.
-const FIRST_BUCKETS: usize = 512;
+const FIRST_BUCKETS: usize = 1024;
 /// Buckets in the ring at most.
 const MAX_BUCKETS: usize = 1 << 18;
 
@@ -34,8 +34,6 @@ const RANKED: usize = 1 << RANKED_BITS;
 const RANKED_BITS: u32 = 5;
 /// Up to this bucket width, a time within a bucket and a rank fit into 31 bits.
 const RANKED_SHIFT: u32 = 31 - RANKED_BITS;
-/// Comparisons that the processor does at once.
-const LANES: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
@@ -91,6 +89,7 @@ pub struct EventQueue<E> {
     sequence: u64,
     far_insertions: u64,
     buckets_used: u64,
+    /// Events taken from buckets before the current one.
     taken: u64,
     reviewed_at: u64,
 }
@@ -108,7 +107,7 @@ impl<E: Copy> EventQueue<E> {
             current: Vec::new(),
             next: 0,
             number: 0,
-            shift: 21,
+            shift: 20,
             ring: empty_ring(FIRST_BUCKETS),
             spare: Vec::new(),
             occupied: vec![0; FIRST_BUCKETS / 64].into(),
@@ -133,21 +132,37 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Adds `event` at `at`. An event in the past happens next.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_nanos();
         let number = at >> self.shift;
-        if number <= self.number {
-            return self.push_current(at, event);
+        // The current bucket and all before it wrap around to more than any ring.
+        if number.wrapping_sub(self.number + 1) < self.ring.len() as u64 - 1 {
+            let place = self.place(number);
+            let bucket = &mut self.ring[place];
+            if bucket.len() < bucket.capacity() {
+                bucket.push(Entry { at, event });
+                self.in_ring += 1;
+                return;
+            }
         }
-        if number - self.number < self.ring.len() as u64 {
+        self.push_seldom(at, event);
+    }
+
+    /// Adds an event to a bucket without storage, the current bucket, or beyond the ring.
+    #[inline(never)]
+    fn push_seldom(&mut self, at: u64, event: E) {
+        let number = at >> self.shift;
+        if number <= self.number {
+            self.push_current(at, event);
+        } else if number - self.number < self.ring.len() as u64 {
             let place = self.place(number);
             let bucket = &mut self.ring[place];
             if bucket.capacity() == 0 {
                 *bucket = self.spare.pop().unwrap_or_default();
+                self.occupied[place / 64] |= 1 << (place % 64);
             }
             bucket.push(Entry { at, event });
-            self.occupied[place / 64] |= 1 << (place % 64);
             self.in_ring += 1;
         } else {
             self.far.push(Reverse(Far { at, sequence: self.sequence, event }));
@@ -176,17 +191,26 @@ impl<E: Copy> EventQueue<E> {
     /// Takes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
+        self.pop_before(Time::MAX)
+    }
+
+    /// Takes the next event if it is before `end`.
+    #[inline]
+    pub fn pop_before(&mut self, end: Time) -> Option<(Time, E)> {
         if self.next == self.current.len() && !self.turn() {
             return None;
         }
         let Entry { at, event } = self.current[self.next];
+        if at >= end.as_nanos() {
+            return None;
+        }
         self.next += 1;
-        self.taken += 1;
         Some((Time::from_nanos(at), event))
     }
 
     /// Makes the next bucket that is not empty the current one; false if all are.
     fn turn(&mut self) -> bool {
+        self.taken += self.current.len() as u64;
         self.current.clear();
         self.next = 0;
         if self.taken - self.reviewed_at >= REVIEW {
@@ -211,8 +235,11 @@ impl<E: Copy> EventQueue<E> {
             let mut bucket = std::mem::take(&mut self.ring[place]);
             self.occupied[place / 64] &= !(1 << (place % 64));
             self.in_ring -= bucket.len();
-            if self.current.is_empty() && bucket.len() <= RANKED && self.shift <= RANKED_SHIFT {
-                sort_by_rank(&bucket, self.shift, &mut self.current);
+            let by_rank = self.current.is_empty() && self.shift <= RANKED_SHIFT;
+            if by_rank && bucket.len() <= RANKED / 2 {
+                sort_by_rank::<E, { RANKED / 2 }>(&bucket, self.shift, &mut self.current);
+            } else if by_rank && bucket.len() <= RANKED {
+                sort_by_rank::<E, RANKED>(&bucket, self.shift, &mut self.current);
             } else {
                 self.current.extend_from_slice(&bucket);
                 self.current.sort_by_key(|entry| entry.at);
@@ -285,7 +312,7 @@ impl<E: Copy> EventQueue<E> {
         let mut near = Vec::with_capacity(self.in_ring);
         for step in 1..=self.ring.len() as u64 {
             let place = self.place(self.number + step);
-            near.append(&mut self.ring[place]);
+            near.append(&mut std::mem::take(&mut self.ring[place]));
         }
         let far = std::mem::take(&mut self.far).into_sorted_vec();
         // An event beyond the ring was put there before any event of its time inside.
@@ -309,24 +336,18 @@ impl<E: Copy> EventQueue<E> {
 
 /// Appends `bucket` to `sorted` in order. Each entry's place is the number of entries
 /// before it, counted without a branch: for a handful of entries the processor's
-/// mispredictions are what sorting costs.
-fn sort_by_rank<E: Copy>(bucket: &[Entry<E>], shift: u32, sorted: &mut Vec<Entry<E>>) {
+/// mispredictions are what sorting costs. `N` is at least the number of entries.
+fn sort_by_rank<E: Copy, const N: usize>(bucket: &[Entry<E>], shift: u32, sorted: &mut Vec<Entry<E>>) {
     // A time within the bucket, then the order of insertion: no two keys are equal.
-    let mut keys = [i32::MAX; RANKED];
+    let mut keys = [i32::MAX; N];
     let within = (1u64 << shift) - 1;
     for (index, (key, entry)) in keys.iter_mut().zip(bucket).enumerate() {
         *key = (((entry.at & within) << RANKED_BITS) as i32) | index as i32;
     }
-    let padded = bucket.len().next_multiple_of(LANES);
     sorted.extend_from_slice(bucket);
     for (&key, &entry) in keys.iter().zip(bucket) {
-        let mut before = [0i32; LANES];
-        for chunk in keys[..padded].chunks_exact(LANES) {
-            for (count, &other) in before.iter_mut().zip(chunk) {
-                *count += i32::from(other < key);
-            }
-        }
-        sorted[before.iter().sum::<i32>() as usize] = entry;
+        let before: i32 = keys.iter().map(|&other| i32::from(other < key)).sum();
+        sorted[before as usize] = entry;
     }
 }
 
