@@ -3,3 +3,4 @@
 
 pub mod overlay;
 pub mod scenario;
+pub mod stats;
