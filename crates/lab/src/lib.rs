@@ -3,5 +3,6 @@
 
 pub mod output;
 pub mod overlay;
+pub mod report;
 pub mod scenario;
 pub mod stats;
