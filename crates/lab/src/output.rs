@@ -74,9 +74,7 @@ impl OutputError {
     pub fn from_io(path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::DiskFull { path, source }
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path, source },
             _ => Self::Io { path, source },
         }
     }
@@ -96,9 +94,7 @@ pub fn write_atomically<F>(path: &Path, fill: F) -> Result<(), OutputError>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
-    write_atomically_or(path, |writer| {
-        fill(writer).map_err(|source| OutputError::from_io(path, source))
-    })
+    write_atomically_or(path, |writer| fill(writer).map_err(|source| OutputError::from_io(path, source)))
 }
 
 /// [`write_atomically`] for a `fill` that has more to report than `io::Error` can say.
@@ -154,9 +150,7 @@ mod tests {
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

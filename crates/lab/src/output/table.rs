@@ -77,10 +77,7 @@ impl Table {
     /// else the operating system has to say.
     pub fn write_parquet(&self, path: &Path) -> Result<(), OutputError> {
         self.check(path)?;
-        write_atomically_or(path, |writer| {
-            self.encode(writer)
-                .map_err(|error| parquet_error(path, error))
-        })
+        write_atomically_or(path, |writer| self.encode(writer).map_err(|error| parquet_error(path, error)))
     }
 
     fn check(&self, path: &Path) -> Result<(), OutputError> {
@@ -97,29 +94,17 @@ impl Table {
                 });
             }
             if !names.insert(name) {
-                return Err(OutputError::DuplicateColumn {
-                    path: path.to_path_buf(),
-                    column: name.clone(),
-                });
+                return Err(OutputError::DuplicateColumn { path: path.to_path_buf(), column: name.clone() });
             }
         }
         Ok(())
     }
 
     fn encode<W: Write + Send>(&self, writer: W) -> Result<(), ParquetError> {
-        let fields: Result<Vec<_>, ParquetError> = self
-            .columns
-            .iter()
-            .map(|(name, column)| column.field(name).map(Arc::new))
-            .collect();
-        let schema = Type::group_type_builder("run")
-            .with_fields(fields?)
-            .build()?;
-        let metadata = self
-            .metadata
-            .iter()
-            .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
-            .collect();
+        let fields: Result<Vec<_>, ParquetError> =
+            self.columns.iter().map(|(name, column)| column.field(name).map(Arc::new)).collect();
+        let schema = Type::group_type_builder("run").with_fields(fields?).build()?;
+        let metadata = self.metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             // The default names the library's version, and an update of it alone
@@ -161,12 +146,7 @@ impl Column {
     }
 
     fn field(&self, name: &str) -> Result<Type, ParquetError> {
-        let unsigned = |bit_width| {
-            LogicalType::Integer(IntType {
-                bit_width,
-                is_signed: false,
-            })
-        };
+        let unsigned = |bit_width| LogicalType::Integer(IntType { bit_width, is_signed: false });
         let (physical, logical) = match self {
             Self::F64(_) => (Physical::DOUBLE, None),
             Self::F32(_) => (Physical::FLOAT, None),
@@ -186,9 +166,7 @@ impl Column {
         rows: std::ops::Range<usize>,
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> Result<(), ParquetError> {
-        let mut column = group
-            .next_column()?
-            .expect("the schema was made from the same columns");
+        let mut column = group.next_column()?.expect("the schema was made from the same columns");
         // Parquet stores unsigned integers in signed ones of the same bits, and the
         // logical type tells the reader.
         match (self, column.untyped()) {
@@ -210,10 +188,7 @@ impl Column {
                 writer.write_batch(&values[rows], None, None)?
             }
             (Self::Str(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
-                let bytes: Vec<ByteArray> = values[rows]
-                    .iter()
-                    .map(|x| ByteArray::from(x.as_str()))
-                    .collect();
+                let bytes: Vec<ByteArray> = values[rows].iter().map(|x| ByteArray::from(x.as_str())).collect();
                 writer.write_batch(&bytes, None, None)?
             }
             _ => unreachable!("the writer has the type of the field, made from the same column"),
@@ -232,10 +207,7 @@ fn parquet_error(path: &Path, error: ParquetError) -> OutputError {
         },
         other => other,
     };
-    OutputError::Parquet {
-        path: path.to_path_buf(),
-        source,
-    }
+    OutputError::Parquet { path: path.to_path_buf(), source }
 }
 
 #[cfg(test)]
@@ -253,10 +225,7 @@ mod tests {
             .column("bytes", Column::U64(vec![0, 1, u64::MAX]))
             .column("drops", Column::U32(vec![0, 7, u32::MAX]))
             .column("delta_ns", Column::I64(vec![i64::MIN, 0, i64::MAX]))
-            .column(
-                "state",
-                Column::Str(vec!["slow start".into(), String::new(), "größer ✓".into()]),
-            )
+            .column("state", Column::Str(vec!["slow start".into(), String::new(), "größer ✓".into()]))
             .meta("seed", "42")
             .meta("scenario", "[link]\nrate = \"10 Mbit/s\"\n")
     }
@@ -268,9 +237,7 @@ mod tests {
         let metadata = file.key_value_metadata().into_iter().flatten();
         let mut table = Table {
             columns: Vec::new(),
-            metadata: metadata
-                .map(|entry| (entry.key.clone(), entry.value.clone().unwrap()))
-                .collect(),
+            metadata: metadata.map(|entry| (entry.key.clone(), entry.value.clone().unwrap())).collect(),
         };
         for row in reader.get_row_iter(None).unwrap() {
             for (i, (name, field)) in row.unwrap().get_column_iter().enumerate() {
@@ -314,9 +281,7 @@ mod tests {
         let path = directory.path().join("run.parquet");
         let table = Table::new().column("rtt_ms", Column::F64(vec![1.0, f64::NAN]));
         table.write_parquet(&path).unwrap();
-        let (_, Column::F64(values)) = &read(&path).columns[0] else {
-            panic!("a column of numbers")
-        };
+        let (_, Column::F64(values)) = &read(&path).columns[0] else { panic!("a column of numbers") };
         assert!(values[0] == 1.0 && values[1].is_nan());
     }
 
@@ -349,10 +314,7 @@ mod tests {
         let path = directory.path().join("run.parquet");
         let unequal = sample().column("window_bytes", Column::U64(vec![1]));
         let message = unequal.write_parquet(&path).unwrap_err().to_string();
-        assert!(
-            message.contains("\"window_bytes\" has 1 rows, but \"time_s\" has 3"),
-            "{message}"
-        );
+        assert!(message.contains("\"window_bytes\" has 1 rows, but \"time_s\" has 3"), "{message}");
         let twice = sample().column("time_s", Column::F64(vec![1.0, 2.0, 3.0]));
         let message = twice.write_parquet(&path).unwrap_err().to_string();
         assert!(message.contains("two columns are named \"time_s\""));

@@ -55,10 +55,7 @@ impl Axis {
     ///
     /// When the range is empty or not finite.
     pub fn range(mut self, low: f64, high: f64) -> Self {
-        assert!(
-            low < high && low.is_finite() && high.is_finite(),
-            "an axis from {low} to {high} shows nothing"
-        );
+        assert!(low < high && low.is_finite() && high.is_finite(), "an axis from {low} to {high} shows nothing");
         self.range = Some((low, high));
         self
     }
@@ -112,16 +109,8 @@ impl Axis {
                 Ends::Apart => (0.0, 0.0),
             };
             (
-                if low - below <= near {
-                    below
-                } else {
-                    low - room
-                },
-                if above - high <= near {
-                    above
-                } else {
-                    high + room
-                },
+                if low - below <= near { below } else { low - room },
+                if above - high <= near { above } else { high + room },
             )
         };
         let largest = low.abs().max(high.abs());
@@ -132,10 +121,7 @@ impl Axis {
         };
         let factor = libm::exp10(f64::from(exponent));
         let digits = (-number::exponent(step / factor * (1.0 + 1e-9))).max(0) as usize;
-        let (first, last) = (
-            libm::ceil(low / step - 1e-9) as i64,
-            libm::floor(high / step + 1e-9) as i64,
-        );
+        let (first, last) = (libm::ceil(low / step - 1e-9) as i64, libm::floor(high / step + 1e-9) as i64);
         let ticks = (first..=last).map(|i| {
             let value = i as f64 * step;
             (value, number::fixed(value / factor, digits))
@@ -153,17 +139,11 @@ impl Axis {
 
     fn fit_log(&self, low: f64, high: f64, ticks: usize, ends: Ends) -> Scale {
         let decades = libm::log10(high / low);
-        let multiples: &[f64] = if decades > 2.5 {
-            &[1.0]
-        } else {
-            &[1.0, 2.0, 5.0]
-        };
+        let multiples: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         // One power of ten further on both sides, for the ends to move to.
         let powers = number::exponent(low) - 1..=number::exponent(high) + 1;
-        let candidates: Vec<f64> = powers
-            .clone()
-            .flat_map(|power| multiples.iter().map(move |m| scientific(*m, power)))
-            .collect();
+        let candidates: Vec<f64> =
+            powers.clone().flat_map(|power| multiples.iter().map(move |m| scientific(*m, power))).collect();
         let (low, high) = if ends == Ends::OnTick && self.range.is_none() {
             let below = |x: &f64| *x <= low * (1.0 + 1e-9);
             let above = |x: &f64| *x >= high * (1.0 - 1e-9);
@@ -195,11 +175,7 @@ impl Axis {
             high,
             logarithmic: true,
             factor: 1.0,
-            ticks: shown
-                .into_iter()
-                .step_by(every)
-                .map(|value| (value, label(value)))
-                .collect(),
+            ticks: shown.into_iter().step_by(every).map(|value| (value, label(value))).collect(),
             minor: minor.filter(inside).collect(),
             title: self.title(),
         }
@@ -208,15 +184,10 @@ impl Axis {
     /// Least and greatest value, with room around them as `ends` asks for.
     fn extent(&self, values: impl Iterator<Item = f64>, ends: Ends) -> (f64, f64) {
         let shown = values.filter(|value| self.shows(*value));
-        let (mut low, mut high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |range, x| {
-            (range.0.min(x), range.1.max(x))
-        });
+        let (mut low, mut high) =
+            shown.fold((f64::INFINITY, f64::NEG_INFINITY), |range, x| (range.0.min(x), range.1.max(x)));
         if low > high {
-            return if self.logarithmic {
-                (1.0, 10.0)
-            } else {
-                (0.0, 1.0)
-            };
+            return if self.logarithmic { (1.0, 10.0) } else { (0.0, 1.0) };
         }
         if self.logarithmic {
             if low == high {
@@ -281,11 +252,7 @@ impl Scale {
 
     /// Where bars stand: zero, or the end nearest to it.
     pub(super) fn base(&self) -> f64 {
-        if self.logarithmic {
-            self.low
-        } else {
-            0.0f64.clamp(self.low, self.high)
-        }
+        if self.logarithmic { self.low } else { 0.0f64.clamp(self.low, self.high) }
     }
 }
 
@@ -304,11 +271,7 @@ fn nice_step(rough: f64) -> f64 {
 
 /// `mantissa × 10^power`, the same bits as the literal has.
 fn scientific(mantissa: f64, power: i32) -> f64 {
-    if power < 0 {
-        mantissa / libm::exp10(f64::from(-power))
-    } else {
-        mantissa * libm::exp10(f64::from(power))
-    }
+    if power < 0 { mantissa / libm::exp10(f64::from(-power)) } else { mantissa * libm::exp10(f64::from(power)) }
 }
 
 #[cfg(test)]
@@ -317,28 +280,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn labels(scale: &Scale) -> Vec<&str> {
-        scale
-            .ticks
-            .iter()
-            .map(|(_, label)| label.as_str())
-            .collect()
+        scale.ticks.iter().map(|(_, label)| label.as_str()).collect()
     }
 
     #[test]
     fn ticks_are_round_and_grouped() {
-        let scale = Axis::new("throughput", "bytes/s").from_zero().fit(
-            [90_400.0, 46_000.0].into_iter(),
-            5,
-            Ends::OnTick,
-        );
-        let expected = [
-            "0",
-            "20\u{202f}000",
-            "40\u{202f}000",
-            "60\u{202f}000",
-            "80\u{202f}000",
-            "100\u{202f}000",
-        ];
+        let scale =
+            Axis::new("throughput", "bytes/s").from_zero().fit([90_400.0, 46_000.0].into_iter(), 5, Ends::OnTick);
+        let expected = ["0", "20\u{202f}000", "40\u{202f}000", "60\u{202f}000", "80\u{202f}000", "100\u{202f}000"];
         assert_eq!(labels(&scale), expected);
         assert_eq!(scale.title, "throughput (bytes/s)");
         assert_eq!((scale.place(0.0), scale.place(100_000.0)), (0.0, 1.0));

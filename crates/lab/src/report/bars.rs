@@ -33,13 +33,7 @@ impl BarChart {
     /// A chart without bars. `title` says what `groups` are; it may be empty. The
     /// axis always includes zero, unless it is logarithmic.
     pub fn new(title: impl Into<String>, y: Axis, groups: Vec<String>) -> Self {
-        Self {
-            title: title.into(),
-            y: y.from_zero(),
-            groups,
-            series: Vec::new(),
-            references: Vec::new(),
-        }
+        Self { title: title.into(), y: y.from_zero(), groups, series: Vec::new(), references: Vec::new() }
     }
 
     /// Adds a bar to every group.
@@ -48,12 +42,7 @@ impl BarChart {
     ///
     /// When `series` has not one value for every group.
     pub fn series(mut self, series: BarSeries) -> Self {
-        assert_eq!(
-            series.values.len(),
-            self.groups.len(),
-            "{} has not one value for every group",
-            series.name
-        );
+        assert_eq!(series.values.len(), self.groups.len(), "{} has not one value for every group", series.name);
         self.series.push(series);
         self
     }
@@ -79,10 +68,7 @@ impl BarChart {
         }
         // Numbers on some bars and not on others would look like a meaning.
         let numbered = self.numbers_fit(y.factor);
-        let names = Horizontal::Names {
-            title: self.title.clone(),
-            names: self.groups.clone(),
-        };
+        let names = Horizontal::Names { title: self.title.clone(), names: self.groups.clone() };
         let plot = frame(svg, &names, &y, &self.legend(), 0.0);
         if self.series.is_empty() || self.groups.is_empty() {
             no_data(svg, &plot);
@@ -98,8 +84,7 @@ impl BarChart {
                 let slot = series.slot.unwrap_or(index);
                 let class = bar_class(slot, series.hollow);
                 for (group, value) in series.values.iter().enumerate() {
-                    let left = group_width * (group as f64 + (1.0 - FILLED) / 2.0)
-                        + bar_width * index as f64;
+                    let left = group_width * (group as f64 + (1.0 - FILLED) / 2.0) + bar_width * index as f64;
                     let middle = left + bar_width / 2.0;
                     let Some(value) = value.filter(|value| self.y.shows(*value)) else {
                         let base = level(y.base());
@@ -108,11 +93,7 @@ impl BarChart {
                     };
                     let (base, top) = (level(y.base()), level(value));
                     let gap = (bar_width * 0.06).min(2.0);
-                    svg.rect(
-                        &class,
-                        (left + gap, base.min(top)),
-                        (bar_width - 2.0 * gap, (base - top).abs()),
-                    );
+                    svg.rect(&class, (left + gap, base.min(top)), (bar_width - 2.0 * gap, (base - top).abs()));
                     let mut above = base.min(top);
                     if let Some(half) = series.half_width(group) {
                         let low = value - half;
@@ -148,20 +129,14 @@ impl BarChart {
         let bars = (self.groups.len() * self.series.len()).max(1) as f64;
         // The vertical axis takes up to 80 units with its numbers.
         let room = (WIDTH - 80.0) * FILLED / bars;
-        let values = self
-            .series
-            .iter()
-            .flat_map(|series| series.values.iter().flatten());
+        let values = self.series.iter().flat_map(|series| series.values.iter().flatten());
         let mut widths = values.map(|value| text_width(&bar_number(value / factor), 11.0));
         widths.all(|width| width < room)
     }
 
     fn legend(&self) -> Vec<(Key, String)> {
         let series = self.series.iter().enumerate().map(|(index, series)| {
-            let key = Key::Bar {
-                slot: series.slot.unwrap_or(index),
-                hollow: series.hollow,
-            };
+            let key = Key::Bar { slot: series.slot.unwrap_or(index), hollow: series.hollow };
             (key, series.name.clone())
         });
         series.chain(reference_legend(&self.references)).collect()
@@ -175,13 +150,7 @@ fn bar_number(value: f64) -> String {
 impl BarSeries {
     /// One value for every group, `None` where there is no number.
     pub fn new(name: impl Into<String>, values: Vec<Option<f64>>) -> Self {
-        Self {
-            name: name.into(),
-            values,
-            half_widths: Vec::new(),
-            hollow: false,
-            slot: None,
-        }
+        Self { name: name.into(), values, half_widths: Vec::new(), hollow: false, slot: None }
     }
 
     /// Half widths of the bars' intervals, in the unit of the axis and the order of
@@ -204,10 +173,7 @@ impl BarSeries {
     }
 
     fn half_width(&self, group: usize) -> Option<f64> {
-        self.half_widths
-            .get(group)
-            .copied()
-            .filter(|half| half.is_finite())
+        self.half_widths.get(group).copied().filter(|half| half.is_finite())
     }
 
     /// The values, and the ends of their intervals.

@@ -31,17 +31,10 @@ impl Chart {
     /// those of the sample.
     pub fn quantile_quantile(check: &Normality, label: &str, unit: &str) -> Self {
         let points = check.points.iter().map(|p| (p.normal, p.sample)).collect();
-        XyChart::new(
-            Axis::new("quantile of the normal distribution", "standard deviations"),
-            Axis::new(label, unit),
-        )
-        .series(Series::points("sample", points))
-        .reference(Reference::sloped(
-            "through both quartiles",
-            check.line_intercept,
-            check.line_slope,
-        ))
-        .into()
+        XyChart::new(Axis::new("quantile of the normal distribution", "standard deviations"), Axis::new(label, unit))
+            .series(Series::points("sample", points))
+            .reference(Reference::sloped("through both quartiles", check.line_intercept, check.line_slope))
+            .into()
     }
 
     /// The plot of an autocorrelation function with its 95 % band. `lag_unit` says
@@ -69,9 +62,7 @@ impl Chart {
     ///
     /// As [`write_atomically`].
     pub fn write_svg(&self, title: &str, path: &Path) -> Result<(), OutputError> {
-        write_atomically(path, |writer| {
-            writer.write_all(self.to_svg(title).as_bytes())
-        })
+        write_atomically(path, |writer| writer.write_all(self.to_svg(title).as_bytes()))
     }
 
     /// The chart without a style sheet, for a page that has it.

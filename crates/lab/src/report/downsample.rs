@@ -38,9 +38,7 @@ mod tests {
 
     #[test]
     fn one_spike_among_many_points_survives() {
-        let mut points: Vec<(f64, f64)> = (0..300_000)
-            .map(|i| (f64::from(i) * 400.0 / 300_000.0, 1.0))
-            .collect();
+        let mut points: Vec<(f64, f64)> = (0..300_000).map(|i| (f64::from(i) * 400.0 / 300_000.0, 1.0)).collect();
         points[123_456].1 = 99.0;
         let kept = downsample(&points);
         assert!(kept.contains(&points[123_456]));

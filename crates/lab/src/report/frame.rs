@@ -17,11 +17,7 @@ const RIGHT: f64 = 14.0;
 pub(super) enum Key {
     /// A line of the series in the slot, with its marker or without, dashed as it is
     /// or solid as dense lines are.
-    Line {
-        slot: usize,
-        marker: bool,
-        dense: bool,
-    },
+    Line { slot: usize, marker: bool, dense: bool },
     /// The marker of the series in the slot.
     Points { slot: usize },
     /// A bar of the series in the slot, filled or as an outline.
@@ -69,42 +65,28 @@ pub(super) fn horizontal_ticks(scale: &Scale) -> usize {
 
 /// Draws everything but the data, and says where the data go. `right` is room kept
 /// free beside the plot.
-pub(super) fn frame(
-    svg: &mut Svg,
-    x: &Horizontal<'_>,
-    y: &Scale,
-    legend: &[(Key, String)],
-    right: f64,
-) -> Plot {
+pub(super) fn frame(svg: &mut Svg, x: &Horizontal<'_>, y: &Scale, legend: &[(Key, String)], right: f64) -> Plot {
     let mut left = 12.0 + widest(y.ticks.iter().map(|(_, label)| label.as_str()));
     if let Horizontal::Names { names, .. } = x {
         left = left.max(room_for_slanted(names, WIDTH - left - right - RIGHT));
     }
     // The last number of a horizontal axis sits half beyond its end.
     let overhang = match x {
-        Horizontal::Numbers(scale) => scale.ticks.last().map_or(0.0, |(value, label)| {
-            text_width(label, TICK_TEXT) / 2.0 - (1.0 - scale.place(*value)) * 300.0
-        }),
+        Horizontal::Numbers(scale) => scale
+            .ticks
+            .last()
+            .map_or(0.0, |(value, label)| text_width(label, TICK_TEXT) / 2.0 - (1.0 - scale.place(*value)) * 300.0),
         Horizontal::Names { .. } => 0.0,
     };
     let width = WIDTH - left - right - RIGHT.max(overhang + 2.0);
     let legend_height = draw_legend(svg, legend);
     let top = legend_height + 24.0;
-    svg.text(
-        "title",
-        (4.0, legend_height + 13.0),
-        Anchor::Start,
-        &y.title,
-    );
+    svg.text("title", (4.0, legend_height + 13.0), Anchor::Start, &y.title);
 
     let bottom = top + PLOT_HEIGHT;
     let level = |value: f64| bottom - y.place(value) * PLOT_HEIGHT;
     for value in &y.minor {
-        svg.line(
-            "grid minor",
-            (left, level(*value)),
-            (left + width, level(*value)),
-        );
+        svg.line("grid minor", (left, level(*value)), (left + width, level(*value)));
     }
     for (value, label) in &y.ticks {
         let at = level(*value);
@@ -115,11 +97,7 @@ pub(super) fn frame(
         Horizontal::Numbers(scale) => {
             let column = |value: f64| left + scale.place(value) * width;
             for value in &scale.minor {
-                svg.line(
-                    "grid minor",
-                    (column(*value), top),
-                    (column(*value), bottom),
-                );
+                svg.line("grid minor", (column(*value), top), (column(*value), bottom));
             }
             for (value, label) in &scale.ticks {
                 let at = column(*value);
@@ -139,20 +117,9 @@ pub(super) fn frame(
     let mut total_height = bottom + below;
     if !title.is_empty() {
         total_height += 17.0;
-        svg.text(
-            "title",
-            (left + width / 2.0, total_height - 2.0),
-            Anchor::Middle,
-            title,
-        );
+        svg.text("title", (left + width / 2.0, total_height - 2.0), Anchor::Middle, title);
     }
-    Plot {
-        left,
-        top,
-        width,
-        height: PLOT_HEIGHT,
-        total_height: total_height + 6.0,
-    }
+    Plot { left, top, width, height: PLOT_HEIGHT, total_height: total_height + 6.0 }
 }
 
 /// Says in the middle of an empty plot that it is empty on purpose.
@@ -173,37 +140,22 @@ fn draw_legend(svg: &mut Svg, entries: &[(Key, String)]) -> f64 {
         let (from, to) = ((x, middle), (x + SAMPLE, middle));
         let center = (x + SAMPLE / 2.0, middle);
         match *key {
-            Key::Line {
-                slot,
-                marker: marked,
-                dense,
-            } => {
+            Key::Line { slot, marker: marked, dense } => {
                 svg.line(&line_class(slot, dense), from, to);
                 if marked {
                     draw_marker(svg, slot, center);
                 }
             }
             Key::Points { slot } => draw_marker(svg, slot, center),
-            Key::Bar { slot, hollow } => svg.rect(
-                &bar_class(slot, hollow),
-                (x + 6.0, middle - 6.0),
-                (SAMPLE - 12.0, 12.0),
-            ),
+            Key::Bar { slot, hollow } => {
+                svg.rect(&bar_class(slot, hollow), (x + 6.0, middle - 6.0), (SAMPLE - 12.0, 12.0))
+            }
             Key::Reference { index } => svg.line(&reference_class(index), from, to),
         }
-        svg.text(
-            "title",
-            (x + SAMPLE + 6.0, middle + 4.5),
-            Anchor::Start,
-            name,
-        );
+        svg.text("title", (x + SAMPLE + 6.0, middle + 4.5), Anchor::Start, name);
         x += entry;
     }
-    if entries.is_empty() {
-        0.0
-    } else {
-        y + LEGEND_ROW + 2.0
-    }
+    if entries.is_empty() { 0.0 } else { y + LEGEND_ROW + 2.0 }
 }
 
 fn draw_marker(svg: &mut Svg, slot: usize, at: (f64, f64)) {
@@ -285,9 +237,7 @@ fn wrap(text: &str, width: f64) -> Vec<String> {
 }
 
 fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
-    texts
-        .map(|text| text_width(text, TICK_TEXT))
-        .fold(0.0, f64::max)
+    texts.map(|text| text_width(text, TICK_TEXT)).fold(0.0, f64::max)
 }
 
 #[cfg(test)]

@@ -29,12 +29,7 @@ impl HeatMap {
     /// # Panics
     ///
     /// When `cells` has another shape than `rows` by `columns`.
-    pub fn new(
-        x: (Axis, Vec<f64>),
-        y: (Axis, Vec<f64>),
-        value: Axis,
-        cells: Vec<Vec<Option<f64>>>,
-    ) -> Self {
+    pub fn new(x: (Axis, Vec<f64>), y: (Axis, Vec<f64>), value: Axis, cells: Vec<Vec<Option<f64>>>) -> Self {
         let ((x, columns), (y, rows)) = (x, y);
         assert!(
             cells.len() == rows.len() && cells.iter().all(|row| row.len() == columns.len()),
@@ -42,23 +37,12 @@ impl HeatMap {
             rows.len(),
             columns.len()
         );
-        Self {
-            x,
-            y,
-            value,
-            columns,
-            rows,
-            cells,
-        }
+        Self { x, y, value, columns, rows, cells }
     }
 
     pub(super) fn draw(&self, svg: &mut Svg) -> f64 {
         let row_names: Vec<String> = self.rows.iter().map(|v| number::compact(*v, 4)).collect();
-        let column_names: Vec<String> = self
-            .columns
-            .iter()
-            .map(|v| number::compact(*v, 4))
-            .collect();
+        let column_names: Vec<String> = self.columns.iter().map(|v| number::compact(*v, 4)).collect();
         let widest = |names: &[String]| {
             let widths = names.iter().map(|name| text_width(name, TICK_TEXT));
             widths.fold(0.0, f64::max)
@@ -73,28 +57,18 @@ impl HeatMap {
         let bottom = top + height;
 
         let values = self.cells.iter().flatten().flatten().copied();
-        let scale = self
-            .value
-            .clone()
-            .short(5)
-            .fit(values.clone(), 4, Ends::Tight);
+        let scale = self.value.clone().short(5).fit(values.clone(), 4, Ends::Tight);
         // Numbers in some cells and not in others would look like a meaning.
         let numbered = cell_height >= 14.0
-            && values.into_iter().all(|value| {
-                text_width(&number::compact(value / scale.factor, 3), 11.0) < cell_width - 2.0
-            });
+            && values
+                .into_iter()
+                .all(|value| text_width(&number::compact(value / scale.factor, 3), 11.0) < cell_width - 2.0);
         for (row, cells) in self.cells.iter().enumerate() {
             for (column, value) in cells.iter().enumerate() {
-                let corner = (
-                    left + cell_width * column as f64,
-                    bottom - cell_height * (row + 1) as f64,
-                );
+                let corner = (left + cell_width * column as f64, bottom - cell_height * (row + 1) as f64);
                 // A hair of overlap keeps the background from shining through the seams.
                 let size = (cell_width + 0.3, cell_height + 0.3);
-                let middle = (
-                    corner.0 + cell_width / 2.0,
-                    corner.1 + cell_height / 2.0 + 4.0,
-                );
+                let middle = (corner.0 + cell_width / 2.0, corner.1 + cell_height / 2.0 + 4.0);
                 let Some(value) = value.filter(|value| self.value.shows(*value)) else {
                     svg.rect("blank", corner, size);
                     svg.text("tick", middle, Anchor::Middle, number::NO_NUMBER);
@@ -117,11 +91,7 @@ impl HeatMap {
             let x = left + cell_width * (column as f64 + 0.5);
             svg.text("tick", (x, bottom + 17.0), Anchor::Middle, name);
         }
-        for (row, name) in row_names
-            .iter()
-            .enumerate()
-            .step_by(every(cell_height, 15.0))
-        {
+        for (row, name) in row_names.iter().enumerate().step_by(every(cell_height, 15.0)) {
             let y = bottom - cell_height * (row as f64 + 0.5) + 4.0;
             svg.text("tick", (left - 6.0, y), Anchor::End, name);
         }

@@ -8,22 +8,10 @@ use crate::stats::MeanEstimate;
 
 pub(super) fn page(report: &Report) -> String {
     let title = escape(&report.title);
-    let meta: String = report
-        .meta
-        .iter()
-        .map(|(key, value)| entry(key, value))
-        .collect();
-    let meta = if meta.is_empty() {
-        meta
-    } else {
-        format!("<dl>\n{meta}</dl>\n")
-    };
+    let meta: String = report.meta.iter().map(|(key, value)| entry(key, value)).collect();
+    let meta = if meta.is_empty() { meta } else { format!("<dl>\n{meta}</dl>\n") };
     let mut figures = 0;
-    let body: String = report
-        .blocks
-        .iter()
-        .map(|part| block(part, &mut figures))
-        .collect();
+    let body: String = report.blocks.iter().map(|part| block(part, &mut figures)).collect();
     // The policy is a promise that the page loads nothing, and the browser keeps it.
     format!(
         concat!(
@@ -45,11 +33,7 @@ pub(super) fn page(report: &Report) -> String {
 }
 
 fn entry(key: &str, value: &str) -> String {
-    format!(
-        "<div><dt>{}</dt><dd>{}</dd></div>\n",
-        escape(key),
-        escape(value)
-    )
+    format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(key), escape(value))
 }
 
 fn block(block: &Block, figures: &mut usize) -> String {
@@ -81,11 +65,9 @@ fn block(block: &Block, figures: &mut usize) -> String {
 fn figure(figure: &Figure, index: usize) -> String {
     let content = match &figure.content {
         Content::Chart(chart) => chart.inline(&figure.caption),
-        Content::Quote { text, source } => format!(
-            "<blockquote><p>{}</p><footer>{}</footer></blockquote>\n",
-            escape(text),
-            escape(source)
-        ),
+        Content::Quote { text, source } => {
+            format!("<blockquote><p>{}</p><footer>{}</footer></blockquote>\n", escape(text), escape(source))
+        }
     };
     format!(
         "<figure>\n{content}<figcaption><b>Figure {index}.</b> {}</figcaption>\n</figure>\n",
@@ -94,9 +76,8 @@ fn figure(figure: &Figure, index: usize) -> String {
 }
 
 fn table(table: &Table) -> String {
-    let numeric: Vec<bool> = (0..table.headers.len())
-        .map(|column| table.rows.iter().any(|row| is_numeric(&row[column])))
-        .collect();
+    let numeric: Vec<bool> =
+        (0..table.headers.len()).map(|column| table.rows.iter().any(|row| is_numeric(&row[column]))).collect();
     let class = |column: usize| if numeric[column] { " class=\"n\"" } else { "" };
     let headers: String = table
         .headers
@@ -108,11 +89,7 @@ fn table(table: &Table) -> String {
         .rows
         .iter()
         .map(|row| {
-            let cells: String = row
-                .iter()
-                .enumerate()
-                .map(|(i, c)| cell(c, class(i)))
-                .collect();
+            let cells: String = row.iter().enumerate().map(|(i, c)| cell(c, class(i))).collect();
             format!("<tr>{cells}</tr>\n")
         })
         .collect();
@@ -149,30 +126,19 @@ fn cell(cell: &Cell, class: &str) -> String {
 fn estimate(estimate: &MeanEstimate) -> String {
     match estimate {
         MeanEstimate::Interval(interval) => number::interval(interval.mean, interval.half_width),
-        MeanEstimate::Correlated {
-            interval,
-            lag1,
-            band,
-        } => format!(
+        MeanEstimate::Correlated { interval, lag1, band } => format!(
             "{} <small>correlated batches ({}, band ±{}): interval too {}</small>",
             number::interval(interval.mean, interval.half_width),
             number::fixed(*lag1, 2),
             number::fixed(*band, 2),
             if *lag1 > 0.0 { "narrow" } else { "wide" }
         ),
-        MeanEstimate::TooShort {
-            mean,
-            batches,
-            needed,
-        } => format!(
+        MeanEstimate::TooShort { mean, batches, needed } => format!(
             "{} <small>too short for an interval: {batches} of {needed} batches</small>",
-            mean.map_or(number::NO_NUMBER.to_owned(), |mean| number::compact(
-                mean, 4
-            ))
+            mean.map_or(number::NO_NUMBER.to_owned(), |mean| number::compact(mean, 4))
         ),
-        MeanEstimate::NotFinite { batch } => format!(
-            "{} <small>batch {batch} is not a number</small>",
-            number::NO_NUMBER
-        ),
+        MeanEstimate::NotFinite { batch } => {
+            format!("{} <small>batch {batch} is not a number</small>", number::NO_NUMBER)
+        }
     }
 }

@@ -127,11 +127,7 @@ enum Content {
 impl Report {
     /// An empty report.
     pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            meta: Vec::new(),
-            blocks: Vec::new(),
-        }
+        Self { title: title.into(), meta: Vec::new(), blocks: Vec::new() }
     }
 
     /// Adds a line to the head of the report: seed, controller, version, wall-clock.
@@ -153,10 +149,7 @@ impl Report {
 
     /// Adds text that keeps its lines, such as a scenario.
     pub fn listing(self, caption: impl Into<String>, text: impl Into<String>) -> Self {
-        self.block(Block::Listing {
-            caption: caption.into(),
-            text: text.into(),
-        })
+        self.block(Block::Listing { caption: caption.into(), text: text.into() })
     }
 
     /// Adds a table.
@@ -197,15 +190,8 @@ impl Report {
 
 impl Table {
     /// A table without rows; headers carry their units.
-    pub fn new<H: Into<String>>(
-        caption: impl Into<String>,
-        headers: impl IntoIterator<Item = H>,
-    ) -> Self {
-        Self {
-            caption: caption.into(),
-            headers: headers.into_iter().map(Into::into).collect(),
-            rows: Vec::new(),
-        }
+    pub fn new<H: Into<String>>(caption: impl Into<String>, headers: impl IntoIterator<Item = H>) -> Self {
+        Self { caption: caption.into(), headers: headers.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -246,24 +232,11 @@ impl Cell {
 impl Figure {
     /// A chart.
     pub fn chart(caption: impl Into<String>, chart: impl Into<Chart>) -> Self {
-        Self {
-            caption: caption.into(),
-            content: Content::Chart(Box::new(chart.into())),
-        }
+        Self { caption: caption.into(), content: Content::Chart(Box::new(chart.into())) }
     }
 
     /// What a source says where it gives no numbers to draw.
-    pub fn quote(
-        caption: impl Into<String>,
-        text: impl Into<String>,
-        source: impl Into<String>,
-    ) -> Self {
-        Self {
-            caption: caption.into(),
-            content: Content::Quote {
-                text: text.into(),
-                source: source.into(),
-            },
-        }
+    pub fn quote(caption: impl Into<String>, text: impl Into<String>, source: impl Into<String>) -> Self {
+        Self { caption: caption.into(), content: Content::Quote { text: text.into(), source: source.into() } }
     }
 }

@@ -78,9 +78,7 @@ pub(super) fn exponent(value: f64) -> i32 {
     // The logarithm of a power of ten may come out a rounding too low; scientific
     // notation is exact.
     let text = format!("{:e}", value.abs());
-    text.split_once('e')
-        .and_then(|(_, exponent)| exponent.parse().ok())
-        .unwrap_or(0)
+    text.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0)
 }
 
 fn trimmed(value: f64, digits: i32) -> String {

@@ -24,9 +24,7 @@ const LIGHT: Theme = Theme {
     text: "#1b1f24",
     muted: "#57606a",
     grid: "#e3e6ea",
-    series: [
-        "#0072b2", "#d55e00", "#008a64", "#b0508a", "#8a6d00", "#2a8fce", "#4a4a4a",
-    ],
+    series: ["#0072b2", "#d55e00", "#008a64", "#b0508a", "#8a6d00", "#2a8fce", "#4a4a4a"],
 };
 
 /// The same hues in the same order, lightened until they stand out from the dark.
@@ -35,9 +33,7 @@ const DARK: Theme = Theme {
     text: "#e6e8eb",
     muted: "#a0a8b2",
     grid: "#2d333b",
-    series: [
-        "#4ba3dd", "#ff8a3d", "#2fc79a", "#e79bc8", "#e0c23f", "#9fd4f7", "#c9ccd1",
-    ],
+    series: ["#4ba3dd", "#ff8a3d", "#2fc79a", "#e79bc8", "#e0c23f", "#9fd4f7", "#c9ccd1"],
 };
 
 /// Style sheet of a chart, for light and dark. Without CSS variables, which viewers
@@ -45,25 +41,15 @@ const DARK: Theme = Theme {
 pub(super) fn chart_css() -> String {
     let mut css = LIGHT.rules();
     // Print is always light.
-    write!(
-        css,
-        "@media screen and (prefers-color-scheme:dark){{{}}}",
-        DARK.rules()
-    )
-    .expect("a string takes all that is written");
+    write!(css, "@media screen and (prefers-color-scheme:dark){{{}}}", DARK.rules())
+        .expect("a string takes all that is written");
     css.push_str(include_str!("chart.css"));
     css
 }
 
 impl Theme {
     fn rules(&self) -> String {
-        let Self {
-            background,
-            text,
-            muted,
-            grid,
-            series,
-        } = self;
+        let Self { background, text, muted, grid, series } = self;
         let mut css = format!(
             concat!(
                 ".chart .paper{{fill:{background}}}",
@@ -126,14 +112,7 @@ pub(super) fn marker(path: &mut Path, slot: usize, (x, y): (f64, f64)) {
             (-4.2, -1.3),
             (-1.3, -1.3),
         ],
-        _ => &[
-            (-2.2, -4.0),
-            (2.2, -4.0),
-            (4.4, 0.0),
-            (2.2, 4.0),
-            (-2.2, 4.0),
-            (-4.4, 0.0),
-        ],
+        _ => &[(-2.2, -4.0), (2.2, -4.0), (4.4, 0.0), (2.2, 4.0), (-2.2, 4.0), (-4.4, 0.0)],
     };
     for (i, (dx, dy)) in outline.iter().enumerate() {
         let point = (x + dx, y + dy);
@@ -188,11 +167,7 @@ fn luminance(color: &str) -> f64 {
     let channel = |i: usize| {
         let byte = u8::from_str_radix(&color[i..i + 2], 16).expect("colours are #rrggbb");
         let share = f64::from(byte) / 255.0;
-        if share <= 0.04045 {
-            share / 12.92
-        } else {
-            libm::pow((share + 0.055) / 1.055, 2.4)
-        }
+        if share <= 0.04045 { share / 12.92 } else { libm::pow((share + 0.055) / 1.055, 2.4) }
     };
     0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
 }

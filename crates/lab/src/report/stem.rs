@@ -17,12 +17,7 @@ pub struct StemChart {
 impl StemChart {
     /// Stems at pairs of `x` and `y`; the vertical axis includes zero.
     pub fn new(x: Axis, y: Axis, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            x,
-            y: y.from_zero(),
-            points,
-            band: None,
-        }
+        Self { x, y: y.from_zero(), points, band: None }
     }
 
     /// Draws lines at plus and minus `half_width`, in the unit of `y`.

@@ -27,9 +27,7 @@ pub(super) struct Svg {
 impl Svg {
     pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (coord(from.0), coord(from.1), coord(to.0), coord(to.1));
-        self.raw(&format!(
-            r#"<line class="{class}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>"#
-        ));
+        self.raw(&format!(r#"<line class="{class}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>"#));
     }
 
     pub(super) fn rect(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
@@ -42,15 +40,8 @@ impl Svg {
     }
 
     fn rect_with(&mut self, class: &str, corner: (f64, f64), size: (f64, f64), more: &str) {
-        let (x, y, w, h) = (
-            coord(corner.0),
-            coord(corner.1),
-            coord(size.0),
-            coord(size.1),
-        );
-        self.raw(&format!(
-            r#"<rect class="{class}" x="{x}" y="{y}" width="{w}" height="{h}"{more}/>"#
-        ));
+        let (x, y, w, h) = (coord(corner.0), coord(corner.1), coord(size.0), coord(size.1));
+        self.raw(&format!(r#"<rect class="{class}" x="{x}" y="{y}" width="{w}" height="{h}"{more}/>"#));
     }
 
     /// A path; nothing when it has no points.
@@ -66,11 +57,7 @@ impl Svg {
 
     /// Text that climbs to the right and ends at `at`.
     pub(super) fn slanted_text(&mut self, class: &str, at: (f64, f64), text: &str) {
-        let turn = format!(
-            r#" transform="rotate(-35 {} {})""#,
-            coord(at.0),
-            coord(at.1)
-        );
+        let turn = format!(r#" transform="rotate(-35 {} {})""#, coord(at.0), coord(at.1));
         self.text_with(class, at, Anchor::End, text, &turn);
     }
 
@@ -81,26 +68,17 @@ impl Svg {
             Anchor::End => "end",
         };
         let (x, y, text) = (coord(at.0), coord(at.1), escape(text));
-        self.raw(&format!(
-            r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}"{more}>{text}</text>"#
-        ));
+        self.raw(&format!(r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}"{more}>{text}</text>"#));
     }
 
     /// What `fill` draws, in coordinates from `corner` on, cut off a little outside
     /// `size`: the marker of a point on the edge stays whole.
-    pub(super) fn clipped(
-        &mut self,
-        corner: (f64, f64),
-        size: (f64, f64),
-        fill: impl FnOnce(&mut Svg),
-    ) {
+    pub(super) fn clipped(&mut self, corner: (f64, f64), size: (f64, f64), fill: impl FnOnce(&mut Svg)) {
         const ROOM: f64 = 6.0;
         let (x, y) = (coord(corner.0 - ROOM), coord(corner.1 - ROOM));
         let (w, h) = (coord(size.0 + 2.0 * ROOM), coord(size.1 + 2.0 * ROOM));
         // A nested viewport clips without an id, which two charts on a page could share.
-        self.raw(&format!(
-            r#"<svg x="{x}" y="{y}" width="{w}" height="{h}" viewBox="-6 -6 {w} {h}">"#
-        ));
+        self.raw(&format!(r#"<svg x="{x}" y="{y}" width="{w}" height="{h}" viewBox="-6 -6 {w} {h}">"#));
         fill(self);
         self.raw("</svg>");
     }
@@ -114,10 +92,7 @@ impl Svg {
     /// readers who do not see it; `style` is for a file of its own.
     pub(super) fn finish(self, title: &str, height: f64, style: Option<&str>) -> String {
         let style = style.map_or(String::new(), |css| {
-            format!(
-                "<style>{css}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{}\"/>\n",
-                coord(height)
-            )
+            format!("<style>{css}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{}\"/>\n", coord(height))
         });
         format!(
             concat!(
@@ -156,13 +131,11 @@ impl Path {
     pub(super) fn circle(&mut self, (x, y): (f64, f64), radius: f64) {
         self.move_to((x - radius, y));
         let (r, d) = (coord(radius), coord(2.0 * radius));
-        write!(self.data, "a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0Z")
-            .expect("a string takes all that is written");
+        write!(self.data, "a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0Z").expect("a string takes all that is written");
     }
 
     fn push(&mut self, command: char, x: f64, y: f64) {
-        write!(self.data, "{command}{} {}", coord(x), coord(y))
-            .expect("a string takes all that is written");
+        write!(self.data, "{command}{} {}", coord(x), coord(y)).expect("a string takes all that is written");
     }
 }
 
@@ -216,10 +189,7 @@ mod tests {
 
     #[test]
     fn text_cannot_leave_its_element() {
-        assert_eq!(
-            escape("a<b> & \"c\" 'd'\u{1}"),
-            "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\u{fffd}"
-        );
+        assert_eq!(escape("a<b> & \"c\" 'd'\u{1}"), "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\u{fffd}");
     }
 
     #[test]

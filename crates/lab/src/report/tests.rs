@@ -24,16 +24,12 @@ fn sample_report() -> Report {
     };
     let mut course = |mean: f64, time_constant: f64, swing: f64| -> Vec<(f64, f64)> {
         let at = |t: f64| mean * (1.0 - libm::exp(-t / time_constant));
-        (0..300_000)
-            .map(|t| (f64::from(t), at(f64::from(t)) + swing * noise()))
-            .collect()
+        (0..300_000).map(|t| (f64::from(t), at(f64::from(t)) + swing * noise())).collect()
     };
     let q = course(90_416.0, 6_000.0, 2_500.0);
     let aimd = course(46_642.0, 30_000.0, 4_000.0);
-    let means: Vec<f64> = q[100_000..]
-        .chunks_exact(5_700)
-        .map(|batch| batch.iter().map(|p| p.1).sum::<f64>() / 5_700.0)
-        .collect();
+    let means: Vec<f64> =
+        q[100_000..].chunks_exact(5_700).map(|batch| batch.iter().map(|p| p.1).sum::<f64>() / 5_700.0).collect();
     let check = normality(&means).expect("35 different means");
     let acf = autocorrelation(&means, 15).expect("35 different means");
     let time = || Axis::new("time", "s");
@@ -42,24 +38,15 @@ fn sample_report() -> Report {
         XyChart::new(Axis::new("peers", "").whole_numbers(), throughput())
             .series(Series::intervals(
                 "Q-Learning",
-                [10.0, 20.0, 30.0, 50.0, 80.0]
-                    .map(|n| (n, factor * 92_000.0 - 90.0 * n, 1_800.0 + 20.0 * n))
-                    .to_vec(),
+                [10.0, 20.0, 30.0, 50.0, 80.0].map(|n| (n, factor * 92_000.0 - 90.0 * n, 1_800.0 + 20.0 * n)).to_vec(),
             ))
             .series(Series::intervals(
                 "AIMD",
-                [10.0, 20.0, 30.0, 50.0, 80.0]
-                    .map(|n| (n, factor * 40_000.0 + 300.0 * n, 2_500.0))
-                    .to_vec(),
+                [10.0, 20.0, 30.0, 50.0, 80.0].map(|n| (n, factor * 40_000.0 + 300.0 * n, 2_500.0)).to_vec(),
             ))
             .series(
-                Series::line(
-                    "Perfect",
-                    [10.0, 20.0, 30.0, 50.0, 80.0]
-                        .map(|n| (n, 89_271.0 + 2.0 * n))
-                        .to_vec(),
-                )
-                .markers(),
+                Series::line("Perfect", [10.0, 20.0, 30.0, 50.0, 80.0].map(|n| (n, 89_271.0 + 2.0 * n)).to_vec())
+                    .markers(),
             )
             .reference(Reference::horizontal("thesis, 20 peers", 90_416.43))
     };
@@ -221,19 +208,13 @@ fn parse(text: &str) -> (Vec<String>, String) {
             Event::Start(element) => {
                 depth += 1;
                 for attribute in element.attributes() {
-                    attribute
-                        .expect("a quoted attribute")
-                        .unescape_value()
-                        .expect("escaped");
+                    attribute.expect("a quoted attribute").unescape_value().expect("escaped");
                 }
                 names.push(String::from_utf8(element.name().as_ref().to_vec()).unwrap());
             }
             Event::Empty(element) => {
                 for attribute in element.attributes() {
-                    attribute
-                        .expect("a quoted attribute")
-                        .unescape_value()
-                        .expect("escaped");
+                    attribute.expect("a quoted attribute").unescape_value().expect("escaped");
                 }
                 names.push(String::from_utf8(element.name().as_ref().to_vec()).unwrap());
             }
@@ -296,14 +277,9 @@ fn text_stays_text_wherever_it_stands() {
     let xy = XyChart::new(axis(), axis())
         .series(Series::line(HOSTILE, vec![(0.0, 0.0), (1.0, 1.0)]))
         .reference(Reference::vertical(HOSTILE, 0.5));
-    let bars = BarChart::new(HOSTILE, axis(), vec![HOSTILE.to_owned()])
-        .series(BarSeries::new(HOSTILE, vec![Some(1.0)]));
-    let heat = HeatMap::new(
-        (axis(), vec![1.0]),
-        (axis(), vec![1.0]),
-        axis(),
-        vec![vec![Some(1.0)]],
-    );
+    let bars =
+        BarChart::new(HOSTILE, axis(), vec![HOSTILE.to_owned()]).series(BarSeries::new(HOSTILE, vec![Some(1.0)]));
+    let heat = HeatMap::new((axis(), vec![1.0]), (axis(), vec![1.0]), axis(), vec![vec![Some(1.0)]]);
     let stem = StemChart::new(axis(), axis(), vec![(0.0, 1.0)]);
     let charts: [Chart; 4] = [xy.into(), bars.into(), heat.into(), stem.into()];
     let mut report = Report::new(HOSTILE)
@@ -330,20 +306,13 @@ fn a_spike_and_a_gap_reach_the_drawing() {
     let mut points: Vec<(f64, f64)> = (0..100_000).map(|t| (f64::from(t), 0.0)).collect();
     points[70_000].1 = 50.0;
     points[30_000].1 = f64::NAN;
-    let chart: Chart = XyChart::new(
-        Axis::new("t", "s").range(0.0, 100_000.0),
-        Axis::new("y", "").range(0.0, 50.0),
-    )
-    .series(Series::line("spike", points))
-    .into();
+    let chart: Chart = XyChart::new(Axis::new("t", "s").range(0.0, 100_000.0), Axis::new("y", "").range(0.0, 50.0))
+        .series(Series::line("spike", points))
+        .into();
     let svg = chart.to_svg("spike");
     let path = svg.split("<path class=\"line").nth(1).unwrap();
     let data = path.split('"').nth(2).unwrap();
-    assert_eq!(
-        data.matches('M').count(),
-        2,
-        "one move before and one after the gap"
-    );
+    assert_eq!(data.matches('M').count(), 2, "one move before and one after the gap");
     let heights: Vec<f64> = data
         .split(['M', 'L'])
         .filter(|pair| !pair.is_empty())
@@ -358,12 +327,8 @@ fn a_spike_and_a_gap_reach_the_drawing() {
 fn charts_without_data_say_so() {
     let axis = || Axis::new("x", "");
     let empty: [Chart; 4] = [
-        XyChart::new(axis(), axis())
-            .series(Series::line("none", vec![(f64::NAN, 1.0)]))
-            .into(),
-        XyChart::new(axis().log(), axis().log())
-            .series(Series::points("none", vec![(-1.0, 0.0)]))
-            .into(),
+        XyChart::new(axis(), axis()).series(Series::line("none", vec![(f64::NAN, 1.0)])).into(),
+        XyChart::new(axis().log(), axis().log()).series(Series::points("none", vec![(-1.0, 0.0)])).into(),
         BarChart::new("", axis(), vec![]).into(),
         StemChart::new(axis(), axis(), vec![]).into(),
     ];
@@ -399,16 +364,9 @@ fn a_report_and_a_chart_are_written_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("report.html");
     sample_report().write(&path).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(&path).unwrap(),
-        sample_report().to_html()
-    );
-    let chart: Chart =
-        StemChart::new(Axis::new("x", ""), Axis::new("y", ""), vec![(0.0, 1.0)]).into();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), sample_report().to_html());
+    let chart: Chart = StemChart::new(Axis::new("x", ""), Axis::new("y", ""), vec![(0.0, 1.0)]).into();
     let path = directory.path().join("chart.svg");
     chart.write_svg("stem", &path).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(&path).unwrap(),
-        chart.to_svg("stem")
-    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), chart.to_svg("stem"));
 }

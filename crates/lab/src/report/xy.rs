@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use super::axis::{Axis, Ends, Scale};
 use super::downsample::downsample;
 use super::frame::{
-    Horizontal, Key, Plot, VERTICAL_TICKS, frame, horizontal_ticks, line_class, no_data,
-    reference_class,
+    Horizontal, Key, Plot, VERTICAL_TICKS, frame, horizontal_ticks, line_class, no_data, reference_class,
 };
 use super::palette::{marker, series_class};
 use super::svg::{Path, Svg};
@@ -53,12 +52,7 @@ pub(super) enum ReferenceLine {
 impl XyChart {
     /// A chart without series.
     pub fn new(x: Axis, y: Axis) -> Self {
-        Self {
-            x,
-            y,
-            series: Vec::new(),
-            references: Vec::new(),
-        }
+        Self { x, y, series: Vec::new(), references: Vec::new() }
     }
 
     /// Adds a series on top of those before it.
@@ -75,25 +69,18 @@ impl XyChart {
 
     pub(super) fn draw(&self, svg: &mut Svg) -> f64 {
         let xs = || self.visible().map(|(x, ..)| x).chain(self.reference_xs());
-        let ends = if self.series.iter().any(|series| series.markers) {
-            Ends::Apart
-        } else {
-            Ends::Tight
-        };
+        let ends = if self.series.iter().any(|series| series.markers) { Ends::Apart } else { Ends::Tight };
         let rough = self.x.fit(xs(), 6, ends);
         let x = self.x.fit(xs(), horizontal_ticks(&rough), ends);
         let ys = self.visible().flat_map(|(_, low, high)| [low, high]);
-        let y = self
-            .y
-            .fit(ys.chain(self.reference_ys()), VERTICAL_TICKS, Ends::OnTick);
+        let y = self.y.fit(ys.chain(self.reference_ys()), VERTICAL_TICKS, Ends::OnTick);
 
         let plot = frame(svg, &Horizontal::Numbers(&x), &y, &self.legend(), 0.0);
         if self.visible().next().is_none() {
             no_data(svg, &plot);
         }
         svg.clipped(plot.corner(), plot.size(), |svg| {
-            let place =
-                |(a, b): (f64, f64)| (x.place(a) * plot.width, (1.0 - y.place(b)) * plot.height);
+            let place = |(a, b): (f64, f64)| (x.place(a) * plot.width, (1.0 - y.place(b)) * plot.height);
             for (index, series) in self.series.iter().enumerate() {
                 self.draw_series(svg, series, series.slot.unwrap_or(index), &place);
             }
@@ -103,13 +90,7 @@ impl XyChart {
         plot.total_height
     }
 
-    fn draw_series(
-        &self,
-        svg: &mut Svg,
-        series: &Series,
-        slot: usize,
-        place: &dyn Fn((f64, f64)) -> (f64, f64),
-    ) {
+    fn draw_series(&self, svg: &mut Svg, series: &Series, slot: usize, place: &dyn Fn((f64, f64)) -> (f64, f64)) {
         let class = series_class(slot);
         // A value without a place, such as a NaN, leaves a gap in the line.
         let shown = |point: &(f64, f64)| self.x.shows(point.0) && self.y.shows(point.1);
@@ -159,11 +140,7 @@ impl XyChart {
         let series = self.series.iter().enumerate().map(|(index, series)| {
             let slot = series.slot.unwrap_or(index);
             let key = if series.line {
-                Key::Line {
-                    slot,
-                    marker: series.markers,
-                    dense: series.is_dense(),
-                }
+                Key::Line { slot, marker: series.markers, dense: series.is_dense() }
             } else {
                 Key::Points { slot }
             };
@@ -175,18 +152,12 @@ impl XyChart {
     /// Every point that has a place: `x`, and the ends of its error bar.
     fn visible(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         self.series.iter().flat_map(move |series| {
-            let half_widths = series
-                .half_widths
-                .iter()
-                .copied()
-                .chain(std::iter::repeat(0.0));
+            let half_widths = series.half_widths.iter().copied().chain(std::iter::repeat(0.0));
             let points = series.points.iter().zip(half_widths);
-            points
-                .filter(|((x, y), _)| self.x.shows(*x) && self.y.shows(*y))
-                .map(|((x, y), half)| {
-                    let half = if half.is_finite() { half } else { 0.0 };
-                    (*x, y - half, y + half)
-                })
+            points.filter(|((x, y), _)| self.x.shows(*x) && self.y.shows(*y)).map(|((x, y), half)| {
+                let half = if half.is_finite() { half } else { 0.0 };
+                (*x, y - half, y + half)
+            })
         })
     }
 
@@ -210,23 +181,12 @@ impl Series {
     /// leaves a gap. However many points there are, only those that can be told
     /// apart are written; lowest and highest always are.
     pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            name: name.into(),
-            points,
-            half_widths: Vec::new(),
-            line: true,
-            markers: false,
-            slot: None,
-        }
+        Self { name: name.into(), points, half_widths: Vec::new(), line: true, markers: false, slot: None }
     }
 
     /// Points without a line.
     pub fn points(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            line: false,
-            markers: true,
-            ..Self::line(name, points)
-        }
+        Self { line: false, markers: true, ..Self::line(name, points) }
     }
 
     /// A line with a marker at every point and its interval: triples of `x`, `y` and
@@ -260,32 +220,21 @@ impl Series {
 impl Reference {
     /// A line at one `y`, for example what the paper measured.
     pub fn horizontal(name: impl Into<String>, y: f64) -> Self {
-        Self {
-            name: name.into(),
-            line: ReferenceLine::Horizontal(y),
-        }
+        Self { name: name.into(), line: ReferenceLine::Horizontal(y) }
     }
 
     /// A line at one `x`, for example when the scenario changes.
     pub fn vertical(name: impl Into<String>, x: f64) -> Self {
-        Self {
-            name: name.into(),
-            line: ReferenceLine::Vertical(x),
-        }
+        Self { name: name.into(), line: ReferenceLine::Vertical(x) }
     }
 
     /// The line `y = intercept + slope x`; straight only between linear axes.
     pub fn sloped(name: impl Into<String>, intercept: f64, slope: f64) -> Self {
-        Self {
-            name: name.into(),
-            line: ReferenceLine::Sloped { intercept, slope },
-        }
+        Self { name: name.into(), line: ReferenceLine::Sloped { intercept, slope } }
     }
 }
 
-pub(super) fn reference_legend(
-    references: &[Reference],
-) -> impl Iterator<Item = (Key, String)> + '_ {
+pub(super) fn reference_legend(references: &[Reference]) -> impl Iterator<Item = (Key, String)> + '_ {
     let entries = references.iter().enumerate();
     entries.map(|(index, reference)| (Key::Reference { index }, reference.name.clone()))
 }

@@ -95,9 +95,7 @@ pub fn batch_means(values: &[f64], batch_len: usize) -> Vec<f64> {
         return Vec::new();
     }
     let batches = values.chunks_exact(batch_len);
-    batches
-        .map(|batch| batch.iter().sum::<f64>() / batch_len as f64)
-        .collect()
+    batches.map(|batch| batch.iter().sum::<f64>() / batch_len as f64).collect()
 }
 
 /// The mean of `batch_means` with its confidence interval by Student's t,
@@ -109,22 +107,14 @@ pub fn batch_means(values: &[f64], batch_len: usize) -> Vec<f64> {
 ///
 /// When `confidence` is not strictly between 0 and 1.
 pub fn estimate_mean(batch_means: &[f64], confidence: f64) -> MeanEstimate {
-    assert!(
-        confidence > 0.0 && confidence < 1.0,
-        "a confidence is a share between 0 and 1, not {confidence}"
-    );
+    assert!(confidence > 0.0 && confidence < 1.0, "a confidence is a share between 0 and 1, not {confidence}");
     if let Some(batch) = batch_means.iter().position(|x| !x.is_finite()) {
         return MeanEstimate::NotFinite { batch };
     }
     let batches = batch_means.len();
     let center = mean(batch_means);
-    let (Some(center), Some(spread), MIN_BATCHES..) = (center, variance(batch_means), batches)
-    else {
-        return MeanEstimate::TooShort {
-            mean: center,
-            batches,
-            needed: MIN_BATCHES,
-        };
+    let (Some(center), Some(spread), MIN_BATCHES..) = (center, variance(batch_means), batches) else {
+        return MeanEstimate::TooShort { mean: center, batches, needed: MIN_BATCHES };
     };
     let interval = Interval {
         mean: center,
@@ -133,11 +123,9 @@ pub fn estimate_mean(batch_means: &[f64], confidence: f64) -> MeanEstimate {
         confidence,
     };
     match autocorrelation(batch_means, 1) {
-        Some(acf) if !acf.lags_outside_band().is_empty() => MeanEstimate::Correlated {
-            interval,
-            lag1: acf.coefficients[1],
-            band: acf.band,
-        },
+        Some(acf) if !acf.lags_outside_band().is_empty() => {
+            MeanEstimate::Correlated { interval, lag1: acf.coefficients[1], band: acf.band }
+        }
         // No coefficient means that all batch means are equal; nothing is uncertain then.
         _ => MeanEstimate::Interval(interval),
     }
@@ -171,10 +159,7 @@ mod tests {
         ];
         for (freedom, expected) in table {
             let got = student_t(0.95, freedom);
-            assert!(
-                (got - expected).abs() < 1e-9 * expected,
-                "t({freedom}) is {got}, the table has {expected}"
-            );
+            assert!((got - expected).abs() < 1e-9 * expected, "t({freedom}) is {got}, the table has {expected}");
         }
     }
 
@@ -193,11 +178,7 @@ mod tests {
     #[test]
     fn nine_batches_are_refused_and_ten_are_not() {
         let refused = estimate_mean(&SAMPLE[..9], 0.95);
-        let expected = MeanEstimate::TooShort {
-            mean: mean(&SAMPLE[..9]),
-            batches: 9,
-            needed: 10,
-        };
+        let expected = MeanEstimate::TooShort { mean: mean(&SAMPLE[..9]), batches: 9, needed: 10 };
         assert_eq!(refused, expected);
         assert_eq!(refused.interval(), None);
         assert!(estimate_mean(&SAMPLE[..10], 0.95).interval().is_some());

@@ -41,13 +41,7 @@ pub fn autocorrelation(values: &[f64], max_lag: usize) -> Option<Autocorrelation
     }
     let center = mean(values)?;
     let centered: Vec<f64> = values.iter().map(|x| x - center).collect();
-    let covariance = |lag: usize| -> f64 {
-        centered
-            .iter()
-            .zip(&centered[lag..])
-            .map(|(a, b)| a * b)
-            .sum()
-    };
+    let covariance = |lag: usize| -> f64 { centered.iter().zip(&centered[lag..]).map(|(a, b)| a * b).sum() };
     let variance = covariance(0);
     let lags = 0..=max_lag.min(values.len() - 1);
     Some(Autocorrelation {
@@ -66,13 +60,8 @@ mod tests {
         let values = [4.2, 5.1, 3.9, 6.0, 5.5, 4.8, 5.9, 6.3, 4.4, 5.0, 5.2, 4.7];
         let got = autocorrelation(&values, 4).unwrap();
         // acf(x, lag.max = 4, plot = FALSE); qnorm(.975) / sqrt(12)
-        let expected = [
-            1.0,
-            -0.152_219_776_187_855,
-            -0.066_685_011_924_417_6,
-            0.217_528_893_780_958,
-            -0.141_350_210_970_464,
-        ];
+        let expected =
+            [1.0, -0.152_219_776_187_855, -0.066_685_011_924_417_6, 0.217_528_893_780_958, -0.141_350_210_970_464];
         assert_eq!(got.coefficients.len(), expected.len());
         for (a, b) in got.coefficients.iter().zip(expected) {
             assert!((a - b).abs() < 1e-13, "{a} is not {b}");

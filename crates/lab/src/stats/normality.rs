@@ -86,10 +86,7 @@ pub fn normality(values: &[f64]) -> Option<Normality> {
     let points: Vec<QqPoint> = sorted
         .iter()
         .enumerate()
-        .map(|(rank, sample)| QqPoint {
-            normal: normal.inverse_cdf(position(rank)),
-            sample: *sample,
-        })
+        .map(|(rank, sample)| QqPoint { normal: normal.inverse_cdf(position(rank)), sample: *sample })
         .collect();
 
     let low = percentile_of_sorted(&sorted, 0.25)?;
@@ -139,9 +136,8 @@ mod tests {
 
     /// R's data set `trees$Volume` (cubic feet of timber), which is skewed.
     const TREES: [f64; 31] = [
-        10.3, 10.3, 10.2, 16.4, 18.8, 19.7, 15.6, 18.2, 22.6, 19.9, 24.2, 21.0, 21.4, 21.3, 19.1,
-        22.2, 33.8, 27.4, 25.7, 24.9, 34.5, 31.7, 36.3, 38.3, 42.6, 55.4, 55.7, 58.3, 51.5, 51.0,
-        77.0,
+        10.3, 10.3, 10.2, 16.4, 18.8, 19.7, 15.6, 18.2, 22.6, 19.9, 24.2, 21.0, 21.4, 21.3, 19.1, 22.2, 33.8, 27.4,
+        25.7, 24.9, 34.5, 31.7, 36.3, 38.3, 42.6, 55.4, 55.7, 58.3, 51.5, 51.0, 77.0,
     ];
 
     fn assert_close(got: f64, expected: f64) {
@@ -189,13 +185,7 @@ mod tests {
     #[test]
     fn critical_values_agree_with_simulated_ones() {
         // 5 % quantile of the PPCC of 20 000 normal samples of each size, by R.
-        let simulated = [
-            (10, 0.918_95),
-            (20, 0.950_57),
-            (35, 0.968_15),
-            (50, 0.976_96),
-            (100, 0.987_26),
-        ];
+        let simulated = [(10, 0.918_95), (20, 0.950_57), (35, 0.968_15), (50, 0.976_96), (100, 0.987_26)];
         for (n, expected) in simulated {
             let (center, spread) = shapiro_francia(n);
             let got = libm::sqrt(1.0 - libm::exp(center + Z_95 * spread));
@@ -206,9 +196,8 @@ mod tests {
     #[test]
     fn a_perfect_line_is_the_best_score() {
         let normal = Normal::standard();
-        let values: Vec<f64> = (0..35)
-            .map(|i| 90_000.0 + 25.0 * normal.inverse_cdf((i as f64 + 0.625) / 35.25))
-            .collect();
+        let values: Vec<f64> =
+            (0..35).map(|i| 90_000.0 + 25.0 * normal.inverse_cdf((i as f64 + 0.625) / 35.25)).collect();
         let got = normality(&values).unwrap();
         assert!(got.ppcc > 1.0 - 1e-12 && got.p_value > 0.999_999);
         assert!(got.is_plausible());

@@ -89,10 +89,7 @@ mod tests {
     fn mean_and_variance_agree_with_r() {
         assert!(close(mean(&SAMPLE).unwrap(), 5.083_333_333_333_33));
         assert!(close(variance(&SAMPLE).unwrap(), 0.550_606_060_606_061));
-        assert!(close(
-            std_dev(&SAMPLE).unwrap(),
-            libm::sqrt(0.550_606_060_606_061)
-        ));
+        assert!(close(std_dev(&SAMPLE).unwrap(), libm::sqrt(0.550_606_060_606_061)));
         assert_eq!(mean(&[]), None);
         assert_eq!(variance(&[1.0]), None);
     }
@@ -105,15 +102,7 @@ mod tests {
 
     #[test]
     fn percentiles_agree_with_r_type_7() {
-        let expected = [
-            (0.0, 3.9),
-            (0.05, 4.065),
-            (0.25, 4.625),
-            (0.5, 5.05),
-            (0.9, 5.99),
-            (0.95, 6.135),
-            (1.0, 6.3),
-        ];
+        let expected = [(0.0, 3.9), (0.05, 4.065), (0.25, 4.625), (0.5, 5.05), (0.9, 5.99), (0.95, 6.135), (1.0, 6.3)];
         for (share, value) in expected {
             let got = percentile(&SAMPLE, share).unwrap();
             assert!(close(got, value), "{share}: {got} is not {value}");
