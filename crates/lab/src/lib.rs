@@ -5,4 +5,5 @@ pub mod output;
 pub mod overlay;
 pub mod report;
 pub mod scenario;
+pub mod scenario_file;
 pub mod stats;
