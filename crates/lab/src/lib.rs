@@ -8,3 +8,4 @@ pub mod report;
 pub mod scenario;
 pub mod scenario_file;
 pub mod stats;
+pub mod summary;
