@@ -178,7 +178,7 @@ impl QLearning {
         }
     }
 
-    fn collect(&mut self, config: &QLearningConfig, evidence: Evidence) {
+    fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_>) {
         let (state, action) = (evidence.ticket.0 >> 2, (evidence.ticket.0 & 3) as u8);
         let reward = match evidence.outcome {
             Outcome::Acked => config.reward_ack,
@@ -294,7 +294,7 @@ impl RateLearner for QLearning {
         Ticket(mark | self.state << 2 | u32::from(self.action))
     }
 
-    fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence, rng: &mut Rng) {
+    fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_>, rng: &mut Rng) {
         if self.table.in_fast_start() {
             return self.fast_start(config, evidence.outcome);
         }
@@ -327,11 +327,14 @@ impl RateLearner for QLearning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Slot;
+    use crate::rtt::{PairRtts, RttConfig};
 
     const PACKET: Bytes = Bytes::new(1500);
 
     fn feed(agent: &mut QLearning, config: &QLearningConfig, outcome: Outcome, ticket: Ticket, rng: &mut Rng) {
-        agent.on_outcome(config, PACKET, Evidence { outcome, ticket, srtt: None }, rng);
+        let rtts = PairRtts::new(&RttConfig::default(), 1);
+        agent.on_outcome(config, PACKET, Evidence { outcome, ticket, relay: Slot(0), rtts: &rtts }, rng);
     }
 
     /// An agent that left fast start at `congested`, in state `congested / 2`.
