@@ -3,6 +3,7 @@
 
 pub mod output;
 pub mod overlay;
+pub mod parallel;
 pub mod report;
 pub mod scenario;
 pub mod scenario_file;
