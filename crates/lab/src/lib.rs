@@ -5,6 +5,7 @@ pub mod output;
 pub mod overlay;
 pub mod parallel;
 pub mod report;
+pub mod run_files;
 pub mod scenario;
 pub mod scenario_file;
 pub mod stats;
