@@ -2,12 +2,11 @@
 
 mod controllers;
 mod failure;
+mod reproduce;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use failure::Failure;
 
 /// Congestion control that learns, for networks with many parallel paths.
 #[derive(Debug, Parser)]
@@ -21,11 +20,14 @@ struct Cli {
 enum Verb {
     /// List the controllers, what each does and where it comes from
     Controllers(controllers::Args),
+    /// Run a paper's experiment and show our figures beside the paper's
+    Reproduce(reproduce::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! Mounts the protocol machines on simulated nodes, runs scenarios, and turns
 //! what happened into statistics, files, reports and the papers' experiments.
 
+pub mod experiments;
 pub mod output;
 pub mod overlay;
 pub mod parallel;
