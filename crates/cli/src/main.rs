@@ -2,7 +2,9 @@
 
 mod controllers;
 mod failure;
+mod progress;
 mod reproduce;
+mod run;
 
 use std::process::ExitCode;
 
@@ -22,12 +24,15 @@ enum Verb {
     Controllers(controllers::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
+    /// Run a scenario and say what it measured
+    Run(run::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Run(args) => run::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -80,6 +80,19 @@ impl OutputError {
     }
 }
 
+/// Creates the directory `path` with what is missing above it, and makes sure that
+/// files can be created in it, so that a long run need not end to find out.
+///
+/// # Errors
+///
+/// What the operating system refused, with the path.
+pub fn create_dir(path: &Path) -> Result<(), OutputError> {
+    let failed = |source| OutputError::from_io(path, source);
+    std::fs::create_dir_all(path).map_err(failed)?;
+    // Removed again at once.
+    tempfile::Builder::new().prefix(".unfinished-").tempfile_in(path).map(drop).map_err(failed)
+}
+
 /// Creates or replaces the file at `path` with what `fill` writes, in one step.
 ///
 /// The directory must exist. The bytes go to a temporary file in the same

@@ -4,7 +4,7 @@
 //! depend on how many threads there are; they come back in the order of the jobs.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_control::path::registry::ParameterError;
 use rayon::prelude::*;
@@ -12,45 +12,39 @@ use rayon::prelude::*;
 use crate::overlay::{self, Measured};
 use crate::scenario::Scenario;
 
-/// How runs are watched and stopped.
-#[derive(Clone, Copy)]
-pub struct Control<'c> {
-    /// Threads; as many as there are cores if none is given.
-    pub threads: Option<usize>,
-    /// Once this is true, every run stops at its next simulated second.
-    pub stop: &'c AtomicBool,
-    /// Called for every simulated second of any run.
-    pub on_second: &'c (dyn Fn() + Sync),
+/// Simulated seconds done and to do, for whoever shows progress.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Simulated seconds done.
+    pub done: AtomicU64,
+    /// Simulated seconds that were asked for so far.
+    pub total: AtomicU64,
+    /// Set to stop every run at its next simulated second.
+    pub interrupted: AtomicBool,
 }
 
-impl std::fmt::Debug for Control<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").field("threads", &self.threads).field("stop", self.stop).finish_non_exhaustive()
+impl Progress {
+    /// Whether runs shall stop.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 }
 
-impl Control<'_> {
-    /// All cores, not to be stopped, not watched.
-    pub fn unwatched() -> Control<'static> {
-        static NEVER: AtomicBool = AtomicBool::new(false);
-        Control { threads: None, stop: &NEVER, on_second: &|| {} }
-    }
-
-    /// Runs one scenario on this thread; when it is stopped, what it measured until then.
-    ///
-    /// # Errors
-    ///
-    /// What the controller says of its parameters.
-    pub fn run(&self, scenario: &Scenario) -> Result<Measured, ParameterError> {
-        overlay::run(scenario, |_| {
-            (self.on_second)();
-            if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    }
+/// Runs one scenario on this thread; when it is stopped, what it measured until then.
+///
+/// # Errors
+///
+/// What the controller says of its parameters.
+pub fn run_one(scenario: &Scenario, progress: &Progress) -> Result<Measured, ParameterError> {
+    overlay::run(scenario, |_| {
+        progress.done.fetch_add(1, Ordering::Relaxed);
+        if progress.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
 }
 
-/// Runs all `jobs` and gives each one's outcome to `finish` as soon as it is there, on
-/// any thread; returns what `finish` makes of them, in the order of the jobs.
+/// Runs all `jobs` on `threads` threads, as many as there are cores if none is given.
+/// Each one's outcome goes to `finish` as soon as it is there, on any thread; what
+/// `finish` makes of them is returned in the order of the jobs.
 ///
 /// A job that was stopped before its last second is none, and is not finished.
 ///
@@ -63,18 +57,20 @@ impl Control<'_> {
 /// When the system has no thread left.
 pub fn run_all<T: Send>(
     jobs: &[Scenario],
-    control: &Control<'_>,
+    threads: Option<usize>,
+    progress: &Progress,
     finish: impl Fn(usize, Measured) -> T + Sync,
 ) -> Result<Vec<Option<T>>, ParameterError> {
+    progress.total.fetch_add(jobs.iter().map(|job| job.seconds).sum(), Ordering::Relaxed);
     let one = |(index, scenario): (usize, &Scenario)| {
-        if control.stop.load(Ordering::Relaxed) {
+        if progress.is_interrupted() {
             return Ok(None);
         }
-        let measured = control.run(scenario)?;
+        let measured = run_one(scenario, progress)?;
         let whole = measured.seconds.len() as u64 == scenario.seconds;
         Ok(whole.then(|| finish(index, measured)))
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(control.threads.unwrap_or(0)).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
     let pool = pool.expect("a process may start as many threads as there are cores");
     // One job a task: they are long, and of different length.
     pool.install(|| jobs.par_iter().enumerate().with_max_len(1).map(one).collect())
@@ -82,8 +78,6 @@ pub fn run_all<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use super::*;
 
     fn jobs() -> Vec<Scenario> {
@@ -97,17 +91,12 @@ mod tests {
 
     #[test]
     fn results_come_in_the_order_of_the_jobs_on_any_number_of_threads() {
-        let seconds = AtomicU64::new(0);
-        let count = || {
-            seconds.fetch_add(1, Ordering::Relaxed);
-        };
-        let on = |threads| {
-            let control = Control { threads: Some(threads), on_second: &count, ..Control::unwatched() };
-            run_all(&jobs(), &control, |index, measured| (index, measured.seconds)).unwrap()
-        };
+        let progress = Progress::default();
+        let on =
+            |threads| run_all(&jobs(), Some(threads), &progress, |index, measured| (index, measured.seconds)).unwrap();
         let (one, three) = (on(1), on(3));
         assert_eq!(one, three);
-        assert_eq!(seconds.into_inner(), 2 * (5 + 6 + 7 + 8 + 9 + 10));
+        assert_eq!((progress.done.into_inner(), progress.total.into_inner()), (90, 90));
         for (index, job) in jobs().iter().enumerate() {
             let (place, rows) = one[index].as_ref().unwrap();
             assert_eq!((*place, rows.len() as u64), (index, job.seconds));
@@ -117,15 +106,11 @@ mod tests {
 
     #[test]
     fn what_is_stopped_is_none_and_what_was_over_stays() {
-        let (stop, seconds) = (AtomicBool::new(false), AtomicU64::new(0));
-        let on_second = || {
-            // In the third job, 5 and 6 seconds after the first two.
-            if seconds.fetch_add(1, Ordering::Relaxed) == 13 {
-                stop.store(true, Ordering::Relaxed);
-            }
-        };
-        let control = Control { threads: Some(1), stop: &stop, on_second: &on_second };
-        let done = run_all(&jobs(), &control, |index, _| index).unwrap();
-        assert_eq!(done.iter().flatten().count(), 2);
+        let progress = Progress::default();
+        let done = run_all(&jobs(), Some(1), &progress, |index, _| {
+            progress.interrupted.store(index == 1, Ordering::Relaxed);
+        });
+        assert_eq!(done.unwrap().iter().flatten().count(), 2);
+        assert_eq!(progress.done.into_inner(), 5 + 6, "no second of the others was simulated");
     }
 }

@@ -1,13 +1,12 @@
 //! What a run leaves behind: its numbers as JSON, every second as a table, and a
 //! report to look at.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::output::{Column, OutputError, Table, write_atomically};
+use crate::output::{Column, OutputError, Table, create_dir, write_atomically};
 use crate::overlay::{Measured, RateTrace, Second};
 use crate::report::{self, Axis, BarChart, BarSeries, Cell, Chart, Figure, Reference, Report, Series, XyChart};
 use crate::scenario::Scenario;
@@ -209,22 +208,13 @@ impl Finished<'_> {
     ///
     /// What the operating system refused. Files that are there are whole.
     pub fn write(&self, dir: &Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
-        make_dir(dir)?;
+        create_dir(dir)?;
         let [summary, series, report] = ["summary.json", "series.parquet", "report.html"].map(|name| dir.join(name));
         write_atomically(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?;
         self.series().write_parquet(&series)?;
         self.report().write(&report)?;
         Ok(vec![(summary, "the numbers"), (series, "every second"), (report, "to look at in a browser")])
     }
-}
-
-/// Creates `dir` and what is missing above it.
-///
-/// # Errors
-///
-/// What the operating system refused.
-pub fn make_dir(dir: &Path) -> Result<(), OutputError> {
-    fs::create_dir_all(dir).map_err(|source| OutputError::from_io(dir, source))
 }
 
 impl RateTrace {
@@ -252,15 +242,17 @@ fn rates(trace: &RateTrace) -> Figure {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use crate::parallel::Control;
+    use crate::parallel::{Progress, run_one};
     use crate::scenario::Misbehaviour;
 
     fn finished<T>(seconds: u64, stop_early: bool, look: impl FnOnce(&Finished<'_>) -> T) -> T {
         let mut scenario = Scenario::standard();
         (scenario.seconds, scenario.overlay.watch) = (seconds, Some(2));
         scenario.overlay.misbehaving = vec![(vec![3], Misbehaviour { drop: 0.5, ..Misbehaviour::default() })];
-        let measured = Control::unwatched().run(&scenario).unwrap();
+        let measured = run_one(&scenario, &Progress::default()).unwrap();
         if stop_early {
             scenario.seconds += 1;
         }
