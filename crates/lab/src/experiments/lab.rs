@@ -11,7 +11,6 @@ use crate::overlay::{self, Measured};
 use crate::parallel::{self, Progress};
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, ScenarioError};
-use crate::stats::{MeanEstimate, batch_means, estimate_mean};
 
 /// How long an experiment runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,22 +51,6 @@ pub struct Lab {
     pub progress: Arc<Progress>,
 }
 
-/// The steady part of a run in figures.
-#[derive(Clone, Copy, Debug)]
-pub struct Steady {
-    /// Received payload in bytes a second a peer.
-    pub received: MeanEstimate,
-    /// Packets and ACKs that were refused each second, over all peers.
-    pub refused_per_s: f64,
-    /// Deadlines that passed each second, over all peers.
-    pub timed_out_per_s: f64,
-    /// ACKs that came after their deadline each second, over all peers.
-    pub late_acks_per_s: f64,
-}
-
-/// About as many batches as the thesis has data points (7.3.1).
-pub const BATCHES: usize = 35;
-
 impl Lab {
     /// For `experiment`; `seed` overrides the scenario's.
     pub fn new(experiment: &Experiment, length: Length, seed: Option<u64>) -> Result<Lab, ExperimentError> {
@@ -80,6 +63,14 @@ impl Lab {
 
     /// The paper's length, or a quick one.
     pub fn seconds(&self, full: u64, quick: u64) -> u64 {
+        match self.length {
+            Length::Full => full,
+            Length::Quick => quick,
+        }
+    }
+
+    /// The values of a full run, or of a quick one.
+    pub fn choose<'v, T>(&self, full: &'v [T], quick: &'v [T]) -> &'v [T] {
         match self.length {
             Length::Full => full,
             Length::Quick => quick,
@@ -121,20 +112,5 @@ impl Lab {
     /// Our figure beside the paper's, judged.
     pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
         self.expected.row(subject, metric, unit, ours)
-    }
-}
-
-/// The figures of a run after its first `skip_s` seconds.
-pub fn steady(measured: &Measured, skip_s: usize) -> Steady {
-    let received: Vec<f64> = measured.received_bytes_per_s().skip(skip_s).collect();
-    let seconds = &measured.seconds[skip_s.min(measured.seconds.len())..];
-    let per_second = |count: fn(&overlay::Second) -> u32| {
-        seconds.iter().map(|second| f64::from(count(second))).sum::<f64>() / seconds.len().max(1) as f64
-    };
-    Steady {
-        received: estimate_mean(&batch_means(&received, (received.len() / BATCHES).max(1)), 0.95),
-        refused_per_s: per_second(|second| second.refused + second.refused_acks),
-        timed_out_per_s: per_second(|second| second.timed_out),
-        late_acks_per_s: per_second(|second| second.late_acks),
     }
 }

@@ -3,8 +3,15 @@
 
 mod expected;
 mod lab;
+mod parameter;
 mod raiber_appendix_a;
+mod raiber_changes;
+mod raiber_fig_7_4_to_7_8;
+mod raiber_grids;
+mod raiber_rates;
+mod raiber_table_7_1;
 mod raiber_table_7_4;
+mod raiber_table_7_6;
 
 use serde::Serialize;
 
@@ -41,7 +48,22 @@ macro_rules! experiment {
 
 /// Every experiment, in the order of the papers.
 pub const EXPERIMENTS: &[Experiment] = &[
+    experiment!("raiber-table-7.1", "Round-trip estimate: weight of a sample, deviations", raiber_table_7_1::run),
+    experiment!("raiber-fig-7.2", "AIMD: throughput over increase and decrease", raiber_grids::aimd_throughput),
+    experiment!("raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
+    experiment!("raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
+    experiment!("raiber-table-7.3", "Q-learning: learning rate and discount", raiber_grids::learning_rate_and_discount),
     experiment!("raiber-table-7.4", "Throughput, convergence and drops of every controller", raiber_table_7_4::run),
+    experiment!("raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
+    experiment!("raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
+    experiment!("raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
+    experiment!("raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
+    experiment!("raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
+    experiment!("raiber-fig-7.8", "Throughput against the rate of each peer", raiber_fig_7_4_to_7_8::bandwidth),
+    experiment!("raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
+    experiment!("raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
+    experiment!("raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
+    experiment!("raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
     experiment!("raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
 ];
 

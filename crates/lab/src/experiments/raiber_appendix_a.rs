@@ -2,7 +2,6 @@
 
 use anabranch_control::path::registry::Entry;
 
-use super::lab::BATCHES;
 use super::{ExperimentError, Findings, Lab};
 use crate::overlay::Measured;
 use crate::report::{Axis, Chart, Figure, Report, Series, XyChart};
@@ -59,5 +58,5 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
 fn steady_batches(run: &Measured, batch: usize) -> Vec<f64> {
     let received: Vec<f64> = run.received_bytes_per_s().collect();
     let means = batch_means(&received, batch);
-    means.into_iter().skip(2).take(100.max(BATCHES)).collect()
+    means.into_iter().skip(2).collect()
 }

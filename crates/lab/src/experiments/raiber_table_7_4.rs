@@ -5,12 +5,12 @@ use anabranch_control::path::registry::{self, Entry};
 use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
-use super::lab::{Steady, steady};
 use super::{ExperimentError, Findings, Lab, Row};
 use crate::overlay::Measured;
 use crate::report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 use crate::scenario::Scenario;
-use crate::stats::{PAPER_SHARE, PAPER_WINDOW_S, time_to_convergence};
+use crate::stats::PAPER_WINDOW_S;
+use crate::summary::Summary;
 
 const RECEIVED: &str = "received_bytes_per_s";
 
@@ -21,12 +21,6 @@ fn seconds(lab: &Lab, controller: &Entry) -> u64 {
         "perfect" | "random" => lab.seconds(1_000, 200),
         _ => lab.seconds(200_000, 4_000),
     }
-}
-
-/// What is left out at the beginning: the thesis drops its first two of a hundred
-/// batches for AIMD (table A.1).
-fn skip(measured: &Measured) -> usize {
-    measured.seconds.len() / 50
 }
 
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
@@ -41,27 +35,21 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
 
     let mut rows = Vec::new();
     for run in &measured {
-        let Steady { received, .. } = steady(run, skip(run));
-        rows.push(lab.expected.row_of_mean(run.controller, RECEIVED, "B/s", &received));
-        rows.push(lab.row(run.controller, "drop_percent", "%", Some(run.drop_percent())));
-        rows.push(lab.row(run.controller, "convergence_s", "s", convergence(run)));
+        let summary = Summary::of(run);
+        rows.push(lab.expected.row_of_mean(run.controller, RECEIVED, "B/s", &summary.received.estimate));
+        rows.push(lab.row(run.controller, "drop_percent", "%", summary.whole.drop_percent));
+        rows.push(lab.row(run.controller, "convergence_s", "s", summary.convergence_s));
     }
+    let varied: Vec<Summary> = varied.iter().map(Summary::of).collect();
     for ((name, _), run) in variants.iter().zip(&varied) {
-        let figures = steady(run, skip(run));
         let metric = |metric: &str| format!("{metric}[{name}]");
-        rows.push(lab.expected.row_of_mean(run.controller, &metric(RECEIVED), "B/s", &figures.received));
-        rows.push(lab.row(run.controller, &metric("convergence_s"), "s", convergence(run)));
-        let (refused, spurious) = (figures.refused_per_s, figures.late_acks_per_s);
-        rows.push(lab.row(run.controller, &metric("refused_per_s"), "1/s", Some(refused)));
-        rows.push(lab.row(run.controller, &metric("late_acks_per_s"), "1/s", Some(spurious)));
+        rows.push(lab.expected.row_of_mean(run.controller, &metric(RECEIVED), "B/s", &run.received.estimate));
+        rows.push(lab.row(run.controller, &metric("drop_percent"), "%", run.steady.drop_percent));
+        rows.push(lab.row(run.controller, &metric("convergence_s"), "s", run.convergence_s));
+        rows.push(lab.row(run.controller, &metric("late_acks_per_s"), "1/s", run.steady.late_acks_per_s));
     }
     let report = report(lab, &measured, &variants, &varied, &rows);
     Ok(Findings { rows, report })
-}
-
-fn convergence(run: &Measured) -> Option<f64> {
-    let received: Vec<f64> = run.received_bytes_per_s().collect();
-    time_to_convergence(&received, PAPER_WINDOW_S, PAPER_SHARE)
 }
 
 /// AIMD to the letter where only the timeout or the delays differ: what decides its
@@ -94,7 +82,7 @@ fn report(
     lab: &Lab,
     measured: &[Measured],
     variants: &[(&'static str, Scenario)],
-    varied: &[Measured],
+    varied: &[Summary],
     rows: &[Row],
 ) -> Report {
     let names: Vec<String> = measured.iter().map(|run| run.controller.to_owned()).collect();
@@ -117,15 +105,14 @@ fn report(
     }
     let mut table = Table::new(
         "AIMD to the letter: what its throughput depends on",
-        ["variant", "received (B/s)", "refused (1/s)", "late ACKs (1/s)"],
+        ["variant", "received (B/s)", "drops (1/s)", "late ACKs (1/s)"],
     );
     for ((name, _), run) in variants.iter().zip(varied) {
-        let figures = steady(run, skip(run));
         table = table.row([
             Cell::text(*name),
-            Cell::Estimate(figures.received),
-            Cell::number(figures.refused_per_s, 3),
-            Cell::number(figures.late_acks_per_s, 3),
+            Cell::Estimate(run.received.estimate),
+            Cell::number(run.steady.drops_per_s.unwrap_or(f64::NAN), 3),
+            Cell::number(run.steady.late_acks_per_s.unwrap_or(f64::NAN), 3),
         ]);
     }
     Report::new("Raiber 2010, table 7.4")
