@@ -5,6 +5,7 @@ mod failure;
 mod progress;
 mod reproduce;
 mod run;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Run a scenario and say what it measured
     Run(run::Args),
+    /// Run a scenario over a grid of values and seeds, on all cores
+    Sweep(sweep::Args),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Sweep(args) => sweep::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

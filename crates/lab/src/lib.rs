@@ -11,3 +11,4 @@ pub mod scenario;
 pub mod scenario_file;
 pub mod stats;
 pub mod summary;
+pub mod sweep;

@@ -15,7 +15,7 @@ use crate::stats::{autocorrelation, normality};
 use crate::summary::Summary;
 
 /// More rates in one chart cannot be told apart.
-const MOST_RATES_SHOWN: usize = 8;
+const MOST_RATES_SHOWN: usize = 7;
 
 /// Lags of the autocorrelation that are shown.
 const LAGS: usize = 15;

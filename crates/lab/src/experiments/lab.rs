@@ -7,7 +7,7 @@ use anabranch_control::path::registry::{Build, CONTROLLERS, Entry, ParameterErro
 
 use super::expected::{Expected, ExpectedError};
 use super::{Experiment, Row};
-use crate::overlay::{self, Measured};
+use crate::overlay::Measured;
 use crate::parallel::{self, Progress};
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, ScenarioError};
