@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::output::{Column, OutputError, Table, create_dir, write_atomically};
+use crate::output::{Column, OutputError, Staged, Table, create_dir, stage};
 use crate::overlay::{Measured, RateTrace, Second};
 use crate::report::{self, Axis, BarChart, BarSeries, Cell, Chart, Figure, Reference, Report, Series, XyChart};
 use crate::scenario::Scenario;
@@ -206,13 +206,16 @@ impl Finished<'_> {
     ///
     /// # Errors
     ///
-    /// What the operating system refused. Files that are there are whole.
+    /// What the operating system refused. All files are there then, or none.
     pub fn write(&self, dir: &Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
         create_dir(dir)?;
         let [summary, series, report] = ["summary.json", "series.parquet", "report.html"].map(|name| dir.join(name));
-        write_atomically(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?;
-        self.series().write_parquet(&series)?;
-        self.report().write(&report)?;
+        let staged = [
+            stage(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?,
+            self.series().stage_parquet(&series)?,
+            self.report().stage(&report)?,
+        ];
+        staged.into_iter().try_for_each(Staged::commit)?;
         Ok(vec![(summary, "the numbers"), (series, "every second"), (report, "to look at in a browser")])
     }
 }

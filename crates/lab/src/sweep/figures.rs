@@ -36,7 +36,10 @@ impl Sweep {
                 report = report.figures_side_by_side(figures);
             }
         }
-        report.listing("The scenario without the grid", &self.text)
+        match self.points.first() {
+            Some(point) => report.listing("The whole scenario of the first point", &point.text),
+            None => report,
+        }
     }
 
     fn means(&self, combinations: &[Combination<'_>]) -> Table {
@@ -79,6 +82,12 @@ impl Sweep {
         Figure::chart(caption, chart)
     }
 
+    fn axis(&self, key: usize) -> Axis {
+        let axis = Axis::new(&self.grid[key].key, "");
+        let whole = |value: &String| as_number(value).is_some_and(|number| number.fract() == 0.0);
+        if self.grid[key].values.iter().all(whole) { axis.whole_numbers() } else { axis }
+    }
+
     /// The words of `key`, or one word for everything.
     fn words(&self, key: Option<usize>) -> Vec<(Option<usize>, &str)> {
         match key {
@@ -88,7 +97,7 @@ impl Sweep {
     }
 
     fn lines(&self, metric: &str, y: Axis, group: &[Combination<'_>], x: usize, by: Option<usize>) -> XyChart {
-        let chart = XyChart::new(Axis::new(&self.grid[x].key, ""), y.from_zero());
+        let chart = XyChart::new(self.axis(x), y.from_zero());
         self.words(by).into_iter().fold(chart, |chart, (by, word)| {
             let with_word = group.iter().filter(|one| by.is_none_or(|by| one.values[by] == word));
             let mut points: Vec<(f64, f64, f64)> = with_word
@@ -133,9 +142,8 @@ impl Sweep {
             here.and_then(|one| one.mean(metric)).map(|found| found.0)
         };
         let cells = rows.iter().map(|(_, row)| columns.iter().map(|(_, column)| at(column, row)).collect()).collect();
-        let axis = |key: usize, values: &[(f64, &String)]| {
-            (Axis::new(&self.grid[key].key, ""), values.iter().map(|value| value.0).collect())
-        };
+        let axis =
+            |key: usize, values: &[(f64, &String)]| (self.axis(key), values.iter().map(|value| value.0).collect());
         HeatMap::new(axis(0, &columns), axis(1, &rows), value, cells)
     }
 }

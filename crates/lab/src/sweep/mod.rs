@@ -14,7 +14,7 @@ pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
 pub use store::Outcome;
 pub use table::{Combination, METRICS};
 
-use crate::output::{OutputError, create_dir};
+use crate::output::{OutputError, Staged, create_dir};
 use crate::parallel::{Progress, run_all};
 use crate::scenario::Scenario;
 use crate::summary::Summary;
@@ -103,12 +103,15 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// What the operating system refused. Files that are there are whole.
+    /// What the operating system refused. All files are there then, or none.
     pub fn write(&self, dir: &Path, outcomes: &[Outcome]) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
         let [csv, parquet, report] = ["results.csv", "results.parquet", "report.html"].map(|name| dir.join(name));
-        self.write_csv(outcomes, &csv)?;
-        self.table(outcomes).write_parquet(&parquet)?;
-        self.report(outcomes).write(&report)?;
+        let staged = [
+            self.stage_csv(outcomes, &csv)?,
+            self.table(outcomes).stage_parquet(&parquet)?,
+            self.report(outcomes).stage(&report)?,
+        ];
+        staged.into_iter().try_for_each(Staged::commit)?;
         Ok(vec![(csv, "a row for each point"), (parquet, "the same"), (report, "to look at in a browser")])
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Sweep};
-use crate::output::{Column, OutputError, Table, write_atomically};
+use crate::output::{Column, OutputError, Staged, Table, stage};
 use crate::scenario_file::to_toml;
 use crate::stats::{estimate_of_runs, mean};
 
@@ -106,7 +106,7 @@ impl Sweep {
         table
     }
 
-    pub(super) fn write_csv(&self, outcomes: &[Outcome], path: &Path) -> Result<(), OutputError> {
+    pub(super) fn stage_csv(&self, outcomes: &[Outcome], path: &Path) -> Result<Staged, OutputError> {
         let metrics: Vec<&str> = metric_names(outcomes).collect();
         let keys = self.grid.iter().map(|key| key.key.as_str());
         let header = keys.chain(["seed", "controller", "packet_hops"]).chain(metrics.iter().copied());
@@ -120,7 +120,7 @@ impl Sweep {
             ]);
             lines.push(cells.chain(numbers).collect::<Vec<_>>().join(","));
         }
-        write_atomically(path, |writer| lines.iter().try_for_each(|line| writeln!(writer, "{line}")))
+        stage(path, |writer| lines.iter().try_for_each(|line| writeln!(writer, "{line}")))
     }
 }
 
