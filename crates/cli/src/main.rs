@@ -2,6 +2,7 @@
 
 mod controllers;
 mod failure;
+mod number;
 mod progress;
 mod reproduce;
 mod run;

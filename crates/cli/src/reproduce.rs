@@ -11,6 +11,7 @@ use anabranch_lab::report::{Cell, Report, Table, Verdict};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::number::short;
 use crate::progress;
 
 /// Arguments of `reproduce`.
@@ -142,17 +143,6 @@ fn print(json: &Json, experiment: &Experiment) {
             })
             .collect();
         println!("  {}  {note}", line.join("  ").trim_end());
-    }
-}
-
-/// Enough digits to compare, no more.
-fn short(value: f64) -> String {
-    match value.abs() {
-        size if size == 0.0 => "0".to_owned(),
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        size if size >= 1e-3 => format!("{value:.4}"),
-        _ => format!("{value:.2e}"),
     }
 }
 

@@ -12,6 +12,7 @@ use anabranch_lab::sweep::{GridKey, METRICS, Options, Outcome, Seeds, Sweep, poi
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::number::short;
 use crate::progress;
 use crate::run::overrides;
 
@@ -119,14 +120,4 @@ fn print(sweep: &Sweep, outcomes: &[Outcome], stdout: &mut impl Write) -> io::Re
         writeln!(stdout, "{}", padded.join("  ").trim_end())?;
     }
     Ok(())
-}
-
-/// Enough digits to compare, no more.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 0.01 => format!("{value:.3}"),
-        _ => format!("{value:.2e}"),
-    }
 }

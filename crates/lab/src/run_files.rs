@@ -20,6 +20,18 @@ const MOST_RATES_SHOWN: usize = 7;
 /// Lags of the autocorrelation that are shown.
 const LAGS: usize = 15;
 
+/// The name of something that is counted each second, and its count.
+type Count = (&'static str, fn(&Second) -> u32);
+
+/// Why what was sent did not arrive, or was worth nothing when it did.
+const CAUSES: [Count; 5] = [
+    ("data over a limit", |s| s.refused),
+    ("ACKs over a limit", |s| s.refused_acks),
+    ("lost on a link", |s| s.lost),
+    ("swallowed by a relay", |s| s.swallowed),
+    ("forged ACKs", |s| s.forged_acks),
+];
+
 /// A run that is over, or was interrupted.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished<'r> {
@@ -59,7 +71,7 @@ impl Finished<'_> {
     /// Every second as a row, with the watched sender's rates.
     pub fn series(&self) -> Table {
         let seconds = &self.measured.seconds;
-        let counts: [(&str, fn(&Second) -> u32); 11] = [
+        let counts: [Count; 11] = [
             ("sent_packets", |s| s.sent),
             ("delivered_packets", |s| s.delivered),
             ("packet_hops", |s| s.packet_hops),
@@ -167,23 +179,13 @@ impl Finished<'_> {
         }
     }
 
-    fn causes(&self) -> [(&'static str, fn(&Second) -> u32); 5] {
-        [
-            ("data over a limit", |s| s.refused),
-            ("ACKs over a limit", |s| s.refused_acks),
-            ("lost on a link", |s| s.lost),
-            ("swallowed by a relay", |s| s.swallowed),
-            ("forged ACKs", |s| s.forged_acks),
-        ]
-    }
-
     fn drops_by_cause(&self) -> Figure {
         let span = self.measured.seconds.len().max(1) as f64;
         let mean = |count: fn(&Second) -> u32| {
             self.measured.seconds.iter().map(|s| u64::from(count(s))).sum::<u64>() as f64 / span
         };
         let (names, values): (Vec<_>, Vec<_>) =
-            self.causes().into_iter().map(|(name, count)| (name.to_owned(), Some(mean(count)))).unzip();
+            CAUSES.into_iter().map(|(name, count)| (name.to_owned(), Some(mean(count)))).unzip();
         Figure::chart(
             "By cause, over the whole run, all nodes together",
             BarChart::new("", Axis::new("packets and ACKs", "1/s"), names).series(BarSeries::new("mean", values)),
@@ -193,7 +195,7 @@ impl Finished<'_> {
     fn drops_over_time(&self) -> Figure {
         let chart = XyChart::new(Axis::new("time", "s"), Axis::new("packets and ACKs", "1/s").from_zero());
         let seconds = &self.measured.seconds;
-        let with_drops = self.causes().into_iter().filter(|(_, count)| seconds.iter().any(|s| count(s) > 0));
+        let with_drops = CAUSES.into_iter().filter(|(_, count)| seconds.iter().any(|s| count(s) > 0));
         let chart = with_drops.fold(chart, |chart, (name, count)| {
             let points = seconds.iter().enumerate().map(|(t, second)| (t as f64, f64::from(count(second))));
             chart.series(Series::line(name, points.collect()))
