@@ -1,5 +1,6 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
+mod bench;
 mod controllers;
 mod failure;
 mod number;
@@ -24,6 +25,8 @@ struct Cli {
 enum Verb {
     /// List the controllers, what each does and where it comes from
     Controllers(controllers::Args),
+    /// Measure how fast we are on this machine
+    Bench(bench::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
     /// Run a scenario and say what it measured
@@ -35,6 +38,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
