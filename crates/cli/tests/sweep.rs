@@ -4,8 +4,16 @@ mod common;
 
 use common::{Place, SMALL};
 
-const GRID: [&str; 8] =
-    ["sweep", "s.toml", "--grid", "overlay.relays=1,2", "--grid", "overlay.controller=aimd,random", "--seeds", "1..3"];
+const GRID: [&str; 8] = [
+    "sweep",
+    "s.toml",
+    "--grid",
+    "overlay.relays=1,2",
+    "--grid",
+    "overlay.controller=q-learning,perfect",
+    "--seeds",
+    "1..3",
+];
 
 fn sweep(place: &Place, more: &[&str]) -> common::Said {
     let said = place.say(&[&GRID[..], more].concat());
@@ -31,7 +39,7 @@ fn any_number_of_threads_gives_the_same_bytes() {
     assert!(
         lines.next().unwrap().starts_with("overlay.relays,overlay.controller,seed,controller,packet_hops,received")
     );
-    assert!(lines.next().unwrap().starts_with("1,aimd,1,aimd,"));
+    assert!(lines.next().unwrap().starts_with("1,q-learning,1,q-learning,"));
     assert_eq!(csv.lines().count(), 13);
 }
 
