@@ -3,7 +3,11 @@
 mod bench;
 mod controllers;
 mod failure;
+mod number;
+mod progress;
 mod reproduce;
+mod run;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -25,6 +29,10 @@ enum Verb {
     Bench(bench::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
+    /// Run a scenario and say what it measured
+    Run(run::Args),
+    /// Run a scenario over a grid of values and seeds, on all cores
+    Sweep(sweep::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +40,8 @@ fn main() -> ExitCode {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Run(args) => run::run(&args),
+        Verb::Sweep(args) => sweep::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
