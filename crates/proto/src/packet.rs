@@ -38,6 +38,35 @@ impl<A: Copy> Route<A> {
         Route { nodes, last: last as u8, at: 1 }
     }
 
+    /// The route over `nodes` (source, relays, destination) of a packet that is at, or
+    /// on its way to, `nodes[at]`; none unless it has 1 to `MAX_RELAYS` relays and `at`
+    /// is one of the nodes.
+    pub fn from_nodes(nodes: &[A], at: usize) -> Option<Route<A>> {
+        let relays = nodes.len().checked_sub(2)?;
+        if !(1..=MAX_RELAYS).contains(&relays) || at >= nodes.len() {
+            return None;
+        }
+        let mut all = [nodes[0]; MAX_RELAYS + 2];
+        all[..nodes.len()].copy_from_slice(nodes);
+        Some(Route { nodes: all, last: (nodes.len() - 1) as u8, at: at as u8 })
+    }
+
+    /// Source, relays and destination.
+    pub fn nodes(&self) -> &[A] {
+        &self.nodes[..=usize::from(self.last)]
+    }
+
+    /// Which of `nodes` has the packet, or is the one that it is on its way to.
+    #[inline]
+    pub fn position(&self) -> usize {
+        usize::from(self.at)
+    }
+
+    /// The source is in fact `source`: what the first relay has observed.
+    pub fn set_source(&mut self, source: A) {
+        self.nodes[0] = source;
+    }
+
     /// The node that has the packet, or that it is on its way to.
     #[inline]
     pub fn at(&self) -> A {

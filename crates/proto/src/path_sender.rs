@@ -234,6 +234,11 @@ impl PathSender {
         if self.blocked { deadline.min(self.controller.timer()) } else { deadline }
     }
 
+    /// When the next deadline passes, whether or not a packet waits for room.
+    pub fn next_deadline(&self) -> Time {
+        self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at)
+    }
+
     /// When a refused `poll` is worth another try.
     pub fn resume_at(&self) -> Time {
         self.controller.timer()
