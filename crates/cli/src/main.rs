@@ -2,12 +2,15 @@
 
 mod controllers;
 mod failure;
+mod interrupt;
+mod network;
+mod receive;
+mod relay;
+mod send;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use failure::Failure;
 
 /// Congestion control that learns, for networks with many parallel paths.
 #[derive(Debug, Parser)]
@@ -21,11 +24,20 @@ struct Cli {
 enum Verb {
     /// List the controllers, what each does and where it comes from
     Controllers(controllers::Args),
+    /// Forward what others send, up to a limit
+    Relay(relay::Args),
+    /// Take files that others send
+    Receive(receive::Args),
+    /// Send a file over relays
+    Send(send::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
+        Verb::Relay(args) => relay::run(&args),
+        Verb::Receive(args) => receive::run(&args),
+        Verb::Send(args) => send::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

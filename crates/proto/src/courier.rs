@@ -135,7 +135,7 @@ impl Courier {
     pub fn on_answer(&mut self, now: Time, id: PacketId, proof: u64) -> AckVerdict {
         let verdict = self.sender.on_ack(now, id, self.mask(id, proof));
         match verdict {
-            AckVerdict::Acked { rtt } => {
+            AckVerdict::Acked { rtt, .. } => {
                 self.counters.acked += 1;
                 self.note_rtt(rtt);
             }

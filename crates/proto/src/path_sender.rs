@@ -57,6 +57,8 @@ pub enum AckVerdict {
     Acked {
         /// Time since it left.
         rtt: Duration,
+        /// By how much the ACK was before its deadline.
+        early: Duration,
     },
     /// The packet has arrived, but its loss was reported before.
     Late {
@@ -193,7 +195,7 @@ impl PathSender {
         self.rtts.sample(&route[..=self.relays], rtt);
         let verdict = if entry.state == State::InFlight {
             self.controller.on_outcome(now, path, Outcome::Acked, &self.rtts, &mut self.rng);
-            AckVerdict::Acked { rtt }
+            AckVerdict::Acked { rtt, early: entry.deadline.since(now) }
         } else {
             // The deadline was moved when it passed; it lay as far from sending as from now on.
             let first = entry.sent_at + entry.deadline.since(entry.sent_at) / 2;
@@ -296,7 +298,10 @@ mod tests {
         let departure = sender.poll(Time::ZERO, Slot(5)).unwrap();
         assert!(!departure.relays().contains(&Slot(5)));
         let now = Time::ZERO + RTT;
-        assert_eq!(sender.on_ack(now, departure.id, departure.nonce), AckVerdict::Acked { rtt: RTT });
+        assert_eq!(
+            sender.on_ack(now, departure.id, departure.nonce),
+            AckVerdict::Acked { rtt: RTT, early: Duration::SECOND * 4 - RTT }
+        );
         assert_eq!(sender.on_ack(now, departure.id, departure.nonce), AckVerdict::Unknown);
     }
 
@@ -309,7 +314,10 @@ mod tests {
         assert_eq!(sender.on_ack(now, departure.id, departure.nonce ^ 1), AckVerdict::Forged);
         assert_eq!(sender.on_ack(now, PacketId { index: 9, generation: 0 }, 0), AckVerdict::Unknown);
         assert_eq!(format!("{sender:?}"), before);
-        assert_eq!(sender.on_ack(now, departure.id, departure.nonce), AckVerdict::Acked { rtt: RTT });
+        assert_eq!(
+            sender.on_ack(now, departure.id, departure.nonce),
+            AckVerdict::Acked { rtt: RTT, early: Duration::SECOND * 4 - RTT }
+        );
     }
 
     #[test]

@@ -63,11 +63,7 @@ impl Relay {
         let Admission::After(wait) = self.limiter.admit(now, size) else {
             return Verdict::Refuse;
         };
-        let next = match packet.kind {
-            Kind::Data => packet.route.step_forth(),
-            Kind::Ack => packet.route.step_back(),
-        };
-        next.map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })
+        packet.step().map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })
     }
 }
 

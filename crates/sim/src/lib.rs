@@ -1,1 +1,5 @@
-//! sim
+//! A discrete-event simulator: a queue of events, and what lies between nodes.
+//! It knows no protocol; who uses it decides what an event is.
+
+pub mod delay;
+pub mod event_queue;

@@ -1,6 +1,6 @@
 //! The relays that have room for a packet, and random draws from them.
 //!
-//! A draw takes h of them without repetition, each set equally likely, in a time
+//! A draw takes h of them without repetition, each sequence equally likely, in a time
 //! that does not depend on how many there are. [Raiber 2010] 6.1.3.
 
 use super::{Hop, Slot};
@@ -65,30 +65,20 @@ impl Candidates {
     /// Fills `path` with distinct members other than `excluded`, uniformly at
     /// random; false, and nothing drawn, if there are too few.
     #[inline]
-    pub fn draw(&mut self, excluded: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
-        let mut eligible = self.members.len();
-        if self.contains(excluded) {
-            eligible -= 1;
-            if eligible >= path.len() {
-                self.swap(usize::from(self.place[excluded.index()]), eligible);
-            }
-        }
-        if eligible < path.len() {
+    pub fn draw(&self, excluded: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
+        if self.members.len() - usize::from(self.contains(excluded)) < path.len() {
             return false;
         }
-        for (index, hop) in path.iter_mut().enumerate() {
-            let drawn = index + rng.below(eligible - index);
-            self.swap(index, drawn);
-            hop.slot = self.members[index];
+        for index in 0..path.len() {
+            // With few relays out of many, a second try is seldom needed.
+            path[index].slot = loop {
+                let drawn = self.members[rng.below(self.members.len())];
+                if drawn != excluded && path[..index].iter().all(|hop| hop.slot != drawn) {
+                    break drawn;
+                }
+            };
         }
         true
-    }
-
-    #[inline]
-    fn swap(&mut self, a: usize, b: usize) {
-        self.members.swap(a, b);
-        self.place[self.members[a].index()] = a as u16;
-        self.place[self.members[b].index()] = b as u16;
     }
 
     /// Heap memory in bytes.
@@ -108,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_relay_is_drawn_equally_often_and_the_destination_never() {
-        let mut candidates = Candidates::all(10);
+        let candidates = Candidates::all(10);
         let mut rng = Rng::stream(1, "draw");
         let mut counts = [0u32; 10];
         for _ in 0..30_000 {

@@ -171,15 +171,15 @@ impl Query<'_> {
             return self.manager.has_room(self.destination, arrival);
         }
         let memory = path.len() * (self.view.len() + 1) + place;
-        if let Some(failure) = failures.as_ref().and_then(|all| all[memory]) {
-            if self.still_holds(&failure, now, path) {
-                basis.earlier = basis.earlier.min(now.since(failure.from).as_nanos());
-                basis.later = basis.later.min(failure.until.since(now).as_nanos());
-                for &node in &failure.passed_over[..usize::from(failure.passed)] {
-                    basis.passed_over(node);
-                }
-                return false;
+        if let Some(failure) = failures.as_ref().and_then(|all| all[memory])
+            && self.still_holds(&failure, now, path)
+        {
+            basis.earlier = basis.earlier.min(now.since(failure.from).as_nanos());
+            basis.later = basis.later.min(failure.until.since(now).as_nanos());
+            for &node in &failure.passed_over[..usize::from(failure.passed)] {
+                basis.passed_over(node);
             }
+            return false;
         }
         let mut own = Basis::ANY;
         for index in 0..self.view.len() {

@@ -69,10 +69,13 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
     /// From what any sender knows.
-    Anywhere(fn(&Setup, &toml::Table) -> Result<Box<dyn PathController>, ParameterError>),
+    Anywhere(Builder),
     /// From what only a simulation knows: `perfect::Manager`.
     Omniscient,
 }
+
+/// Makes a controller from a sender's setup and the parameters that were set.
+pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn PathController>, ParameterError>;
 
 /// What a sender tells its controller at the start.
 #[derive(Clone, Copy, Debug)]

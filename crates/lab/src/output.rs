@@ -1,0 +1,226 @@
+//! Results on disk: whole or not at all.
+//!
+//! A file is written under a temporary name beside its final one and renamed
+//! when it is complete, so that a reader never finds half a result and a
+//! failed run never destroys an older one.
+
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+pub use table::{Column, Table};
+
+mod table;
+
+/// Why a result could not be written. Nothing is left behind in any case, and a
+/// file that had the name before is untouched.
+#[derive(Debug, Error)]
+pub enum OutputError {
+    /// There is no room left, on the device or in the user's quota.
+    #[error("cannot write {}: the disk is full ({source})", path.display())]
+    DiskFull {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The operating system refused for another reason.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The columns of a table do not describe the same rows.
+    #[error(
+        "cannot write {}: column \"{column}\" has {rows} rows, but \"{first}\" has {expected}",
+        path.display()
+    )]
+    UnequalColumns {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Name of the first column.
+        first: String,
+        /// How many rows the first column has.
+        expected: usize,
+        /// Name of the column that differs.
+        column: String,
+        /// How many rows it has.
+        rows: usize,
+    },
+    /// Two columns of a table have the same name.
+    #[error("cannot write {}: two columns are named \"{column}\"", path.display())]
+    DuplicateColumn {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The name they share.
+        column: String,
+    },
+    /// The Parquet library refused for a reason other than the disk.
+    #[error("cannot write {}: {source}", path.display())]
+    Parquet {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// What the library said.
+        source: parquet::errors::ParquetError,
+    },
+}
+
+impl OutputError {
+    /// Names the path, and tells a full disk from everything else.
+    pub fn from_io(path: &Path, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path, source },
+            _ => Self::Io { path, source },
+        }
+    }
+}
+
+/// Creates or replaces the file at `path` with what `fill` writes, in one step.
+///
+/// The directory must exist. The bytes go to a temporary file in the same
+/// directory, which is flushed to the device and renamed to `path` when `fill`
+/// has returned `Ok`.
+///
+/// # Errors
+///
+/// The error of `fill`, or of the operating system, with the path. The
+/// temporary file is removed then, and whatever was at `path` stays.
+pub fn write_atomically<F>(path: &Path, fill: F) -> Result<(), OutputError>
+where
+    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+{
+    write_atomically_or(path, |writer| fill(writer).map_err(|source| OutputError::from_io(path, source)))
+}
+
+/// [`write_atomically`] for a `fill` that has more to report than `io::Error` can say.
+fn write_atomically_or<F>(path: &Path, fill: F) -> Result<(), OutputError>
+where
+    F: FnOnce(&mut BufWriter<File>) -> Result<(), OutputError>,
+{
+    let failed = |source| OutputError::from_io(path, source);
+    let directory = match path.parent() {
+        // A bare file name has an empty parent, which the system does not take for ".".
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".unfinished-").suffix(".tmp");
+    if let Some(permissions) = usual_permissions() {
+        builder.permissions(permissions);
+    }
+    let (file, name) = builder.tempfile_in(directory).map_err(failed)?.into_parts();
+
+    let mut writer = BufWriter::new(file);
+    // On every early return `name` is dropped, which removes the temporary file.
+    let filled = fill(&mut writer);
+    if let Err(error) = filled {
+        // Dropping the writer would try to write the rest of its buffer once more.
+        drop(writer.into_parts());
+        return Err(error);
+    }
+    writer.flush().map_err(failed)?;
+    // Some file systems allocate only here, and a rename that reaches the device
+    // before its data leaves an empty file after a power cut.
+    writer.get_ref().sync_all().map_err(failed)?;
+    drop(writer);
+    name.persist(path).map_err(|error| failed(error.error))
+}
+
+/// What a file gets that is created in the usual way, and not the private mode of
+/// a temporary one: others may read results, as far as the umask lets them.
+fn usual_permissions() -> Option<Permissions> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        Some(Permissions::from_mode(0o666))
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_file_appears_whole_and_replaces_the_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.txt");
+        fs::write(&path, "old").unwrap();
+        write_atomically(&path, |writer| {
+            writer.write_all(b"new")?;
+            assert_eq!(fs::read(&path)?, b"old");
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(directory.path()), ["result.txt"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.txt");
+        fs::write(&path, "old").unwrap();
+        let error = write_atomically(&path, |writer| {
+            writer.write_all(b"half of it")?;
+            Err(io::Error::other("the simulation stopped"))
+        })
+        .unwrap_err();
+        assert!(matches!(error, OutputError::Io { .. }));
+        let message = error.to_string();
+        assert!(message.contains("result.txt") && message.contains("the simulation stopped"));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["result.txt"]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_called_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.txt");
+        let error = write_atomically(&path, |_| {
+            // A device that is always full: the error is the kernel's own.
+            let mut full = File::options().write(true).open("/dev/full")?;
+            full.write_all(b"x")
+        })
+        .unwrap_err();
+        assert!(matches!(error, OutputError::DiskFull { .. }));
+        assert!(error.to_string().contains("the disk is full"));
+        assert!(names(directory.path()).is_empty());
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("absent").join("result.txt");
+        let error = write_atomically(&path, |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("absent"));
+        assert!(names(directory.path()).is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn results_may_be_read_as_any_other_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (ours, usual) = (directory.path().join("a"), directory.path().join("b"));
+        write_atomically(&ours, |_| Ok(())).unwrap();
+        fs::write(&usual, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&usual));
+    }
+}

@@ -1,0 +1,116 @@
+//! What a run is: everything that decides its outcome, in checked types.
+
+use anabranch_control::path::registry::{Entry, Pacing};
+use anabranch_control::rtt::RttConfig;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_sim::delay::DelayModel;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Simulated seconds.
+    pub seconds: u64,
+    /// From which every random stream is made.
+    pub seed: u64,
+    /// Who sends what to whom over what.
+    pub overlay: Overlay,
+}
+
+/// Peers that relay and send.
+#[derive(Clone, Debug)]
+pub struct Overlay {
+    /// How many peers there are.
+    pub peers: usize,
+    /// Relays for each packet.
+    pub relays: usize,
+    /// What each peer forwards and receives, at the beginning.
+    pub limit: Rate,
+    /// How a peer holds to its limit.
+    pub limit_model: LimitKind,
+    /// When limits change.
+    pub limit_changes: Vec<LimitChange>,
+    /// Size of a data packet.
+    pub packet: Bytes,
+    /// Size of an ACK.
+    pub ack: Bytes,
+    /// Who decides the rates.
+    pub controller: &'static Entry,
+    /// The controller's parameters that differ from its defaults.
+    pub parameters: toml::Table,
+    /// How rates become sending times.
+    pub pacing: Pacing,
+    /// Parameters of the round-trip time estimate.
+    pub rtt: RttConfig,
+    /// How many others each peer knows; all, if there are not more.
+    pub known_peers: usize,
+    /// Where delays come from.
+    pub delay: DelayModel,
+    /// Standard deviation of the jitter, as a share of the delay.
+    pub jitter: f64,
+    /// Probability that a packet is lost between two nodes.
+    pub loss: f64,
+    /// What each application has to send; no limit if none is given.
+    pub offered: Option<Rate>,
+    /// Peer i begins to send i times this after the start.
+    pub join_every: Duration,
+    /// Relays that do not do what they should.
+    pub misbehaving: Vec<(Vec<u32>, Misbehaviour)>,
+    /// The sender whose rates are recorded.
+    pub watch: Option<u32>,
+}
+
+/// How a peer holds to its limit; each peer's windows begin at a phase of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// Counted in windows of a second.
+    Window,
+    /// A token bucket of this depth.
+    Bucket {
+        /// What may pass at once.
+        depth: Bytes,
+    },
+    /// A drop-tail queue served at the limit.
+    Queue {
+        /// The longest wait.
+        longest: Duration,
+    },
+}
+
+/// Some peers' limit becomes another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitChange {
+    /// When.
+    pub at: Time,
+    /// Whose.
+    pub peers: Vec<u32>,
+    /// The new limit.
+    pub limit: Rate,
+}
+
+/// What a relay does that it should not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Misbehaviour {
+    /// Share of the packets and ACKs that it swallows.
+    pub drop: f64,
+    /// By how much it delays the others.
+    pub delay: Duration,
+    /// Whether it discards data and sends an ACK of its own making.
+    pub forge: bool,
+}
+
+impl Overlay {
+    /// For each node what it does wrong; empty if all behave.
+    pub fn misbehaviours(&self) -> Vec<Option<Misbehaviour>> {
+        if self.misbehaving.is_empty() {
+            return Vec::new();
+        }
+        let mut all = vec![None; self.peers];
+        for (peers, misbehaviour) in &self.misbehaving {
+            for &peer in peers {
+                all[peer as usize] = Some(*misbehaviour);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,210 @@
+//! How long a packet takes from one node to another.
+//!
+//! Nodes stand in a unit square and a link's delay grows with the distance, or a
+//! matrix or a constant says it. Each packet's delay is jittered on its own by a
+//! normal factor, so packets may overtake each other.
+
+use anabranch_control::rng::Rng;
+use anabranch_control::time::Duration;
+
+/// Where mean delays come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DelayModel {
+    /// Positions uniform in the unit square; `access` at either end plus the
+    /// Euclidean distance times `span`.
+    Plane {
+        /// The delay across one side of the square.
+        span: Duration,
+        /// The delay of each node's access link.
+        access: Duration,
+        /// Distances are raised to this power: 1 for the plane as it is, more for a
+        /// geography with many near nodes and a few that are far from all.
+        stretch: f64,
+    },
+    /// The one-way delay from row to column, row by row.
+    Matrix(Vec<Duration>),
+    /// The same between any two nodes.
+    Constant(Duration),
+}
+
+/// Above this many nodes, delays are computed when they are needed, not stored.
+const TABLE_NODES: usize = 512;
+
+/// The delays of one run.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    source: Source,
+}
+
+/// Factors drawn ahead at once: the processor then overlaps their computation.
+const AHEAD: usize = 64;
+
+/// A stream of factors that jitter delays: normal around 1, drawn again while negative.
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    rng: Rng,
+    deviation: f64,
+    factors: [f64; AHEAD],
+    next: usize,
+}
+
+impl Jitter {
+    /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
+    pub fn new(deviation: f64, rng: Rng) -> Jitter {
+        Jitter { rng, deviation, factors: [1.0; AHEAD], next: AHEAD }
+    }
+
+    #[inline]
+    fn factor(&mut self) -> f64 {
+        if self.next == AHEAD {
+            self.draw_ahead();
+        }
+        self.next += 1;
+        self.factors[self.next - 1]
+    }
+
+    #[inline(never)]
+    fn draw_ahead(&mut self) {
+        self.next = 0;
+        if self.deviation == 0.0 {
+            return;
+        }
+        for factor in &mut self.factors {
+            *factor = loop {
+                let drawn = 1.0 + self.deviation * self.rng.normal();
+                if drawn >= 0.0 {
+                    break drawn;
+                }
+            };
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// Nanoseconds from row to column.
+    Table {
+        nodes: usize,
+        nanos: Box<[f64]>,
+    },
+    Positions {
+        positions: Box<[[f32; 2]]>,
+        span_nanos: f64,
+        access_nanos: f64,
+        stretch: f64,
+    },
+    Constant {
+        nanos: f64,
+    },
+}
+
+impl Delays {
+    /// Delays for `nodes` nodes; positions are drawn from `seed`.
+    ///
+    /// Panics if a matrix is not `nodes` by `nodes`.
+    pub fn new(model: &DelayModel, nodes: usize, seed: u64) -> Delays {
+        let source = match model {
+            DelayModel::Constant(delay) => Source::Constant { nanos: delay.as_nanos() as f64 },
+            DelayModel::Matrix(delays) => {
+                assert_eq!(delays.len(), nodes * nodes, "a delay matrix has a row and a column for each node");
+                Source::Table { nodes, nanos: delays.iter().map(|delay| delay.as_nanos() as f64).collect() }
+            }
+            DelayModel::Plane { span, access, stretch } => {
+                let mut rng = Rng::stream(seed, "positions");
+                let positions = (0..nodes).map(|_| [rng.uniform() as f32, rng.uniform() as f32]).collect();
+                let source = Source::Positions {
+                    positions,
+                    span_nanos: span.as_nanos() as f64,
+                    access_nanos: access.as_nanos() as f64,
+                    stretch: *stretch,
+                };
+                if nodes <= TABLE_NODES { source.tabulate(nodes) } else { source }
+            }
+        };
+        Delays { source }
+    }
+
+    /// The mean one-way delay.
+    pub fn mean(&self, from: u32, to: u32) -> Duration {
+        Duration::from_nanos(self.source.nanos(from, to) as u64)
+    }
+
+    /// One packet's delay: the mean times a factor of `jitter`.
+    #[inline]
+    pub fn sample(&self, from: u32, to: u32, jitter: &mut Jitter) -> Duration {
+        // Delays are far below 2^63 ns, and a signed conversion is the cheaper one.
+        Duration::from_nanos((self.source.nanos(from, to) * jitter.factor()) as i64 as u64)
+    }
+}
+
+impl Source {
+    #[inline]
+    fn nanos(&self, from: u32, to: u32) -> f64 {
+        match self {
+            Source::Table { nodes, nanos } => nanos[from as usize * nodes + to as usize],
+            Source::Constant { nanos } => *nanos,
+            Source::Positions { positions, span_nanos, access_nanos, stretch } => {
+                let ([x0, y0], [x1, y1]) = (positions[from as usize], positions[to as usize]);
+                let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
+                let distance = libm::sqrt(dx * dx + dy * dy);
+                let stretched = if *stretch == 1.0 { distance } else { libm::pow(distance, *stretch) };
+                2.0 * access_nanos + span_nanos * stretched
+            }
+        }
+    }
+
+    fn tabulate(&self, nodes: usize) -> Source {
+        let pairs = (0..nodes as u32).flat_map(|from| (0..nodes as u32).map(move |to| (from, to)));
+        Source::Table { nodes, nanos: pairs.map(|(from, to)| self.nanos(from, to)).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn plane(nodes: usize) -> Delays {
+        Delays::new(&DelayModel::Plane { span: MS(100), access: MS(5), stretch: 1.0 }, nodes, 1)
+    }
+
+    #[test]
+    fn delays_in_the_plane_are_symmetric_and_within_the_square() {
+        let delays = plane(50);
+        let mut sum = 0.0;
+        for (from, to) in (0..50).flat_map(|from| (0..50).map(move |to| (from, to))) {
+            let delay = delays.mean(from, to);
+            assert_eq!(delay, delays.mean(to, from));
+            assert!(delay >= MS(10) && delay <= MS(152), "{delay}");
+            sum += delay.as_millis_f64();
+        }
+        // The mean distance of two points in a unit square is 0.5214; a node's to itself is 0.
+        let mean = sum / 2500.0;
+        assert!((mean - (10.0 + 52.14 * 49.0 / 50.0)).abs() < 6.0, "{mean}");
+    }
+
+    #[test]
+    fn a_large_plane_gives_the_same_delays_as_its_table() {
+        let (small, large) = (plane(TABLE_NODES), plane(TABLE_NODES + 1));
+        for (from, to) in [(0, 1), (17, 400), (511, 3)] {
+            assert_eq!(small.mean(from, to), large.mean(from, to));
+        }
+    }
+
+    #[test]
+    fn jitter_has_the_stated_deviation_and_keeps_the_mean() {
+        let delays = Delays::new(&DelayModel::Constant(MS(100)), 2, 1);
+        let mut jitter = Jitter::new(0.1, Rng::stream(1, "jitter"));
+        let samples: Vec<f64> = (0..50_000).map(|_| delays.sample(0, 1, &mut jitter).as_millis_f64()).collect();
+        let mean = samples.iter().sum::<f64>() / 50_000.0;
+        let variance = samples.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / 50_000.0;
+        assert!((mean - 100.0).abs() < 0.2 && (variance.sqrt() - 10.0).abs() < 0.2, "{mean} {variance}");
+    }
+
+    #[test]
+    fn a_matrix_may_differ_by_direction() {
+        let delays = Delays::new(&DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]), 2, 1);
+        assert_eq!((delays.mean(0, 1), delays.mean(1, 0)), (MS(10), MS(20)));
+    }
+}
