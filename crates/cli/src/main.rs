@@ -1,6 +1,7 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
 mod controllers;
+mod demo;
 mod failure;
 mod interrupt;
 mod network;
@@ -24,6 +25,8 @@ struct Cli {
 enum Verb {
     /// List the controllers, what each does and where it comes from
     Controllers(controllers::Args),
+    /// Send a file over relays on loopback and measure, or let all peers send
+    Demo(demo::Args),
     /// Forward what others send, up to a limit
     Relay(relay::Args),
     /// Take files that others send
@@ -35,6 +38,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
+        Verb::Demo(args) => demo::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod delay_queue;
 pub mod disk;
 pub mod host;
+pub mod loopback;
 pub mod relay_list;
 pub mod setup;
 pub mod udp;

@@ -7,7 +7,7 @@ use anabranch_control::path::registry::{Build, Entry, Pacing, ParameterError, Se
 use anabranch_control::path::{MAX_RELAYS, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::courier::Courier;
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
@@ -17,6 +17,11 @@ use anabranch_proto::wire;
 /// Below `wire::MAX_DATAGRAM` (1472, an Ethernet frame) by more than usual tunnels add
 /// (WireGuard 60, GRE 24, PPPoE 8).
 pub const PACKET: usize = 1400;
+
+/// No ACK is late sooner than this: above a turn of the driver and the time that a
+/// second's burst takes on a fast local network, and far below the second in which
+/// controllers count.
+const LEAST_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A sender and the peers it knows.
 #[derive(Clone, Debug)]
@@ -100,7 +105,7 @@ impl SenderSetup {
         }
         let config =
             SenderConfig { peers: self.peers.len(), relays: self.hops, packet, rtt: RttConfig::default() };
-        let sender = PathSender::new(&config, controller, self.rng);
+        let sender = PathSender::new(&config, controller, self.rng).with_least_timeout(LEAST_TIMEOUT);
         Ok(Courier::new(sender, self.peers, packet, self.upload, secret()))
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 
+use crate::courier::Courier;
 use crate::load::LoadSender;
 use crate::relay_node::{Handling, RelayNode};
 use crate::transfer::{FileSender, Receiver, Reply};
@@ -22,6 +23,16 @@ pub enum Sender {
     File(Box<FileSender>),
     /// Fillers to random peers.
     Load(Box<LoadSender>),
+}
+
+impl Sender {
+    /// Its path sender and counters, to look at.
+    pub fn courier(&self) -> &Courier {
+        match self {
+            Sender::File(sender) => sender.courier(),
+            Sender::Load(sender) => sender.courier(),
+        }
+    }
 }
 
 /// One peer.
