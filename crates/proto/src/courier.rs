@@ -54,6 +54,17 @@ impl Parcel {
     }
 }
 
+/// Why the last packet was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocked {
+    /// It was not, or a deadline has passed since.
+    No,
+    /// The controller had no room.
+    Controller,
+    /// The upload limit was reached.
+    Upload,
+}
+
 /// A path sender with the addresses of the peers it knows.
 #[derive(Debug)]
 pub struct Courier {
@@ -63,8 +74,7 @@ pub struct Courier {
     upload: Option<Rate>,
     /// When the upload limit lets the next packet leave.
     upload_free: Time,
-    /// Nothing may leave before this unless an answer or a loss comes first.
-    blocked_until: Time,
+    blocked: Blocked,
     packet: Bytes,
     smoothed_rtt: Option<Duration>,
     counters: SendCounters,
@@ -87,7 +97,7 @@ impl Courier {
             mask_key,
             upload,
             upload_free: Time::ZERO,
-            blocked_until: Time::ZERO,
+            blocked: Blocked::No,
             packet,
             smoothed_rtt: None,
             counters: SendCounters::default(),
@@ -104,17 +114,18 @@ impl Courier {
 
     /// A packet to `destination`, if there is room for one now.
     pub fn depart(&mut self, now: Time, destination: Slot) -> Option<Parcel> {
-        if now < self.blocked_until {
+        if now < self.resume_at() {
             return None;
         }
         if self.upload.is_some() && now < self.upload_free {
-            self.blocked_until = self.upload_free;
+            self.blocked = Blocked::Upload;
             return None;
         }
         let Some(departure) = self.sender.poll(now, destination) else {
-            self.blocked_until = self.sender.resume_at().max(now);
+            self.blocked = Blocked::Controller;
             return None;
         };
+        self.blocked = Blocked::No;
         if let Some(upload) = self.upload {
             let earliest = Time::ZERO + now.since(Time::ZERO + UPLOAD_BURST);
             self.upload_free = self.upload_free.max(earliest) + self.packet / upload;
@@ -152,7 +163,6 @@ impl Courier {
     fn note_rtt(&mut self, rtt: Duration) {
         // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R. For people; controllers keep their own.
         self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
-        self.blocked_until = Time::ZERO;
     }
 
     /// An answer did not open, or says nothing that makes sense.
@@ -163,12 +173,12 @@ impl Courier {
     /// Time has passed: the packets that are believed to be lost since.
     pub fn on_timer(&mut self, now: Time) -> &[PacketId] {
         self.lost.clear();
-        if now < self.sender.next_deadline() {
-            return &self.lost;
+        if self.sender.next_deadline() <= now {
+            self.blocked = Blocked::No;
         }
+        // Even if no deadline has passed: those of packets that were answered are cleared away.
         self.sender.on_timer(now, |id| self.lost.push(id));
         self.counters.lost += self.lost.len() as u64;
-        self.blocked_until = Time::ZERO;
         &self.lost
     }
 
@@ -177,9 +187,16 @@ impl Courier {
         self.sender.next_deadline()
     }
 
-    /// When `depart`, refused before, may succeed, if nothing else happens.
+    /// When `depart`, refused before, is worth another try: when the controller says so,
+    /// or a deadline passes. An ACK alone is no reason, unless it makes the controller
+    /// name an earlier time: what it adds to a rate counts from the next burst on. This
+    /// is how the simulator drives the same machine.
     pub fn resume_at(&self) -> Time {
-        self.blocked_until
+        match self.blocked {
+            Blocked::No => Time::ZERO,
+            Blocked::Controller => self.sender.resume_at(),
+            Blocked::Upload => self.upload_free,
+        }
     }
 
     /// What it has done and seen.
@@ -265,12 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refusal_nothing_is_asked_until_something_changes() {
+    fn after_a_refusal_nothing_leaves_until_the_next_burst_or_a_deadline() {
         let mut courier = courier("q-learning", None);
         let first = courier.depart(Time::ZERO, Slot(5)).unwrap();
         while courier.depart(Time::ZERO, Slot(5)).is_some() {}
         assert_eq!(courier.resume_at(), Time::ZERO + Duration::SECOND);
-        courier.on_answer(Time::ZERO + Duration::from_millis(9), first.packet.id, first.proof);
-        assert_eq!(courier.resume_at(), Time::ZERO, "an ACK may have made room");
+        let now = Time::ZERO + Duration::from_millis(9);
+        courier.on_answer(now, first.packet.id, first.proof);
+        assert!(courier.depart(now, Slot(5)).is_none(), "the ACK counts from the next burst on");
+        assert!(courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some());
+        while courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some() {}
+        courier.on_timer(courier.next_deadline());
+        assert_eq!(courier.resume_at(), Time::ZERO, "a deadline may have changed the rates");
     }
 }
