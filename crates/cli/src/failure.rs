@@ -1,27 +1,36 @@
-//! How a verb fails: one clear message on standard error, and exit code 2.
+//! How a verb fails: one clear message on standard error, and exit code 2, or 130
+//! after Ctrl-C as a shell expects.
 
 use std::fmt;
 use std::process::ExitCode;
 
 /// Why a verb could not do what it was asked.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    message: String,
+    code: u8,
+}
 
 impl Failure {
     /// A failure that says `message`: what is wrong, where, and what to do.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure(message.into())
+        Failure { message: message.into(), code: 2 }
+    }
+
+    /// Ctrl-C ended the verb; `what` says what became of its work.
+    pub fn interrupted(what: impl fmt::Display) -> Failure {
+        Failure { message: format!("interrupted: {what}"), code: 130 }
     }
 
     /// Says it on standard error.
     pub fn report(self) -> ExitCode {
-        eprintln!("anabranch: {}", self.0);
-        ExitCode::from(2)
+        eprintln!("anabranch: {}", self.message);
+        ExitCode::from(self.code)
     }
 }
 
 impl<E: fmt::Display> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure(error.to_string())
+        Failure::new(error.to_string())
     }
 }

@@ -7,6 +7,7 @@ mod interrupt;
 mod network;
 mod receive;
 mod relay;
+mod reproduce;
 mod send;
 
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Verb {
     Receive(receive::Args),
     /// Send a file over relays
     Send(send::Args),
+    /// Run a paper's experiment and show our figures beside the paper's
+    Reproduce(reproduce::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Verb::Relay(args) => relay::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

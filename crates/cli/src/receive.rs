@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     );
     match first.failed {
         Some(reason) if args.once => Err(Failure::new(format!("the file did not arrive: {reason}"))),
-        _ if args.once && first.complete.is_none() => Err(Failure::new("interrupted: no file has arrived")),
+        _ if args.once && first.complete.is_none() => Err(Failure::interrupted("no file has arrived")),
         _ => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::PublicKey;
-use anabranch_proto::transfer::{self, FileSender, Phase};
+use anabranch_proto::transfer::{self, FileSender, Phase, TransferError};
 use anabranch_proto::wire;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -127,6 +127,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let seconds = done.took.as_secs_f64();
             let rate = Amount(length as f64 / seconds.max(1e-9));
             println!("sent {} to {to} as {}: {length} bytes in {seconds:.1} s, {rate}/s", args.file.display(), done.name);
+        }
+        Some(Err(TransferError::Cancelled)) => {
+            return Err(Failure::interrupted(format_args!("{} was not sent", args.file.display())));
         }
         Some(Err(error)) => return Err(Failure::new(format!("{} was not sent: {error}", args.file.display()))),
         None => return Err(Failure::new("the transfer has no outcome")),

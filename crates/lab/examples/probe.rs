@@ -5,6 +5,9 @@ use anabranch_lab::overlay;
 use anabranch_lab::scenario::*;
 use anabranch_sim::delay::DelayModel;
 use std::ops::ControlFlow;
+fn env(k: &str, d: f64) -> f64 {
+    std::env::var(k).ok().map_or(d, |v| v.parse().unwrap())
+}
 fn main() {
     let a: Vec<String> = std::env::args().collect();
     let name = &a[1];
@@ -14,7 +17,7 @@ fn main() {
     let offered = a.get(5).and_then(|s| s.parse().ok());
     let s = Scenario {
         seconds,
-        seed: 1,
+        seed: env("SEED", 1.0) as u64,
         overlay: Overlay {
             peers,
             relays: 3,
@@ -26,14 +29,14 @@ fn main() {
             controller: registry::find(name).unwrap(),
             parameters: params,
             pacing: Default::default(),
-            rtt: Default::default(),
+            rtt: anabranch_control::rtt::RttConfig { gain: env("GAIN", 0.1), deviations: env("DEV", 4.0) },
             known_peers: if peers >= 1000 { 64 } else { peers },
             delay: DelayModel::Plane {
-                span: Duration::from_millis(100),
-                access: Duration::from_millis(5),
-                stretch: 1.0,
+                span: Duration::from_secs_f64(env("SPAN", 100.0) / 1000.0),
+                access: Duration::from_secs_f64(env("ACCESS", 5.0) / 1000.0),
+                stretch: env("STRETCH", 1.0),
             },
-            jitter: 0.1,
+            jitter: env("JITTER", 0.1),
             loss: 0.0,
             offered,
             join_every: Duration::ZERO,
@@ -70,6 +73,7 @@ fn main() {
         sum(|s| s.late_acks),
         sum(|s| s.acked)
     );
+    println!("  conv {:?}", anabranch_lab::stats::time_to_convergence(&r, 100, 0.9));
     for c in r.chunks((n / 10).max(1)) {
         print!(" {:.0}", c.iter().sum::<f64>() / c.len() as f64);
     }

@@ -1,8 +1,11 @@
 //! Mounts the protocol machines on simulated nodes, runs scenarios, and turns
 //! what happened into statistics, files, reports and the papers' experiments.
 
+pub mod experiments;
 pub mod output;
 pub mod overlay;
 pub mod report;
 pub mod scenario;
+pub mod scenario_file;
 pub mod stats;
+pub mod summary;

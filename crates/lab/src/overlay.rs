@@ -218,7 +218,7 @@ impl<'a> World<'a> {
             let known = delays.clone();
             let mean = move |from: u32, to: u32| known.mean(from, to);
             let limits = vec![overlay.limit; overlay.peers];
-            Arc::new(Mutex::new(Manager::new(&limits, Box::new(mean), overlay.packet, overlay.ack)))
+            Arc::new(Mutex::new(Manager::new(&limits, Box::new(mean), delays.longest(), overlay.packet, overlay.ack)))
         });
         let relays = phases.iter().map(|&phase| {
             // The manager's first step: all relays count in the same windows (6.3.2).

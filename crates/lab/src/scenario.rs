@@ -1,10 +1,24 @@
 //! What a run is: everything that decides its outcome, in checked types.
 
-use anabranch_control::path::registry::{Entry, Pacing};
+use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_sim::delay::DelayModel;
+
+/// No run is longer: 115 days.
+pub const LONGEST_RUN_S: u64 = 10_000_000;
+
+/// No overlay is larger.
+pub const MOST_PEERS: u64 = 1_000_000;
+
+/// The longest wait in a queue if none is given.
+pub const STANDARD_QUEUE: Duration = Duration::from_millis(100);
+
+/// What an application offers to a controller without a rate of its own: the access
+/// line of 10 Mbit/s that OverSim's standard channel gives each node of the thesis's
+/// simulations. Without it, the outcome would be how fast our processor is.
+const ACCESS_LINE: Rate = Rate::from_bits_per_sec(10_000_000);
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -97,6 +111,49 @@ pub struct Misbehaviour {
     pub delay: Duration,
     /// Whether it discards data and sends an ACK of its own making.
     pub forge: bool,
+}
+
+impl Scenario {
+    /// The thesis's standard scenario ([Raiber 2010] 7), and the default of
+    /// whatever a scenario file leaves out.
+    pub fn standard() -> Scenario {
+        let peers = 20;
+        Scenario {
+            seconds: 2000,
+            seed: 1,
+            overlay: Overlay {
+                peers,
+                relays: 3,
+                limit: Rate::from_bytes_per_sec(400_000),
+                limit_model: LimitKind::Window,
+                limit_changes: Vec::new(),
+                packet: Bytes::new(1500),
+                ack: Bytes::new(40),
+                controller: registry::find("q-learning").expect("a registered controller"),
+                parameters: toml::Table::new(),
+                pacing: Pacing::Burst,
+                rtt: RttConfig::default(),
+                known_peers: peers - 1,
+                delay: DelayModel::Plane {
+                    span: Duration::from_millis(100),
+                    access: Duration::from_millis(5),
+                    stretch: 1.0,
+                },
+                jitter: 0.1,
+                loss: 0.0,
+                offered: None,
+                join_every: Duration::ZERO,
+                misbehaving: Vec::new(),
+                watch: None,
+            },
+        }
+    }
+}
+
+/// What each application offers to `controller` if nothing else is said: no limit,
+/// except to `random`, which sends whatever it gets.
+pub fn default_offered(controller: &Entry) -> Option<Rate> {
+    (controller.name == "random").then_some(ACCESS_LINE)
 }
 
 impl Overlay {

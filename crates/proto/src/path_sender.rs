@@ -144,6 +144,9 @@ impl PathSender {
 
     /// A packet to `destination`, if the controller has room for one now.
     pub fn poll(&mut self, now: Time, destination: Slot) -> Option<Departure> {
+        if self.blocked && now < self.controller.timer() {
+            return None;
+        }
         let mut path = [Hop::default(); MAX_RELAYS];
         let path = &mut path[..self.relays];
         let full = self.free.is_empty() && self.remembered.len() == MAX_REMEMBERED;

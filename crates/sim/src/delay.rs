@@ -129,6 +129,17 @@ impl Delays {
         Duration::from_nanos(self.source.nanos(from, to) as u64)
     }
 
+    /// No mean delay is longer.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(match &self.source {
+            Source::Table { nanos, .. } => nanos.iter().copied().fold(0.0, f64::max),
+            Source::Constant { nanos } => *nanos,
+            Source::Positions { span_nanos, access_nanos, stretch, .. } => {
+                2.0 * access_nanos + span_nanos * libm::pow(2.0, stretch / 2.0)
+            }
+        } as u64)
+    }
+
     /// One packet's delay: the mean times a factor of `jitter`.
     #[inline]
     pub fn sample(&self, from: u32, to: u32, jitter: &mut Jitter) -> Duration {

@@ -135,7 +135,7 @@ fn measure(
         let now = host.now();
         if interrupt.is_raised() {
             view.clear();
-            return Err(Failure::new(format!("interrupted after {:.0} s", now.as_secs_f64())));
+            return Err(Failure::interrupted(format_args!("after {:.0} s of {seconds}", now.as_secs_f64())));
         }
         let Some(watched) = host.peer(0).sender().map(Sender::courier) else { continue };
         if now >= next_sample {

@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "H", default_value_t = 3)]
     hops: usize,
     /// A relay's limit; with one sender they spread evenly from half of it to one and a half
-    /// [default: 100 kB/s with one sender, else 400 kB/s as in the thesis]
+    /// [default: 60 kB/s with one sender, else 400 kB/s as in the thesis]
     #[arg(long, value_name = "RATE", value_parser = network::limit)]
     limit: Option<Rate>,
     /// How a limit is held
@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Size of the file that is made, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 12_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
+    #[arg(long, value_name = "BYTES", default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     size: u64,
     /// Folder for what is made and received
     #[arg(long, value_name = "DIR", default_value = "out/demo")]

@@ -28,7 +28,7 @@ use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
 
 /// Limits of the relays, on average, if nothing else is asked for.
-const LIMIT: Rate = Rate::from_bytes_per_sec(100_000);
+const LIMIT: Rate = Rate::from_bytes_per_sec(60_000);
 
 /// Behind the relays: who receives, and who sends.
 const RECEIVER: usize = PEERS;
@@ -135,7 +135,8 @@ fn transfer(
             return Err(Failure::new("the sender is gone"));
         };
         if interrupt.is_raised() {
-            return Err(Failure::new("interrupted: the file did not arrive"));
+            view.clear();
+            return Err(Failure::interrupted("the file did not arrive"));
         }
         let over = sender.is_over();
         let (arrived, courier) = (sender.arrived_bytes(), sender.courier());

@@ -17,6 +17,7 @@
 //!   with a failure, the span in which every arrival that it looked at stays in its
 //!   slice, and the relays that were passed over though they had room. Loads only
 //!   grow, so within that span and with those relays excluded it stays a failure.
+//!   And we look only at relays that have room in some slice within reach.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -38,6 +39,8 @@ pub struct Manager {
     /// Bytes that each node forwards in a slice.
     limits: Vec<u32>,
     delays: Delays,
+    /// No delay is longer.
+    longest: Duration,
     packet: u32,
     ack: u32,
     /// Bytes booked for each node, from slice `first_slice` on.
@@ -117,8 +120,12 @@ struct Query<'a> {
     source: u32,
     destination: u32,
     hops: usize,
-    /// Index in the view from which every level starts.
-    start: usize,
+    /// Indices of the view in the order in which every level visits them.
+    order: Vec<usize>,
+    /// The order leaves out relays without room in the slices from here...
+    first: Time,
+    /// ...to there.
+    last: Time,
 }
 
 impl Search {
@@ -136,7 +143,26 @@ impl Search {
     /// The first path to `destination` at `now` with room everywhere, as indices
     /// into the view; every level visits the view from index `start` on.
     pub fn find(&mut self, manager: &Manager, now: Time, destination: u32, start: usize) -> Option<Vec<usize>> {
-        let query = Query { manager, view: &self.view, source: self.source, destination, hops: self.hops, start };
+        let reach = manager.longest * (self.hops as u64 + 1);
+        let slices = now.as_nanos() / SLICE_NANOS..=(now + reach).as_nanos() / SLICE_NANOS;
+        let (first, last) = (slices.start() * SLICE_NANOS, (slices.end() + 1) * SLICE_NANOS);
+        let open = |node: u32| slices.clone().any(|slice| manager.has_room_in(node, slice));
+        let all = (0..self.view.len()).map(|index| (start + index) % self.view.len());
+        let order: Vec<usize> = match self.failures {
+            Some(_) if !open(destination) => return None,
+            Some(_) => all.filter(|&place| open(self.view[place])).collect(),
+            None => all.collect(),
+        };
+        let query = Query {
+            manager,
+            view: &self.view,
+            source: self.source,
+            destination,
+            hops: self.hops,
+            order,
+            first: Time::from_nanos(first),
+            last: Time::from_nanos(last),
+        };
         let mut path = Vec::with_capacity(self.hops);
         let place = self.view.len();
         query.descend(&mut self.failures, place, now, &mut path, &mut Basis::ANY.clone()).then_some(path)
@@ -181,9 +207,8 @@ impl Query<'_> {
             }
             return false;
         }
-        let mut own = Basis::ANY;
-        for index in 0..self.view.len() {
-            let next = (self.start + index) % self.view.len();
+        let mut own = self.basis_of_order(now, path.len());
+        for &next in &self.order {
             let node = self.view[next];
             if node == here || node == self.destination {
                 continue;
@@ -218,6 +243,13 @@ impl Query<'_> {
         false
     }
 
+    /// The relays that the order leaves out have no room while their arrivals stay
+    /// within its slices.
+    fn basis_of_order(&self, now: Time, depth: usize) -> Basis {
+        let latest = now + self.manager.longest * (self.hops - depth + 1) as u64;
+        Basis { earlier: now.since(self.first).as_nanos(), later: self.last.since(latest).as_nanos(), ..Basis::ANY }
+    }
+
     fn still_holds(&self, failure: &Failure, now: Time, path: &[usize]) -> bool {
         failure.destination == self.destination
             && failure.from <= now
@@ -241,11 +273,13 @@ impl Basis {
 }
 
 impl Manager {
-    /// For nodes with these limits and mean one-way delays, packets and ACKs of one size.
-    pub fn new(limits: &[Rate], delays: Delays, packet: Bytes, ack: Bytes) -> Manager {
+    /// For nodes with these limits and mean one-way delays of at most `longest`,
+    /// packets and ACKs of one size.
+    pub fn new(limits: &[Rate], delays: Delays, longest: Duration, packet: Bytes, ack: Bytes) -> Manager {
         Manager {
             limits: limits.iter().map(|&limit| bytes_in_slice(limit)).collect(),
             delays,
+            longest,
             packet: u32::try_from(packet.get()).expect("a packet is at most 64 KiB"),
             ack: u32::try_from(ack.get()).expect("an ACK is at most 64 KiB"),
             booked: VecDeque::new(),
@@ -259,7 +293,10 @@ impl Manager {
     }
 
     fn has_room(&self, node: u32, at: Time) -> bool {
-        let slice = at.as_nanos() / SLICE_NANOS;
+        self.has_room_in(node, at.as_nanos() / SLICE_NANOS)
+    }
+
+    fn has_room_in(&self, node: u32, slice: u64) -> bool {
         // R_c + l <= R_l
         let booked = slice.checked_sub(self.first_slice).and_then(|index| self.booked.get(index as usize));
         booked.map_or(0, |nodes| nodes[node as usize]) + self.packet <= self.limits[node as usize]
@@ -363,7 +400,7 @@ mod tests {
             let (low, high) = (a.min(b), a.max(b));
             Duration::from_millis(delays[(low * NODES + high) as usize])
         };
-        Manager::new(&limits, Box::new(delay), Bytes::new(1000), Bytes::new(40))
+        Manager::new(&limits, Box::new(delay), Duration::from_millis(700), Bytes::new(1000), Bytes::new(40))
     }
 
     fn view(source: u32) -> Box<[u32]> {
@@ -416,10 +453,13 @@ mod tests {
 
     #[test]
     fn a_saturated_slice_is_searched_in_vain_once_for_each_relay() {
+        // The destination has room, but only where no path arrives in time to use it.
         let mut manager = manager(&[100, 1, 100, 100, 100, 100], &[10; 36]);
         let mut search = Search::pruned(0, view(0), 2);
         manager.commit(Time::ZERO, 2, &[3], 1);
         assert_eq!(search.find(&manager, Time::ZERO, 1, 0), None);
-        assert!(search.failures.as_ref().unwrap().iter().flatten().count() >= 4);
+        let failures = search.failures.as_ref().unwrap();
+        assert_eq!(failures.iter().flatten().count(), 5, "the source and the four relays that may be first");
+        assert_eq!(search.find(&manager, Time::ZERO + Duration::from_millis(900), 1, 0).map(|path| path.len()), None);
     }
 }

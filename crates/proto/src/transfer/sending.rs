@@ -1,7 +1,8 @@
 //! The sender of one file.
 //!
 //! Blocks leave in order as fast as the path controller has room, those that were lost
-//! before new ones; a block is done when an answer proves its arrival, however late.
+//! before new ones, the last ones twice if need be; a block is done when an answer proves
+//! its arrival, however late.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 
@@ -28,6 +29,9 @@ const PATIENCE: Duration = Duration::from_millis(30_000);
 
 /// Greetings whose answer is waited for at once.
 const MAX_GREETINGS: usize = 16;
+
+/// Of the last blocks, so many leave again at once.
+const MAX_COPIES: usize = 64;
 
 /// Where the file comes from.
 pub trait Source: Send {
@@ -231,8 +235,16 @@ impl FileSender {
     }
 
     fn send_block(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        let index = self.wanted()?;
+        let mut wanted = self.wanted();
+        if wanted.is_none() && now >= self.repeat_at {
+            self.resend_missing();
+            wanted = self.wanted();
+        }
+        let index = wanted?;
         let parcel = self.depart(now, Carried::Block(index))?;
+        // All may have been sent by now; what is missing then leaves once more.
+        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
+        self.repeat_at = now + patient;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
         } else {
@@ -248,6 +260,22 @@ impl FileSender {
         let to = self.write(&parcel, &Message::Block { index, bytes: &block[..length] }, out);
         self.block = block;
         to
+    }
+
+    /// The last blocks: those on their way are not waited for until their deadlines, but
+    /// leave again by other paths, so that the end does not hang on one bad path.
+    fn resend_missing(&mut self) {
+        for (word, bits) in self.arrived.iter().enumerate() {
+            let mut missing = !bits;
+            while missing != 0 && self.resend.len() < MAX_COPIES {
+                let index = word as u64 * 64 + u64::from(missing.trailing_zeros());
+                if index >= self.offer.blocks() {
+                    return;
+                }
+                self.resend.push_back(index as u32);
+                missing &= missing - 1;
+            }
+        }
     }
 
     /// The next block to send: a lost one that has not arrived after all, or a new one.
@@ -392,7 +420,7 @@ impl FileSender {
             Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => {
                 self.courier.resume_at()
             }
-            Phase::Sending => Time::MAX,
+            Phase::Sending => self.courier.resume_at().max(self.repeat_at),
             Phase::Over if self.bye => self.courier.resume_at(),
             Phase::Over => return Time::MAX,
         };

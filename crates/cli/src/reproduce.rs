@@ -1,0 +1,221 @@
+//! `anabranch reproduce`: a paper's experiment, our figures beside the paper's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anabranch_lab::experiments::{
+    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Lab, Length, Progress, Row,
+};
+use anabranch_lab::output::write_atomically;
+use anabranch_lab::report::{Cell, Report, Table, Verdict};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Arguments of `reproduce`.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct Args {
+    /// The experiment, as `--list` names it
+    #[arg(group = "what")]
+    id: Option<String>,
+    /// Name every experiment
+    #[arg(long, group = "what")]
+    list: bool,
+    /// Run every experiment
+    #[arg(long, group = "what")]
+    all: bool,
+    /// A short run: the ordering holds, intervals are wide
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object for each experiment and nothing else
+    #[arg(long)]
+    json: bool,
+    /// The seed of every random stream instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write report.html and rows.json into DIR/ID
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    id: &'a str,
+    seed: u64,
+    quick: bool,
+    wall_s: f64,
+    rows: &'a [Row],
+}
+
+/// Runs what was asked for.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.list {
+        let width = EXPERIMENTS.iter().map(|experiment| experiment.id.len()).max().unwrap_or(0);
+        for experiment in EXPERIMENTS {
+            println!("{:width$}  {}", experiment.id, experiment.title);
+        }
+        return Ok(());
+    }
+    let chosen: Vec<&Experiment> = match &args.id {
+        Some(id) => vec![experiments::find(id)?],
+        None => EXPERIMENTS.iter().collect(),
+    };
+    let progress: Arc<Progress> = Arc::default();
+    let flag = progress.clone();
+    ctrlc::set_handler(move || flag.interrupted.store(true, Ordering::Relaxed))?;
+    for experiment in chosen {
+        reproduce(args, experiment, &progress)?;
+    }
+    Ok(())
+}
+
+fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {
+    let out = args.out.as_ref().map(|out| out.join(experiment.id));
+    if let Some(out) = &out {
+        std::fs::create_dir_all(out).map_err(|error| {
+            Failure::new(format!("{}: can't be made: {error}; choose another folder with --out", out.display()))
+        })?;
+    }
+    let length = if args.quick { Length::Quick } else { Length::Full };
+    let mut lab = Lab::new(experiment, length, args.seed)?;
+    lab.progress = progress.clone();
+    let started = Instant::now();
+    let bar = show(progress, experiment.id);
+    let findings = experiment.run(&lab);
+    bar();
+    let findings = match findings {
+        Err(ExperimentError::Interrupted) => {
+            return Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)));
+        }
+        other => other?,
+    };
+    let Findings { rows, report } = findings;
+    let json = Json {
+        id: experiment.id,
+        seed: lab.scenario.seed,
+        quick: args.quick,
+        wall_s: started.elapsed().as_secs_f64(),
+        rows: &rows,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        print(&json, experiment);
+    }
+    if let Some(out) = out {
+        write(&out, experiment, &json, report)?;
+    }
+    Ok(())
+}
+
+/// Shows the progress of `progress` on a terminal until the answer is called.
+fn show(progress: &Arc<Progress>, name: &str) -> impl FnOnce() + use<> {
+    let bar = ProgressBar::new(0);
+    let style =
+        ProgressStyle::with_template("{msg} {wide_bar} {percent} % {eta}").expect("the template is well-formed");
+    bar.set_style(style);
+    bar.set_message(name.to_owned());
+    let (progress, shown) = (progress.clone(), bar.clone());
+    let done = (progress.done.load(Ordering::Relaxed), progress.total.load(Ordering::Relaxed));
+    let thread = std::thread::spawn(move || {
+        while !shown.is_finished() {
+            shown.set_length((progress.total.load(Ordering::Relaxed) - done.1).max(1));
+            shown.set_position(progress.done.load(Ordering::Relaxed) - done.0);
+            std::thread::park_timeout(Duration::from_millis(200));
+        }
+    });
+    move || {
+        bar.finish_and_clear();
+        thread.thread().unpark();
+        // The thread only draws; if it panicked, nothing is lost.
+        let _ = thread.join();
+    }
+}
+
+fn print(json: &Json, experiment: &Experiment) {
+    println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
+    let cells: Vec<[String; 6]> = json
+        .rows
+        .iter()
+        .map(|row| {
+            let ours = match row.ci95 {
+                Some(half) => format!("{} ± {}", number(row.ours), short(half)),
+                None => number(row.ours),
+            };
+            let agrees = row.agrees.map_or("-", |agrees| if agrees { "yes" } else { "no" });
+            [row.subject.clone(), row.metric.clone(), row.unit.clone(), ours, number(row.paper), agrees.to_owned()]
+        })
+        .collect();
+    let headers = ["subject", "metric", "unit", "ours", "paper", "agrees"].map(str::to_owned);
+    let width = |column: usize| {
+        let all = cells.iter().chain([&headers]);
+        all.map(|row| row[column].chars().count()).max().unwrap_or(0)
+    };
+    for (row, note) in std::iter::once((&headers, "note")).chain(cells.iter().zip(json.rows.iter().map(|r| &*r.note))) {
+        let line: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| {
+                let (pad, width) = (width(column) - cell.chars().count(), column);
+                if (3..5).contains(&width) {
+                    format!("{}{cell}", " ".repeat(pad))
+                } else {
+                    format!("{cell}{}", " ".repeat(pad))
+                }
+            })
+            .collect();
+        println!("  {}  {note}", line.join("  ").trim_end());
+    }
+}
+
+/// Enough digits to compare, no more.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size == 0.0 => "0".to_owned(),
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        size if size >= 1e-3 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+fn write(out: &Path, experiment: &Experiment, json: &Json, report: Report) -> Result<(), Failure> {
+    let mut table =
+        Table::new("Ours and the paper's", ["subject", "metric", "unit", "ours", "paper", "agrees", "note"]);
+    for row in json.rows {
+        let ours = row.ours.unwrap_or(f64::NAN);
+        let digits = if ours.abs() >= 1000.0 { 0 } else { 4 };
+        let ours = row.ci95.map_or(Cell::number(ours, digits), |half| Cell::interval(ours, half));
+        let verdict = row.agrees.map_or(Verdict::NoNumber, |yes| if yes { Verdict::Agrees } else { Verdict::Differs });
+        table = table.row([
+            Cell::text(&row.subject),
+            Cell::text(&row.metric),
+            Cell::text(&row.unit),
+            ours,
+            row.paper.map_or(Cell::text("–"), |paper| Cell::number(paper, digits)),
+            Cell::Verdict(verdict),
+            Cell::text(&row.note),
+        ]);
+    }
+    let report = report
+        .meta("experiment", experiment.id)
+        .meta("seed", json.seed.to_string())
+        .meta("length", if json.quick { "quick" } else { "full" })
+        .meta("wall clock", format!("{:.1} s", json.wall_s))
+        .meta("version", env!("CARGO_PKG_VERSION"))
+        .section("Figures")
+        .table(table)
+        .listing("Scenario", experiment.scenario);
+    report.write(&out.join("report.html"))?;
+    write_atomically(&out.join("rows.json"), |file| {
+        serde_json::to_writer_pretty(&mut *file, json)?;
+        std::io::Write::write_all(file, b"\n")
+    })?;
+    eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The papers' experiments: each runs its scenario, measures what the paper shows,
+//! and judges its own figures by expectations that stand beside the scenario.
+
+mod expected;
+mod lab;
+mod parameter;
+mod raiber_appendix_a;
+mod raiber_changes;
+mod raiber_fig_7_4_to_7_8;
+mod raiber_grids;
+mod raiber_rates;
+mod raiber_table_7_1;
+mod raiber_table_7_4;
+mod raiber_table_7_6;
+
+use serde::Serialize;
+
+use crate::report::Report;
+
+pub use expected::{Expected, ExpectedError};
+pub use lab::{ExperimentError, Lab, Length, Progress};
+
+/// One experiment of a paper.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name, that of its folder under `experiments/`.
+    pub id: &'static str,
+    /// What it shows, in a line.
+    pub title: &'static str,
+    /// Its scenario file.
+    pub scenario: &'static str,
+    /// The paper's numbers and what counts as agreement, as CSV.
+    pub expected: &'static str,
+    run: fn(&Lab) -> Result<Findings, ExperimentError>,
+}
+
+macro_rules! experiment {
+    ($id:literal, $title:literal, $run:path) => {
+        Experiment {
+            id: $id,
+            title: $title,
+            scenario: include_str!(concat!("../../../../experiments/", $id, "/scenario.toml")),
+            expected: include_str!(concat!("../../../../experiments/", $id, "/expected.csv")),
+            run: $run,
+        }
+    };
+}
+
+/// Every experiment, in the order of the papers.
+pub const EXPERIMENTS: &[Experiment] = &[
+    experiment!("raiber-table-7.1", "Round-trip estimate: weight of a sample, deviations", raiber_table_7_1::run),
+    experiment!("raiber-fig-7.2", "AIMD: throughput over increase and decrease", raiber_grids::aimd_throughput),
+    experiment!("raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
+    experiment!("raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
+    experiment!("raiber-table-7.3", "Q-learning: learning rate and discount", raiber_grids::learning_rate_and_discount),
+    experiment!("raiber-table-7.4", "Throughput, convergence and drops of every controller", raiber_table_7_4::run),
+    experiment!("raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
+    experiment!("raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
+    experiment!("raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
+    experiment!("raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
+    experiment!("raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
+    experiment!("raiber-fig-7.8", "Throughput against the rate of each peer", raiber_fig_7_4_to_7_8::bandwidth),
+    experiment!("raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
+    experiment!("raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
+    experiment!("raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
+    experiment!("raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
+    experiment!("raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+];
+
+/// What an experiment found.
+#[derive(Debug)]
+pub struct Findings {
+    /// Its figures beside the paper's.
+    pub rows: Vec<Row>,
+    /// Its sections of the report: charts and words.
+    pub report: Report,
+}
+
+/// One figure of ours beside the paper's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The registered name of the controller that ran.
+    pub subject: String,
+    /// What was measured.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// What we measured; none if the run can't say.
+    pub ours: Option<f64>,
+    /// Half the width of its 95 % confidence interval, if there is one.
+    pub ci95: Option<f64>,
+    /// What the paper says, if it gives a number.
+    pub paper: Option<f64>,
+    /// Whether ours lies where the expectation wants it; none without an expectation.
+    pub agrees: Option<bool>,
+    /// What the expectation rests on, or why there is no interval.
+    pub note: String,
+}
+
+/// No experiment has this name.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("there is no experiment \"{id}\"{}; `anabranch reproduce --list` names all", .nearest.map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default())]
+pub struct UnknownExperiment {
+    id: String,
+    nearest: Option<&'static str>,
+}
+
+/// The experiment of that name.
+pub fn find(id: &str) -> Result<&'static Experiment, UnknownExperiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| {
+        let distance = |name: &str| strsim::damerau_levenshtein(name, id);
+        let nearest = EXPERIMENTS.iter().map(|experiment| experiment.id).min_by_key(|name| distance(name));
+        UnknownExperiment { id: id.to_owned(), nearest: nearest.filter(|name| distance(name) <= name.len() / 2) }
+    })
+}
+
+impl Experiment {
+    /// Runs it in `lab`.
+    pub fn run(&self, lab: &Lab) -> Result<Findings, ExperimentError> {
+        (self.run)(lab)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_reads_its_scenario_and_its_expectations() {
+        for experiment in EXPERIMENTS {
+            Lab::new(experiment, Length::Quick, None).unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
+        }
+    }
+
+    #[test]
+    fn ids_are_unique_and_a_misspelt_one_gets_the_nearest() {
+        let mut ids: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), EXPERIMENTS.len());
+        let message = find("raiber-tabel-7.4").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"raiber-table-7.4\""), "{message}");
+    }
+}
