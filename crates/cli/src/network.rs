@@ -136,8 +136,13 @@ mod tests {
     #[test]
     fn a_limit_that_lets_nothing_pass_is_refused() {
         assert_eq!(limit("4 MB/s"), Ok(Rate::from_bytes_per_sec(4_000_000)));
-        for wrong in ["0 B/s", "1399 B/s", "fast", "-1 MB/s"] {
-            assert!(limit(wrong).unwrap_err().contains("expected"), "{wrong}");
+        for (wrong, says) in [
+            ("0 B/s", "at least one packet"),
+            ("1399 B/s", "1400 B/s"),
+            ("fast", "a number and a unit"),
+            ("-1 MB/s", "between"),
+        ] {
+            assert!(limit(wrong).unwrap_err().contains(says), "{wrong}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
 use anabranch_net::host::Host;
 use anabranch_proto::peer::Peer;
@@ -56,7 +56,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let display = ProgressBar::no_length()
         .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
     let mut first = First::default();
-    while !interrupt.is_raised() && !(args.once && first.is_over(host.now())) {
+    while !interrupt.is_raised() {
+        if args.once && first.is_over(host.now()) {
+            break;
+        }
         let until = host.now() + network::TICK;
         host.run_until(until)?;
         let now = host.now();
@@ -92,13 +95,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// What became of the first file.
 #[derive(Default)]
 struct First {
-    complete: Option<anabranch_control::time::Time>,
+    complete: Option<Time>,
     failed: Option<String>,
     closed: bool,
 }
 
 impl First {
-    fn note(&mut self, now: anabranch_control::time::Time, event: &Event) {
+    fn note(&mut self, now: Time, event: &Event) {
         match event {
             Event::Complete { .. } => self.complete = Some(now),
             Event::Failed { reason, .. } => self.failed = Some(reason.clone()),
@@ -111,7 +114,7 @@ impl First {
     }
 
     /// It has come and the sender knows it, or time enough was given to learn it.
-    fn is_over(&self, now: anabranch_control::time::Time) -> bool {
+    fn is_over(&self, now: Time) -> bool {
         let lingered = |since| now.since(since) >= LINGER;
         self.complete.is_some_and(|since| self.closed || lingered(since)) || self.failed.is_some()
     }

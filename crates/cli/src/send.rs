@@ -24,8 +24,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount, PacingArg};
 
-/// So long an interrupted sender tries to take leave.
-const LEAVE: Duration = Duration::from_millis(500);
+/// So long a sender tries to take leave: the next burst is at most a second away.
+const LEAVE: Duration = Duration::from_millis(1_500);
 
 /// Arguments of `send`.
 #[derive(Debug, clap::Args)]
@@ -126,7 +126,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(Ok(done)) => {
             let seconds = done.took.as_secs_f64();
             let rate = Amount(length as f64 / seconds.max(1e-9));
-            println!("sent {} to {to} as {}: {length} bytes in {seconds:.1} s, {rate}/s", args.file.display(), done.name);
+            println!(
+                "sent {} to {to} as {}: {length} bytes in {seconds:.1} s, {rate}/s",
+                args.file.display(),
+                done.name
+            );
         }
         Some(Err(TransferError::Cancelled)) => {
             return Err(Failure::interrupted(format_args!("{} was not sent", args.file.display())));
@@ -148,7 +152,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn read_relays(args: &Args) -> Result<Vec<SocketAddr>, Failure> {
     let path = args.relays.display();
-    let text = fs::read_to_string(&args.relays).map_err(|error| Failure::new(format!("cannot read {path}: {error}")))?;
+    let text =
+        fs::read_to_string(&args.relays).map_err(|error| Failure::new(format!("cannot read {path}: {error}")))?;
     let mut relays = relay_list::parse(&text).map_err(|error| Failure::new(format!("{path}, {error}")))?;
     if let Some(problem) = wire::problem_of_address(args.to) {
         return Err(Failure::new(format!("--to {}: {problem} is no receiver's address", args.to)));

@@ -65,7 +65,10 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
         })?;
         let address = wire::canonical(address);
         if let Some(problem) = wire::problem_of_address(address) {
-            return Err(at(offset, format!("key `address`: {written:?} has {problem}; expected one host and its port")));
+            return Err(at(
+                offset,
+                format!("key `address`: {written:?} has {problem}; expected one host and its port"),
+            ));
         }
         if relays.contains(&address) {
             return Err(at(offset, format!("key `address`: {written:?} comes twice; expected each relay once")));

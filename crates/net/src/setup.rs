@@ -93,21 +93,22 @@ impl SenderSetup {
             return Err(SetupError::OnlySimulated(name));
         };
         // One of the peers is the destination.
-        let relays = self.peers.len().saturating_sub(1);
-        if self.hops == 0 || self.hops > relays.min(MAX_RELAYS) {
-            return Err(SetupError::Hops { hops: self.hops, relays });
-        }
+        check_hops(self.hops, self.peers.len().saturating_sub(1))?;
         let packet = Bytes::new(PACKET as u64);
         let setup = Setup { peers: self.peers.len(), packet, start: self.start, pacing: self.pacing };
         let controller = build(&setup, &self.parameters).map_err(|error| SetupError::Parameter(name, error))?;
         if controller.rate(Slot(0)).is_none() && self.upload.is_none() {
             return Err(SetupError::Unlimited(name));
         }
-        let config =
-            SenderConfig { peers: self.peers.len(), relays: self.hops, packet, rtt: RttConfig::default() };
+        let config = SenderConfig { peers: self.peers.len(), relays: self.hops, packet, rtt: RttConfig::default() };
         let sender = PathSender::new(&config, controller, self.rng).with_least_timeout(LEAST_TIMEOUT);
         Ok(Courier::new(sender, self.peers, packet, self.upload, secret()))
     }
+}
+
+/// Refuses more relays for each packet than there are or than fit a route, and none.
+pub fn check_hops(hops: usize, relays: usize) -> Result<(), SetupError> {
+    if (1..=relays.min(MAX_RELAYS)).contains(&hops) { Ok(()) } else { Err(SetupError::Hops { hops, relays }) }
 }
 
 /// A route as long as the longest over `hops` of `relays` to `to`: for sizes, not to travel.

@@ -170,7 +170,8 @@ mod tests {
     /// Over the relays 1 and 2 to 3, at `position`.
     fn bytes(what: Type, source: SocketAddr, position: usize) -> Vec<u8> {
         let route = Route::from_nodes(&[source, node(1), node(2), node(3)], position).unwrap();
-        let packet = Packet { id: PacketId::default(), nonce: 5 * u64::from(what == Type::Ack), kind: what.kind(), route };
+        let packet =
+            Packet { id: PacketId::default(), nonce: 5 * u64::from(what == Type::Ack), kind: what.kind(), route };
         let mut out = Vec::new();
         let body: &[u8] = if what == Type::Ack { &[] } else { &[7; 300] };
         Datagram { what, packet, body }.encode(&mut out);
@@ -198,11 +199,17 @@ mod tests {
     #[test]
     fn what_does_not_come_from_the_neighbour_on_its_route_is_discarded() {
         let source = node(9);
-        for (what, position, neighbour) in [(Type::Data, 2, 1), (Type::Data, 3, 2), (Type::Ack, 2, 3), (Type::Ack, 0, 1)] {
+        for (what, position, neighbour) in
+            [(Type::Data, 2, 1), (Type::Data, 3, 2), (Type::Ack, 2, 3), (Type::Ack, 0, 1)]
+        {
             let (mut relay, bytes) = (relay(), bytes(what, source, position));
             assert_eq!(relay.on_datagram(Time::ZERO, node(77), &bytes), Handling::Discard);
             assert_eq!(relay.counters().misrouted, 1);
-            assert_ne!(relay.on_datagram(Time::ZERO, node(neighbour), &bytes), Handling::Discard, "{what:?} {position}");
+            assert_ne!(
+                relay.on_datagram(Time::ZERO, node(neighbour), &bytes),
+                Handling::Discard,
+                "{what:?} {position}"
+            );
         }
         // An ACK at the destination was never sent by anybody.
         let bytes = bytes(Type::Ack, source, 3);

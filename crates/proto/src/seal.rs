@@ -80,7 +80,8 @@ impl FromStr for PublicKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PublicKey, String> {
-        let wrong = || format!("expected a public key of 64 hexadecimal digits, as the receiver prints it; got {text:?}");
+        let wrong =
+            || format!("expected a public key of 64 hexadecimal digits, as the receiver prints it; got {text:?}");
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }

@@ -315,13 +315,7 @@ mod tests {
     }
 
     fn what() -> impl Strategy<Value = Type> {
-        prop_oneof![
-            Just(Type::Hello),
-            Just(Type::HelloReply),
-            Just(Type::Data),
-            Just(Type::Ack),
-            Just(Type::Report)
-        ]
+        prop_oneof![Just(Type::Hello), Just(Type::HelloReply), Just(Type::Data), Just(Type::Ack), Just(Type::Report)]
     }
 
     fn encoded(datagram: &Datagram<'_>) -> Vec<u8> {

@@ -20,9 +20,7 @@ use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::peer::{Outbox, Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{Identity, PublicKey, SessionId};
-use anabranch_proto::transfer::{
-    FileSender, Limits, Receiver, Source, Store, StoreError, TransferError, Transferred, block_size,
-};
+use anabranch_proto::transfer::{FileSender, Limits, Receiver, Source, Store, StoreError, Transferred, block_size};
 use anabranch_proto::wire;
 use proptest::prelude::*;
 
@@ -98,13 +96,18 @@ impl Source for MemorySource {
     }
 }
 
+/// When, in which order it was sent, from, to, bytes.
+type Arrival = Reverse<(Time, u64, usize, usize, Vec<u8>)>;
+
+/// How the sender ended, if it did; what was published; and all that took part.
+type Ended = (Option<Result<Transferred, String>>, BTreeMap<String, Vec<u8>>, Network);
+
 struct Network {
     now: Time,
     peers: Vec<Peer>,
     weather: Weather,
     rng: Rng,
-    /// Arrivals: when, in which order they were sent, from, to, bytes.
-    queue: BinaryHeap<Reverse<(Time, u64, usize, usize, Vec<u8>)>>,
+    queue: BinaryHeap<Arrival>,
     sent: u64,
 }
 
@@ -153,8 +156,10 @@ impl Network {
             if let Some(sender) = self.peers[SENDER].file_sender_mut()
                 && sender.is_over()
             {
-                let outcome = sender.outcome()?;
-                return Some(outcome.as_ref().map(Clone::clone).map_err(TransferError::to_string));
+                return Some(match sender.outcome()? {
+                    Ok(done) => Ok(done.clone()),
+                    Err(error) => Err(error.to_string()),
+                });
             }
             let timers = self.peers.iter().map(Peer::timer).min()?;
             let arrival = self.queue.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
@@ -204,15 +209,17 @@ impl Case {
         }
     }
 
-    fn run(self) -> (Option<Result<Transferred, String>>, BTreeMap<String, Vec<u8>>, Network) {
-        let nodes: Vec<SocketAddr> = [wire::unknown_source(address(0))].into_iter().chain((0..3).map(address)).collect();
+    fn run(self) -> Ended {
+        let nodes: Vec<SocketAddr> =
+            [wire::unknown_source(address(0))].into_iter().chain((0..3).map(address)).collect();
         let block = block_size(&nodes, PACKET).unwrap();
         let addresses: Vec<SocketAddr> = (0..=RECEIVER).map(address).collect();
         let packet = Bytes::new(PACKET as u64);
         let config = SenderConfig { peers: addresses.len(), relays: 2, packet, rtt: RttConfig::default() };
         let setup = Setup { peers: addresses.len(), packet, start: Time::ZERO, pacing: Pacing::Burst };
         let Build::Anywhere(build) = registry::find(self.controller).unwrap().build else { panic!("simulation only") };
-        let machine = PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(self.seed, "s"));
+        let machine =
+            PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(self.seed, "s"));
         let courier = Courier::new(machine, addresses, packet, Some(Rate::from_bytes_per_sec(200_000)), [3; 32]);
         let length = self.file.len() as u64;
         let offer = Offer { name: FileName::sanitised("a.bin"), length, block, hash: self.hash };

@@ -22,7 +22,7 @@ use crate::network::{self, Amount};
 /// The limit of each peer in the thesis.
 const LIMIT: Rate = Rate::from_bytes_per_sec(400_000);
 
-/// More peers would not fit one machine's loopback.
+/// The most peers: what one thread serves without falling behind.
 const MAX_PEERS: usize = 200;
 
 /// All peers together, since the start.
@@ -42,12 +42,10 @@ struct Totals {
 
 /// Lets `peers` peers send for as long as asked, and prints what was measured.
 pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failure> {
-    if peers < args.hops + 2 || peers > MAX_PEERS {
-        let least = args.hops + 2;
-        return Err(Failure::new(format!(
-            "--senders {peers}: with {} relays for each packet, expected {least} to {MAX_PEERS} peers",
-            args.hops
-        )));
+    // Each packet has a source and a destination that are not among its relays.
+    setup::check_hops(args.hops, peers.saturating_sub(2))?;
+    if peers > MAX_PEERS {
+        return Err(Failure::new(format!("--senders {peers}: expected at most {MAX_PEERS} peers")));
     }
     let limit = args.limit.unwrap_or(LIMIT);
     let phases = super::phases(args.seed, peers);

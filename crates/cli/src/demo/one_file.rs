@@ -39,6 +39,7 @@ const BEST: usize = 10;
 
 /// Sends the file and prints what was measured.
 pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
+    setup::check_hops(args.hops, PEERS)?;
     let received = args.out.join("received");
     let store = DiskStore::open(&received)
         .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", received.display())))?;
@@ -56,7 +57,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let (offer, source) =
         disk::offer(&path, block).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
     let hash = blake3::Hash::from_bytes(offer.hash);
-    let ceiling = physical::one_sender(&limits, args.hops.min(PEERS), &sizes);
+    let ceiling = physical::one_sender(&limits, args.hops, &sizes);
 
     let identity = Identity::generate();
     let courier = SenderSetup {
@@ -74,9 +75,10 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let length = offer.length;
     let key = Some(identity.public());
     let sender = FileSender::new(host.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
-    let relays = limits.iter().zip(super::phases(args.seed, PEERS)).map(|(&limit, phase)| {
-        Peer::new(RelayNode::new(args.limit_model.model(limit, phase), limit), None, None)
-    });
+    let relays = limits
+        .iter()
+        .zip(super::phases(args.seed, PEERS))
+        .map(|(&limit, phase)| Peer::new(RelayNode::new(args.limit_model.model(limit, phase), limit), None, None));
     let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
     let ends = [
         Peer::new(RelayNode::end(), Some(receiver), None),
@@ -249,7 +251,13 @@ fn print_figures(
     if let Some(best) = series.best(BEST) {
         println!("  best {BEST} s     {}/s, {:.0} %", Amount(best), percent(best));
     }
-    println!("possible        {}/s: sum of limits / ({hops} x ({:.0} + {:.0})) x {:.0}", Amount(ceiling), sizes.packet, sizes.ack, sizes.payload);
+    println!(
+        "possible        {}/s: sum of limits / ({hops} x ({:.0} + {:.0})) x {:.0}",
+        Amount(ceiling),
+        sizes.packet,
+        sizes.ack,
+        sizes.payload
+    );
     println!(
         "packets         {}: {} acknowledged in time, {} late, {} lost; {} forged ACKs",
         counters.sent, counters.acked, counters.late, counters.lost, counters.forged

@@ -14,7 +14,7 @@ pub struct Sizes {
 }
 
 /// The most payload in bytes a second that one sender can bring over relays of these
-/// `limits`, `hops` for each packet.
+/// `limits`, `hops` for each packet; there are at least as many relays, and 1 at least.
 ///
 /// A packet and its ACK take `packet + ack` from the limit of each of its relays, so
 /// relay i passes at most `c_i = limit_i / (packet + ack)` packets a second. As a
@@ -22,13 +22,12 @@ pub struct Sizes {
 /// second, `h r <= Σ min(c_i, r)`. Usually no relay exceeds r, and
 /// `r = Σ c_i / h = Σ limit_i / (h (packet + ack))`.
 pub fn one_sender(limits: &[Rate], hops: usize, sizes: &Sizes) -> f64 {
-    let mut rates: Vec<f64> =
-        limits.iter().map(|limit| limit.bytes_per_sec() / (sizes.packet + sizes.ack)).collect();
+    let mut rates: Vec<f64> = limits.iter().map(|limit| limit.bytes_per_sec() / (sizes.packet + sizes.ack)).collect();
     rates.sort_by(|a, b| b.total_cmp(a));
     // The k fastest relays are on every packet; the others share the h - k places left.
-    let packets = (0..hops).map(|k| (k, rates[k..].iter().sum::<f64>() / (hops - k) as f64));
-    let fits = |(k, rate): &(usize, f64)| rates[*k] <= *rate;
-    packets.clone().find(fits).or(packets.last()).map_or(0.0, |(_, rate)| rate * sizes.payload)
+    let packets = |k: usize| rates[k..].iter().sum::<f64>() / (hops - k) as f64;
+    let fastest = (0..hops - 1).find(|&k| rates[k] <= packets(k)).unwrap_or(hops - 1);
+    packets(fastest) * sizes.payload
 }
 
 /// The most payload in bytes a second that each peer can receive when all peers relay,

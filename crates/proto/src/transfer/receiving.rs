@@ -145,9 +145,18 @@ enum Phase {
     /// Only fillers have come.
     Load,
     Receiving(Incoming),
-    Checking { incoming: Incoming, hashed: u64, hasher: Box<blake3::Hasher> },
-    Complete { name: String },
-    Over { code: Code, reason: String },
+    Checking {
+        incoming: Incoming,
+        hashed: u64,
+        hasher: Box<blake3::Hasher>,
+    },
+    Complete {
+        name: String,
+    },
+    Over {
+        code: Code,
+        reason: String,
+    },
 }
 
 /// A file that arrives.
@@ -258,7 +267,8 @@ impl Receiver {
             return None;
         };
         let opened = entry.noise.open(sealed, &mut self.message).is_ok();
-        let Some((proof, message)) = Some(&self.message).filter(|_| opened).and_then(|m| Message::decode(m).ok()) else {
+        let Some((proof, message)) = Some(&self.message).filter(|_| opened).and_then(|m| Message::decode(m).ok())
+        else {
             self.counters.unreadable += 1;
             return None;
         };
@@ -351,8 +361,7 @@ impl Receiver {
     }
 
     fn check(&mut self, id: SessionId) -> Result<(), String> {
-        let Some(Entry { phase: Phase::Checking { incoming, hashed, hasher }, .. }) = self.sessions.get_mut(&id)
-        else {
+        let Some(Entry { phase: Phase::Checking { incoming, hashed, hasher }, .. }) = self.sessions.get_mut(&id) else {
             return Ok(());
         };
         let left = incoming.offer.length - *hashed;

@@ -33,6 +33,10 @@ const MAX_GREETINGS: usize = 16;
 /// Of the last blocks, so many leave again at once.
 const MAX_COPIES: usize = 64;
 
+/// So often, by as many paths, the receiver is told that it is over; nobody waits for an
+/// answer to that.
+const BYES: u8 = 3;
+
 /// Where the file comes from.
 pub trait Source: Send {
     /// Fills `bytes` from `offset` on.
@@ -92,7 +96,10 @@ impl fmt::Display for TransferError {
         let seconds = PATIENCE.as_secs_f64();
         match self {
             TransferError::NoAnswer(Phase::Greeting) => {
-                write!(f, "no answer from the receiver for {seconds} s: is it running at this address, do the relays run, and is the key its own?")
+                write!(
+                    f,
+                    "no answer from the receiver for {seconds} s: is it running at this address, do the relays run, and is the key its own?"
+                )
             }
             TransferError::NoAnswer(Phase::Finishing) => {
                 write!(f, "all blocks have arrived, but the receiver did not confirm the file for {seconds} s")
@@ -137,7 +144,8 @@ pub struct FileSender {
     repeat_at: Time,
     started: Time,
     heard: Time,
-    bye: bool,
+    /// How often leave is still to be taken.
+    byes: u8,
     outcome: Option<Result<Transferred, TransferError>>,
     message: Vec<u8>,
     block: Vec<u8>,
@@ -177,7 +185,7 @@ impl FileSender {
             repeat_at: now,
             started: now,
             heard: now,
-            bye: false,
+            byes: 0,
             outcome: None,
             message: Vec::new(),
             block: vec![0; usize::from(offer.block)],
@@ -198,9 +206,9 @@ impl FileSender {
                 let parcel = self.repeat(now, Carried::Finish)?;
                 self.write(&parcel, &Message::Finish, out)
             }
-            Phase::Over if self.bye => {
+            Phase::Over if self.byes > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
-                self.bye = false;
+                self.byes -= 1;
                 self.write(&parcel, &Message::Bye, out)
             }
             _ => None,
@@ -357,7 +365,7 @@ impl FileSender {
                 let took = now.since(self.started);
                 let name = report.text.to_owned();
                 self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
-                self.bye = true;
+                self.byes = BYES;
                 self.phase = Phase::Over;
             }
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
@@ -421,7 +429,7 @@ impl FileSender {
                 self.courier.resume_at()
             }
             Phase::Sending => self.courier.resume_at().max(self.repeat_at),
-            Phase::Over if self.bye => self.courier.resume_at(),
+            Phase::Over if self.byes > 0 => self.courier.resume_at(),
             Phase::Over => return Time::MAX,
         };
         let deadline = self.courier.next_deadline().min(self.heard + PATIENCE);
@@ -430,11 +438,11 @@ impl FileSender {
 
     fn fail(&mut self, error: TransferError) {
         self.outcome = Some(Err(error));
-        self.bye = self.session.is_some();
+        self.byes = if self.session.is_some() { BYES } else { 0 };
         self.phase = Phase::Over;
     }
 
-    /// Gives up; the receiver is told once.
+    /// Gives up; the receiver is told.
     pub fn cancel(&mut self) {
         if self.outcome.is_none() {
             self.fail(TransferError::Cancelled);
@@ -448,7 +456,7 @@ impl FileSender {
 
     /// Whether there is nothing left to say: the outcome is known and leave is taken.
     pub fn is_over(&self) -> bool {
-        self.outcome.is_some() && !self.bye
+        self.outcome.is_some() && self.byes == 0
     }
 
     /// How it ended.
