@@ -2,11 +2,17 @@
 
 mod bench;
 mod controllers;
+mod demo;
 mod failure;
+mod interrupt;
+mod network;
 mod number;
 mod progress;
+mod receive;
+mod relay;
 mod reproduce;
 mod run;
+mod send;
 mod sweep;
 
 use std::process::ExitCode;
@@ -27,6 +33,14 @@ enum Verb {
     Controllers(controllers::Args),
     /// Measure how fast we are on this machine
     Bench(bench::Args),
+    /// Send a file over relays on loopback and measure, or let all peers send
+    Demo(demo::Args),
+    /// Forward what others send, up to a limit
+    Relay(relay::Args),
+    /// Take files that others send
+    Receive(receive::Args),
+    /// Send a file over relays
+    Send(send::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
     /// Run a scenario and say what it measured
@@ -39,6 +53,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Relay(args) => relay::run(&args),
+        Verb::Receive(args) => receive::run(&args),
+        Verb::Send(args) => send::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Sweep(args) => sweep::run(&args),

@@ -1,4 +1,4 @@
-//! How far simulations are, on a terminal only, and Ctrl-C.
+//! How far simulations are, on a terminal only, and stopping them by Ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,13 +9,13 @@ use anabranch_lab::parallel::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// Progress that Ctrl-C interrupts from now on; once in a process.
 pub fn until_interrupted() -> Result<Arc<Progress>, Failure> {
     let progress: Arc<Progress> = Arc::default();
     let flag = progress.clone();
-    ctrlc::set_handler(move || flag.interrupted.store(true, Ordering::Relaxed))
-        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+    interrupt::when_it_comes(move || flag.interrupted.store(true, Ordering::Relaxed))?;
     Ok(progress)
 }
 

@@ -1,7 +1,15 @@
 //! Protocol machines without IO: they take structs and the time, and answer with
 //! structs. A simulator and a socket task drive the same ones.
 
+pub mod courier;
 pub mod limiter;
+pub mod load;
+pub mod message;
 pub mod packet;
 pub mod path_sender;
+pub mod peer;
 pub mod relay;
+pub mod relay_node;
+pub mod seal;
+pub mod transfer;
+pub mod wire;

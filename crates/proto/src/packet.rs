@@ -14,7 +14,7 @@ pub struct PacketId {
 
 /// Source, relays and destination of a packet, and where on it the packet is.
 /// `A` is a node in a simulation, an address on a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Route<A> {
     nodes: [A; MAX_RELAYS + 2],
     /// Index of the destination.
@@ -22,6 +22,16 @@ pub struct Route<A> {
     /// Index of the node that has the packet, or that it is on its way to.
     at: u8,
 }
+
+/// Equal nodes at equal places; what stands behind the destination says nothing.
+impl<A: PartialEq> PartialEq for Route<A> {
+    fn eq(&self, other: &Route<A>) -> bool {
+        let last = usize::from(self.last);
+        self.at == other.at && self.last == other.last && self.nodes[..=last] == other.nodes[..=last]
+    }
+}
+
+impl<A: Eq> Eq for Route<A> {}
 
 impl<A: Copy> Route<A> {
     /// The route from `source` over `relays` to `destination`; on its way to the first relay.
@@ -36,6 +46,35 @@ impl<A: Copy> Route<A> {
         }
         nodes[last] = destination;
         Route { nodes, last: last as u8, at: 1 }
+    }
+
+    /// The route over `nodes` (source, relays, destination) of a packet that is at, or
+    /// on its way to, `nodes[at]`; none unless it has 1 to `MAX_RELAYS` relays and `at`
+    /// is one of the nodes.
+    pub fn from_nodes(nodes: &[A], at: usize) -> Option<Route<A>> {
+        let relays = nodes.len().checked_sub(2)?;
+        if !(1..=MAX_RELAYS).contains(&relays) || at >= nodes.len() {
+            return None;
+        }
+        let mut all = [nodes[0]; MAX_RELAYS + 2];
+        all[..nodes.len()].copy_from_slice(nodes);
+        Some(Route { nodes: all, last: (nodes.len() - 1) as u8, at: at as u8 })
+    }
+
+    /// Source, relays and destination.
+    pub fn nodes(&self) -> &[A] {
+        &self.nodes[..=usize::from(self.last)]
+    }
+
+    /// Which of `nodes` has the packet, or is the one that it is on its way to.
+    #[inline]
+    pub fn position(&self) -> usize {
+        usize::from(self.at)
+    }
+
+    /// The source is in fact `source`: what the first relay has observed.
+    pub fn set_source(&mut self, source: A) {
+        self.nodes[0] = source;
     }
 
     /// The node that has the packet, or that it is on its way to.

@@ -109,6 +109,8 @@ pub struct PathSender {
     deadlines: BinaryHeap<Deadline>,
     /// The controller had no room when it was last asked.
     blocked: bool,
+    /// No deadline is sooner after its packet left.
+    least_timeout: Duration,
 }
 
 impl PathSender {
@@ -129,7 +131,15 @@ impl PathSender {
             free: Vec::new(),
             deadlines: BinaryHeap::new(),
             blocked: false,
+            least_timeout: Duration::ZERO,
         }
+    }
+
+    /// The same, but no ACK is late sooner than after `least`: where clocks are coarse and
+    /// bursts long against round-trip times, deviations alone are too small a margin
+    /// (RFC 6298 2.4).
+    pub fn with_least_timeout(self, least: Duration) -> PathSender {
+        PathSender { least_timeout: least, ..self }
     }
 
     /// A packet to `destination`, if the controller has room for one now.
@@ -149,7 +159,7 @@ impl PathSender {
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
         }
-        let deadline = now + self.rtts.timeout(&route[..=self.relays]);
+        let deadline = now + self.rtts.timeout(&route[..=self.relays]).max(self.least_timeout);
         let nonce = self.rng.bits();
         let id = self.remember(now, deadline, nonce, destination, path);
         let mut relays = [Slot::default(); MAX_RELAYS];
@@ -237,6 +247,11 @@ impl PathSender {
     pub fn timer(&self) -> Time {
         let deadline = self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
         if self.blocked { deadline.min(self.controller.timer()) } else { deadline }
+    }
+
+    /// When the next deadline passes, whether or not a packet waits for room.
+    pub fn next_deadline(&self) -> Time {
+        self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at)
     }
 
     /// When a refused `poll` is worth another try.
@@ -331,6 +346,25 @@ mod tests {
         let verdict = sender.on_ack(late, departure.id, departure.nonce);
         assert_eq!(verdict, AckVerdict::Late { rtt: Duration::from_millis(4500), by: Duration::from_millis(500) });
         assert!(sender.rtts.mean_to(departure.relays()[0]).is_some());
+    }
+
+    #[test]
+    fn no_deadline_is_sooner_than_the_least_timeout() {
+        for least_ms in [0, 50] {
+            let mut sender = sender("random").with_least_timeout(Duration::from_millis(least_ms));
+            let mut now = Time::ZERO;
+            for _ in 0..500 {
+                let departure = sender.poll(now, Slot(5)).unwrap();
+                now += Duration::from_nanos(100_000);
+                sender.on_ack(now, departure.id, departure.nonce);
+            }
+            let departure = sender.poll(now, Slot(5)).unwrap();
+            let mut lost = Vec::new();
+            sender.on_timer(now + Duration::from_millis(49), |id| lost.push(id));
+            assert_eq!(lost.contains(&departure.id), least_ms == 0, "{least_ms}");
+            sender.on_timer(now + Duration::from_millis(50), |id| lost.push(id));
+            assert!(lost.contains(&departure.id));
+        }
     }
 
     #[test]

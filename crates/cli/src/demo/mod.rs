@@ -1,0 +1,114 @@
+//! `anabranch demo`: the main job in one process, over real sockets on loopback.
+//!
+//! ```text
+//! one sender:   sender --> 3 of 20 relays --> receiver      a file, other relays each packet
+//! all of them:  every peer relays, sends to random others, and receives
+//! ```
+//!
+//! Delays between the peers are emulated by the driver, limits are held by the relays
+//! themselves.
+
+mod crowd;
+mod one_file;
+mod page;
+mod physical;
+mod predict;
+mod series;
+mod view;
+
+use std::path::PathBuf;
+
+use anabranch_control::path::registry::Entry;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_net::loopback::NodeDelay;
+use anabranch_sim::delay::{DelayModel, Delays, Jitter};
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network::{self, LimitKind, PacingArg};
+
+/// Relays of the demo with one sender; peers of the standard scenario.
+const PEERS: usize = 20;
+
+/// The plane of the standard scenario: delay across one side, of an access link, and jitter.
+const SPAN: Duration = Duration::from_millis(100);
+const ACCESS: Duration = Duration::from_millis(5);
+const JITTER: f64 = 0.1;
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+With one sender, a file goes over 20 relays of different limits to a receiver that checks \
+its hash. With --senders 20, each of 20 peers relays, receives, and sends to random others \
+for --seconds: the thesis's standard scenario; beside the measured figures stands what the \
+simulator predicts for it.")]
+pub struct Args {
+    /// File to send; one is made if none is given
+    #[arg(conflicts_with = "senders")]
+    file: Option<PathBuf>,
+    /// What learns the relays' rates; see `anabranch controllers`
+    #[arg(long, value_name = "NAME", default_value = "q-learning", value_parser = network::controller)]
+    controller: &'static Entry,
+    /// A parameter of the controller, such as epsilon=0.05
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// How rates become sending times
+    #[arg(long, value_name = "HOW", default_value = "burst")]
+    pacing: PacingArg,
+    /// So many peers that all relay, send and receive, instead of one sender of a file
+    #[arg(long, value_name = "N")]
+    senders: Option<usize>,
+    /// Relays for each packet
+    #[arg(long, value_name = "H", default_value_t = 3)]
+    hops: usize,
+    /// A relay's limit; with one sender they spread evenly from half of it to one and a half
+    /// [default: 60 kB/s with one sender, else 400 kB/s as in the thesis]
+    #[arg(long, value_name = "RATE", value_parser = network::limit)]
+    limit: Option<Rate>,
+    /// How a limit is held
+    #[arg(long, value_name = "MODEL", default_value = "window")]
+    limit_model: LimitKind,
+    /// Decides positions, phases and random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long all send
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Size of the file that is made, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
+    size: u64,
+    /// Folder for what is made and received
+    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    out: PathBuf,
+}
+
+/// Runs the demo.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    match args.senders {
+        None | Some(1) => one_file::run(args, &interrupt),
+        Some(peers) => crowd::run(args, peers, &interrupt),
+    }
+}
+
+/// When each node's windows begin: as the simulator draws it.
+fn phases(seed: u64, nodes: usize) -> Vec<Duration> {
+    let mut rng = Rng::stream(seed, "phases");
+    (0..nodes).map(|_| Duration::from_secs_f64(rng.uniform())).collect()
+}
+
+/// The delays of the standard scenario between `nodes` nodes, by the node that sends.
+fn delays(seed: u64, nodes: usize) -> impl FnMut(u32) -> NodeDelay {
+    let delays = Delays::new(&delay_model(), nodes, seed);
+    move |node| {
+        let delays = delays.clone();
+        let mut jitter = Jitter::new(JITTER, Rng::indexed(seed, "jitter", u64::from(node)));
+        Box::new(move |from, to| delays.sample(from, to, &mut jitter))
+    }
+}
+
+fn delay_model() -> DelayModel {
+    DelayModel::Plane { span: SPAN, access: ACCESS, stretch: 1.0 }
+}

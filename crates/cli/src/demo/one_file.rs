@@ -1,0 +1,279 @@
+//! One sender, one file, twenty relays of different limits.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anabranch_control::path::Slot;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_net::disk::{self, DiskStore};
+use anabranch_net::host::Host;
+use anabranch_net::loopback::Sockets;
+use anabranch_net::setup::{self, PACKET, SenderSetup};
+use anabranch_proto::courier::SendCounters;
+use anabranch_proto::peer::{Peer, Sender};
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::seal::Identity;
+use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred};
+use anabranch_proto::wire;
+
+use super::page::{self, Page};
+use super::physical::{self, Sizes};
+use super::series::{self, Series};
+use super::view::View;
+use super::{Args, PEERS};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network::{self, Amount};
+
+/// Limits of the relays, on average, if nothing else is asked for.
+const LIMIT: Rate = Rate::from_bytes_per_sec(60_000);
+
+/// Behind the relays: who receives, and who sends.
+const RECEIVER: usize = PEERS;
+const SENDER: usize = PEERS + 1;
+
+/// The best so many seconds in a row are shown.
+const BEST: usize = 10;
+
+/// Sends the file and prints what was measured.
+pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
+    setup::check_hops(args.hops, PEERS)?;
+    let received = args.out.join("received");
+    let store = DiskStore::open(&received)
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", received.display())))?;
+    let path = match &args.file {
+        Some(path) => path.clone(),
+        None => make_file(args, &received)?,
+    };
+    let limits = limits(args.limit.unwrap_or(LIMIT));
+    let mut host = Host::new()?;
+    let sockets = Sockets::bind(PEERS + 2)?;
+    let route = setup::longest_route(&sockets.addresses()[..PEERS], args.hops, sockets.addresses()[RECEIVER]);
+    let block = transfer::block_size(&route, PACKET)
+        .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
+    let sizes = Sizes { packet: PACKET as f64, ack: wire::ack_len(&route) as f64, payload: f64::from(block) };
+    let (offer, source) =
+        disk::offer(&path, block).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
+    let hash = blake3::Hash::from_bytes(offer.hash);
+    let ceiling = physical::one_sender(&limits, args.hops, &sizes);
+
+    let identity = Identity::generate();
+    let courier = SenderSetup {
+        peers: sockets.addresses()[..=RECEIVER].to_vec(),
+        hops: args.hops,
+        controller: args.controller,
+        parameters: network::parameters(&args.set)?,
+        pacing: args.pacing.into(),
+        // What limits nothing would send as fast as the machine can.
+        upload: Some(upload(ceiling, &sizes)),
+        start: host.now(),
+        rng: Rng::stream(args.seed, "sender"),
+    }
+    .build()?;
+    let length = offer.length;
+    let key = Some(identity.public());
+    let sender = FileSender::new(host.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
+    let relays = limits
+        .iter()
+        .zip(super::phases(args.seed, PEERS))
+        .map(|(&limit, phase)| Peer::new(RelayNode::new(args.limit_model.model(limit, phase), limit), None, None));
+    let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
+    let ends = [
+        Peer::new(RelayNode::end(), Some(receiver), None),
+        Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))),
+    ];
+    sockets.serve(&mut host, relays.chain(ends), super::delays(args.seed, PEERS + 2))?;
+
+    println!(
+        "{}, {}: over {} of {PEERS} relays for each packet, controller {}, seed {}",
+        path.display(),
+        Amount(length as f64),
+        args.hops,
+        args.controller.name,
+        args.seed
+    );
+    let mut series = Series::new(limits);
+    let done = transfer(&mut host, interrupt, &mut series, length, ceiling)?;
+    let arrived = received.join(&done.name);
+    check(&arrived, hash)?;
+    if let Some(sender) = host.peer(SENDER).sender() {
+        let learned = series::learned(sender.courier(), PEERS);
+        print_relays(&host, &series.limits, &learned);
+        print_figures(&done, &series, ceiling, args.hops, &sizes, sender.courier().counters());
+    }
+    println!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
+    let page = Page {
+        title: "A file over relays".to_owned(),
+        meta: vec![
+            ("file", format!("{}, {length} bytes, BLAKE3 {hash}", path.display())),
+            ("controller", args.controller.name.to_owned()),
+            ("seed", args.seed.to_string()),
+            ("wall clock", format!("{:.1} s", done.took.as_secs_f64())),
+        ],
+        series: &series,
+        ceiling,
+        table: None,
+    };
+    println!("report          {}", page::write(&page, &args.out)?.display());
+    Ok(())
+}
+
+/// From half of `mean` to one and a half of it.
+fn limits(mean: Rate) -> Vec<Rate> {
+    let share = |relay: usize| 0.5 + relay as f64 / (PEERS - 1) as f64;
+    (0..PEERS).map(|relay| Rate::from_bytes_per_sec_f64(mean.bytes_per_sec() * share(relay))).collect()
+}
+
+/// Twice what the relays could forward: it hinders no controller that learns.
+fn upload(ceiling: f64, sizes: &Sizes) -> Rate {
+    Rate::from_bytes_per_sec_f64(2.0 * ceiling / sizes.payload * sizes.packet)
+}
+
+/// Turns until the file is there, showing and noting what happens.
+fn transfer(
+    host: &mut Host,
+    interrupt: &Interrupt,
+    series: &mut Series,
+    length: u64,
+    ceiling: f64,
+) -> Result<Transferred, Failure> {
+    let view = View::new(length, &series.limits);
+    let start = host.now();
+    let (mut next_look, mut next_sample) = (start, start + Duration::SECOND);
+    loop {
+        let until = next_look.min(next_sample);
+        host.turn(until)?;
+        let now = host.now();
+        let Some(sender) = host.peer_mut(SENDER).file_sender_mut() else {
+            return Err(Failure::new("the sender is gone"));
+        };
+        if interrupt.is_raised() {
+            view.clear();
+            return Err(Failure::interrupted("the file did not arrive"));
+        }
+        let over = sender.is_over();
+        let (arrived, courier) = (sender.arrived_bytes(), sender.courier());
+        if now >= next_sample || over {
+            let SendCounters { sent, lost, .. } = *courier.counters();
+            series.note(now.since(start).as_secs_f64(), arrived, sent, lost, courier);
+            next_sample += Duration::SECOND;
+        }
+        if now >= next_look {
+            next_look = now + network::TICK;
+            let message = headline(courier.counters(), courier.smoothed_rtt(), series.latest(3), ceiling);
+            view.show(message, arrived, &series::learned(courier, PEERS));
+        }
+        match sender.outcome() {
+            Some(Ok(done)) if over => {
+                let done = done.clone();
+                view.clear();
+                settle(host, now)?;
+                return Ok(done);
+            }
+            Some(Err(error)) => {
+                let failure = Failure::new(format!("the file did not arrive: {error}"));
+                view.clear();
+                return Err(failure);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Lets the last words arrive.
+fn settle(host: &mut Host, now: Time) -> io::Result<()> {
+    host.run_until(now + Duration::from_millis(500))
+}
+
+fn headline(counters: &SendCounters, rtt: Option<Duration>, goodput: f64, ceiling: f64) -> String {
+    let rtt = rtt.map_or("no round trip yet".to_owned(), |rtt| format!("round trip {:.0} ms", rtt.as_millis_f64()));
+    let lost = 100.0 * counters.lost as f64 / counters.sent.max(1) as f64;
+    format!("{}/s of {}/s possible, {rtt}, {lost:.1} % lost", Amount(goodput), Amount(ceiling))
+}
+
+/// A file of random bytes in the demo's folder; the one that was received before goes.
+fn make_file(args: &Args, received: &Path) -> Result<PathBuf, Failure> {
+    let name = format!("sample-{}.bin", args.seed);
+    let path = args.out.join(&name);
+    let failed = |error: io::Error| Failure::new(format!("cannot make {}: {error}", path.display()));
+    let before = received.join(&name);
+    if before.exists() {
+        fs::remove_file(before).map_err(failed)?;
+    }
+    let part = args.out.join(format!(".{name}.part"));
+    fill(&part, args.size, args.seed).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
+        // Nothing half-written stays; what can't be removed was not written.
+        let _ = fs::remove_file(&part);
+        failed(error)
+    })?;
+    Ok(path)
+}
+
+fn fill(path: &Path, size: u64, seed: u64) -> io::Result<()> {
+    let mut file = BufWriter::new(fs::File::create(path)?);
+    let mut rng = Rng::stream(seed, "file");
+    let mut left = size;
+    while left > 0 {
+        let bytes = rng.bits().to_le_bytes();
+        let count = left.min(8) as usize;
+        file.write_all(&bytes[..count])?;
+        left -= count as u64;
+    }
+    file.flush()
+}
+
+/// Reads what has arrived once more, independently of the receiver.
+fn check(path: &Path, expected: blake3::Hash) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot read {}: {error}", path.display()));
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(fs::File::open(path).map_err(failed)?).map_err(failed)?;
+    if hasher.finalize() == expected {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} does not have the hash of the file that was sent", path.display())))
+}
+
+fn print_relays(host: &Host, limits: &[Rate], learned: &[Option<f64>]) {
+    println!("relay       limit     learned  forwarded  refused");
+    for (number, (limit, learned)) in limits.iter().zip(learned).enumerate() {
+        let counters = host.peer(number).relay().counters();
+        println!(
+            "{number:>5}  {:>8}/s  {:>8}/s  {:>9}  {:>7}",
+            Amount(limit.bytes_per_sec()).to_string(),
+            learned.map_or("-".to_owned(), |rate| Amount(rate).to_string()),
+            counters.forwarded,
+            counters.refused_data + counters.refused_acks
+        );
+    }
+}
+
+fn print_figures(
+    done: &Transferred,
+    series: &Series,
+    ceiling: f64,
+    hops: usize,
+    sizes: &Sizes,
+    counters: &SendCounters,
+) {
+    let mean = done.length as f64 / done.took.as_secs_f64();
+    let percent = |rate: f64| 100.0 * rate / ceiling;
+    println!("time            {:.1} s, from the first greeting to the checked file", done.took.as_secs_f64());
+    println!("goodput         {}/s on average, {:.0} % of what is possible", Amount(mean), percent(mean));
+    if let Some(best) = series.best(BEST) {
+        println!("  best {BEST} s     {}/s, {:.0} %", Amount(best), percent(best));
+    }
+    println!(
+        "possible        {}/s: sum of limits / ({hops} x ({:.0} + {:.0})) x {:.0}",
+        Amount(ceiling),
+        sizes.packet,
+        sizes.ack,
+        sizes.payload
+    );
+    println!(
+        "packets         {}: {} acknowledged in time, {} late, {} lost; {} forged ACKs",
+        counters.sent, counters.acked, counters.late, counters.lost, counters.forged
+    );
+}

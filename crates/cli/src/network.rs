@@ -1,0 +1,164 @@
+//! What the verbs on a network have in common: arguments, sockets, and how amounts are
+//! shown.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use anabranch_control::path::registry::{self, Entry, Pacing};
+use anabranch_control::time::Duration;
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::setup::PACKET;
+use anabranch_net::udp::Socket;
+use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::relay_node::RelayCounters;
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+
+/// How often the display is renewed and Ctrl-C is looked for.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// How a relay holds to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LimitKind {
+    /// Counted in windows of one second, as in the thesis
+    Window,
+    /// A token bucket as deep as a tenth of a second's limit
+    Bucket,
+    /// A queue served at the limit; who would wait longer than 100 ms is refused
+    Queue,
+}
+
+impl LimitKind {
+    /// The model for a relay of `limit` whose windows begin at `phase`.
+    pub fn model(self, limit: Rate, phase: Duration) -> LimitModel {
+        let tenth = Duration::from_millis(100);
+        match self {
+            LimitKind::Window => LimitModel::Window { phase },
+            // Two packets at least, or a slow relay would pass none.
+            LimitKind::Bucket => LimitModel::Bucket { depth: (limit * tenth).max(Bytes::new(2 * PACKET as u64)) },
+            LimitKind::Queue => LimitModel::Queue { longest: tenth },
+        }
+    }
+}
+
+/// How rates become sending times, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PacingArg {
+    /// All that a second allows leaves at its beginning, as in the thesis
+    Burst,
+    /// Packets leave evenly
+    Paced,
+}
+
+impl From<PacingArg> for Pacing {
+    fn from(pacing: PacingArg) -> Pacing {
+        match pacing {
+            PacingArg::Burst => Pacing::Burst,
+            PacingArg::Paced => Pacing::Paced,
+        }
+    }
+}
+
+/// A relay's limit as an argument: at least one packet a second.
+pub fn limit(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse()?;
+    if rate < Rate::from_bytes_per_sec(PACKET as u64) {
+        return Err(format!("nothing would pass: expected at least one packet a second, {PACKET} B/s"));
+    }
+    Ok(rate)
+}
+
+/// The controller's entry, or who comes nearest.
+pub fn controller(name: &str) -> Result<&'static Entry, String> {
+    registry::find(name).map_err(|error| error.to_string())
+}
+
+/// `key=value` for a controller's parameters.
+pub fn parameters(settings: &[String]) -> Result<toml::Table, Failure> {
+    let mut table = toml::Table::new();
+    for setting in settings {
+        let wrong = || Failure::new(format!("--set {setting}: expected key=value, such as epsilon=0.05"));
+        let (key, value) = setting.split_once('=').ok_or_else(wrong)?;
+        let (key, value) = (key.trim(), value.trim());
+        if key.is_empty() || value.is_empty() {
+            return Err(wrong());
+        }
+        // A word without quotation marks is meant as a text.
+        let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut one| one.remove("value"));
+        table.insert(key.to_owned(), parsed.unwrap_or_else(|| toml::Value::String(value.to_owned())));
+    }
+    Ok(table)
+}
+
+/// A socket at `address`, or why there is none.
+pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
+    Socket::bind(address).map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))
+}
+
+/// An amount of bytes, for people.
+pub struct Amount(pub f64);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes < 1e3 => write!(f, "{bytes:.0} B"),
+            bytes if bytes < 1e6 => write!(f, "{:.1} kB", bytes / 1e3),
+            bytes if bytes < 1e9 => write!(f, "{:.2} MB", bytes / 1e6),
+            bytes => write!(f, "{:.2} GB", bytes / 1e9),
+        }
+    }
+}
+
+/// What a relay discarded, for people; nothing if there is nothing to say.
+pub fn discarded(counters: &RelayCounters) -> String {
+    let unreadable = &counters.unreadable;
+    let kinds = [
+        ("data beyond the limit", counters.refused_data),
+        ("ACKs beyond the limit", counters.refused_acks),
+        ("from a wrong neighbour", counters.misrouted),
+        ("not ours to forward", counters.unwilling),
+        ("truncated", unreadable.truncated),
+        ("oversized", unreadable.oversized),
+        ("foreign", unreadable.foreign),
+        ("of an unknown version", unreadable.unknown_version),
+        ("malformed", unreadable.malformed),
+    ];
+    let said: Vec<String> =
+        kinds.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{count} {what}")).collect();
+    if said.is_empty() { "nothing discarded".to_owned() } else { format!("discarded: {}", said.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_lets_nothing_pass_is_refused() {
+        assert_eq!(limit("4 MB/s"), Ok(Rate::from_bytes_per_sec(4_000_000)));
+        for (wrong, says) in [
+            ("0 B/s", "at least one packet"),
+            ("1399 B/s", "1400 B/s"),
+            ("fast", "a number and a unit"),
+            ("-1 MB/s", "between"),
+        ] {
+            assert!(limit(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_are_numbers_truths_or_words() {
+        let table = parameters(&["epsilon=0.05".into(), "exploration=softmax".into()]).unwrap();
+        assert_eq!(table["epsilon"].as_float(), Some(0.05));
+        assert_eq!(table["exploration"].as_str(), Some("softmax"));
+        for wrong in ["epsilon", "=1", "epsilon="] {
+            assert!(parameters(&[wrong.into()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_passes_a_packet_at_any_limit() {
+        let model = LimitKind::Bucket.model(Rate::from_bytes_per_sec(1400), Duration::ZERO);
+        assert_eq!(model, LimitModel::Bucket { depth: Bytes::new(2800) });
+    }
+}

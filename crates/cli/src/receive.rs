@@ -1,0 +1,133 @@
+//! `anabranch receive`: takes files that others send.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_net::disk::DiskStore;
+use anabranch_net::host::Host;
+use anabranch_proto::peer::Peer;
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::seal::Identity;
+use anabranch_proto::transfer::{Event, Limits, Receiver};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network::{self, Amount};
+
+/// With `--once`: after so long without the sender's leave, the end comes all the same.
+const LINGER: Duration = Duration::from_millis(3_000);
+
+/// Arguments of `receive`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file gets its name when all of it has arrived and its BLAKE3 hash is right; a file that \
+is there is never replaced. Whoever gives the public key that is printed to `send --key` \
+can be sure to reach this receiver and nobody else; without it, a relay that meddles with \
+the first exchange could pose as it. Anybody who can reach this address may send files.")]
+pub struct Args {
+    /// Address to listen on, IP:PORT; its own IP address if the machine has several
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Folder to keep files in; it is made if it is missing
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// End after the first file
+    #[arg(long)]
+    once: bool,
+    /// The longest file that is taken, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().file_bytes)]
+    max_bytes: u64,
+}
+
+/// Receives until it is interrupted, or the first file has come.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let store = DiskStore::open(&args.out)
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
+    let socket = network::bind(args.listen)?;
+    let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
+    let receiver = Receiver::new(Identity::generate(), limits, Box::new(store));
+    println!("receiving on {}", socket.local_addr()?);
+    println!("public key {}", receiver.public_key());
+    let mut host = Host::new()?;
+    let number = host.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
+    let display = ProgressBar::no_length()
+        .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
+    let mut first = First::default();
+    while !interrupt.is_raised() {
+        if args.once && first.is_over(host.now()) {
+            break;
+        }
+        let until = host.now() + network::TICK;
+        host.run_until(until)?;
+        let now = host.now();
+        let Some(receiver) = host.peer_mut(number).receiver_mut() else { break };
+        while let Some(event) = receiver.next_event() {
+            first.note(now, &event);
+            display.suspend(|| say(&event, &args.out));
+        }
+        let (arrived, blocks) = receiver.progress();
+        display.set_length(blocks);
+        display.set_position(arrived);
+    }
+    display.finish_and_clear();
+    if let Some(receiver) = host.peer_mut(number).receiver_mut() {
+        receiver.close_all();
+    }
+    let peer = host.peer(number);
+    let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
+    println!(
+        "{} blocks taken, {} more than once, {} datagrams that did not open; {}",
+        counters.blocks,
+        counters.duplicates,
+        counters.unreadable + counters.unknown_session,
+        network::discarded(peer.relay().counters())
+    );
+    match first.failed {
+        Some(reason) if args.once => Err(Failure::new(format!("the file did not arrive: {reason}"))),
+        _ if args.once && first.complete.is_none() => Err(Failure::interrupted("no file has arrived")),
+        _ => Ok(()),
+    }
+}
+
+/// What became of the first file.
+#[derive(Default)]
+struct First {
+    complete: Option<Time>,
+    failed: Option<String>,
+    closed: bool,
+}
+
+impl First {
+    fn note(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::Complete { .. } => self.complete = Some(now),
+            Event::Failed { reason, .. } => self.failed = Some(reason.clone()),
+            Event::Closed { complete: true, .. } => self.closed = true,
+            Event::Closed { complete: false, .. } if self.failed.is_none() => {
+                self.failed = Some("the sender has given up, or was not heard of any more".into());
+            }
+            Event::Closed { .. } | Event::Offered { .. } => {}
+        }
+    }
+
+    /// It has come and the sender knows it, or time enough was given to learn it.
+    fn is_over(&self, now: Time) -> bool {
+        let lingered = |since| now.since(since) >= LINGER;
+        self.complete.is_some_and(|since| self.closed || lingered(since)) || self.failed.is_some()
+    }
+}
+
+fn say(event: &Event, folder: &Path) {
+    match event {
+        Event::Offered { offer, .. } => println!("receiving {}, {}", offer.name, Amount(offer.length as f64)),
+        Event::Complete { name, length, .. } => {
+            println!("received {}, {length} bytes, hash right", folder.join(name).display());
+        }
+        Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {reason}"),
+        Event::Closed { complete: false, .. } => eprintln!("anabranch: a sender has given up its file"),
+        Event::Closed { .. } => {}
+    }
+}

@@ -1,0 +1,225 @@
+//! The real binary on 127.0.0.1: relays, a receiver and a sender as processes, and what
+//! wrong input gets.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// A process that ends with this value.
+struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut child = Command::new(BINARY)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built for this test");
+        let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
+        Running { child, lines }
+    }
+
+    /// What follows `before` on the next line.
+    fn after(&mut self, before: &str) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let found = line.find(before).unwrap_or_else(|| panic!("no {before:?} in {line:?}"));
+        line[found + before.len()..].trim().to_owned()
+    }
+
+    /// Sends an interrupt, as Ctrl-C does.
+    #[cfg(unix)]
+    fn interrupt(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    }
+
+    /// Its exit code, and the rest of what it said.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (mut out, mut err) = (String::new(), String::new());
+        self.lines.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code(), out, err)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn relays(count: usize) -> (Vec<Running>, String) {
+    let mut list = String::new();
+    let relays = (0..count).map(|_| {
+        let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--limit", "4 MB/s"]);
+        list += &format!("[[relay]]\naddress = \"{}\"\n", relay.after(" on "));
+        relay
+    });
+    (relays.collect(), list)
+}
+
+/// Runs to the end; nothing was half-written.
+fn run(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(BINARY).args(arguments).current_dir(folder).output().unwrap()
+}
+
+/// The one message on standard error of a run that must fail with exit code 2.
+fn refusal(arguments: &[&str], folder: &Path) -> String {
+    let output = run(arguments, folder);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    message
+}
+
+#[test]
+fn a_file_goes_from_process_to_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let file: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(folder.path().join("photo.jpg"), &file).unwrap();
+    let (relays, list) = relays(4);
+    fs::write(folder.path().join("RELAYS.toml"), list).unwrap();
+    let into = folder.path().join("in");
+    let mut receiver =
+        Running::start(&["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"]);
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["send", "photo.jpg", "--to", &address, "--relays", "RELAYS.toml", "--hops", "2", "--key", &key];
+    let sent = run(&[&send[..], &["--controller", "aimd", "--pacing", "paced"]].concat(), folder.path());
+    let out = String::from_utf8(sent.stdout).unwrap();
+    assert_eq!(sent.status.code(), Some(0), "{out} {}", String::from_utf8_lossy(&sent.stderr));
+    assert!(out.contains("300000 bytes") && out.contains("0 forged ACKs"), "{out}");
+    assert!(sent.stderr.is_empty(), "progress is for terminals: {}", String::from_utf8_lossy(&sent.stderr));
+    let (code, out, _) = receiver.end();
+    assert_eq!(code, Some(0));
+    assert!(out.contains("photo.jpg, 300000 bytes, hash right"), "{out}");
+    assert_eq!(fs::read(into.join("photo.jpg")).unwrap(), file);
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 1, "nothing else is left");
+    for relay in relays {
+        relay.interrupt();
+        let (code, out, _) = relay.end();
+        assert_eq!(code, Some(0));
+        assert!(out.contains("forwarded ") && out.contains("nothing discarded"), "{out}");
+    }
+}
+
+#[test]
+fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("long.bin"), vec![7; 20_000_000]).unwrap();
+    let (_relays, list) = relays(3);
+    fs::write(folder.path().join("RELAYS.toml"), list).unwrap();
+    let into = folder.path().join("in");
+    let mut receiver =
+        Running::start(&["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"]);
+    let address = receiver.after("receiving on ");
+    receiver.after("public key ");
+    let (file, list) = (folder.path().join("long.bin"), folder.path().join("RELAYS.toml"));
+    let (file, list) = (file.to_str().unwrap(), list.to_str().unwrap());
+    let sender = Running::start(&["send", file, "--to", &address, "--relays", list, "--hops", "2"]);
+    assert_eq!(receiver.after("receiving "), "long.bin, 20.00 MB");
+    sender.interrupt();
+    let (code, out, err) = sender.end();
+    assert_eq!(code, Some(130), "{out} {err}");
+    assert!(err.contains("interrupted"), "{err}");
+    let (code, _, err) = receiver.end();
+    assert_eq!(code, Some(2), "{err}");
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "nothing half-written stays");
+}
+
+#[test]
+fn wrong_input_gets_one_message_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let list = "[[relay]]\naddress = \"127.0.0.1:4001\"\n[[relay]]\naddress = \"127.0.0.1:4002\"\n";
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    fs::write(path.join("bad-key.toml"), "[[relay]]\nadress = \"127.0.0.1:4001\"\n").unwrap();
+    fs::write(path.join("bad-address.toml"), "[[relay]]\n\naddress = \"nowhere\"\n").unwrap();
+    fs::write(path.join("file"), "content").unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+
+    let send = |more: &[&'static str]| -> String {
+        let to = if more.contains(&"--to") { &[][..] } else { &["--to", "127.0.0.1:4009"] };
+        let relays = if more.contains(&"--relays") { &[][..] } else { &["--relays", "RELAYS.toml"] };
+        refusal(&[&["send"], more, to, relays].concat(), path)
+    };
+    for (message, says) in [
+        (send(&["missing", "--hops", "2"]), "cannot read missing"),
+        (send(&[".", "--hops", "2"]), "not a plain file"),
+        (send(&["file", "--hops", "3"]), "3 relays for each packet are asked for, but only 2 are known"),
+        (send(&["file", "--hops", "0"]), "at least 1"),
+        (send(&["file", "--hops", "2", "--controller", "q-lerning"]), "did you mean \"q-learning\"?"),
+        (send(&["file", "--hops", "2", "--controller", "perfect"]), "only in simulation"),
+        (send(&["file", "--hops", "2", "--controller", "random"]), "upload limit"),
+        (send(&["file", "--hops", "2", "--set", "epsilon=2"]), "between 0 and 1"),
+        (send(&["file", "--hops", "2", "--set", "epsilom=0.1"]), "epsilom"),
+        (send(&["file", "--hops", "2", "--set", "epsilon"]), "key=value"),
+        (send(&["file", "--hops", "2", "--key", "12"]), "64 hexadecimal digits"),
+        (send(&["file", "--to", "127.0.0.1"]), "127.0.0.1"),
+        (send(&["file", "--to", "0.0.0.0:9", "--hops", "2"]), "unspecified"),
+        (send(&["file", "--relays", "missing.toml"]), "cannot read missing.toml"),
+        (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml, line 2: unknown field `adress`"),
+        (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml, line 3: key `address`"),
+        (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "0 B/s"], path), "at least one packet a second"),
+        (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "fast"], path), "expected a number and a unit"),
+        (refusal(&["relay", "--listen", &taken, "--limit", "1 MB/s"], path), "cannot listen on"),
+        (refusal(&["receive", "--listen", &taken, "--out", "in"], path), "cannot listen on"),
+        (refusal(&["receive", "--listen", "127.0.0.1:0", "--out", "file"], path), "cannot keep files in file"),
+        (refusal(&["demo", "--controller", "perfect"], path), "only in simulation"),
+        (refusal(&["demo", "--senders", "4"], path), "only 2 are known"),
+        (refusal(&["demo", "--hops", "9"], path), "at most 8"),
+        (refusal(&["demo", "missing"], path), "cannot read missing"),
+        (refusal(&["demo", "--out", "file"], path), "cannot keep files in file"),
+    ] {
+        assert!(message.contains(says), "no {says:?} in {message:?}");
+    }
+    let mut left: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    left.retain(|name| name != "in" && name != "out");
+    assert_eq!(left, ["RELAYS.toml", "bad-address.toml", "bad-key.toml", "file"]);
+}
+
+#[test]
+fn the_demo_moves_a_file_and_checks_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&["demo", "--size", "100000", "--limit", "200 kB/s", "--controller", "aimd"], folder.path());
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out} {}", String::from_utf8_lossy(&output.stderr));
+    for says in ["goodput", "possible", "right", "0 forged ACKs"] {
+        assert!(out.contains(says), "no {says:?} in {out}");
+    }
+    let sent = fs::read(folder.path().join("out/demo/sample-1.bin")).unwrap();
+    assert_eq!(sent.len(), 100_000);
+    assert_eq!(fs::read(folder.path().join("out/demo/received/sample-1.bin")).unwrap(), sent);
+}
+
+#[test]
+fn all_senders_receive_about_what_the_simulator_predicts() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&["demo", "--senders", "20", "--seconds", "10", "--controller", "random"], folder.path());
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out} {}", String::from_utf8_lossy(&output.stderr));
+    let line = out.lines().find(|line| line.starts_with("received, B/s a peer")).unwrap();
+    let figures: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [measured, simulated, difference] = figures[..] else { panic!("{line}") };
+    assert!(measured > 10_000.0 && simulated > 10_000.0 && difference.abs() < 10.0, "{line}");
+}

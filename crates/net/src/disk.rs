@@ -1,0 +1,200 @@
+//! Files: where a sender reads, and where a receiver keeps what arrives.
+//!
+//! A file arrives under a name that begins with a dot and ends in `.part`; it gets its
+//! own name when its hash was found right, and never that of a file that is there.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::seal::SessionId;
+use anabranch_proto::transfer::{Source, Store, StoreError};
+
+/// How many other names are tried for a file whose name is taken.
+const MAX_SUFFIX: u32 = 1000;
+
+/// A folder that receives files.
+#[derive(Debug)]
+pub struct DiskStore {
+    folder: PathBuf,
+    arriving: BTreeMap<SessionId, (File, PathBuf)>,
+}
+
+impl DiskStore {
+    /// Receives into `folder`, which is made if it is missing. An error if it is no
+    /// folder, or nothing can be written there.
+    pub fn open(folder: &Path) -> io::Result<DiskStore> {
+        fs::create_dir_all(folder)?;
+        let probe = folder.join(format!(".anabranch-{}.probe", std::process::id()));
+        File::create_new(&probe)?;
+        fs::remove_file(&probe)?;
+        Ok(DiskStore { folder: folder.to_owned(), arriving: BTreeMap::new() })
+    }
+
+    fn arriving(&mut self, session: SessionId) -> Result<&mut (File, PathBuf), StoreError> {
+        self.arriving.get_mut(&session).ok_or_else(|| StoreError("the file is not open any more".into()))
+    }
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> StoreError {
+    StoreError(format!("cannot {what} {}: {error}", path.display()))
+}
+
+impl Store for DiskStore {
+    fn create(&mut self, session: SessionId, _offer: &Offer) -> Result<(), StoreError> {
+        let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.map_err(|error| failed("create", &path, &error))?;
+        self.arriving.insert(session, (file, path));
+        Ok(())
+    }
+
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let (file, path) = self.arriving(session)?;
+        let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
+        written.map_err(|error| failed("write", path, &error))
+    }
+
+    fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let (file, path) = self.arriving(session)?;
+        let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes));
+        read.map_err(|error| failed("read", path, &error))
+    }
+
+    fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
+        let (file, path) = self.arriving(session)?;
+        file.sync_all().map_err(|error| failed("write", path, &error))?;
+        let path = path.clone();
+        for suffix in 0..MAX_SUFFIX {
+            let name = with_suffix(&offer.name, suffix);
+            match rename_without_replacing(&path, &self.folder.join(&name)) {
+                Ok(()) => {
+                    self.arriving.remove(&session);
+                    return Ok(name);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed("rename", &path, &error)),
+            }
+        }
+        Err(StoreError(format!("there are {MAX_SUFFIX} files named {} already", offer.name)))
+    }
+
+    fn discard(&mut self, session: SessionId) {
+        if let Some((_, path)) = self.arriving.remove(&session) {
+            // It is of no use to anybody, and its name is never looked at.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        for (_, path) in self.arriving.values() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// `photo.jpg`, then `photo (1).jpg`, and so on.
+fn with_suffix(name: &FileName, suffix: u32) -> String {
+    let name = name.as_str();
+    match (suffix, name.rsplit_once('.')) {
+        (0, _) => name.to_owned(),
+        (_, Some((stem, extension))) if !stem.is_empty() => format!("{stem} ({suffix}).{extension}"),
+        _ => format!("{name} ({suffix})"),
+    }
+}
+
+/// Renames, unless something has the new name.
+fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => {
+            // A file system without links: take the name first, then replace what we made.
+            File::create_new(to)?;
+            fs::rename(from, to).inspect_err(|_| {
+                let _ = fs::remove_file(to);
+            })
+        }
+    }
+}
+
+/// A file that is sent.
+#[derive(Debug)]
+pub struct DiskSource(File);
+
+impl Source for DiskSource {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.seek(SeekFrom::Start(offset))?;
+        self.0.read_exact(bytes)
+    }
+}
+
+/// Reads the file at `path` once for its hash; the offer of it in blocks of `block`
+/// bytes, and the file itself. An error if it can't be read or is no plain file.
+pub fn offer(path: &Path, block: u16) -> io::Result<(Offer, DiskSource)> {
+    let mut file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    let mut hasher = blake3::Hasher::new();
+    let length = hasher.update_reader(&mut file)?.count();
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
+    Ok((offer, DiskSource(file)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(1);
+
+    fn offer_of(name: &str) -> Offer {
+        Offer { name: FileName::sanitised(name), length: 4, block: 2, hash: [0; 32] }
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_gets_its_name_last_and_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.txt"), "mine").unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        let offer = offer_of("a.txt");
+        store.create(SESSION, &offer).unwrap();
+        store.write(SESSION, 2, b"cd").unwrap();
+        store.write(SESSION, 0, b"ab").unwrap();
+        assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part", "a.txt"]);
+        assert_eq!(store.publish(SESSION, &offer).unwrap(), "a (1).txt");
+        assert_eq!(names(folder.path()), ["a (1).txt", "a.txt"]);
+        assert_eq!(fs::read(folder.path().join("a (1).txt")).unwrap(), b"abcd");
+        assert_eq!(fs::read(folder.path().join("a.txt")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn what_does_not_arrive_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(&folder.path().join("new")).unwrap();
+        store.create(SESSION, &offer_of("a")).unwrap();
+        store.create(SessionId(2), &offer_of("b")).unwrap();
+        store.discard(SESSION);
+        drop(store);
+        assert!(names(&folder.path().join("new")).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(DiskStore::open(file.path()).is_err());
+        assert!(offer(Path::new("/"), 1000).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! UDP sockets that receive many datagrams in one system call (`recvmmsg`, by way of
+//! `quinn-udp`). Datagrams leave one by one: neighbours of a burst take different paths,
+//! and segmentation offload serves one destination only.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use socket2::SockRef;
+
+/// Asked for as socket buffers in bytes, so that a second's burst fits; the system may give less.
+const BUFFER: usize = 4 << 20;
+
+/// Longest datagram that is taken from the system: the longest there is.
+const LONGEST: usize = 1 << 16;
+
+/// A bound socket that never blocks.
+#[derive(Debug)]
+pub struct Socket {
+    io: mio::net::UdpSocket,
+    state: UdpSocketState,
+    is_ipv6: bool,
+}
+
+impl Socket {
+    /// Binds to `address`; port 0 lets the system choose one.
+    pub fn bind(address: SocketAddr) -> io::Result<Socket> {
+        let io = std::net::UdpSocket::bind(address)?;
+        let state = UdpSocketState::new((&io).into())?;
+        let socket = SockRef::from(&io);
+        // Less than was asked for is no error: the datagrams that don't fit are losses.
+        let _ = socket.set_recv_buffer_size(BUFFER);
+        let _ = socket.set_send_buffer_size(BUFFER);
+        io.set_nonblocking(true)?;
+        Ok(Socket { io: mio::net::UdpSocket::from_std(io), state, is_ipv6: address.is_ipv6() })
+    }
+
+    /// Where it is bound.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr()
+    }
+
+    /// Sends one datagram.
+    pub fn send(&self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        let to = match to.ip() {
+            IpAddr::V4(ip) if self.is_ipv6 => SocketAddrV6::new(ip.to_ipv6_mapped(), to.port(), 0, 0).into(),
+            _ => to,
+        };
+        self.io.send_to(bytes, to).map(drop)
+    }
+
+    pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
+        &mut self.io
+    }
+}
+
+/// Buffers for the datagrams of one system call.
+#[derive(Debug)]
+pub struct Batch {
+    buffers: Vec<u8>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch { buffers: vec![0; BATCH_SIZE * LONGEST], metas: [RecvMeta::default(); BATCH_SIZE] }
+    }
+}
+
+impl Batch {
+    /// Hands the datagrams that wait at `socket`, `BATCH_SIZE` buffers at most, to `take`,
+    /// with who sent them; how many they were, 0 if none waits.
+    pub fn receive(&mut self, socket: &Socket, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+        let mut chunks = self.buffers.chunks_exact_mut(LONGEST);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("a chunk for each slice")));
+        let state = &socket.state;
+        let metas = &mut self.metas;
+        let filled = match socket.io.try_io(|| state.recv((&socket.io).into(), &mut slices, metas)) {
+            Ok(filled) => filled,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return Ok(0),
+                // Somebody we sent to is not there; that is theirs to say by silence.
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {
+                    return Ok(1);
+                }
+                _ => return Err(error),
+            },
+        };
+        let mut count = 0;
+        for (buffer, meta) in self.buffers.chunks_exact(LONGEST).zip(&self.metas).take(filled) {
+            // The system may have joined datagrams of one sender, all `stride` long but the last.
+            for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                take(meta.addr, datagram);
+                count += 1;
+            }
+            if meta.len == 0 {
+                take(meta.addr, &[]);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,183 @@
+//! The fuzz targets' corpus, and a short fuzz run that any compiler can do: each input of
+//! the corpus is mutated a fixed number of times by a seeded generator.
+//!
+//! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_corpus` writes the corpus anew;
+//! `FUZZ_ITERATIONS=1000000` makes the run longer.
+
+#[path = "../../../fuzz/checks.rs"]
+mod checks;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anabranch_control::rng::Rng;
+use anabranch_proto::message::{FileName, Message, Offer};
+use anabranch_proto::packet::{Packet, PacketId, Route};
+use anabranch_proto::wire::{Datagram, Type};
+
+/// Mutations of each target's corpus in an ordinary test run.
+const ITERATIONS: usize = 20_000;
+
+/// A target's name, what must hold for any input, and how many inputs cost as much as
+/// one of those that compute on a curve.
+type Target = (&'static str, fn(&[u8]), usize);
+
+const TARGETS: [Target; 5] = [
+    ("datagram", checks::datagram, 1),
+    ("handshake", checks::handshake, 20),
+    ("message", checks::message, 1),
+    ("receiver", checks::receiver, 20),
+    ("relay_list", checks::relay_list, 1),
+];
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+/// The corpus of every target, by file name.
+fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
+    BTreeMap::from([
+        ("datagram", datagrams()),
+        ("handshake", handshakes()),
+        ("message", messages()),
+        ("receiver", conversations()),
+        ("relay_list", relay_lists()),
+    ])
+}
+
+fn datagrams() -> Vec<(String, Vec<u8>)> {
+    let v4 = |last: u8| SocketAddr::from(([10, 0, 0, last], 4000));
+    let v6 = |last: u16| SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, last], 4000));
+    let routes = [
+        ("v4", vec![v4(9), v4(1), v4(2), v4(3), v4(4)]),
+        ("v6", vec![v6(9), v6(1), v6(2)]),
+        ("mixed", vec![v4(9), v6(1), v4(2), v6(3)]),
+    ];
+    let types = [Type::Hello, Type::HelloReply, Type::Data, Type::Ack, Type::Report];
+    let mut all = Vec::new();
+    for (name, nodes) in &routes {
+        for what in types {
+            let route = Route::from_nodes(nodes, 1).expect("the route is possible");
+            let id = PacketId { index: 7, generation: 1 };
+            let nonce = if what == Type::Ack { 42 } else { 0 };
+            let packet = Packet { id, nonce, kind: what.kind(), route };
+            let body: &[u8] = if what == Type::Ack { &[] } else { &[5; 60] };
+            let mut bytes = Vec::new();
+            Datagram { what, packet, body }.encode(&mut bytes);
+            all.push((format!("{name}-{what:?}").to_lowercase(), bytes));
+        }
+    }
+    all
+}
+
+/// First messages of handshakes: their pattern's byte, a point of the curve, and a sealed
+/// proof that can't be right.
+fn handshakes() -> Vec<(String, Vec<u8>)> {
+    let hello = |pattern: u8, rest: usize| [&[pattern][..], &[9; 32], &vec![3; rest]].concat();
+    vec![("nn".into(), hello(0, 8)), ("nk".into(), hello(1, 24)), ("reply".into(), [[9; 32], [3; 32]].concat())]
+}
+
+/// Each as the decoders see it.
+fn messages() -> Vec<(String, Vec<u8>)> {
+    let hash = [0; 32];
+    let offer = Offer { name: FileName::sanitised("photo.jpg"), length: 250, block: 100, hash };
+    let blocks = [100usize, 100, 50].map(|length| vec![1; length]);
+    let mut steps = vec![("offer".to_owned(), Message::Offer(offer))];
+    for (bytes, index) in blocks.iter().zip(0..) {
+        steps.push((format!("block-{index}"), Message::Block { index, bytes }));
+    }
+    steps.extend([
+        ("finish".to_owned(), Message::Finish),
+        ("bye".to_owned(), Message::Bye),
+        ("filler".to_owned(), Message::Filler),
+    ]);
+    let encoded = steps.into_iter().map(|(name, message)| {
+        let mut bytes = Vec::new();
+        message.encode(77, &mut bytes);
+        (name, bytes)
+    });
+    encoded.collect()
+}
+
+/// All messages behind their lengths, and without the last block.
+fn conversations() -> Vec<(String, Vec<u8>)> {
+    let conversation = |without: &str| -> Vec<u8> {
+        let said = messages().into_iter().filter(|(name, _)| name != without);
+        said.flat_map(|(_, bytes)| {
+            let length = u8::try_from(bytes.len()).expect("messages of the corpus are short");
+            [vec![length], bytes].concat()
+        })
+        .collect()
+    };
+    vec![("whole".into(), conversation("")), ("broken".into(), conversation("block-2"))]
+}
+
+fn relay_lists() -> Vec<(String, Vec<u8>)> {
+    let list = "[[relay]]\naddress = \"127.0.0.1:4000\"\n\n[[relay]]\naddress = \"[2001:db8::1]:4001\"\n";
+    let inline = "relay = [{ address = \"10.0.0.1:1\" }, { address = \"10.0.0.2:65535\" }]\n";
+    [("list", list), ("inline", inline), ("empty", "")].map(|(name, text)| (name.into(), text.into())).into()
+}
+
+#[test]
+fn the_corpus_is_what_the_formats_say() {
+    let update = std::env::var_os("UPDATE_CORPUS").is_some();
+    for (target, inputs) in corpus() {
+        let folder = folder(target);
+        if update {
+            fs::create_dir_all(&folder).unwrap();
+            for (name, bytes) in &inputs {
+                fs::write(folder.join(name), bytes).unwrap();
+            }
+        }
+        for (name, bytes) in inputs {
+            let kept = fs::read(folder.join(&name)).unwrap_or_default();
+            assert!(kept == bytes, "fuzz/corpus/{target}/{name} is old: write it anew with UPDATE_CORPUS=1");
+        }
+    }
+}
+
+#[test]
+fn mutated_inputs_break_no_rule() {
+    let iterations = std::env::var("FUZZ_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(ITERATIONS);
+    let corpus = corpus();
+    for (target, check, cost) in TARGETS {
+        let mut inputs: Vec<Vec<u8>> = corpus[target].iter().map(|(_, bytes)| bytes.clone()).collect();
+        // What a fuzzer has found before is tried again.
+        for entry in fs::read_dir(folder(target)).unwrap() {
+            inputs.push(fs::read(entry.unwrap().path()).unwrap());
+        }
+        for input in &inputs {
+            check(input);
+        }
+        let mut rng = Rng::stream(1, target);
+        for _ in 0..iterations / cost {
+            let mut input = inputs[rng.below(inputs.len())].clone();
+            for _ in 0..=rng.below(4) {
+                mutate(&mut input, &inputs, &mut rng);
+            }
+            check(&input);
+        }
+    }
+}
+
+fn mutate(input: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut Rng) {
+    const EDGES: [u8; 8] = [0, 1, 4, 6, 7, 8, 0x7f, 0xff];
+    let place = rng.below(input.len() + 1);
+    match rng.below(6) {
+        0 => input.truncate(place),
+        1 => input.insert(place, rng.bits() as u8),
+        2 if place < input.len() => input[place] ^= 1 << rng.below(8),
+        3 if place < input.len() => input[place] = EDGES[rng.below(EDGES.len())],
+        4 if place < input.len() => {
+            input.remove(place);
+        }
+        _ => {
+            // The end of another input behind the beginning of this one.
+            let other = &inputs[rng.below(inputs.len())];
+            input.truncate(place);
+            input.extend_from_slice(&other[rng.below(other.len() + 1)..]);
+        }
+    }
+}

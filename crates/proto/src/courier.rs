@@ -1,0 +1,298 @@
+//! A path sender on a network: turns its departures into datagrams and answers into
+//! its ACKs.
+//!
+//! The proof that is sealed in a packet is the sending machine's nonce, masked by a
+//! keyed hash of the packet's name. The nonces come from a fast generator, and its
+//! numbers follow from each other; a relay that reads the proof of one ACK learns
+//! nothing about that of another, because the mask's key never leaves this machine.
+
+use std::net::SocketAddr;
+
+use anabranch_control::path::{MAX_RELAYS, Slot};
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+use crate::packet::{Kind, Packet, PacketId, Route};
+use crate::path_sender::{AckVerdict, PathSender};
+use crate::wire;
+
+/// How much may leave at once below an upload limit: what the limit lets through in this time.
+const UPLOAD_BURST: Duration = Duration::from_millis(10);
+
+/// What a sender has done and seen since its start, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Left.
+    pub sent: u64,
+    /// Answered in time.
+    pub acked: u64,
+    /// Answered after they were believed to be lost.
+    pub late: u64,
+    /// Believed to be lost.
+    pub lost: u64,
+    /// Answers with a wrong proof.
+    pub forged: u64,
+    /// Answers to packets that are not remembered: duplicates, or far too late.
+    pub unknown: u64,
+    /// Answers that did not open, or say nothing that makes sense.
+    pub unreadable: u64,
+}
+
+/// A packet that shall leave now: its header, and the proof to be sealed in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parcel {
+    /// Name and route. The body follows its header.
+    pub packet: Packet<SocketAddr>,
+    /// What the answer must return.
+    pub proof: u64,
+}
+
+impl Parcel {
+    /// The first relay.
+    pub fn to(&self) -> SocketAddr {
+        self.packet.route.at()
+    }
+}
+
+/// Why the last packet was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocked {
+    /// It was not, or a deadline has passed since.
+    No,
+    /// The controller had no room.
+    Controller,
+    /// The upload limit was reached.
+    Upload,
+}
+
+/// A path sender with the addresses of the peers it knows.
+#[derive(Debug)]
+pub struct Courier {
+    sender: PathSender,
+    addresses: Vec<SocketAddr>,
+    mask_key: [u8; 32],
+    upload: Option<Rate>,
+    /// When the upload limit lets the next packet leave.
+    upload_free: Time,
+    blocked: Blocked,
+    packet: Bytes,
+    smoothed_rtt: Option<Duration>,
+    counters: SendCounters,
+    lost: Vec<PacketId>,
+}
+
+impl Courier {
+    /// Knows the peer in slot i by `addresses[i]`; sends packets of at most `packet`, no
+    /// faster than `upload`. `mask_key` must be random and secret.
+    pub fn new(
+        sender: PathSender,
+        addresses: Vec<SocketAddr>,
+        packet: Bytes,
+        upload: Option<Rate>,
+        mask_key: [u8; 32],
+    ) -> Courier {
+        Courier {
+            sender,
+            addresses,
+            mask_key,
+            upload,
+            upload_free: Time::ZERO,
+            blocked: Blocked::No,
+            packet,
+            smoothed_rtt: None,
+            counters: SendCounters::default(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// The proof for packet `id`, and the nonce for a proof: the mask is its own inverse.
+    fn mask(&self, id: PacketId, value: u64) -> u64 {
+        let name = (u64::from(id.generation) << 32 | u64::from(id.index)).to_be_bytes();
+        let hash = blake3::keyed_hash(&self.mask_key, &name);
+        value ^ u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+    }
+
+    /// A packet to `destination`, if there is room for one now.
+    pub fn depart(&mut self, now: Time, destination: Slot) -> Option<Parcel> {
+        if now < self.resume_at() {
+            return None;
+        }
+        if self.upload.is_some() && now < self.upload_free {
+            self.blocked = Blocked::Upload;
+            return None;
+        }
+        let Some(departure) = self.sender.poll(now, destination) else {
+            self.blocked = Blocked::Controller;
+            return None;
+        };
+        self.blocked = Blocked::No;
+        if let Some(upload) = self.upload {
+            let earliest = Time::ZERO + now.since(Time::ZERO + UPLOAD_BURST);
+            self.upload_free = self.upload_free.max(earliest) + self.packet / upload;
+        }
+        self.counters.sent += 1;
+        let mut relays = [self.addresses[0]; MAX_RELAYS];
+        let relays = &mut relays[..departure.relays().len()];
+        for (address, slot) in relays.iter_mut().zip(departure.relays()) {
+            *address = self.addresses[slot.index()];
+        }
+        let source = wire::unknown_source(relays[0]);
+        let route = Route::new(source, relays.iter().copied(), self.addresses[destination.index()]);
+        let packet = Packet { id: departure.id, nonce: 0, kind: Kind::Data, route };
+        Some(Parcel { packet, proof: self.mask(departure.id, departure.nonce) })
+    }
+
+    /// An answer to packet `id` has come with this proof.
+    pub fn on_answer(&mut self, now: Time, id: PacketId, proof: u64) -> AckVerdict {
+        let verdict = self.sender.on_ack(now, id, self.mask(id, proof));
+        match verdict {
+            AckVerdict::Acked { rtt, .. } => {
+                self.counters.acked += 1;
+                self.note_rtt(rtt);
+            }
+            AckVerdict::Late { rtt, .. } => {
+                self.counters.late += 1;
+                self.note_rtt(rtt);
+            }
+            AckVerdict::Unknown => self.counters.unknown += 1,
+            AckVerdict::Forged => self.counters.forged += 1,
+        }
+        verdict
+    }
+
+    fn note_rtt(&mut self, rtt: Duration) {
+        // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R. For people; controllers keep their own.
+        self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
+    }
+
+    /// An answer did not open, or says nothing that makes sense.
+    pub fn count_unreadable(&mut self) {
+        self.counters.unreadable += 1;
+    }
+
+    /// Time has passed: the packets that are believed to be lost since.
+    pub fn on_timer(&mut self, now: Time) -> &[PacketId] {
+        self.lost.clear();
+        if self.sender.next_deadline() <= now {
+            self.blocked = Blocked::No;
+        }
+        // Even if no deadline has passed: those of packets that were answered are cleared away.
+        self.sender.on_timer(now, |id| self.lost.push(id));
+        self.counters.lost += self.lost.len() as u64;
+        &self.lost
+    }
+
+    /// When to call `on_timer`.
+    pub fn next_deadline(&self) -> Time {
+        self.sender.next_deadline()
+    }
+
+    /// When `depart`, refused before, is worth another try: when the controller says so,
+    /// or a deadline passes. An ACK alone is no reason, unless it makes the controller
+    /// name an earlier time: what it adds to a rate counts from the next burst on. This
+    /// is how the simulator drives the same machine.
+    pub fn resume_at(&self) -> Time {
+        match self.blocked {
+            Blocked::No => Time::ZERO,
+            Blocked::Controller => self.sender.resume_at(),
+            Blocked::Upload => self.upload_free,
+        }
+    }
+
+    /// What it has done and seen.
+    pub fn counters(&self) -> &SendCounters {
+        &self.counters
+    }
+
+    /// The smoothed round-trip time over all paths, once one was seen.
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        self.smoothed_rtt
+    }
+
+    /// The sending machine, to look at.
+    pub fn sender(&self) -> &PathSender {
+        &self.sender
+    }
+
+    /// The addresses of the peers by slot.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::path::registry::{self, Build, Pacing, Setup};
+    use anabranch_control::rng::Rng;
+    use anabranch_control::rtt::RttConfig;
+
+    use super::*;
+    use crate::path_sender::SenderConfig;
+
+    const PACKET: Bytes = Bytes::new(1400);
+
+    fn courier(controller: &str, upload: Option<Rate>) -> Courier {
+        let addresses: Vec<SocketAddr> = (1..=6).map(|last| SocketAddr::from(([10, 0, 0, last], 4000))).collect();
+        let config = SenderConfig { peers: 6, relays: 2, packet: PACKET, rtt: RttConfig::default() };
+        let setup = Setup { peers: 6, packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
+        let Build::Anywhere(build) = registry::find(controller).unwrap().build else { panic!("simulation only") };
+        let sender = PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(1, "sender"));
+        Courier::new(sender, addresses, PACKET, upload, [7; 32])
+    }
+
+    #[test]
+    fn only_the_proof_that_travelled_in_the_packet_is_taken() {
+        let mut courier = courier("random", None);
+        let now = Time::ZERO + Duration::from_millis(50);
+        let parcels: Vec<Parcel> = (0..3).map(|_| courier.depart(Time::ZERO, Slot(5)).unwrap()).collect();
+        // What one packet proves says nothing about another.
+        assert_eq!(courier.on_answer(now, parcels[0].packet.id, parcels[1].proof), AckVerdict::Forged);
+        for parcel in &parcels {
+            let verdict = courier.on_answer(now, parcel.packet.id, parcel.proof);
+            assert!(matches!(verdict, AckVerdict::Acked { .. }));
+        }
+        let counters = courier.counters();
+        assert_eq!((counters.sent, counters.acked, counters.forged), (3, 3, 1));
+        assert_eq!(courier.smoothed_rtt(), Some(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn proofs_hide_the_generator_behind_them() {
+        let mut courier = courier("random", None);
+        let mut twin = Rng::stream(1, "sender");
+        let parcel = courier.depart(Time::ZERO, Slot(5)).unwrap();
+        let drawn: Vec<u64> = (0..16).map(|_| twin.bits()).collect();
+        assert!(!drawn.contains(&parcel.proof) && drawn.contains(&courier.mask(parcel.packet.id, parcel.proof)));
+    }
+
+    #[test]
+    fn an_upload_limit_holds_a_sender_that_nothing_else_limits() {
+        let upload = Rate::from_bytes_per_sec(140_000);
+        let mut courier = courier("random", Some(upload));
+        let mut now = Time::ZERO;
+        let mut sent = 0;
+        while now < Time::from_secs_f64(2.0) {
+            while courier.depart(now, Slot(5)).is_some() {
+                sent += 1;
+            }
+            assert!(courier.resume_at() > now);
+            now = courier.resume_at();
+        }
+        assert!((198..=203).contains(&sent), "{sent} packets in two seconds at a hundred a second");
+    }
+
+    #[test]
+    fn after_a_refusal_nothing_leaves_until_the_next_burst_or_a_deadline() {
+        let mut courier = courier("q-learning", None);
+        let first = courier.depart(Time::ZERO, Slot(5)).unwrap();
+        while courier.depart(Time::ZERO, Slot(5)).is_some() {}
+        assert_eq!(courier.resume_at(), Time::ZERO + Duration::SECOND);
+        let now = Time::ZERO + Duration::from_millis(9);
+        courier.on_answer(now, first.packet.id, first.proof);
+        assert!(courier.depart(now, Slot(5)).is_none(), "the ACK counts from the next burst on");
+        assert!(courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some());
+        while courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some() {}
+        courier.on_timer(courier.next_deadline());
+        assert_eq!(courier.resume_at(), Time::ZERO, "a deadline may have changed the rates");
+    }
+}

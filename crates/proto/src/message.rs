@@ -1,0 +1,308 @@
+//! What sender and receiver say to each other inside the seal.
+//!
+//! ```text
+//! to the receiver:  proof 8, tag 1, then
+//!   1 offer         length 8, block size 2, BLAKE3 hash 32, name: the rest, UTF-8
+//!   2 block         index 4, bytes: the rest
+//!   3 finish        -
+//!   4 bye           -
+//!   5 filler        anything: load without a file
+//! to the sender:    proof 8, code 1, text: the rest, UTF-8
+//! ```
+
+use std::fmt;
+
+use crate::wire::DecodeError;
+
+/// Bytes of a block's message before the block.
+pub const BLOCK_PREFIX: usize = 8 + 1 + 4;
+
+/// Bytes of a filler's message before the filling.
+pub const FILLER_PREFIX: usize = 8 + 1;
+
+/// The longest file name in bytes, as most file systems have it, with room for a suffix.
+pub const MAX_NAME: usize = 200;
+
+/// The longest text of a report in bytes.
+pub const MAX_TEXT: usize = 240;
+
+/// A file name that is safe in any folder: no path, nothing hidden, no control or
+/// reserved characters, never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileName(String);
+
+impl FileName {
+    /// The nearest safe name to what somebody calls a file.
+    pub fn sanitised(name: &str) -> FileName {
+        let last = name.rsplit(['/', '\\']).next().unwrap_or("");
+        let allowed = |c: char| if c.is_control() || "<>:\"|?*".contains(c) { '_' } else { c };
+        let mut safe: String = last.chars().map(allowed).collect();
+        let mut end = safe.len().min(MAX_NAME);
+        while !safe.is_char_boundary(end) {
+            end -= 1;
+        }
+        safe.truncate(end);
+        // Windows drops dots and spaces at the end, and keeps names for devices.
+        safe.truncate(safe.trim_end_matches(['.', ' ']).len());
+        let stem = safe.split('.').next().unwrap_or("").to_ascii_uppercase();
+        let numbered = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")).is_some_and(|number| number.len() == 1);
+        if safe.is_empty() {
+            safe.push_str("file");
+        } else if safe.starts_with('.') || numbered || ["CON", "PRN", "AUX", "NUL"].contains(&stem.as_str()) {
+            safe.insert(0, '_');
+        }
+        FileName(safe)
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A file that a sender wants to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What it is called.
+    pub name: FileName,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Bytes of each block; the last one may be shorter.
+    pub block: u16,
+    /// BLAKE3 hash of the whole file.
+    pub hash: [u8; 32],
+}
+
+impl Offer {
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u64 {
+        self.length.div_ceil(u64::from(self.block.max(1)))
+    }
+
+    /// Where block `index` begins in the file, and its length in bytes; none beyond the end.
+    pub fn span(&self, index: u32) -> Option<(u64, usize)> {
+        let start = u64::from(index) * u64::from(self.block);
+        let left = self.length.checked_sub(start).filter(|&left| left > 0)?;
+        Some((start, left.min(u64::from(self.block)) as usize))
+    }
+}
+
+/// What a sender says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A file to come.
+    Offer(Offer),
+    /// A part of the file.
+    Block {
+        /// Which part.
+        index: u32,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// All has been sent: is it whole?
+    Finish,
+    /// The session is over, whatever its state.
+    Bye,
+    /// Load without a file.
+    Filler,
+}
+
+impl<'a> Message<'a> {
+    /// Replaces what is in `out` by the bytes of `proof` and this message.
+    pub fn encode(&self, proof: u64, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&proof.to_be_bytes());
+        match self {
+            Message::Offer(offer) => {
+                out.push(1);
+                out.extend_from_slice(&offer.length.to_be_bytes());
+                out.extend_from_slice(&offer.block.to_be_bytes());
+                out.extend_from_slice(&offer.hash);
+                out.extend_from_slice(offer.name.0.as_bytes());
+            }
+            Message::Block { index, bytes } => {
+                out.push(2);
+                out.extend_from_slice(&index.to_be_bytes());
+                out.extend_from_slice(bytes);
+            }
+            Message::Finish => out.push(3),
+            Message::Bye => out.push(4),
+            Message::Filler => out.push(5),
+        }
+    }
+
+    /// Reads a proof and a message.
+    pub fn decode(bytes: &'a [u8]) -> Result<(u64, Message<'a>), DecodeError> {
+        let (proof, rest) = split::<8>(bytes)?;
+        let ([tag], rest) = split::<1>(rest)?;
+        let message = match tag {
+            1 => {
+                let (length, rest) = split::<8>(rest)?;
+                let (block, rest) = split::<2>(rest)?;
+                let (hash, name) = split::<32>(rest)?;
+                let name = str::from_utf8(name).map_err(|_| DecodeError::Malformed("a name that is not UTF-8"))?;
+                Message::Offer(Offer {
+                    name: FileName::sanitised(name),
+                    length: u64::from_be_bytes(length),
+                    block: u16::from_be_bytes(block),
+                    hash,
+                })
+            }
+            2 => {
+                let (index, bytes) = split::<4>(rest)?;
+                Message::Block { index: u32::from_be_bytes(index), bytes }
+            }
+            3 => Message::Finish,
+            4 => Message::Bye,
+            5 => Message::Filler,
+            _ => return Err(DecodeError::Malformed("unknown message")),
+        };
+        Ok((u64::from_be_bytes(proof), message))
+    }
+}
+
+/// What a receiver says about a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// The offer is accepted; blocks may come.
+    Accepted = 1,
+    /// The offer is refused; the text says why.
+    Refused = 2,
+    /// The file is being checked.
+    Checking = 3,
+    /// The file is in its place; the text is its name there.
+    Complete = 4,
+    /// The file could not be kept; the text says why.
+    Failed = 5,
+    /// Blocks are missing.
+    Incomplete = 6,
+}
+
+/// A receiver's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// What was sealed in the message that this answers.
+    pub proof: u64,
+    /// What it says.
+    pub code: Code,
+    /// More about it, for people.
+    pub text: &'a str,
+}
+
+impl<'a> Report<'a> {
+    /// Replaces what is in `out` by the bytes of this report; a long text is cut.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut end = self.text.len().min(MAX_TEXT);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        out.clear();
+        out.extend_from_slice(&self.proof.to_be_bytes());
+        out.push(self.code as u8);
+        out.extend_from_slice(&self.text.as_bytes()[..end]);
+    }
+
+    /// Reads a report.
+    pub fn decode(bytes: &'a [u8]) -> Result<Report<'a>, DecodeError> {
+        let (proof, rest) = split::<8>(bytes)?;
+        let ([code], text) = split::<1>(rest)?;
+        let code = match code {
+            1 => Code::Accepted,
+            2 => Code::Refused,
+            3 => Code::Checking,
+            4 => Code::Complete,
+            5 => Code::Failed,
+            6 => Code::Incomplete,
+            _ => return Err(DecodeError::Malformed("unknown report")),
+        };
+        let text = str::from_utf8(text).map_err(|_| DecodeError::Malformed("a text that is not UTF-8"))?;
+        Ok(Report { proof: u64::from_be_bytes(proof), code, text })
+    }
+}
+
+fn split<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {
+    bytes.split_first_chunk().map(|(head, rest)| (*head, rest)).ok_or(DecodeError::Truncated)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn messages_are_read_as_they_were_written(
+            (proof, length, block, hash, index) in any::<(u64, u64, u16, [u8; 32], u32)>(),
+            name in ".{0,80}",
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let offer = Offer { name: FileName::sanitised(&name), length, block, hash };
+            let block = Message::Block { index, bytes: &bytes };
+            for message in [Message::Offer(offer), block, Message::Finish, Message::Bye, Message::Filler] {
+                let mut out = Vec::new();
+                message.encode(proof, &mut out);
+                prop_assert_eq!(Message::decode(&out), Ok((proof, message)));
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok((_, Message::Offer(offer))) = Message::decode(&bytes) {
+                offer.span(0);
+                offer.span(u32::MAX);
+                offer.blocks();
+            }
+            let _ = Report::decode(&bytes);
+        }
+
+        #[test]
+        fn a_sanitised_name_is_one_harmless_component(name in any::<String>()) {
+            let safe = FileName::sanitised(&name);
+            let text = safe.as_str();
+            prop_assert!(!text.is_empty() && text.len() <= MAX_NAME + 1 && !text.starts_with('.'));
+            prop_assert!(!text.contains(['/', '\\', '\0', ':']));
+            prop_assert_eq!(FileName::sanitised(text), safe.clone());
+        }
+    }
+
+    #[test]
+    fn names_that_would_leave_the_folder_or_hide_do_not() {
+        for (name, safe) in [
+            ("../../etc/passwd", "passwd"),
+            ("C:\\Windows\\win.ini", "win.ini"),
+            (".bashrc", "_.bashrc"),
+            ("..", "file"),
+            ("", "file"),
+            ("a\nb\u{1b}[2J", "a_b_[2J"),
+            ("con.txt", "_con.txt"),
+            ("report (1).pdf", "report (1).pdf"),
+        ] {
+            assert_eq!(FileName::sanitised(name).as_str(), safe);
+        }
+    }
+
+    #[test]
+    fn blocks_cover_a_file_exactly() {
+        let offer = Offer { name: FileName::sanitised("a"), length: 2500, block: 1000, hash: [0; 32] };
+        assert_eq!(offer.blocks(), 3);
+        let spans: Vec<_> = (0..4).map(|index| offer.span(index)).collect();
+        assert_eq!(spans, [Some((0, 1000)), Some((1000, 1000)), Some((2000, 500)), None]);
+        assert_eq!(Offer { length: 0, ..offer }.span(0), None);
+    }
+
+    #[test]
+    fn a_report_cuts_a_long_text_between_characters() {
+        let (text, mut out) = ("é".repeat(200), Vec::new());
+        Report { proof: 3, code: Code::Failed, text: &text }.encode(&mut out);
+        let report = Report::decode(&out).unwrap();
+        assert_eq!((report.proof, report.code, report.text.len()), (3, Code::Failed, MAX_TEXT));
+    }
+}

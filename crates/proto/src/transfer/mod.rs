@@ -1,0 +1,23 @@
+//! Moving a file: a sender that resends each block until its arrival is proven, and a
+//! receiver that keeps a file only when its hash is right.
+//!
+//! ```text
+//! sender                                 receiver
+//!   hello            ------------------>   (again every half second, by other relays)
+//!                    <------------------ hello reply
+//!   offer            ------------------>
+//!                    <------------------ report: accepted, or refused and why
+//!   block, block...  ------------------>
+//!                    <------------------ ACK, ACK...
+//!   finish           ------------------>
+//!                    <------------------ report: checking; complete, or failed and why
+//!   bye              ------------------>
+//! ```
+//!
+//! Every packet takes its own path, and its answer is evidence about the relays on it.
+
+mod receiving;
+mod sending;
+
+pub use receiving::{Event, Limits, Receiver, ReceiverCounters, Reply, Store, StoreError};
+pub use sending::{FileSender, Phase, Source, TransferError, Transferred, block_size};

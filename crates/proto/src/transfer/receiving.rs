@@ -1,0 +1,516 @@
+//! The receiver: answers handshakes, takes offers, keeps blocks, checks hashes.
+//!
+//! What strangers can make it remember is bounded by `Limits`: a handshake takes a
+//! place in a small table from which the longest unheard one is pushed out, an accepted
+//! offer one bit for each block. Replays change nothing: a block that is there is
+//! acknowledged again, an offer is answered as before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use anabranch_control::time::{Duration, Time};
+
+use crate::message::{Code, Message, Offer, Report};
+use crate::seal::{self, Identity, Session, SessionId};
+
+/// Bytes of a file that are hashed in one step of `work`.
+const WORK_STEP: usize = 1 << 20;
+
+/// Events that wait to be fetched; when there are more, the oldest are forgotten.
+const MAX_EVENTS: usize = 1024;
+
+/// What strangers can't exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Files that are received at once.
+    pub files: usize,
+    /// Handshakes without an offer that are remembered.
+    pub greetings: usize,
+    /// Handshakes that are answered in a second; each costs about 0.1 ms of computing.
+    pub greetings_per_second: u32,
+    /// The longest file in bytes.
+    pub file_bytes: u64,
+    /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
+    pub blocks: u64,
+    /// A session that is not heard of for so long is over.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            files: 16,
+            greetings: 64,
+            greetings_per_second: 200,
+            file_bytes: 16 << 30,
+            blocks: 1 << 25,
+            idle: Duration::from_millis(60_000),
+        }
+    }
+}
+
+/// Why a store could not do something, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError(pub String);
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Where files are kept while they arrive and afterwards.
+pub trait Store: Send {
+    /// Makes room for the file of `session`, under a name that nobody takes for the file.
+    fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError>;
+    /// Keeps `bytes` at `offset`.
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Fills `bytes` with what is kept at `offset`.
+    fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError>;
+    /// The file is whole: puts it in its place, replacing nothing, and says its name there.
+    fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError>;
+    /// The file of `session` will not come: forgets what is kept of it.
+    fn discard(&mut self, session: SessionId);
+}
+
+/// How a datagram is answered; the body of the answer has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// An ACK with this proof and no body.
+    Ack(u64),
+    /// A report.
+    Report,
+}
+
+/// What has happened to a file, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A file is to come.
+    Offered {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        offer: Offer,
+    },
+    /// It is in its place.
+    Complete {
+        /// Whose.
+        session: SessionId,
+        /// Its name there.
+        name: String,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// It will not come.
+    Failed {
+        /// Whose.
+        session: SessionId,
+        /// Why.
+        reason: String,
+    },
+    /// The sender has taken leave, or was not heard of any more.
+    Closed {
+        /// Whose.
+        session: SessionId,
+        /// Whether its file had arrived.
+        complete: bool,
+    },
+}
+
+/// What a receiver has done since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverCounters {
+    /// Handshakes answered.
+    pub greetings: u64,
+    /// Handshakes that were damaged or beyond the limit for a second.
+    pub greetings_refused: u64,
+    /// Blocks that were new.
+    pub blocks: u64,
+    /// Blocks that had been there.
+    pub duplicates: u64,
+    /// Fillers, and their bytes as datagrams' bodies.
+    pub fillers: u64,
+    /// Data of a session that is not known.
+    pub unknown_session: u64,
+    /// Data that did not open, or says nothing that makes sense.
+    pub unreadable: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No message has come yet; the answer to the handshake, to be repeated.
+    Greeted(Vec<u8>),
+    /// Only fillers have come.
+    Load,
+    Receiving(Incoming),
+    Checking {
+        incoming: Incoming,
+        hashed: u64,
+        hasher: Box<blake3::Hasher>,
+    },
+    Complete {
+        name: String,
+    },
+    Over {
+        code: Code,
+        reason: String,
+    },
+}
+
+/// A file that arrives.
+#[derive(Debug)]
+struct Incoming {
+    offer: Offer,
+    /// A bit for each block that is there.
+    arrived: Vec<u64>,
+    missing: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    noise: Session,
+    heard: Time,
+    phase: Phase,
+}
+
+/// A receiver of files.
+pub struct Receiver {
+    identity: Identity,
+    limits: Limits,
+    store: Box<dyn Store>,
+    sessions: BTreeMap<SessionId, Entry>,
+    events: VecDeque<Event>,
+    counters: ReceiverCounters,
+    /// The second that `greeted` counts in, and when idle sessions are next looked for.
+    next_second: Time,
+    greeted: u32,
+    message: Vec<u8>,
+    report: Vec<u8>,
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver({:?}, {} sessions)", self.identity, self.sessions.len())
+    }
+}
+
+impl Receiver {
+    /// A receiver that keeps files in `store`.
+    pub fn new(identity: Identity, limits: Limits, store: Box<dyn Store>) -> Receiver {
+        Receiver {
+            identity,
+            limits,
+            store,
+            sessions: BTreeMap::new(),
+            events: VecDeque::new(),
+            counters: ReceiverCounters::default(),
+            next_second: Time::ZERO,
+            greeted: 0,
+            message: Vec::new(),
+            report: Vec::new(),
+        }
+    }
+
+    /// Adds a session that was agreed on otherwise.
+    pub fn install(&mut self, now: Time, noise: Session) {
+        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase: Phase::Load });
+    }
+
+    /// A handshake's first message has come: appends the answer to `reply`, or refuses.
+    pub fn on_hello(&mut self, now: Time, hello: &[u8], reply: &mut Vec<u8>) -> bool {
+        let known = self.sessions.get_mut(&seal::name_of(hello));
+        if let Some(entry) = known {
+            // A duplicate: the same answer, and nobody's session is replaced.
+            if let Phase::Greeted(answer) = &entry.phase {
+                reply.extend_from_slice(answer);
+                return true;
+            }
+            return false;
+        }
+        if self.greeted >= self.limits.greetings_per_second {
+            self.counters.greetings_refused += 1;
+            return false;
+        }
+        self.greeted += 1;
+        let start = reply.len();
+        let Ok(noise) = seal::answer(&self.identity, hello, reply) else {
+            self.counters.greetings_refused += 1;
+            return false;
+        };
+        self.make_room();
+        self.counters.greetings += 1;
+        let phase = Phase::Greeted(reply[start..].to_vec());
+        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase });
+        true
+    }
+
+    /// Pushes out the greeting that was not heard of for longest, if there are too many.
+    fn make_room(&mut self) {
+        let greeted = self.sessions.iter().filter(|(_, entry)| matches!(entry.phase, Phase::Greeted(_)));
+        if greeted.clone().count() >= self.limits.greetings {
+            let oldest = greeted.min_by_key(|(_, entry)| entry.heard).map(|(id, _)| *id);
+            self.sessions.retain(|id, _| Some(*id) != oldest);
+        }
+    }
+
+    /// The body of a data datagram has come: how to answer it, if at all. The body of a
+    /// report is appended to `reply`.
+    pub fn on_data(&mut self, now: Time, body: &[u8], reply: &mut Vec<u8>) -> Option<Reply> {
+        let (id, sealed) = seal::split_session(body).or_else(|| {
+            self.counters.unreadable += 1;
+            None
+        })?;
+        let Some(entry) = self.sessions.get_mut(&id) else {
+            self.counters.unknown_session += 1;
+            return None;
+        };
+        let opened = entry.noise.open(sealed, &mut self.message).is_ok();
+        let Some((proof, message)) = Some(&self.message).filter(|_| opened).and_then(|m| Message::decode(m).ok())
+        else {
+            self.counters.unreadable += 1;
+            return None;
+        };
+        entry.heard = now;
+        let (code, text) = match message {
+            Message::Filler => {
+                self.counters.fillers += 1;
+                if let Phase::Greeted(_) = entry.phase {
+                    entry.phase = Phase::Load;
+                }
+                return Some(Reply::Ack(proof));
+            }
+            Message::Bye => {
+                self.close(id);
+                return Some(Reply::Ack(proof));
+            }
+            Message::Offer(offer) => {
+                self.on_offer(id, offer);
+                self.status(id)
+            }
+            Message::Block { index, bytes } => {
+                match on_block(entry, id, index, bytes, &mut *self.store, &mut self.counters) {
+                    Ok(true) => return Some(Reply::Ack(proof)),
+                    Ok(false) => return None,
+                    Err(error) => self.fail(id, Code::Failed, error.0),
+                }
+                self.status(id)
+            }
+            Message::Finish => {
+                if let Phase::Greeted(_) | Phase::Load = entry.phase {
+                    return None;
+                }
+                self.status(id)
+            }
+        };
+        Report { proof, code, text: &text }.encode(&mut self.report);
+        let entry = self.sessions.get_mut(&id)?;
+        entry.noise.seal(&self.report, reply);
+        Some(Reply::Report)
+    }
+
+    /// What a report says about session `id` now.
+    fn status(&self, id: SessionId) -> (Code, String) {
+        match self.sessions.get(&id).map(|entry| &entry.phase) {
+            Some(Phase::Receiving(incoming)) if incoming.missing < incoming.offer.blocks() => {
+                (Code::Incomplete, String::new())
+            }
+            Some(Phase::Receiving(_)) => (Code::Accepted, String::new()),
+            Some(Phase::Checking { .. }) => (Code::Checking, String::new()),
+            Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
+            Some(Phase::Over { code, reason }) => (*code, reason.clone()),
+            Some(Phase::Greeted(_) | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
+        }
+    }
+
+    fn on_offer(&mut self, id: SessionId, offer: Offer) {
+        let busy = self.sessions.values().filter(|entry| entry.phase.is_transfer()).count() >= self.limits.files;
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
+            return; // Offered again: the answer was lost.
+        }
+        let limits = &self.limits;
+        let refused = if busy {
+            Some(format!("{} files are being received already", limits.files))
+        } else if offer.length > limits.file_bytes {
+            Some(format!("the file has {} bytes, and {} are the most that are taken", offer.length, limits.file_bytes))
+        } else if offer.block == 0 || offer.blocks() > limits.blocks {
+            Some(format!("more than {} blocks", limits.blocks))
+        } else {
+            self.store.create(id, &offer).err().map(|error| error.0)
+        };
+        if let Some(reason) = refused {
+            return self.fail(id, Code::Refused, reason);
+        }
+        let blocks = offer.blocks();
+        let arrived = vec![0; blocks.div_ceil(64) as usize];
+        let incoming = Incoming { offer: offer.clone(), arrived, missing: blocks };
+        entry.phase = if blocks == 0 { incoming.check() } else { Phase::Receiving(incoming) };
+        self.note(Event::Offered { session: id, offer });
+    }
+
+    /// Hashes a part of the files that have arrived; whether there is more to do.
+    pub fn work(&mut self) -> bool {
+        let checking = |(id, entry): (&SessionId, &Entry)| matches!(entry.phase, Phase::Checking { .. }).then_some(*id);
+        let Some(id) = self.sessions.iter().find_map(checking) else { return false };
+        if let Err(reason) = self.check(id) {
+            self.fail(id, Code::Failed, reason);
+        }
+        true
+    }
+
+    fn check(&mut self, id: SessionId) -> Result<(), String> {
+        let Some(Entry { phase: Phase::Checking { incoming, hashed, hasher }, .. }) = self.sessions.get_mut(&id) else {
+            return Ok(());
+        };
+        let left = incoming.offer.length - *hashed;
+        if left > 0 {
+            let step = left.min(WORK_STEP as u64) as usize;
+            self.message.resize(step, 0);
+            self.store.read(id, *hashed, &mut self.message).map_err(|error| error.0)?;
+            hasher.update(&self.message);
+            *hashed += step as u64;
+            return Ok(());
+        }
+        if hasher.finalize() != blake3::Hash::from_bytes(incoming.offer.hash) {
+            return Err("what has arrived does not have the hash that was announced".into());
+        }
+        let name = self.store.publish(id, &incoming.offer).map_err(|error| error.0)?;
+        let event = Event::Complete { session: id, name: name.clone(), length: incoming.offer.length };
+        if let Some(entry) = self.sessions.get_mut(&id) {
+            entry.phase = Phase::Complete { name };
+        }
+        self.note(event);
+        Ok(())
+    }
+
+    fn fail(&mut self, id: SessionId, code: Code, reason: String) {
+        if let Some(entry) = self.sessions.get_mut(&id) {
+            entry.phase = Phase::Over { code, reason: reason.clone() };
+            self.store.discard(id);
+            self.note(Event::Failed { session: id, reason });
+        }
+    }
+
+    fn close(&mut self, id: SessionId) {
+        let Some(entry) = self.sessions.remove(&id) else { return };
+        let complete = matches!(entry.phase, Phase::Complete { .. });
+        if let Phase::Receiving(_) | Phase::Checking { .. } = entry.phase {
+            self.store.discard(id);
+        }
+        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
+            self.note(Event::Closed { session: id, complete });
+        }
+    }
+
+    /// Gives up every session, and what has arrived of unfinished files.
+    pub fn close_all(&mut self) {
+        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.close(id);
+        }
+    }
+
+    /// Time has passed: forgets sessions that were not heard of for too long.
+    pub fn on_timer(&mut self, now: Time) {
+        if now < self.next_second {
+            return;
+        }
+        self.next_second = now + Duration::SECOND;
+        self.greeted = 0;
+        let idle = self.limits.idle;
+        let quiet = self.sessions.iter().filter(|(_, entry)| now.since(entry.heard) >= idle).map(|(id, _)| *id);
+        for id in quiet.collect::<Vec<_>>() {
+            self.close(id);
+        }
+    }
+
+    /// When to call `on_timer`.
+    pub fn timer(&self) -> Time {
+        self.next_second
+    }
+
+    /// The next thing that happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn note(&mut self, event: Event) {
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> &ReceiverCounters {
+        &self.counters
+    }
+
+    /// Blocks that have arrived and blocks in all, of all files that are arriving.
+    pub fn progress(&self) -> (u64, u64) {
+        let incoming = self.sessions.values().filter_map(|entry| match &entry.phase {
+            Phase::Receiving(incoming) | Phase::Checking { incoming, .. } => Some(incoming),
+            _ => None,
+        });
+        incoming.fold((0, 0), |(arrived, all), incoming| {
+            let blocks = incoming.offer.blocks();
+            (arrived + blocks - incoming.missing, all + blocks)
+        })
+    }
+
+    /// The key by which senders know it.
+    pub fn public_key(&self) -> seal::PublicKey {
+        self.identity.public()
+    }
+}
+
+impl Phase {
+    fn is_transfer(&self) -> bool {
+        matches!(self, Phase::Receiving(_) | Phase::Checking { .. })
+    }
+}
+
+impl Incoming {
+    fn check(self) -> Phase {
+        Phase::Checking { incoming: self, hashed: 0, hasher: Box::new(blake3::Hasher::new()) }
+    }
+}
+
+/// A block has come; whether it is acknowledged: only what is kept is.
+fn on_block(
+    entry: &mut Entry,
+    id: SessionId,
+    index: u32,
+    bytes: &[u8],
+    store: &mut dyn Store,
+    counters: &mut ReceiverCounters,
+) -> Result<bool, StoreError> {
+    let incoming = match &mut entry.phase {
+        Phase::Receiving(incoming) => incoming,
+        Phase::Checking { .. } | Phase::Complete { .. } => {
+            counters.duplicates += 1;
+            return Ok(true);
+        }
+        Phase::Over { reason, .. } => return Err(StoreError(reason.clone())),
+        Phase::Greeted(_) | Phase::Load => return Ok(false),
+    };
+    let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
+        counters.unreadable += 1;
+        return Ok(false);
+    };
+    let (word, bit) = (index as usize / 64, 1 << (index % 64));
+    if incoming.arrived[word] & bit != 0 {
+        counters.duplicates += 1;
+        return Ok(true);
+    }
+    store.write(id, offset, bytes)?;
+    counters.blocks += 1;
+    incoming.arrived[word] |= bit;
+    incoming.missing -= 1;
+    if incoming.missing == 0 {
+        let incoming = Incoming { offer: incoming.offer.clone(), arrived: Vec::new(), missing: 0 };
+        entry.phase = incoming.check();
+    }
+    Ok(true)
+}

@@ -1,0 +1,487 @@
+//! The sender of one file.
+//!
+//! Blocks leave in order as fast as the path controller has room, those that were lost
+//! before new ones, the last ones twice if need be; a block is done when an answer proves
+//! its arrival, however late.
+//! Greeting, offer and finish leave again and again until they are answered, each time
+//! by another path, so that a dead relay costs one interval and no more.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use anabranch_control::path::Slot;
+use anabranch_control::time::{Duration, Time};
+
+use crate::courier::{Courier, Parcel};
+use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
+use crate::packet::PacketId;
+use crate::path_sender::AckVerdict;
+use crate::seal::{self, Hello, PublicKey, Session};
+use crate::wire::{self, Datagram, Type};
+
+/// After so long without an answer, greeting, offer and finish leave once more.
+const REPEAT: Duration = Duration::from_millis(500);
+
+/// After so long without any answer the receiver is given up.
+const PATIENCE: Duration = Duration::from_millis(30_000);
+
+/// Greetings whose answer is waited for at once.
+const MAX_GREETINGS: usize = 16;
+
+/// Of the last blocks, so many leave again at once.
+const MAX_COPIES: usize = 64;
+
+/// So often, by as many paths, the receiver is told that it is over; nobody waits for an
+/// answer to that.
+const BYES: u8 = 3;
+
+/// Where the file comes from.
+pub trait Source: Send {
+    /// Fills `bytes` from `offset` on.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+/// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
+/// each as long as it can be) has `packet` bytes; none if nothing is left for it.
+pub fn block_size(nodes: &[SocketAddr], packet: usize) -> Option<u16> {
+    let around = wire::header_len(nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
+    packet.checked_sub(around).filter(|&left| left > 0).map(|left| left as u16)
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Agreeing on keys.
+    Greeting,
+    /// Waiting for the offer to be accepted.
+    Offering,
+    /// Sending blocks.
+    Sending,
+    /// Waiting until the receiver has checked the file.
+    Finishing,
+    /// Over, well or not.
+    Over,
+}
+
+/// A file that has arrived whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transferred {
+    /// Its name at the receiver.
+    pub name: String,
+    /// Its length in bytes.
+    pub length: u64,
+    /// From the start until the receiver confirmed it.
+    pub took: Duration,
+}
+
+/// Why a file did not arrive.
+#[derive(Debug)]
+pub enum TransferError {
+    /// Nothing was heard of the receiver for 30 s.
+    NoAnswer(Phase),
+    /// The receiver does not want the file.
+    Refused(String),
+    /// The receiver could not keep the file, or its hash was wrong.
+    Failed(String),
+    /// The file could not be read.
+    Unreadable(io::Error),
+    /// It was given up on this side.
+    Cancelled,
+}
+
+impl fmt::Display for TransferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = PATIENCE.as_secs_f64();
+        match self {
+            TransferError::NoAnswer(Phase::Greeting) => {
+                write!(
+                    f,
+                    "no answer from the receiver for {seconds} s: is it running at this address, do the relays run, and is the key its own?"
+                )
+            }
+            TransferError::NoAnswer(Phase::Finishing) => {
+                write!(f, "all blocks have arrived, but the receiver did not confirm the file for {seconds} s")
+            }
+            TransferError::NoAnswer(_) => write!(f, "nothing was heard of the receiver for {seconds} s"),
+            TransferError::Refused(reason) => write!(f, "the receiver refuses the file: {reason}"),
+            TransferError::Failed(reason) => write!(f, "the receiver could not keep the file: {reason}"),
+            TransferError::Unreadable(error) => write!(f, "the file can't be read any more: {error}"),
+            TransferError::Cancelled => f.write_str("the transfer was given up"),
+        }
+    }
+}
+
+impl std::error::Error for TransferError {}
+
+/// What a packet carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carried {
+    Block(u32),
+    Finish,
+    Other,
+}
+
+/// Sends one file.
+pub struct FileSender {
+    courier: Courier,
+    destination: Slot,
+    key: Option<PublicKey>,
+    offer: Offer,
+    source: Box<dyn Source>,
+    phase: Phase,
+    session: Option<Session>,
+    greetings: VecDeque<(PacketId, Hello)>,
+    /// By the packet's place in the sending machine's table.
+    carried: Vec<Carried>,
+    /// A bit for each block whose arrival is proven.
+    arrived: Vec<u64>,
+    missing: u64,
+    next_block: u32,
+    resend: VecDeque<u32>,
+    /// When greeting, offer or finish leaves again.
+    repeat_at: Time,
+    started: Time,
+    heard: Time,
+    /// How often leave is still to be taken.
+    byes: u8,
+    outcome: Option<Result<Transferred, TransferError>>,
+    message: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl fmt::Debug for FileSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileSender({:?}, {:?}, {} blocks missing)", self.offer.name, self.phase, self.missing)
+    }
+}
+
+impl FileSender {
+    /// Sends the file that `offer` describes and `source` holds to the peer in slot
+    /// `destination`, which must hold the secret of `key` if one is given.
+    pub fn new(
+        now: Time,
+        courier: Courier,
+        destination: Slot,
+        key: Option<PublicKey>,
+        offer: Offer,
+        source: Box<dyn Source>,
+    ) -> FileSender {
+        let blocks = offer.blocks();
+        FileSender {
+            courier,
+            destination,
+            key,
+            source,
+            phase: Phase::Greeting,
+            session: None,
+            greetings: VecDeque::new(),
+            carried: Vec::new(),
+            arrived: vec![0; blocks.div_ceil(64) as usize],
+            missing: blocks,
+            next_block: 0,
+            resend: VecDeque::new(),
+            repeat_at: now,
+            started: now,
+            heard: now,
+            byes: 0,
+            outcome: None,
+            message: Vec::new(),
+            block: vec![0; usize::from(offer.block)],
+            offer,
+        }
+    }
+
+    /// A datagram that shall leave now, into `out`, and the relay to send it to.
+    pub fn poll(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        match self.phase {
+            Phase::Greeting if now >= self.repeat_at => self.greet(now, out),
+            Phase::Offering if now >= self.repeat_at => {
+                let parcel = self.repeat(now, Carried::Other)?;
+                self.write(&parcel, &Message::Offer(self.offer.clone()), out)
+            }
+            Phase::Sending => self.send_block(now, out),
+            Phase::Finishing if now >= self.repeat_at => {
+                let parcel = self.repeat(now, Carried::Finish)?;
+                self.write(&parcel, &Message::Finish, out)
+            }
+            Phase::Over if self.byes > 0 => {
+                let parcel = self.depart(now, Carried::Other)?;
+                self.byes -= 1;
+                self.write(&parcel, &Message::Bye, out)
+            }
+            _ => None,
+        }
+    }
+
+    fn depart(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+        let parcel = self.courier.depart(now, self.destination)?;
+        let place = parcel.packet.id.index as usize;
+        if self.carried.len() <= place {
+            self.carried.resize(place + 1, Carried::Other);
+        }
+        self.carried[place] = carries;
+        Some(parcel)
+    }
+
+    fn repeat(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+        let parcel = self.depart(now, carries)?;
+        self.repeat_at = now + REPEAT;
+        Some(parcel)
+    }
+
+    fn greet(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let parcel = self.repeat(now, Carried::Other)?;
+        wire::encode_header(Type::Hello, &parcel.packet, out);
+        let hello = Hello::new(self.key.as_ref(), parcel.proof, out);
+        if self.greetings.len() == MAX_GREETINGS {
+            self.greetings.pop_front();
+        }
+        self.greetings.push_back((parcel.packet.id, hello));
+        Some(parcel.to())
+    }
+
+    fn send_block(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let mut wanted = self.wanted();
+        if wanted.is_none() && now >= self.repeat_at {
+            self.resend_missing();
+            wanted = self.wanted();
+        }
+        let index = wanted?;
+        let parcel = self.depart(now, Carried::Block(index))?;
+        // All may have been sent by now; what is missing then leaves once more.
+        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
+        self.repeat_at = now + patient;
+        if self.resend.front() == Some(&index) {
+            self.resend.pop_front();
+        } else {
+            self.next_block += 1;
+        }
+        let (offset, length) = self.offer.span(index)?;
+        let mut block = std::mem::take(&mut self.block);
+        let read = self.source.read(offset, &mut block[..length]);
+        if let Err(error) = read {
+            self.fail(TransferError::Unreadable(error));
+            return None;
+        }
+        let to = self.write(&parcel, &Message::Block { index, bytes: &block[..length] }, out);
+        self.block = block;
+        to
+    }
+
+    /// The last blocks: those on their way are not waited for until their deadlines, but
+    /// leave again by other paths, so that the end does not hang on one bad path.
+    fn resend_missing(&mut self) {
+        for (word, bits) in self.arrived.iter().enumerate() {
+            let mut missing = !bits;
+            while missing != 0 && self.resend.len() < MAX_COPIES {
+                let index = word as u64 * 64 + u64::from(missing.trailing_zeros());
+                if index >= self.offer.blocks() {
+                    return;
+                }
+                self.resend.push_back(index as u32);
+                missing &= missing - 1;
+            }
+        }
+    }
+
+    /// The next block to send: a lost one that has not arrived after all, or a new one.
+    fn wanted(&mut self) -> Option<u32> {
+        while let Some(&index) = self.resend.front() {
+            if !self.has_arrived(index) {
+                return Some(index);
+            }
+            self.resend.pop_front();
+        }
+        (u64::from(self.next_block) < self.offer.blocks()).then_some(self.next_block)
+    }
+
+    fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let session = self.session.as_mut()?;
+        message.encode(parcel.proof, &mut self.message);
+        wire::encode_header(Type::Data, &parcel.packet, out);
+        session.seal_data(&self.message, out);
+        Some(parcel.to())
+    }
+
+    fn has_arrived(&self, index: u32) -> bool {
+        self.arrived[index as usize / 64] & 1 << (index % 64) != 0
+    }
+
+    /// An answer has come home.
+    pub fn on_answer(&mut self, now: Time, datagram: &Datagram<'_>) {
+        let id = datagram.packet.id;
+        match datagram.what {
+            Type::HelloReply => self.on_hello_reply(now, id, datagram.body),
+            Type::Ack => {
+                self.on_proof(now, id, datagram.packet.nonce);
+            }
+            Type::Report => self.on_report(now, id, datagram.body),
+            Type::Hello | Type::Data => self.courier.count_unreadable(),
+        }
+    }
+
+    fn on_hello_reply(&mut self, now: Time, id: PacketId, body: &[u8]) {
+        let Some(place) = self.greetings.iter().position(|(waiting, _)| *waiting == id) else {
+            return;
+        };
+        let Some((_, hello)) = self.greetings.remove(place) else { return };
+        match hello.complete(body) {
+            Ok((session, proof)) => {
+                self.on_proof(now, id, proof);
+                if self.phase == Phase::Greeting {
+                    self.session = Some(session);
+                    self.enter(now, Phase::Offering);
+                }
+            }
+            Err(_) => self.courier.count_unreadable(),
+        }
+    }
+
+    fn on_report(&mut self, now: Time, id: PacketId, body: &[u8]) {
+        let mut opened = std::mem::take(&mut self.message);
+        let open = self.session.as_ref().is_some_and(|session| session.open(body, &mut opened).is_ok());
+        let report = if open { Report::decode(&opened).ok() } else { None };
+        match report {
+            Some(report) => {
+                // What it says is true even if its packet is forgotten: only the
+                // receiver can have sealed it.
+                let answers_finish = self.on_proof(now, id, report.proof) == Some(Carried::Finish);
+                self.heard = now;
+                self.heed(now, report, answers_finish);
+            }
+            None => self.courier.count_unreadable(),
+        }
+        self.message = opened;
+    }
+
+    fn heed(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
+        match (report.code, self.phase) {
+            (_, Phase::Over | Phase::Greeting) => {}
+            (Code::Refused, _) => self.fail(TransferError::Refused(report.text.to_owned())),
+            (Code::Failed, _) => self.fail(TransferError::Failed(report.text.to_owned())),
+            (Code::Complete, _) => {
+                let took = now.since(self.started);
+                let name = report.text.to_owned();
+                self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
+                self.byes = BYES;
+                self.phase = Phase::Over;
+            }
+            (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
+                self.enter(now, Phase::Sending);
+                self.finish_if_all_arrived(now);
+            }
+            (Code::Accepted | Code::Incomplete, Phase::Finishing) if answers_finish => {
+                self.fail(TransferError::Failed("blocks that it had confirmed are missing there".into()));
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, now: Time, phase: Phase) {
+        self.phase = phase;
+        self.repeat_at = now;
+        self.heard = now;
+    }
+
+    /// An answer proves that packet `id` has arrived: what it carried, the first time.
+    fn on_proof(&mut self, now: Time, id: PacketId, proof: u64) -> Option<Carried> {
+        let verdict = self.courier.on_answer(now, id, proof);
+        if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
+            return None;
+        }
+        self.heard = now;
+        let carried = self.carried[id.index as usize];
+        if let Carried::Block(index) = carried
+            && !self.has_arrived(index)
+        {
+            self.arrived[index as usize / 64] |= 1 << (index % 64);
+            self.missing -= 1;
+            self.finish_if_all_arrived(now);
+        }
+        Some(carried)
+    }
+
+    fn finish_if_all_arrived(&mut self, now: Time) {
+        if self.missing == 0 && self.phase == Phase::Sending {
+            self.enter(now, Phase::Finishing);
+        }
+    }
+
+    /// Time has passed: lost blocks will leave again.
+    pub fn on_timer(&mut self, now: Time) {
+        for &id in self.courier.on_timer(now) {
+            if let Carried::Block(index) = self.carried[id.index as usize] {
+                self.resend.push_back(index);
+            }
+        }
+        if self.outcome.is_none() && now.since(self.heard) >= PATIENCE {
+            self.fail(TransferError::NoAnswer(self.phase));
+        }
+    }
+
+    /// When to call `on_timer` and `poll` again if nothing else happens.
+    pub fn timer(&self) -> Time {
+        let wants_to_send = match self.phase {
+            Phase::Greeting | Phase::Offering | Phase::Finishing => self.courier.resume_at().max(self.repeat_at),
+            Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => {
+                self.courier.resume_at()
+            }
+            Phase::Sending => self.courier.resume_at().max(self.repeat_at),
+            Phase::Over if self.byes > 0 => self.courier.resume_at(),
+            Phase::Over => return Time::MAX,
+        };
+        let deadline = self.courier.next_deadline().min(self.heard + PATIENCE);
+        if self.outcome.is_some() { wants_to_send } else { wants_to_send.min(deadline) }
+    }
+
+    fn fail(&mut self, error: TransferError) {
+        self.outcome = Some(Err(error));
+        self.byes = if self.session.is_some() { BYES } else { 0 };
+        self.phase = Phase::Over;
+    }
+
+    /// Gives up; the receiver is told.
+    pub fn cancel(&mut self) {
+        if self.outcome.is_none() {
+            self.fail(TransferError::Cancelled);
+        }
+    }
+
+    /// How it ended, once it has; and nothing more shall leave.
+    pub fn outcome(&self) -> Option<&Result<Transferred, TransferError>> {
+        self.outcome.as_ref()
+    }
+
+    /// Whether there is nothing left to say: the outcome is known and leave is taken.
+    pub fn is_over(&self) -> bool {
+        self.outcome.is_some() && self.byes == 0
+    }
+
+    /// How it ended.
+    pub fn into_outcome(self) -> Option<Result<Transferred, TransferError>> {
+        self.outcome
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What it sends.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Bytes of the file whose arrival is proven.
+    pub fn arrived_bytes(&self) -> u64 {
+        let blocks = self.offer.blocks() - self.missing;
+        (blocks * u64::from(self.offer.block)).min(self.offer.length)
+    }
+
+    /// The path sender and its counters, to look at.
+    pub fn courier(&self) -> &Courier {
+        &self.courier
+    }
+}

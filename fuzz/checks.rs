@@ -1,0 +1,138 @@
+//! What must hold for any input of each decoder. Fuzz targets and an ordinary test
+//! include this file, so that a short run needs neither nightly nor a sanitizer.
+
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_net::loopback::NoFiles;
+use anabranch_net::relay_list;
+use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::message::{Message, Offer, Report};
+use anabranch_proto::packet::Kind;
+use anabranch_proto::relay_node::{Handling, RelayNode};
+use anabranch_proto::seal::{self, Hello, Identity, SessionId};
+use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
+use anabranch_proto::wire;
+
+fn identity() -> &'static Identity {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    IDENTITY.get_or_init(Identity::generate)
+}
+
+/// A datagram that is read comes out the same, and a relay that forwards it sends
+/// something that its neighbour can read, one hop further.
+pub fn datagram(input: &[u8]) {
+    let Ok(datagram) = wire::decode(input) else { return };
+    let mut bytes = Vec::new();
+    datagram.encode(&mut bytes);
+    assert_eq!(bytes, input);
+    let route = datagram.packet.route;
+    let (nodes, position) = (route.nodes(), route.position());
+    let neighbour: Option<SocketAddr> = match datagram.packet.kind {
+        Kind::Data => nodes.get(position - 1).copied(),
+        Kind::Ack => nodes.get(position + 1).copied(),
+    };
+    let model = LimitModel::Window { phase: Duration::ZERO };
+    let mut relay = RelayNode::new(model, Rate::from_bytes_per_sec(1_000_000));
+    let stranger = SocketAddr::from(([192, 0, 2, 1], 9));
+    for from in [neighbour.unwrap_or(stranger), stranger] {
+        if let Handling::Forward { to, datagram, .. } = relay.on_datagram(Time::ZERO, from, input) {
+            assert_eq!(datagram.packet.route.position().abs_diff(position), 1);
+            assert_eq!(to, datagram.packet.route.at());
+            datagram.encode(&mut bytes);
+            // The source that a first relay writes down may be of another length.
+            if bytes.len() <= wire::MAX_DATAGRAM {
+                assert_eq!(wire::decode(&bytes), Ok(datagram));
+            }
+        }
+    }
+}
+
+/// Handshakes and their answers from strangers.
+pub fn handshake(input: &[u8]) {
+    let mut out = Vec::new();
+    if seal::answer(identity(), input, &mut out).is_err() {
+        assert!(out.is_empty(), "a refused handshake is not answered");
+    }
+    let mut receiver = Receiver::new(identity().clone(), Limits::default(), Box::new(NoFiles));
+    out.clear();
+    receiver.on_hello(Time::ZERO, input, &mut out);
+    assert!(receiver.on_data(Time::ZERO, input, &mut out).is_none());
+    let mut hello = Vec::new();
+    assert!(Hello::new(Some(&identity().public()), 1, &mut hello).complete(input).is_err(), "a forged answer");
+}
+
+/// Messages and reports inside the seal come out the same.
+pub fn message(input: &[u8]) {
+    let mut out = Vec::new();
+    if let Ok((proof, message)) = Message::decode(input) {
+        message.encode(proof, &mut out);
+        assert_eq!(Message::decode(&out), Ok((proof, message)));
+    }
+    if let Ok(report) = Report::decode(input) {
+        report.encode(&mut out);
+        let again = Report::decode(&out).expect("what was encoded is read");
+        assert!(report.text.starts_with(again.text) && again.code == report.code);
+    }
+}
+
+/// A receiver takes whatever a sender says: the input is cut into messages, each behind
+/// its length in one byte.
+pub fn receiver(input: &[u8]) {
+    let (mut ours, theirs) = seal::local_session(identity());
+    let limits = Limits { file_bytes: 1 << 16, blocks: 1 << 12, ..Limits::default() };
+    let mut receiver = Receiver::new(identity().clone(), limits, Box::new(Memory(Vec::new())));
+    receiver.install(Time::ZERO, theirs);
+    let mut rest = input;
+    while let Some((&length, behind)) = rest.split_first() {
+        let (message, behind) = behind.split_at(usize::from(length).min(behind.len()));
+        rest = behind;
+        let (mut sealed, mut reply) = (Vec::new(), Vec::new());
+        ours.seal_data(message, &mut sealed);
+        receiver.on_data(Time::ZERO, &sealed, &mut reply);
+        while receiver.work() {}
+    }
+    receiver.close_all();
+}
+
+/// Lists of relays.
+pub fn relay_list(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match relay_list::parse(text) {
+        Ok(relays) => {
+            assert!(!relays.is_empty());
+            assert!(relays.iter().all(|&relay| wire::problem_of_address(relay).is_none()));
+        }
+        Err(error) => assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}"),
+    }
+}
+
+/// One file in memory.
+struct Memory(Vec<u8>);
+
+impl Store for Memory {
+    fn create(&mut self, _: SessionId, offer: &Offer) -> Result<(), StoreError> {
+        self.0 = vec![0; offer.length as usize];
+        Ok(())
+    }
+
+    fn write(&mut self, _: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, _: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    fn publish(&mut self, _: SessionId, offer: &Offer) -> Result<String, StoreError> {
+        Ok(offer.name.to_string())
+    }
+
+    fn discard(&mut self, _: SessionId) {
+        self.0 = Vec::new();
+    }
+}
