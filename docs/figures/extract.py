@@ -41,6 +41,20 @@ def rules(page: str) -> str:
     return "".join(rule for rule in kept if "width:100%" not in rule)
 
 
+def charts_of(page: str) -> list[str]:
+    """The outermost <svg> elements; a chart may clip its plot with one inside."""
+    charts, depth, start = [], 0, 0
+    for tag in re.finditer(r"<svg\b|</svg>", page):
+        if tag.group() == "</svg>":
+            depth -= 1
+            if depth == 0:
+                charts.append(page[start : tag.end()])
+        else:
+            start = tag.start() if depth == 0 else start
+            depth += 1
+    return charts
+
+
 def size(chart: str) -> tuple[float, float]:
     _, _, width, height = re.search(r'viewBox="([^"]+)"', chart).group(1).split()
     return float(width), float(height)
@@ -71,7 +85,7 @@ def main() -> None:
             print(f"{name}: no {report}", file=sys.stderr)
             continue
         page = report.read_text(encoding="utf-8")
-        charts = re.findall(r"<svg.*?</svg>", page, re.S)
+        charts = charts_of(page)
         text = stand_alone([charts[number] for number in numbers], rules(page))
         (here / f"{name}.svg").write_text(text, encoding="utf-8")
 
