@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Writes the figures of full runs into the experiments' pages.
+
+    anabranch reproduce --all --out out/full
+    python3 experiments/tables.py out/full
+
+Each README.md has a place between two comments; what stands there is replaced by
+tables made from rows.json. A quick run is refused: pages hold full runs only.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"
+
+
+def number(value):
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size >= 1e5:
+        return f"{value:,.0f}".replace(",", " ")
+    if size >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    if size >= 100 or value == int(value):
+        return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+    if size >= 1:
+        return f"{value:.2f}"
+    if size >= 0.001:
+        return f"{value:.3g}"
+    return f"{value:.2g}"
+
+
+def ours(row):
+    text = number(row["ours"])
+    return f"{text} ± {number(row['ci95'])}" if row.get("ci95") is not None else text
+
+
+def table(header, lines):
+    out = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return out + ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def tables(result):
+    plain, swept = [], {}
+    for row in result["rows"]:
+        match = re.fullmatch(r"([^\[]+)\[(.*)\]", row["metric"])
+        # A judged row is a statement of its own, even at one value of a parameter.
+        if match and row["agrees"] is None and row["paper"] is None:
+            base, at = match.groups()
+            swept.setdefault((base, row["unit"], at.split("=")[0] if "=" in at else ""), {}).setdefault(at, {})[row["subject"]] = row
+        else:
+            plain.append(row)
+    out = []
+    if plain:
+        judged = {True: "yes", False: "**no**", None: "–"}
+        lines = [
+            [row["subject"], f"`{row['metric']}`", ours(row) + (f" {row['unit']}" if row["unit"] else ""), number(row["paper"]), judged[row["agrees"]], row["note"] or "–"]
+            for row in plain
+        ]
+        out += table(["controller", "metric", "ours", "thesis", "agrees", "measured by"], lines) + [""]
+    for (base, unit, _), rows in swept.items():
+        subjects = list(dict.fromkeys(subject for row in rows.values() for subject in row))
+        head = f"`{base}`" + (f" ({unit})" if unit else "")
+        lines = [[at] + [ours(row[s]) if s in row else "–" for s in subjects] for at, row in rows.items()]
+        out += table([head, *subjects], lines) + [""]
+    out.append(f"Seed {result['seed']}.")
+    return "\n".join(out)
+
+
+def main():
+    results, here = pathlib.Path(sys.argv[1]), pathlib.Path(__file__).parent
+    for page in sorted(here.glob("*/README.md")):
+        rows = results / page.parent.name / "rows.json"
+        if not rows.exists():
+            print(f"{page.parent.name}: no {rows}", file=sys.stderr)
+            continue
+        result = json.loads(rows.read_text(encoding="utf-8"))
+        if result["quick"]:
+            sys.exit(f"{rows}: this was a quick run")
+        text = page.read_text(encoding="utf-8")
+        before, rest = text.split(BEGIN, 1)
+        after = rest.split(END, 1)[1]
+        page.write_text(f"{before}{BEGIN}\n\n{tables(result)}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
