@@ -36,7 +36,7 @@ impl FileName {
     pub fn sanitised(name: &str) -> FileName {
         let last = name.rsplit(['/', '\\']).next().unwrap_or("");
         let allowed = |c: char| if c.is_control() || "<>:\"|?*".contains(c) { '_' } else { c };
-        let mut safe: String = last.chars().map(allowed).collect();
+        let mut safe: String = last.trim_start().chars().map(allowed).collect();
         // Windows drops dots and spaces at the end, and keeps names for devices.
         let trim = |name: &mut String| name.truncate(name.trim_end_matches(['.', ' ']).len());
         trim(&mut safe);
@@ -292,9 +292,11 @@ mod tests {
         }
     }
 
-    /// A fuzzer found that a long hidden name grew by a character each time.
+    /// A fuzzer found that a long hidden name grew by a character each time, and that
+    /// one behind many spaces came out empty.
     #[test]
     fn a_long_name_is_cut_once_and_for_all() {
+        assert_eq!(FileName::sanitised(&format!("{}a", " ".repeat(300))).as_str(), "a");
         let safe = FileName::sanitised(&format!(".{}", "a".repeat(300)));
         assert_eq!(safe.as_str().len(), MAX_NAME);
         assert_eq!(FileName::sanitised(safe.as_str()), safe);
