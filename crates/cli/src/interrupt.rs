@@ -15,8 +15,7 @@ impl Interrupt {
     pub fn listen() -> Result<Interrupt, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        ctrlc::set_handler(move || raised.store(true, Ordering::Relaxed))
-            .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+        when_it_comes(move || raised.store(true, Ordering::Relaxed))?;
         Ok(Interrupt(flag))
     }
 
@@ -24,4 +23,9 @@ impl Interrupt {
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Has `note` called whenever it comes; once in a process.
+pub fn when_it_comes(note: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(note).map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))
 }

@@ -1,14 +1,19 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
+mod bench;
 mod controllers;
 mod demo;
 mod failure;
 mod interrupt;
 mod network;
+mod number;
+mod progress;
 mod receive;
 mod relay;
 mod reproduce;
+mod run;
 mod send;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -26,6 +31,8 @@ struct Cli {
 enum Verb {
     /// List the controllers, what each does and where it comes from
     Controllers(controllers::Args),
+    /// Measure how fast we are on this machine
+    Bench(bench::Args),
     /// Send a file over relays on loopback and measure, or let all peers send
     Demo(demo::Args),
     /// Forward what others send, up to a limit
@@ -36,16 +43,23 @@ enum Verb {
     Send(send::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
+    /// Run a scenario and say what it measured
+    Run(run::Args),
+    /// Run a scenario over a grid of values and seeds, on all cores
+    Sweep(sweep::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Run(args) => run::run(&args),
+        Verb::Sweep(args) => sweep::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anabranch_lab::experiments::{
-    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Lab, Length, Progress, Row,
-};
+use anabranch_lab::experiments::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Lab, Length, Row};
 use anabranch_lab::output::write_atomically;
+use anabranch_lab::parallel::Progress;
 use anabranch_lab::report::{Cell, Report, Table, Verdict};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::number::short;
+use crate::progress;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, clap::Args)]
@@ -64,9 +63,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(id) => vec![experiments::find(id)?],
         None => EXPERIMENTS.iter().collect(),
     };
-    let progress: Arc<Progress> = Arc::default();
-    let flag = progress.clone();
-    ctrlc::set_handler(move || flag.interrupted.store(true, Ordering::Relaxed))?;
+    let progress = progress::until_interrupted()?;
     for experiment in chosen {
         reproduce(args, experiment, &progress)?;
     }
@@ -84,9 +81,9 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     let mut lab = Lab::new(experiment, length, args.seed)?;
     lab.progress = progress.clone();
     let started = Instant::now();
-    let bar = show(progress, experiment.id);
+    let bar = progress::show(progress, experiment.id);
     let findings = experiment.run(&lab);
-    bar();
+    bar.end();
     let findings = match findings {
         Err(ExperimentError::Interrupted) => {
             return Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)));
@@ -110,30 +107,6 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         write(&out, experiment, &json, report)?;
     }
     Ok(())
-}
-
-/// Shows the progress of `progress` on a terminal until the answer is called.
-fn show(progress: &Arc<Progress>, name: &str) -> impl FnOnce() + use<> {
-    let bar = ProgressBar::new(0);
-    let style =
-        ProgressStyle::with_template("{msg} {wide_bar} {percent} % {eta}").expect("the template is well-formed");
-    bar.set_style(style);
-    bar.set_message(name.to_owned());
-    let (progress, shown) = (progress.clone(), bar.clone());
-    let done = (progress.done.load(Ordering::Relaxed), progress.total.load(Ordering::Relaxed));
-    let thread = std::thread::spawn(move || {
-        while !shown.is_finished() {
-            shown.set_length((progress.total.load(Ordering::Relaxed) - done.1).max(1));
-            shown.set_position(progress.done.load(Ordering::Relaxed) - done.0);
-            std::thread::park_timeout(Duration::from_millis(200));
-        }
-    });
-    move || {
-        bar.finish_and_clear();
-        thread.thread().unpark();
-        // The thread only draws; if it panicked, nothing is lost.
-        let _ = thread.join();
-    }
 }
 
 fn print(json: &Json, experiment: &Experiment) {
@@ -170,17 +143,6 @@ fn print(json: &Json, experiment: &Experiment) {
             })
             .collect();
         println!("  {}  {note}", line.join("  ").trim_end());
-    }
-}
-
-/// Enough digits to compare, no more.
-fn short(value: f64) -> String {
-    match value.abs() {
-        size if size == 0.0 => "0".to_owned(),
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        size if size >= 1e-3 => format!("{value:.4}"),
-        _ => format!("{value:.2e}"),
     }
 }
 

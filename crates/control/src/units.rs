@@ -69,7 +69,12 @@ impl Rate {
 impl Mul<Duration> for Rate {
     type Output = Bytes;
     /// The whole bytes that pass in `span`.
+    #[inline]
     fn mul(self, span: Duration) -> Bytes {
+        // Below 18 Gbit in a second 64 bits hold the product, and divide much faster.
+        if let Some(product) = self.0.checked_mul(span.as_nanos()) {
+            return Bytes(product / (BITS_PER_BYTE * NANOS_PER_SEC) as u64);
+        }
         let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (BITS_PER_BYTE * NANOS_PER_SEC);
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }

@@ -4,8 +4,11 @@
 pub mod experiments;
 pub mod output;
 pub mod overlay;
+pub mod parallel;
 pub mod report;
+pub mod run_files;
 pub mod scenario;
 pub mod scenario_file;
 pub mod stats;
 pub mod summary;
+pub mod sweep;

@@ -8,6 +8,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use tempfile::TempPath;
 use thiserror::Error;
 
 pub use table::{Column, Table};
@@ -80,6 +81,19 @@ impl OutputError {
     }
 }
 
+/// Creates the directory `path` with what is missing above it, and makes sure that
+/// files can be created in it, so that a long run need not end to find out.
+///
+/// # Errors
+///
+/// What the operating system refused, with the path.
+pub fn create_dir(path: &Path) -> Result<(), OutputError> {
+    let failed = |source| OutputError::from_io(path, source);
+    std::fs::create_dir_all(path).map_err(failed)?;
+    // Removed again at once.
+    tempfile::Builder::new().prefix(".unfinished-").tempfile_in(path).map(drop).map_err(failed)
+}
+
 /// Creates or replaces the file at `path` with what `fill` writes, in one step.
 ///
 /// The directory must exist. The bytes go to a temporary file in the same
@@ -94,11 +108,43 @@ pub fn write_atomically<F>(path: &Path, fill: F) -> Result<(), OutputError>
 where
     F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 {
-    write_atomically_or(path, |writer| fill(writer).map_err(|source| OutputError::from_io(path, source)))
+    stage(path, fill)?.commit()
 }
 
-/// [`write_atomically`] for a `fill` that has more to report than `io::Error` can say.
-fn write_atomically_or<F>(path: &Path, fill: F) -> Result<(), OutputError>
+/// A whole file that has not its name yet. Several results that belong together are
+/// staged first and committed when all of them had room: a rename takes none. One that
+/// is dropped leaves nothing behind.
+#[derive(Debug)]
+pub struct Staged {
+    path: PathBuf,
+    temporary: TempPath,
+}
+
+impl Staged {
+    /// Gives the file its name, in place of an older one.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system said; the older file stays then.
+    pub fn commit(self) -> Result<(), OutputError> {
+        self.temporary.persist(&self.path).map_err(|error| OutputError::from_io(&self.path, error.error))
+    }
+}
+
+/// Writes what [`write_atomically`] would, up to the last step.
+///
+/// # Errors
+///
+/// As [`write_atomically`].
+pub fn stage<F>(path: &Path, fill: F) -> Result<Staged, OutputError>
+where
+    F: FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+{
+    stage_or(path, |writer| fill(writer).map_err(|source| OutputError::from_io(path, source)))
+}
+
+/// [`stage`] for a `fill` that has more to report than `io::Error` can say.
+fn stage_or<F>(path: &Path, fill: F) -> Result<Staged, OutputError>
 where
     F: FnOnce(&mut BufWriter<File>) -> Result<(), OutputError>,
 {
@@ -113,10 +159,10 @@ where
     if let Some(permissions) = usual_permissions() {
         builder.permissions(permissions);
     }
-    let (file, name) = builder.tempfile_in(directory).map_err(failed)?.into_parts();
+    let (file, temporary) = builder.tempfile_in(directory).map_err(failed)?.into_parts();
 
     let mut writer = BufWriter::new(file);
-    // On every early return `name` is dropped, which removes the temporary file.
+    // On every early return `temporary` is dropped, which removes the file.
     let filled = fill(&mut writer);
     if let Err(error) = filled {
         // Dropping the writer would try to write the rest of its buffer once more.
@@ -127,8 +173,7 @@ where
     // Some file systems allocate only here, and a rename that reaches the device
     // before its data leaves an empty file after a power cut.
     writer.get_ref().sync_all().map_err(failed)?;
-    drop(writer);
-    name.persist(path).map_err(|error| failed(error.error))
+    Ok(Staged { path: path.to_path_buf(), temporary })
 }
 
 /// What a file gets that is created in the usual way, and not the private mode of
@@ -185,6 +230,21 @@ mod tests {
         assert!(message.contains("result.txt") && message.contains("the simulation stopped"));
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(directory.path()), ["result.txt"]);
+    }
+
+    #[test]
+    fn what_is_staged_has_no_name_until_all_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+        fs::write(&a, "old").unwrap();
+        let staged = stage(&a, |writer| writer.write_all(b"new")).unwrap();
+        assert!(stage(&b, |_| Err(io::Error::other("no room"))).is_err());
+        drop(staged);
+        assert_eq!(fs::read(&a).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["a"]);
+        stage(&a, |writer| writer.write_all(b"new")).unwrap().commit().unwrap();
+        assert_eq!(fs::read(&a).unwrap(), b"new");
+        assert_eq!(names(directory.path()), ["a"]);
     }
 
     #[cfg(target_os = "linux")]

@@ -16,12 +16,14 @@ const FIRST_BUCKETS: usize = 1024;
 /// Buckets in the ring at most.
 const MAX_BUCKETS: usize = 1 << 18;
 
-/// Buckets become narrower above this mean number of events in those that are used.
+/// Buckets become narrower above this mean number of events in those that are used...
 const CROWDED: u64 = 24;
+/// ...until about so many are left in each.
+const COMFORTABLE: u64 = 8;
 /// The ring covers too little when more than one in so many insertions lies beyond it.
 const FAR_SHARE: u64 = 8;
 
-/// The shape of the ring is reconsidered after this many events.
+/// The shape of the ring is reconsidered after this many events at the earliest.
 const REVIEW: u64 = 4096;
 
 /// The narrowest bucket: 2^10 ns, about a microsecond.
@@ -92,6 +94,7 @@ pub struct EventQueue<E> {
     /// Events taken from buckets before the current one.
     taken: u64,
     reviewed_at: u64,
+    review_after: u64,
 }
 
 impl<E: Copy> Default for EventQueue<E> {
@@ -118,6 +121,7 @@ impl<E: Copy> EventQueue<E> {
             buckets_used: 0,
             taken: 0,
             reviewed_at: 0,
+            review_after: REVIEW,
         }
     }
 
@@ -213,7 +217,7 @@ impl<E: Copy> EventQueue<E> {
         self.taken += self.current.len() as u64;
         self.current.clear();
         self.next = 0;
-        if self.taken - self.reviewed_at >= REVIEW {
+        if self.taken - self.reviewed_at >= self.review_after {
             self.review();
             // Under a wider bucket, the next events may belong to the current one.
             if !self.current.is_empty() {
@@ -291,20 +295,29 @@ impl<E: Copy> EventQueue<E> {
     #[cold]
     fn review(&mut self) {
         let taken = self.taken - self.reviewed_at;
-        let crowded = taken / self.buckets_used.max(1) > CROWDED;
+        let mean = taken / self.buckets_used.max(1);
         let short = self.far_insertions * FAR_SHARE > taken;
         self.reviewed_at = self.taken;
         self.buckets_used = 0;
         self.far_insertions = 0;
-        let (shift, buckets) = match (crowded, short) {
-            (false, false) => return,
-            (true, false) => (self.shift - 1, self.ring.len()),
-            (false, true) => (self.shift + 1, self.ring.len()),
-            (true, true) => (self.shift, self.ring.len() * 2),
+        // Filing all anew costs as much as so many events: not before they have passed.
+        self.review_after = REVIEW.max(self.len() as u64);
+        let (shift, buckets) = if mean > CROWDED {
+            // As narrow as it takes, and as many more of them to cover the same span.
+            let halvings = (mean / COMFORTABLE).ilog2().min(self.shift - MIN_SHIFT);
+            (self.shift - halvings, self.ring.len() << halvings)
+        } else {
+            (self.shift, self.ring.len())
         };
-        // Narrower buckets cover less: double their number before the ring gets short.
-        let buckets = if crowded && !short { buckets * 2 } else { buckets };
-        self.rebuild(shift.clamp(MIN_SHIFT, MAX_SHIFT), buckets.min(MAX_BUCKETS));
+        let (shift, buckets) = match short {
+            false => (shift, buckets),
+            true if mean > COMFORTABLE => (shift, buckets * 2),
+            true => (shift + 1, buckets),
+        };
+        let (shift, buckets) = (shift.min(MAX_SHIFT), buckets.min(MAX_BUCKETS));
+        if (shift, buckets) != (self.shift, self.ring.len()) {
+            self.rebuild(shift, buckets);
+        }
     }
 
     /// Files all events anew in a ring of another shape, in their order.

@@ -3,6 +3,7 @@
 use anabranch_control::path::registry::Build;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
+use anabranch_lab::report::{Cell, Table};
 use anabranch_net::host::Host;
 use anabranch_net::loopback::{Crowd, Sockets};
 use anabranch_net::setup::{self, PACKET};
@@ -11,6 +12,7 @@ use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::{seal, wire};
 
 use super::Args;
+use super::page::{self, Page};
 use super::physical::{self, Sizes};
 use super::predict::{self, Figures};
 use super::series::{self, Series};
@@ -88,7 +90,26 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     };
     let predicted = predict::predict(&crowd, args.seconds, wire::ack_len(&route))?;
     print_figures(&host, &totals, &measured, &predicted, ceiling, args.hops, &sizes);
+    let table = Table::new("Measured and simulated", ["", "measured", "simulated"])
+        .row(figures("received, B/s a peer", measured.received_bytes_per_s, predicted.received_bytes_per_s, 0))
+        .row(figures("dropped, %", measured.drop_percent, predicted.drop_percent, 3));
+    let page = Page {
+        title: format!("{peers} peers that all send"),
+        meta: vec![
+            ("controller", args.controller.name.to_owned()),
+            ("seed", args.seed.to_string()),
+            ("wall clock", format!("{} s", args.seconds)),
+        ],
+        series: &series,
+        ceiling: ceiling * peers as f64,
+        table: Some(table),
+    };
+    println!("report                {}", page::write(&page, &args.out)?.display());
     Ok(())
+}
+
+fn figures(name: &str, measured: f64, predicted: f64, digits: usize) -> [Cell; 3] {
+    [Cell::text(name), Cell::number(measured, digits), Cell::number(predicted, digits)]
 }
 
 fn limits_nothing(args: &Args) -> bool {

@@ -10,6 +10,7 @@
 
 mod crowd;
 mod one_file;
+mod page;
 mod physical;
 mod predict;
 mod series;

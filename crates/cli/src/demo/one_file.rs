@@ -19,6 +19,7 @@ use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred};
 use anabranch_proto::wire;
 
+use super::page::{self, Page};
 use super::physical::{self, Sizes};
 use super::series::{self, Series};
 use super::view::View;
@@ -104,6 +105,19 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         print_figures(&done, &series, ceiling, args.hops, &sizes, sender.courier().counters());
     }
     println!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
+    let page = Page {
+        title: "A file over relays".to_owned(),
+        meta: vec![
+            ("file", format!("{}, {length} bytes, BLAKE3 {hash}", path.display())),
+            ("controller", args.controller.name.to_owned()),
+            ("seed", args.seed.to_string()),
+            ("wall clock", format!("{:.1} s", done.took.as_secs_f64())),
+        ],
+        series: &series,
+        ceiling,
+        table: None,
+    };
+    println!("report          {}", page::write(&page, &args.out)?.display());
     Ok(())
 }
 

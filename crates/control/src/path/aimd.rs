@@ -113,7 +113,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
         self.ticket()
     }
 
-    fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence, _rng: &mut Rng) {
+    fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_>, _rng: &mut Rng) {
         // One packet a second: below it, a peer would never be tried again.
         let floor = packet.get() as f64;
         match evidence.outcome {
@@ -121,7 +121,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
             // R = R + M (4.12)
             Outcome::Acked if self.slow_start => self.rate_bytes_per_sec += floor,
             Outcome::Acked => {
-                if let Some(srtt) = evidence.srtt {
+                if let Some(srtt) = evidence.srtt() {
                     let rate = self.rate_bytes_per_sec;
                     self.rate_bytes_per_sec += I::increment(config.increase, floor, srtt.as_secs_f64(), rate);
                 }
@@ -142,12 +142,16 @@ impl<I: Increase> RateLearner for Aimd<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Slot;
+    use crate::rtt::{PairRtts, RttConfig};
     use crate::time::Duration;
 
     const PACKET: Bytes = Bytes::new(1500);
 
     fn after<I: Increase>(learner: &mut Aimd<I>, outcome: Outcome, ticket: Ticket, srtt_ms: u64) -> f64 {
-        let evidence = Evidence { outcome, ticket, srtt: Some(Duration::from_millis(srtt_ms)) };
+        let mut rtts = PairRtts::new(&RttConfig::default(), 1);
+        rtts.sample(&[Slot(0)], Duration::from_millis(srtt_ms));
+        let evidence = Evidence { outcome, ticket, relay: Slot(0), rtts: &rtts };
         learner.on_outcome(&AimdConfig::default(), PACKET, evidence, &mut Rng::stream(1, "aimd"));
         learner.rate_bytes_per_sec
     }

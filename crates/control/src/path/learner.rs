@@ -4,20 +4,30 @@ use core::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 
-use super::{Outcome, Ticket};
+use super::{Outcome, Slot, Ticket};
 use crate::rng::Rng;
+use crate::rtt::PairRtts;
 use crate::time::Duration;
 use crate::units::{Bytes, Rate};
 
 /// What one outcome says about one relay of the path.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence {
+pub struct Evidence<'a> {
     /// What became of the packet.
     pub outcome: Outcome,
     /// What this learner noted when the packet left.
     pub ticket: Ticket,
+    /// The relay.
+    pub relay: Slot,
+    /// What is known of round-trip times.
+    pub rtts: &'a PairRtts,
+}
+
+impl Evidence<'_> {
     /// The smoothed round-trip time from us to the relay, once there is a sample of it.
-    pub srtt: Option<Duration>,
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtts.mean_to(self.relay)
+    }
 }
 
 /// Estimates the rate that one peer can forward for us, from ACKs and timeouts alone.
@@ -41,7 +51,7 @@ pub trait RateLearner: Debug + Clone + Send + 'static {
     fn on_sent(&mut self, config: &Self::Config) -> Ticket;
 
     /// A packet's outcome is known.
-    fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence, rng: &mut Rng);
+    fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence<'_>, rng: &mut Rng);
 
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;

@@ -72,7 +72,7 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
         for hop in path {
             let learner = &mut self.learners[hop.slot.index()];
             let before = learner.rate(&self.config, self.packet);
-            let evidence = Evidence { outcome, ticket: hop.ticket, srtt: rtts.mean_to(hop.slot) };
+            let evidence = Evidence { outcome, ticket: hop.ticket, relay: hop.slot, rtts };
             learner.on_outcome(&self.config, self.packet, evidence, rng);
             let after = learner.rate(&self.config, self.packet);
             if after != before {

@@ -1,16 +1,14 @@
 //! Where an experiment runs: its scenario, its length, all cores, progress and
 //! interruption.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_control::path::registry::{Build, CONTROLLERS, Entry, ParameterError};
-use rayon::prelude::*;
 
 use super::expected::{Expected, ExpectedError};
 use super::{Experiment, Row};
-use crate::overlay::{self, Measured};
+use crate::overlay::Measured;
+use crate::parallel::{self, Progress};
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, ScenarioError};
 
@@ -21,17 +19,6 @@ pub enum Length {
     Full,
     /// Under half a minute; the ordering holds, intervals are wide.
     Quick,
-}
-
-/// Simulated seconds done and to do, for whoever shows progress.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Simulated seconds done.
-    pub done: AtomicU64,
-    /// Simulated seconds that were asked for so far.
-    pub total: AtomicU64,
-    /// Set to stop at the next simulated second.
-    pub interrupted: AtomicBool,
 }
 
 /// Why an experiment did not end.
@@ -111,28 +98,15 @@ impl Lab {
 
     /// Runs all of them on all cores; the results are in the order of the scenarios.
     pub fn run_all(&self, scenarios: &[Scenario]) -> Result<Vec<Measured>, ExperimentError> {
-        let total: u64 = scenarios.iter().map(|scenario| scenario.seconds).sum();
-        self.progress.total.fetch_add(total, Ordering::Relaxed);
-        let measured: Result<Vec<Measured>, ParameterError> =
-            scenarios.par_iter().with_max_len(1).map(|scenario| self.run_one(scenario)).collect();
-        if self.progress.interrupted.load(Ordering::Relaxed) {
+        let measured = parallel::run_all(scenarios, None, &self.progress, |_, measured| measured)?;
+        // One that was stopped is none.
+        let Some(measured) = measured.into_iter().collect::<Option<Vec<Measured>>>() else {
             return Err(ExperimentError::Interrupted);
-        }
-        let measured = measured?;
+        };
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             assert_eq!(scenario.overlay.controller.name, measured.controller, "another controller ran");
         }
         Ok(measured)
-    }
-
-    fn run_one(&self, scenario: &Scenario) -> Result<Measured, ParameterError> {
-        overlay::run(scenario, |_| {
-            self.progress.done.fetch_add(1, Ordering::Relaxed);
-            match self.progress.interrupted.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })
     }
 
     /// Our figure beside the paper's, judged.

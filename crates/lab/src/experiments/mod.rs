@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::report::Report;
 
 pub use expected::{Expected, ExpectedError};
-pub use lab::{ExperimentError, Lab, Length, Progress};
+pub use lab::{ExperimentError, Lab, Length};
 
 /// One experiment of a paper.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ const LAGS: usize = 15;
 fn lengths(lab: &Lab, controller: &Entry) -> (u64, usize) {
     match controller.name {
         "q-learning" => (lab.seconds(300_000, 5_000), lab.seconds(10_000, 100) as usize),
+        "aimd" => (lab.seconds(20_000, 1_000), lab.seconds(200, 20) as usize),
         "perfect" | "random" => (lab.seconds(1_000, 350), lab.seconds(30, 10) as usize),
         _ => (lab.seconds(200_000, 5_000), lab.seconds(2_000, 100) as usize),
     }

@@ -17,8 +17,9 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
         (DELAY, "Against the delay, which is constant here."),
     ] {
         let curves = vary(lab, parameter, &learners, |entry, _| match entry.name {
-            "aimd" => lab.seconds(10_000, 300),
-            _ => lab.seconds(10_000, 600),
+            // It settles in seconds, and sends a hundred times as much as arrives.
+            "aimd" => lab.seconds(1_000, 60),
+            _ => lab.seconds(10_000, 500),
         })?;
         rows.extend(curves.drop_rows(lab));
         for entry in &learners {

@@ -15,7 +15,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use super::{OutputError, write_atomically_or};
+use super::{OutputError, Staged, stage_or};
 
 /// Rows of one row group. A reader holds one group at a time, and the thesis's
 /// longest run, 300 000 s, is one.
@@ -76,8 +76,18 @@ impl Table {
     /// Columns of unequal length or of the same name, a full disk, and whatever
     /// else the operating system has to say.
     pub fn write_parquet(&self, path: &Path) -> Result<(), OutputError> {
+        self.stage_parquet(path)?.commit()
+    }
+
+    /// [`write_parquet`](Self::write_parquet) up to the last step, as
+    /// [`stage`](super::stage) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_parquet`](Self::write_parquet).
+    pub fn stage_parquet(&self, path: &Path) -> Result<Staged, OutputError> {
         self.check(path)?;
-        write_atomically_or(path, |writer| self.encode(writer).map_err(|error| parquet_error(path, error)))
+        stage_or(path, |writer| self.encode(writer).map_err(|error| parquet_error(path, error)))
     }
 
     fn check(&self, path: &Path) -> Result<(), OutputError> {

@@ -25,7 +25,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::output::{OutputError, write_atomically};
+use crate::output::{OutputError, Staged, stage};
 use crate::stats::MeanEstimate;
 
 pub use axis::Axis;
@@ -177,9 +177,18 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// As [`write_atomically`].
+    /// As [`write_atomically`](crate::output::write_atomically).
     pub fn write(&self, path: &Path) -> Result<(), OutputError> {
-        write_atomically(path, |writer| writer.write_all(self.to_html().as_bytes()))
+        self.stage(path)?.commit()
+    }
+
+    /// [`write`](Self::write) up to the last step, as [`stage`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`stage`].
+    pub fn stage(&self, path: &Path) -> Result<Staged, OutputError> {
+        stage(path, |writer| writer.write_all(self.to_html().as_bytes()))
     }
 
     fn block(mut self, block: Block) -> Self {

@@ -35,12 +35,36 @@ pub struct Wrong {
 /// Where something was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Somewhere in this file, or nowhere in it.
-    File(Arc<str>),
-    /// In this file, at this line and column, both from 1; columns count characters.
-    Line(Arc<str>, usize, usize),
+    /// Somewhere in this text, or nowhere in it.
+    File(Arc<Source>),
+    /// In this text, this many bytes after its beginning. Which line that is gets
+    /// counted when somebody asks: a matrix has a place for each of its numbers.
+    At(Arc<Source>, usize),
     /// In this option of the command line, which sets this key.
     Option(Arc<str>, Arc<str>),
+}
+
+/// A scenario's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What errors call it.
+    pub file: String,
+    /// What it says.
+    pub text: String,
+}
+
+impl Source {
+    /// The line and the column, both from 1, of the character at `offset` bytes;
+    /// columns count characters.
+    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let before = &self.text[..offset];
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
+    }
 }
 
 impl Place {
@@ -70,12 +94,13 @@ impl fmt::Display for ScenarioError {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said_by_option = match &self.place {
-            Place::File(file) => {
-                write!(f, "{file}: ")?;
+            Place::File(source) => {
+                write!(f, "{}: ", source.file)?;
                 false
             }
-            Place::Line(file, line, column) => {
-                write!(f, "{file}:{line}:{column}: ")?;
+            Place::At(source, offset) => {
+                let (line, column) = source.line_and_column(*offset);
+                write!(f, "{}:{line}:{column}: ", source.file)?;
                 false
             }
             Place::Option(option, key) => {

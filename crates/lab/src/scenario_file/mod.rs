@@ -60,7 +60,7 @@
 use std::fs;
 use std::path::Path;
 
-pub use error::{Place, ScenarioError, Wrong};
+pub use error::{Place, ScenarioError, Source, Wrong};
 pub use tree::Override;
 pub use write::to_toml;
 

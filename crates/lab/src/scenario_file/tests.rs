@@ -246,6 +246,23 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
 }
 
 #[test]
+fn a_large_matrix_on_one_line_reads_in_reasonable_time() {
+    let peers = 700;
+    let rows = format!("{:?},", vec![12; peers]).repeat(peers);
+    let text = |rows: &str| {
+        format!(
+            "[overlay]\npeers = {peers}\nrelays = 3\ncontroller = \"aimd\"\ndelay = {{ model = \"matrix\", matrix_ms = [{rows}] }}"
+        )
+    };
+    assert!(parse(&text(&rows), "s.toml", &[]).is_ok());
+    let last = rows.rfind("12").unwrap();
+    let before = "delay = { model = \"matrix\", matrix_ms = [".len() + last;
+    let column = format!("s.toml:5:{}: overlay.delay.matrix_ms = -1", before + 1);
+    let message = parse(&text(&format!("{}-1{}", &rows[..last], &rows[last + 2..])), "s.toml", &[]).unwrap_err();
+    assert!(message.to_string().starts_with(&column), "{message} is not at {column}");
+}
+
+#[test]
 fn the_command_line_overrides_and_is_checked_and_named() {
     let scenario =
         read_example(&["overlay.relays=4", "overlay.limit=3.2 Mbit/s", "run.watch=2", "overlay.loss = 0.25"]).unwrap();

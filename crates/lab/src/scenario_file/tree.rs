@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Place, ScenarioError};
+use super::error::{Place, ScenarioError, Source};
 
 /// A value and where it was said: its key's place, or its own in a list.
 #[derive(Clone, Debug)]
@@ -89,14 +89,17 @@ impl Override {
 impl Node {
     /// Reads `text`; `file` is how errors call it.
     pub fn parse(text: &str, file: &str) -> Result<Node, ScenarioError> {
-        let positions = Positions { file: file.into(), text };
+        let source = Arc::new(Source { file: file.to_owned(), text: text.to_owned() });
         match DeTable::parse(text) {
-            Ok(table) => Ok(Node {
-                place: Place::File(positions.file.clone()),
-                value: positions.table(table.into_inner(), "", &|offset| positions.line(offset))?,
-            }),
+            Ok(table) => {
+                let value = read_table(table.into_inner(), "", &|offset| Place::At(source.clone(), offset))?;
+                Ok(Node { place: Place::File(source), value })
+            }
             Err(error) => {
-                let place = error.span().map_or(Place::File(file.into()), |span| positions.line(span.start));
+                let place = match error.span() {
+                    Some(span) => Place::At(source, span.start),
+                    None => Place::File(source),
+                };
                 Err(ScenarioError::wrong(place, "", None, format!("this is not TOML: {}", one_line(error.message()))))
             }
         }
@@ -187,71 +190,53 @@ impl Override {
             }
             Err(_) => DeValue::String(self.value.as_str().into()),
         };
-        let positions = Positions { file: "".into(), text: "" };
-        Ok(Node { place: place(), value: positions.value(parsed, &place(), &self.key, &|_| place())? })
+        Ok(Node { place: place(), value: read_value(parsed, &place(), &self.key, &|_| place())? })
     }
 }
 
-/// Turns places in bytes into lines and columns.
-struct Positions<'t> {
-    file: Arc<str>,
-    text: &'t str,
+/// The table called `name`; `at` finds the place of what stands so many bytes after the
+/// beginning.
+fn read_table(table: DeTable<'_>, name: &str, at: &dyn Fn(usize) -> Place) -> Result<Value, ScenarioError> {
+    let mut out = BTreeMap::new();
+    for (key, value) in table {
+        let place = at(key.span().start);
+        let key = key.into_inner().into_owned();
+        let whole = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+        let value = read_value(value.into_inner(), &place, &whole, at)?;
+        out.insert(key, Node { place, value });
+    }
+    Ok(Value::Table(out))
 }
 
-impl Positions<'_> {
-    fn line(&self, offset: usize) -> Place {
-        let mut offset = offset.min(self.text.len());
-        while !self.text.is_char_boundary(offset) {
-            offset -= 1;
+/// The value of `key`, which stands at `place`.
+fn read_value(
+    value: DeValue<'_>,
+    place: &Place,
+    key: &str,
+    at: &dyn Fn(usize) -> Place,
+) -> Result<Value, ScenarioError> {
+    let wrong = |number: String, problem: &str| ScenarioError::wrong(place.clone(), key, Some(number), problem);
+    Ok(match value {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Boolean(yes) => Value::Boolean(yes),
+        DeValue::Datetime(instant) => Value::Datetime(instant),
+        DeValue::Integer(number) => {
+            let read = i64::from_str_radix(number.as_str(), number.radix());
+            Value::Integer(read.map_err(|_| wrong(number.to_string(), "expected a number that fits in 64 bits"))?)
         }
-        let before = &self.text[..offset];
-        let start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place::Line(self.file.clone(), before.matches('\n').count() + 1, before[start..].chars().count() + 1)
-    }
-
-    fn table(&self, table: DeTable<'_>, name: &str, at: &dyn Fn(usize) -> Place) -> Result<Value, ScenarioError> {
-        let mut out = BTreeMap::new();
-        for (key, value) in table {
-            let place = at(key.span().start);
-            let key = key.into_inner().into_owned();
-            let whole = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-            let value = self.value(value.into_inner(), &place, &whole, at)?;
-            out.insert(key, Node { place, value });
+        DeValue::Float(number) => {
+            let read = number.as_str().parse();
+            Value::Float(read.map_err(|_| wrong(number.to_string(), "expected a number"))?)
         }
-        Ok(Value::Table(out))
-    }
-
-    /// `place` is where the value of `key` stands; `at` finds the places of what is in it.
-    fn value(
-        &self,
-        value: DeValue<'_>,
-        place: &Place,
-        key: &str,
-        at: &dyn Fn(usize) -> Place,
-    ) -> Result<Value, ScenarioError> {
-        let wrong = |number: String, problem: &str| ScenarioError::wrong(place.clone(), key, Some(number), problem);
-        Ok(match value {
-            DeValue::String(text) => Value::Text(text.into_owned()),
-            DeValue::Boolean(yes) => Value::Boolean(yes),
-            DeValue::Datetime(instant) => Value::Datetime(instant),
-            DeValue::Integer(number) => {
-                let read = i64::from_str_radix(number.as_str(), number.radix());
-                Value::Integer(read.map_err(|_| wrong(number.to_string(), "expected a number that fits in 64 bits"))?)
-            }
-            DeValue::Float(number) => {
-                let read = number.as_str().parse();
-                Value::Float(read.map_err(|_| wrong(number.to_string(), "expected a number"))?)
-            }
-            DeValue::Array(list) => {
-                let node = |item: Spanned<DeValue<'_>>| {
-                    let place = at(item.span().start);
-                    Ok(Node { value: self.value(item.into_inner(), &place, key, at)?, place })
-                };
-                Value::List(list.into_iter().map(node).collect::<Result<_, ScenarioError>>()?)
-            }
-            DeValue::Table(table) => self.table(table, key, at)?,
-        })
-    }
+        DeValue::Array(list) => {
+            let node = |item: Spanned<DeValue<'_>>| {
+                let place = at(item.span().start);
+                Ok(Node { value: read_value(item.into_inner(), &place, key, at)?, place })
+            };
+            Value::List(list.into_iter().map(node).collect::<Result<_, ScenarioError>>()?)
+        }
+        DeValue::Table(table) => read_table(table, key, at)?,
+    })
 }
 
 fn one_line(text: &str) -> String {

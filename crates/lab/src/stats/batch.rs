@@ -131,6 +131,23 @@ pub fn estimate_mean(batch_means: &[f64], confidence: f64) -> MeanEstimate {
     }
 }
 
+/// The mean of independent runs with its confidence interval by Student's t; `None`
+/// for fewer than two runs, or when one is not finite. Unlike the batches of one run,
+/// runs with different seeds need no check that they are independent.
+///
+/// # Panics
+///
+/// When `confidence` is not strictly between 0 and 1.
+pub fn estimate_of_runs(runs: &[f64], confidence: f64) -> Option<Interval> {
+    assert!(confidence > 0.0 && confidence < 1.0, "a confidence is a share between 0 and 1, not {confidence}");
+    if runs.iter().any(|x| !x.is_finite()) {
+        return None;
+    }
+    let (mean, spread, batches) = (mean(runs)?, variance(runs)?, runs.len());
+    let half_width = student_t(confidence, batches - 1) * libm::sqrt(spread / batches as f64);
+    Some(Interval { mean, half_width, batches, confidence })
+}
+
 /// The two-sided quantile of Student's t: the share `confidence` lies within ± it.
 fn student_t(confidence: f64, degrees_of_freedom: usize) -> f64 {
     StudentsT::new(0.0, 1.0, degrees_of_freedom as f64)
@@ -161,6 +178,15 @@ mod tests {
             let got = student_t(0.95, freedom);
             assert!((got - expected).abs() < 1e-9 * expected, "t({freedom}) is {got}, the table has {expected}");
         }
+    }
+
+    #[test]
+    fn two_runs_have_an_interval_and_one_has_none() {
+        // t.test(c(10, 14))$conf.int: 12 ± 12.706 * 2
+        let got = estimate_of_runs(&[10.0, 14.0], 0.95).unwrap();
+        assert!((got.mean - 12.0).abs() < 1e-12 && (got.half_width - 25.412_409_472_349_4).abs() < 1e-9);
+        assert_eq!(estimate_of_runs(&[10.0], 0.95), None);
+        assert_eq!(estimate_of_runs(&[10.0, f64::NAN], 0.95), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod correlation;
 mod normality;
 mod summary;
 
-pub use batch::{Interval, MIN_BATCHES, MeanEstimate, batch_means, estimate_mean};
+pub use batch::{Interval, MIN_BATCHES, MeanEstimate, batch_means, estimate_mean, estimate_of_runs};
 pub use convergence::{PAPER_SHARE, PAPER_WINDOW_S, time_to_convergence};
 pub use correlation::{Autocorrelation, autocorrelation};
 pub use normality::{Normality, QqPoint, normality};

@@ -1,0 +1,39 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+# They need Rust (stable), a C linker and nothing else.
+
+CARGO ?= cargo
+BIN := target/release/anabranch
+
+.PHONY: demo test quick full lint fuzz bench clean
+
+## Sends a real file over 20 relays on this machine and checks what arrives.
+demo:
+	$(CARGO) build --release --locked -p anabranch
+	$(BIN) demo
+
+## Everything that must hold before a change lands.
+test: lint
+	$(CARGO) test --workspace --locked
+	$(MAKE) fuzz
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+## Every decoder against mutated input, a short while. With cargo-fuzz and a nightly
+## toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
+fuzz:
+	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-200000} $(CARGO) test --release --locked -p anabranch-net --test fuzz_short
+
+## Every experiment of the papers, short or at the paper's length.
+quick:
+	$(CARGO) run --release --locked -p anabranch -- reproduce --all --quick --out out/quick
+full:
+	$(CARGO) run --release --locked -p anabranch -- reproduce --all --out out/full
+
+bench:
+	$(CARGO) run --release --locked -p anabranch -- bench overlay --out out/bench
+
+clean:
+	$(CARGO) clean
+	rm -rf out

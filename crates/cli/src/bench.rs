@@ -1,0 +1,27 @@
+//! `anabranch bench`: how fast we are on this machine, as figures.
+
+mod overlay;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+/// Arguments of `bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Packet-hops a second of the overlay simulator, over the number of peers
+    Overlay(overlay::Args),
+}
+
+/// Runs the benchmark that was asked for.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Overlay(args) => overlay::run(args),
+    }
+}

@@ -1,0 +1,221 @@
+//! `anabranch bench overlay`: the standard scenario with 20, 1 000, 10 000 and
+//! 100 000 peers, and how replications use the cores.
+//!
+//! A packet or an ACK that arrives at a node is one packet-hop. Time is that of the
+//! thread on its processor, so that other programs disturb it little.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anabranch_control::path::registry;
+use anabranch_lab::overlay::{self, Measured};
+use anabranch_lab::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
+use anabranch_lab::scenario::Scenario;
+use rayon::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Peers that each knows when there are 1 000 and more.
+const KNOWN_PEERS: usize = 64;
+
+/// Arguments of `bench overlay`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Numbers of peers
+    #[arg(long, value_delimiter = ',', default_values_t = [20, 1_000, 10_000, 100_000])]
+    peers: Vec<usize>,
+    /// The controller that runs
+    #[arg(long, default_value = "q-learning")]
+    controller: String,
+    /// How often each size runs; the fastest counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Million packet-hops to simulate at each size, about
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    million_hops: u64,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Write report.html with the curve into DIR
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Json {
+    controller: &'static str,
+    sizes: Vec<Size>,
+    replications: Replications,
+}
+
+/// One number of peers.
+#[derive(Debug, Serialize)]
+struct Size {
+    peers: usize,
+    known_peers: usize,
+    simulated_s: u64,
+    packet_hops: u64,
+    million_packet_hops_per_s: f64,
+    ns_per_packet_hop: f64,
+    bytes_per_peer_pair: f64,
+    peak_memory_mib: u64,
+}
+
+/// Equal runs side by side.
+#[derive(Debug, Serialize)]
+struct Replications {
+    threads: usize,
+    speedup: f64,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let controller = registry::find(&args.controller)?;
+    let mut sizes = Vec::new();
+    if !args.json {
+        println!("{} (fastest of {})", controller.name, args.repeat);
+        println!(
+            "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10}",
+            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "peak MiB"
+        );
+    }
+    for &peers in &args.peers {
+        if peers < 5 {
+            return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
+        }
+        let size = measure(args, controller, peers)?;
+        if !args.json {
+            println!(
+                "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10}",
+                size.peers,
+                size.known_peers,
+                size.packet_hops,
+                size.million_packet_hops_per_s,
+                size.ns_per_packet_hop,
+                size.bytes_per_peer_pair,
+                size.peak_memory_mib
+            );
+        }
+        sizes.push(size);
+    }
+    let replications = replications(args, controller)?;
+    let json = Json { controller: controller.name, sizes, replications };
+    if args.json {
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        println!(
+            "replications on {} threads: {:.2} times one thread's",
+            json.replications.threads, json.replications.speedup
+        );
+    }
+    if let Some(out) = &args.out {
+        std::fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
+        let path = out.join("report.html");
+        report(&json).write(&path)?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> Scenario {
+    let mut scenario = Scenario::standard();
+    scenario.overlay.peers = peers;
+    scenario.overlay.known_peers = if peers < 1_000 { peers - 1 } else { KNOWN_PEERS };
+    scenario.overlay.controller = controller;
+    scenario.overlay.offered = anabranch_lab::scenario::default_offered(controller);
+    // A peer causes about 470 packet-hops a second: 400 000 B/s / (4 · 1500 + 3 · 40) B · 7.
+    scenario.seconds = (args.million_hops * 1_000_000 / (470 * peers as u64)).max(5);
+    scenario
+}
+
+fn once(scenario: &Scenario) -> Result<(Measured, Duration), Failure> {
+    let now = || clock_gettime(ClockId::ThreadCPUTime);
+    let started = now();
+    let measured = overlay::run(scenario, |_| ControlFlow::Continue(()))?;
+    let ended = now();
+    assert_eq!(measured.controller, scenario.overlay.controller.name, "another controller ran");
+    let nanos = (ended.tv_sec - started.tv_sec) * 1_000_000_000 + (ended.tv_nsec - started.tv_nsec);
+    Ok((measured, Duration::from_nanos(nanos.max(1) as u64)))
+}
+
+fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> Result<Size, Failure> {
+    let scenario = scenario(args, controller, peers);
+    let mut fastest: Option<(Measured, Duration)> = None;
+    for _ in 0..args.repeat {
+        let run = once(&scenario)?;
+        if fastest.as_ref().is_none_or(|(_, time)| run.1 < *time) {
+            fastest = Some(run);
+        }
+    }
+    let (measured, time) = fastest.expect("at least one run");
+    let hops = measured.packet_hops();
+    let seconds = time.as_secs_f64();
+    Ok(Size {
+        peers,
+        known_peers: scenario.overlay.known_peers,
+        simulated_s: scenario.seconds,
+        packet_hops: hops,
+        million_packet_hops_per_s: hops as f64 / seconds / 1e6,
+        ns_per_packet_hop: seconds * 1e9 / hops as f64,
+        bytes_per_peer_pair: measured.sender_memory_bytes as f64 / measured.peer_pairs as f64,
+        peak_memory_mib: peak_memory_mib(),
+    })
+}
+
+/// The most memory that this process has had so far.
+fn peak_memory_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib / 1024)
+}
+
+/// The same run once for each thread, side by side, against one after the other.
+fn replications(args: &Args, controller: &'static registry::Entry) -> Result<Replications, Failure> {
+    let threads = rayon::current_num_threads();
+    let scenario = scenario(args, controller, 20);
+    let (mut one, mut all) = (f64::MAX, f64::MAX);
+    for _ in 0..args.repeat {
+        let started = Instant::now();
+        once(&scenario)?;
+        one = one.min(started.elapsed().as_secs_f64());
+        let started = Instant::now();
+        (0..threads).into_par_iter().try_for_each(|_| once(&scenario).map(drop))?;
+        all = all.min(started.elapsed().as_secs_f64());
+    }
+    Ok(Replications { threads, speedup: one * threads as f64 / all })
+}
+
+fn report(json: &Json) -> Report {
+    let curve = |of: fn(&Size) -> f64| json.sizes.iter().map(|size| (size.peers as f64, of(size))).collect();
+    let chart = |label: &str, unit: &str, of: fn(&Size) -> f64| {
+        XyChart::new(Axis::new("peers", "").log(), Axis::new(label, unit).from_zero())
+            .series(Series::line(json.controller, curve(of)).markers())
+    };
+    let headers = ["peers", "known", "packet-hops", "million/s", "ns a hop", "B a peer pair", "peak MiB"];
+    let table = json.sizes.iter().fold(Table::new("Overlay simulator", headers), |table, size| {
+        table.row([
+            Cell::number(size.peers as f64, 0),
+            Cell::number(size.known_peers as f64, 0),
+            Cell::number(size.packet_hops as f64, 0),
+            Cell::number(size.million_packet_hops_per_s, 2),
+            Cell::number(size.ns_per_packet_hop, 1),
+            Cell::number(size.bytes_per_peer_pair, 0),
+            Cell::number(size.peak_memory_mib as f64, 0),
+        ])
+    });
+    Report::new("Overlay simulator: packet-hops a second on one core")
+        .meta("controller", json.controller)
+        .meta("version", env!("CARGO_PKG_VERSION"))
+        .table(table)
+        .figures_side_by_side(vec![
+            Figure::chart("Packet-hops a second.", chart("speed", "million/s", |size| size.million_packet_hops_per_s)),
+            Figure::chart("Memory of the senders.", chart("memory", "B a peer pair", |size| size.bytes_per_peer_pair)),
+        ])
+        .paragraph(format!(
+            "Replications on {} threads run {:.2} times as fast as on one.",
+            json.replications.threads, json.replications.speedup
+        ))
+}

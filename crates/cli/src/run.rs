@@ -1,0 +1,90 @@
+//! `anabranch run`: one scenario, and what it measured.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anabranch_lab::output::create_dir;
+use anabranch_lab::parallel::run_one;
+use anabranch_lab::run_files::Finished;
+use anabranch_lab::scenario_file::{self, Override};
+use anabranch_lab::summary::Summary;
+
+use crate::failure::Failure;
+use crate::progress;
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Says something else than the scenario does, as in overlay.relays=4
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The seed of every random stream instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Write summary.json, series.parquet and report.html into DIR
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the scenario until its end or Ctrl-C.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.scenario.display().to_string();
+    let scenario = scenario_file::read(&args.scenario, &overrides(&args.set, args.seed)?)?;
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
+
+    let progress = progress::until_interrupted()?;
+    progress.total.store(scenario.seconds, Ordering::Relaxed);
+    let bar = progress::show(&progress, &name);
+    let started = Instant::now();
+    let measured = run_one(&scenario, &progress);
+    let wall_s = started.elapsed().as_secs_f64();
+    bar.end();
+
+    let measured = measured?;
+    let summary = Summary::of(&measured);
+    let finished = Finished { scenario: &scenario, measured: &measured, summary: &summary, name: &name, wall_s };
+    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", finished.to_json())?;
+    } else {
+        print(&finished, &mut stdout)?;
+    }
+    for (path, what) in written.into_iter().flatten() {
+        eprintln!("wrote {}: {what}", path.display());
+    }
+    if finished.interrupted() {
+        let (done, all) = (measured.seconds.len(), scenario.seconds);
+        return Err(Failure::interrupted(format!("these are the first {done} of {all} simulated seconds")));
+    }
+    Ok(())
+}
+
+/// What `--set` and `--seed` say instead of the scenario.
+pub fn overrides(set: &[String], seed: Option<u64>) -> Result<Vec<Override>, Failure> {
+    let mut overrides = set.iter().map(|change| Override::set(change)).collect::<Result<Vec<_>, _>>()?;
+    overrides.extend(seed.map(|seed| Override::new(format!("--seed {seed}"), "run.seed", seed.to_string())));
+    Ok(overrides)
+}
+
+fn print(finished: &Finished<'_>, stdout: &mut impl Write) -> io::Result<()> {
+    let mut rows = finished.summary.rows();
+    let (hops, wall_s) = (finished.summary.packet_hops as f64, finished.wall_s);
+    rows.push(("wall clock", format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6)));
+    rows.push(("seed", finished.scenario.seed.to_string()));
+    let width = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    for (label, value) in rows {
+        writeln!(stdout, "{label:width$}  {value}")?;
+    }
+    Ok(())
+}

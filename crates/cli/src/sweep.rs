@@ -1,0 +1,123 @@
+//! `anabranch sweep`: one scenario over a grid of values and seeds.
+
+use std::fs;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anabranch_lab::output::create_dir;
+use anabranch_lab::scenario_file::ScenarioError;
+use anabranch_lab::sweep::{GridKey, METRICS, Options, Outcome, Seeds, Sweep, points};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::number::short;
+use crate::progress;
+use crate::run::overrides;
+
+/// Arguments of `sweep`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// A key and its values, as in overlay.relays=1,2,3; every combination of all grids is run
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    grid: Vec<GridKey>,
+    /// Says something else than the scenario does, as in run.seconds=500
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The seeds of every combination: 10 or 1..10, both from 1 to 10 [default: the scenario's]
+    #[arg(long, value_name = "SEEDS")]
+    seeds: Option<Seeds>,
+    /// Where results go; points that are there already are not run again
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Run all points again, as after a change of a controller's code
+    #[arg(long)]
+    again: bool,
+    /// How many points run at once [default: the number of cores]
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs what is missing of the sweep, until its end or Ctrl-C.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.scenario.display().to_string();
+    let text = fs::read_to_string(&args.scenario)
+        .map_err(|source| ScenarioError::Unreadable { path: args.scenario.clone(), source })?;
+    let points = points(&text, &name, &overrides(&args.set, None)?, &args.grid, args.seeds.as_ref())?;
+    let sweep = Sweep { name, text, grid: args.grid.clone(), points };
+    create_dir(&args.out)?;
+
+    let progress = progress::until_interrupted()?;
+    let bar = progress::show(&progress, &sweep.name);
+    let started = Instant::now();
+    let options = Options { threads: args.threads.map(NonZeroUsize::get), again: args.again };
+    let swept = sweep.run(&args.out, options, &progress);
+    let wall_s = started.elapsed().as_secs_f64();
+    bar.end();
+
+    let swept = swept?;
+    let all = sweep.points.len();
+    if swept.skipped > 0 {
+        eprintln!("{} of {all} points were there already; --again runs them again", swept.skipped);
+    }
+    let finished = swept.outcomes.iter().flatten().count();
+    let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
+    let mut stdout = io::stdout().lock();
+    let mut object = json!({
+        "scenario": sweep.name, "points": [], "combinations": [], "finished": finished, "skipped": swept.skipped,
+        "wall_s": wall_s, "interrupted": outcomes.is_none(),
+    });
+    let Some(outcomes) = outcomes else {
+        if args.json {
+            writeln!(stdout, "{object}")?;
+        }
+        return Err(Failure::interrupted(format!(
+            "{finished} of {all} points are over and kept in {}; the same command goes on from there",
+            args.out.display()
+        )));
+    };
+    let written = sweep.write(&args.out, &outcomes)?;
+    if args.json {
+        let results = sweep.to_json(&outcomes);
+        for key in ["points", "combinations"] {
+            object[key] = results[key].clone();
+        }
+        writeln!(stdout, "{object}")?;
+    } else {
+        print(&sweep, &outcomes, &mut stdout)?;
+        writeln!(stdout, "{all} points, {wall_s:.2} s")?;
+    }
+    for (path, what) in written {
+        eprintln!("wrote {}: {what}", path.display());
+    }
+    Ok(())
+}
+
+/// A line for each combination, with means over the seeds.
+fn print(sweep: &Sweep, outcomes: &[Outcome], stdout: &mut impl Write) -> io::Result<()> {
+    let keys = sweep.grid.iter().map(|key| key.key.clone());
+    let mut lines = vec![keys.chain(METRICS.iter().map(|(_, label, unit)| format!("{label}, {unit}"))).collect()];
+    for combination in sweep.combinations(outcomes) {
+        let mut cells: Vec<String> = combination.values.to_vec();
+        cells.extend(METRICS.iter().map(|(metric, ..)| match combination.mean(metric) {
+            Some((mean, Some(half))) => format!("{} ± {}", short(mean), short(half)),
+            Some((mean, None)) => short(mean),
+            None => "-".to_owned(),
+        }));
+        lines.push(cells);
+    }
+    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    for cells in &lines {
+        let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        writeln!(stdout, "{}", padded.join("  ").trim_end())?;
+    }
+    Ok(())
+}

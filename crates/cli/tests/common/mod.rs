@@ -1,0 +1,89 @@
+//! Runs the real binary.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder that goes away, with the scenario `s.toml` in it.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+/// What was printed, and the exit code.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A scenario of a tenth of a second.
+pub const SMALL: &str = "\
+[run]
+seconds = 150
+watch = 1
+[overlay]
+peers = 6
+relays = 2
+controller = \"q-learning\"
+";
+
+impl Place {
+    pub fn new(scenario: &str) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("s.toml"), scenario).unwrap();
+        Place { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The binary in this folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(arguments).current_dir(self.folder.path());
+        command
+    }
+
+    pub fn say(&self, arguments: &[&str]) -> Said {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    /// Names in a folder, sorted.
+    pub fn names(&self, folder: &str) -> Vec<String> {
+        names(&self.path(folder))
+    }
+}
+
+pub fn said(output: Output) -> Said {
+    Said {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+impl Said {
+    /// The one object on standard output.
+    pub fn json(&self) -> serde_json::Value {
+        assert_eq!(self.stdout.trim_end().lines().count(), 1, "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Refused with code 2, with `expected` in the one message and nothing on standard output.
+    pub fn refuses(&self, expected: &str) {
+        assert_eq!(self.code, Some(2), "{self:?}");
+        assert!(self.stdout.is_empty(), "{self:?}");
+        assert!(self.stderr.contains(expected), "expected {expected} in {self:?}");
+        assert!(!self.stderr.contains("panicked"), "{self:?}");
+    }
+}

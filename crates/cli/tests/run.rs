@@ -1,0 +1,107 @@
+//! `anabranch run` as a user sees it.
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Place, SMALL, names, said};
+
+const FILES: [&str; 3] = ["report.html", "series.parquet", "summary.json"];
+
+#[test]
+fn json_is_one_object_with_what_was_promised() {
+    let said = Place::new(SMALL).say(&["run", "s.toml", "--json", "--seed", "7"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let metrics = json["metrics"].as_object().unwrap();
+    for metric in ["received_bytes_per_s", "drop_percent", "timeouts_per_s", "late_acks_per_s", "convergence_s"] {
+        assert!(metrics[metric].is_number(), "{metric}: {}", metrics[metric]);
+    }
+    assert!(metrics["received_bytes_per_s"].as_f64().unwrap() > 10_000.0);
+    assert!(json["packet_hops"].as_u64().unwrap() > 10_000);
+    assert!(json["wall_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(json["seed"], 7);
+    assert_eq!(json["controller"], "q-learning");
+    assert_eq!(json["scenario"], "s.toml");
+    assert_eq!(json["interrupted"], false);
+    assert!(said.stderr.is_empty(), "a bar belongs on a terminal: {said:?}");
+}
+
+#[test]
+fn a_run_says_what_it_measured_and_writes_what_it_says() {
+    let place = Place::new(SMALL);
+    let said = place.say(&["run", "s.toml", "--out", "new/folder", "--set", "overlay.limit=2 Mbit/s"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for line in ["controller", "received by a node", "drops", "convergence", "packet-hops", "wall clock"] {
+        assert!(said.stdout.contains(line), "{line} in {said:?}");
+    }
+    assert_eq!(place.names("new/folder"), FILES);
+    for name in FILES {
+        assert!(said.stderr.contains(&format!("wrote new/folder/{name}: ")), "{said:?}");
+    }
+    let page = std::fs::read_to_string(place.path("new/folder/report.html")).unwrap();
+    assert!(page.contains("limit = &quot;250000 B/s&quot;") || page.contains("limit = \"250000 B/s\""));
+    assert!(page.contains("Learned rates of sender 1"));
+    assert_eq!(&std::fs::read(place.path("new/folder/series.parquet")).unwrap()[..4], b"PAR1");
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_bytes() {
+    let place = Place::new(SMALL);
+    for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
+        assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
+    }
+    let read = |out: &str, name: &str| std::fs::read(place.path(out).join(name)).unwrap();
+    for name in ["report.html", "series.parquet"] {
+        assert!(read("a", name) == read("b", name), "{name} differs");
+        assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
+    }
+}
+
+/// Starts the binary, waits for `started`, sends the signal of Ctrl-C.
+#[cfg(unix)]
+pub fn interrupt(place: &Place, arguments: &[&str], started: impl Fn() -> bool) -> common::Said {
+    let mut command = place.command(arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !started() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The handler is there once the folder is, a moment later.
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    said(child.wait_with_output().unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_interrupted_is_written_and_said() {
+    let place = Place::new(SMALL);
+    let arguments = ["run", "s.toml", "--set", "run.seconds=10000000", "--json", "--out", "out"];
+    let said = interrupt(&place, &arguments, || place.path("out").exists());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.stderr.contains("interrupted: these are the first "), "{said:?}");
+    let json = said.json();
+    assert_eq!(json["interrupted"], true);
+    let seconds = json["metrics"]["simulated_s"].as_f64().unwrap();
+    assert!((1.0..1e7).contains(&seconds), "{json}");
+    assert_eq!(place.names("out"), FILES);
+    let page = std::fs::read_to_string(place.path("out/report.html")).unwrap();
+    assert!(page.contains("This run was interrupted after"));
+}
+
+#[test]
+fn every_scenario_that_we_ship_runs() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".toml")).collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for name in files {
+        let path = folder.join(&name);
+        let said = Place::new("").say(&["run", path.to_str().unwrap(), "--set", "run.seconds=3", "--json"]);
+        assert_eq!(said.code, Some(0), "{name}: {said:?}");
+        assert!(said.json()["metrics"]["received_bytes_per_s"].as_f64().unwrap() > 1000.0, "{name}: {said:?}");
+    }
+}

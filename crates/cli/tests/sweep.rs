@@ -1,0 +1,104 @@
+//! `anabranch sweep` as a user sees it.
+
+mod common;
+
+use common::{Place, SMALL};
+
+const GRID: [&str; 8] = [
+    "sweep",
+    "s.toml",
+    "--grid",
+    "overlay.relays=1,2",
+    "--grid",
+    "overlay.controller=q-learning,perfect",
+    "--seeds",
+    "1..3",
+];
+
+fn sweep(place: &Place, more: &[&str]) -> common::Said {
+    let said = place.say(&[&GRID[..], more].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes() {
+    let place = Place::new(SMALL);
+    sweep(&place, &["--out", "one", "--threads", "1"]);
+    sweep(&place, &["--out", "two", "--threads", "2"]);
+    assert_eq!(place.names("one"), ["points", "report.html", "results.csv", "results.parquet"]);
+    assert_eq!(place.names("one/points").len(), 12);
+    assert_eq!(place.names("one/points"), place.names("two/points"));
+    let points = place.names("one/points").into_iter().map(|name| format!("points/{name}"));
+    for name in points.chain(["report.html", "results.csv", "results.parquet"].map(str::to_owned)) {
+        let read = |out: &str| std::fs::read(place.path(out).join(&name)).unwrap();
+        assert!(read("one") == read("two"), "{name} differs");
+    }
+    let csv = std::fs::read_to_string(place.path("one/results.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert!(
+        lines.next().unwrap().starts_with("overlay.relays,overlay.controller,seed,controller,packet_hops,received")
+    );
+    assert!(lines.next().unwrap().starts_with("1,q-learning,1,q-learning,"));
+    assert_eq!(csv.lines().count(), 13);
+}
+
+#[test]
+fn what_is_there_is_not_run_again_unless_asked_or_changed() {
+    let place = Place::new(SMALL);
+    let first = sweep(&place, &["--out", "out", "--json"]).json();
+    let second = sweep(&place, &["--out", "out", "--json"]);
+    assert!(second.stderr.contains("12 of 12 points were there already"), "{second:?}");
+    let second = second.json();
+    assert_eq!((&first["skipped"], &second["skipped"]), (&0.into(), &12.into()));
+    assert_eq!(first["points"], second["points"]);
+    assert_eq!(first["points"].as_array().unwrap().len(), 12);
+    assert_eq!(first["combinations"].as_array().unwrap().len(), 4);
+    assert_eq!(first["combinations"][0]["seeds"], 3);
+    assert!(first["combinations"][0]["metrics"]["received_bytes_per_s"]["ci95"].is_number());
+
+    let more = place.say(&["sweep", "s.toml", "--grid", "overlay.relays=1,2,3", "--seeds", "2", "--out", "more"]);
+    assert!(more.stdout.contains("6 points"), "{more:?}");
+    let wider = place.say(&["sweep", "s.toml", "--grid", "overlay.relays=1,2,3", "--seeds", "3", "--out", "more"]);
+    assert!(wider.stderr.contains("6 of 9 points were there already"), "{wider:?}");
+    assert_eq!(sweep(&place, &["--out", "out", "--json", "--again"]).json()["skipped"], 0);
+    let other = sweep(&place, &["--out", "out", "--json", "--set", "run.seconds=151"]).json();
+    assert_eq!(other["skipped"], 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_sweep_goes_on_to_the_same_result() {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    let place = Place::new(SMALL);
+    let arguments =
+        |out| ["sweep", "s.toml", "--set", "run.seconds=800", "--seeds", "12", "--threads", "2", "--out", out];
+    let mut command = place.command(&arguments("out"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let whole = |out: &str| {
+        let points = place.path(out).join("points");
+        points.exists() && place.names(&format!("{out}/points")).iter().any(|name| name.ends_with(".json"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !whole("out") && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let interrupted = common::said(child.wait_with_output().unwrap());
+    assert_eq!(interrupted.code, Some(130), "{interrupted:?}");
+    assert!(interrupted.stderr.contains("of 12 points are over and kept in out"), "{interrupted:?}");
+    assert_eq!(place.names("out"), ["points"], "no tables of a part");
+    let kept = place.names("out/points");
+    assert!((1..12).contains(&kept.len()) && kept.iter().all(|name| name.ends_with(".json")), "{kept:?}");
+
+    let resumed = place.say(&arguments("out"));
+    assert!(resumed.stderr.contains(&format!("{} of 12 points were there already", kept.len())), "{resumed:?}");
+    assert_eq!(place.say(&arguments("fresh")).code, Some(0));
+    for name in ["report.html", "results.csv", "results.parquet"] {
+        let read = |out: &str| std::fs::read(place.path(out).join(name)).unwrap();
+        assert!(read("out") == read("fresh"), "{name} differs");
+    }
+}

@@ -1,0 +1,115 @@
+//! Whatever is wrong with what the user says: code 2, one message that says where and
+//! what would be right, nothing on standard output, nothing half-written.
+
+mod common;
+
+use common::{Place, SMALL};
+
+#[test]
+fn a_scenario_is_refused_at_its_line_before_anything_is_made() {
+    let peers = "peers = 6";
+    for (from, to, expected) in [
+        ("\"q-learning\"", "\"q-learnin\"", "s.toml:7:1: overlay.controller = \"q-learnin\": there is no controller"),
+        ("\"q-learning\"", "\"q-learnin\"", "did you mean \"q-learning\"?"),
+        (peers, "peers = 3", "s.toml:6:1: overlay.relays = 2: 2 relays of 2 known peers"),
+        (peers, "peers = 6\nlimit = \"0 B/s\"", "s.toml:6:1: overlay.limit = \"0 B/s\": nothing would ever pass"),
+        (peers, "peers = 1", "s.toml:5:1: overlay.peers = 1: expected a whole number from 2 to 1000000"),
+        (peers, "peers = 6\nloss = 1.5", "s.toml:6:1: overlay.loss = 1.5: expected a number from 0 to 1"),
+        (
+            peers,
+            "peers = 6\npacket_bytes = 70000",
+            "s.toml:6:1: overlay.packet_bytes = 70000: expected a whole number from 1",
+        ),
+        (
+            peers,
+            "peers = 6\nqueue_ms = 1",
+            "s.toml:6:1: overlay.queue_ms = 1: this belongs to overlay.limit_model = \"queue\"",
+        ),
+        (peers, "peers = 6\npears = 6", "s.toml:6:1: overlay.pears = 6: unknown key; did you mean \"peers\"?"),
+        (peers, "peers = 6\ndelay.jitter = -1", "s.toml:6:7: overlay.delay.jitter = -1: expected a number from 0 to 1"),
+        (
+            peers,
+            "peers = 6\nparameters.epsilon = 7",
+            "s.toml:6:12: overlay.parameters.epsilon = 7: epsilon = 7 is not between",
+        ),
+        ("watch = 1", "watch = 6", "s.toml:3:1: run.watch = 6: expected a whole number from 0 to 5"),
+        ("[overlay]", "[overlay", "s.toml:4:9: this is not TOML"),
+    ] {
+        assert!(SMALL.contains(from));
+        let place = Place::new(&SMALL.replacen(from, to, 1));
+        for arguments in [
+            &["run", "s.toml", "--json", "--out", "out"][..],
+            &["sweep", "s.toml", "--json", "--seeds", "2", "--out", "out"],
+        ] {
+            place.say(arguments).refuses(expected);
+            assert!(!place.path("out").exists(), "{to} left a folder");
+        }
+    }
+}
+
+#[test]
+fn an_option_is_refused_under_its_name() {
+    let place = Place::new(SMALL);
+    for (more, expected) in [
+        (&["--set", "overlay.relays=9"][..], "--set overlay.relays=9: expected a whole number from 1 to 8"),
+        (&["--set", "overlay.relays"], "--set overlay.relays: expected KEY=VALUE"),
+        (&["--set", "overlay.relais=2"], "did you mean \"relays\"?"),
+        (&["--set", "overlay.matrix=[1"], "--set overlay.matrix=[1: the value is not TOML"),
+        (&["--seed", "18446744073709551615"], "--seed 18446744073709551615: expected a number that fits in 64 bits"),
+        (&["--seed", "minus"], "invalid value 'minus'"),
+        (&["--sets", "x=1"], "unexpected argument '--sets'"),
+    ] {
+        place.say(&[&["run", "s.toml", "--json"][..], more].concat()).refuses(expected);
+    }
+    for (more, expected) in [
+        (&["--grid", "overlay.relays=1,9"][..], "--grid overlay.relays=9: expected a whole number from 1 to 8"),
+        (&["--grid", "overlay.relays"], "expected KEY=VALUE,VALUE,..."),
+        (&["--grid", "overlay.relays=1", "--grid", "overlay.relays=2"], "has a list already"),
+        (&["--seeds", "9..1"], "expected how many seeds"),
+        (&["--threads", "0"], "invalid value '0'"),
+    ] {
+        place.say(&[&["sweep", "s.toml", "--json", "--out", "out"][..], more].concat()).refuses(expected);
+        assert!(!place.path("out").exists(), "{more:?} left a folder");
+    }
+    place.say(&["sweep", "s.toml"]).refuses("--out <DIR>");
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named() {
+    let place = Place::new(SMALL);
+    place.say(&["run", "absent.toml"]).refuses("cannot read the scenario absent.toml: No such file");
+    place.say(&["run", "."]).refuses("cannot read the scenario .");
+    std::fs::write(place.path("latin.toml"), b"[run]\nseed = \"\xe9\"\n").unwrap();
+    place
+        .say(&["run", "latin.toml"])
+        .refuses("cannot read the scenario latin.toml: stream did not contain valid UTF-8");
+    place.say(&["sweep", "absent.toml", "--out", "out"]).refuses("cannot read the scenario absent.toml");
+    std::fs::write(place.path("file"), "mine").unwrap();
+    // A folder is asked for before anything is simulated: this would take hours.
+    let long = ["--set", "run.seconds=10000000", "--out"];
+    place.say(&[&["run", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    place.say(&[&["run", "s.toml"], &long[..], &["file/below"]].concat()).refuses("cannot write file/below");
+    place.say(&[&["sweep", "s.toml"], &long[..], &["file"]].concat()).refuses("cannot write file: File exists");
+    assert_eq!(std::fs::read(place.path("file")).unwrap(), b"mine");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing_half_written() {
+    let place = Place::new(SMALL);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for arguments in [&["run", "s.toml", "--json"][..], &["sweep", "s.toml", "--json", "--out", "out"]] {
+        let output = place.command(arguments).stdout(full()).output().unwrap();
+        common::said(output).refuses("No space left on device");
+    }
+    // No file may grow beyond a kilobyte, and the signal that says so is ignored: the
+    // largest of the three files then fails where a full disk would let it fail.
+    let shell = "trap '' XFSZ; ulimit -f 1; exec \"$0\" run s.toml --out small";
+    let output = std::process::Command::new("bash")
+        .args(["-c", shell, env!("CARGO_BIN_EXE_anabranch")])
+        .current_dir(place.path("."))
+        .output()
+        .unwrap();
+    common::said(output).refuses("cannot write small/");
+    assert!(place.names("small").is_empty(), "{:?}", place.names("small"));
+}

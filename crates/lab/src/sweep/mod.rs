@@ -1,0 +1,189 @@
+//! Sweeps: one scenario over a grid of values and seeds, on all cores.
+//!
+//! Every point that is over is a file of its own, named after its scenario, so that a
+//! sweep which was interrupted, or whose grid grows, goes on with what is missing.
+//! Tables and the page are made from the points in the order of the grid, and do not
+//! depend on threads, on time or on what was there before.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use anabranch_control::path::registry::ParameterError;
+
+pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
+pub use store::Outcome;
+pub use table::{Combination, METRICS};
+
+use crate::output::{OutputError, Staged, create_dir};
+use crate::parallel::{Progress, run_all};
+use crate::scenario::Scenario;
+use crate::summary::Summary;
+
+mod figures;
+mod grid;
+mod store;
+mod table;
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// What the user calls the scenario.
+    pub name: String,
+    /// The scenario as it was written.
+    pub text: String,
+    /// The keys that take several values.
+    pub grid: Vec<GridKey>,
+    /// Every combination with every seed.
+    pub points: Vec<Point>,
+}
+
+/// How a sweep runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads; as many as there are cores if none is given.
+    pub threads: Option<usize>,
+    /// Measures points anew that are there already.
+    pub again: bool,
+}
+
+/// What was measured of a sweep.
+#[derive(Clone, Debug)]
+pub struct Swept {
+    /// In the order of the points; none where the sweep was interrupted before.
+    pub outcomes: Vec<Option<Outcome>>,
+    /// How many were there from before.
+    pub skipped: usize,
+}
+
+/// Why a sweep did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// A result could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A controller refused its parameters.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+}
+
+impl Sweep {
+    /// Measures the points that are not yet in `dir`, and keeps each there as soon as it
+    /// is over.
+    ///
+    /// # Errors
+    ///
+    /// The first result that could not be written, which ends the sweep; what was
+    /// written before is whole and stays.
+    pub fn run(&self, dir: &Path, options: Options, progress: &Progress) -> Result<Swept, SweepError> {
+        let dir = dir.join("points");
+        create_dir(&dir)?;
+        let there = |point| if options.again { None } else { Outcome::read(&dir, point) };
+        let mut outcomes: Vec<Option<Outcome>> = self.points.iter().map(there).collect();
+        let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
+        let jobs: Vec<Scenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
+        let measured = run_all(&jobs, options.threads, progress, |job, measured| {
+            let point = &self.points[missing[job]];
+            let outcome = Outcome::new(point, &Summary::of(&measured));
+            if let Err(error) = outcome.write(&dir, point) {
+                // Where one cannot be written, the next ones cannot either.
+                progress.interrupted.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+            Ok(outcome)
+        })?;
+        let skipped = outcomes.len() - missing.len();
+        for (index, outcome) in missing.into_iter().zip(measured) {
+            outcomes[index] = outcome.transpose()?;
+        }
+        Ok(Swept { outcomes, skipped })
+    }
+
+    /// Writes `results.csv`, `results.parquet` and `report.html` into `dir` once every
+    /// point is there; says what each file is.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system refused. All files are there then, or none.
+    pub fn write(&self, dir: &Path, outcomes: &[Outcome]) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
+        let [csv, parquet, report] = ["results.csv", "results.parquet", "report.html"].map(|name| dir.join(name));
+        let staged = [
+            self.stage_csv(outcomes, &csv)?,
+            self.table(outcomes).stage_parquet(&parquet)?,
+            self.report(outcomes).stage(&report)?,
+        ];
+        staged.into_iter().try_for_each(Staged::commit)?;
+        Ok(vec![(csv, "a row for each point"), (parquet, "the same"), (report, "to look at in a browser")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const TEXT: &str = "[run]\nseconds = 8\n[overlay]\npeers = 6\nrelays = 2\ncontroller = \"aimd\"\n";
+
+    fn sweep(grid: &[&str], seeds: &str) -> Sweep {
+        let grid: Vec<GridKey> = grid.iter().map(|key| key.parse().unwrap()).collect();
+        let points = points(TEXT, "s.toml", &[], &grid, Some(&seeds.parse().unwrap())).unwrap();
+        Sweep { name: "s.toml".to_owned(), text: TEXT.to_owned(), grid, points }
+    }
+
+    fn run(sweep: &Sweep, dir: &Path, threads: usize) -> Swept {
+        sweep.run(dir, Options { threads: Some(threads), again: false }, &Progress::default()).unwrap()
+    }
+
+    fn all(swept: Swept) -> Vec<Outcome> {
+        swept.outcomes.into_iter().map(Option::unwrap).collect()
+    }
+
+    #[test]
+    fn files_are_the_same_on_any_number_of_threads_and_after_any_interruption() {
+        let dir = tempfile::tempdir().unwrap();
+        let sweep = sweep(&["overlay.relays=1,2", "overlay.controller=aimd,q-learning"], "3");
+        let dirs = ["one", "three", "resumed"].map(|name| dir.path().join(name));
+        for (dir, threads) in dirs.iter().zip([1, 3, 2]) {
+            if dir.ends_with("resumed") {
+                let part = Sweep { points: sweep.points[4..7].to_vec(), ..sweep.clone() };
+                assert_eq!(run(&part, dir, 1).skipped, 0);
+            }
+            let swept = run(&sweep, dir, threads);
+            assert_eq!(swept.skipped, if dir.ends_with("resumed") { 3 } else { 0 });
+            assert_eq!(sweep.write(dir, &all(swept)).unwrap().len(), 3);
+        }
+        for name in ["results.csv", "results.parquet", "report.html"] {
+            let read = |dir: &PathBuf| fs::read(dir.join(name)).unwrap();
+            assert!(read(&dirs[0]) == read(&dirs[1]) && read(&dirs[0]) == read(&dirs[2]), "{name} differs");
+        }
+        assert_eq!(fs::read_dir(dirs[0].join("points")).unwrap().count(), 12);
+    }
+
+    #[test]
+    fn what_is_interrupted_keeps_the_points_that_are_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let sweep = sweep(&[], "4");
+        let progress = Progress::default();
+        progress.interrupted.store(true, Ordering::Relaxed);
+        let swept = sweep.run(dir.path(), Options::default(), &progress).unwrap();
+        assert_eq!(swept.outcomes.iter().flatten().count(), 0);
+        assert_eq!(run(&sweep, dir.path(), 1).skipped, 0);
+        assert_eq!(run(&sweep, dir.path(), 1).skipped, 4);
+        let again = Options { threads: None, again: true };
+        assert_eq!(sweep.run(dir.path(), again, &Progress::default()).unwrap().skipped, 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_result_that_cannot_be_written_ends_the_sweep() {
+        let dir = tempfile::tempdir().unwrap();
+        let sweep = sweep(&[], "2");
+        assert!(matches!(
+            sweep.run(Path::new("/proc/none"), Options::default(), &Progress::default()),
+            Err(SweepError::Output(_))
+        ));
+        fs::write(dir.path().join("points"), "in the way").unwrap();
+        let error = sweep.run(dir.path(), Options::default(), &Progress::default()).unwrap_err();
+        assert!(error.to_string().contains("points"), "{error}");
+    }
+}

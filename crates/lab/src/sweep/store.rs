@@ -1,0 +1,128 @@
+//! A point's result on disk, so that a sweep that was interrupted goes on where it was.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::grid::Point;
+use crate::output::{OutputError, write_atomically};
+use crate::summary::Summary;
+
+/// What a point measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The whole scenario, to be sure that this is its result.
+    scenario: String,
+    /// The version that measured it: another one may measure something else.
+    version: String,
+    /// The registered name of the controller that ran.
+    pub controller: String,
+    /// Packets and ACKs that arrived at a node.
+    pub packet_hops: u64,
+    /// Every number of its summary.
+    pub metrics: Map<String, Value>,
+}
+
+impl Outcome {
+    /// What `summary` says about `point`.
+    pub fn new(point: &Point, summary: &Summary) -> Outcome {
+        Outcome {
+            scenario: point.text.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            controller: summary.controller.to_owned(),
+            packet_hops: summary.packet_hops,
+            metrics: summary.metrics(),
+        }
+    }
+
+    /// One of its numbers; none where there was none.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name).and_then(Value::as_f64)
+    }
+
+    /// What is there of `point` in `dir`: nothing, unless it was measured by this
+    /// version from the very same scenario.
+    pub fn read(dir: &Path, point: &Point) -> Option<Outcome> {
+        let text = fs::read_to_string(file(dir, point)).ok()?;
+        let found: Outcome = serde_json::from_str(&text).ok()?;
+        (found.scenario == point.text && found.version == env!("CARGO_PKG_VERSION")).then_some(found)
+    }
+
+    /// Keeps it in `dir`, which is there.
+    pub fn write(&self, dir: &Path, point: &Point) -> Result<(), OutputError> {
+        let text = serde_json::to_string_pretty(self).expect("text and numbers can be written as JSON");
+        write_atomically(&file(dir, point), |writer| writeln!(writer, "{text}"))
+    }
+}
+
+/// The name is a hash of the scenario, so that it stays when the grid grows.
+fn file(dir: &Path, point: &Point) -> PathBuf {
+    dir.join(format!("{:016x}.json", fnv1a(point.text.as_bytes())))
+}
+
+/// FNV-1a with 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv), which never changes as
+/// the standard library's hash may.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlay::{Measured, Second};
+    use crate::scenario::Scenario;
+
+    fn point(text: &str) -> Point {
+        Point { values: Vec::new(), seed: 1, scenario: Scenario::standard(), text: text.to_owned() }
+    }
+
+    fn outcome(point: &Point) -> Outcome {
+        let measured = Measured {
+            seconds: vec![Second { delivered: 7, packet_hops: 3, refused: 1, ..Second::default() }; 3],
+            controller: "aimd",
+            peers: 3,
+            packet: point.scenario.overlay.packet,
+            data_in_flight: 0,
+            sender_memory_bytes: 10,
+            peer_pairs: 3,
+            rates: None,
+        };
+        Outcome::new(point, &Summary::of(&measured))
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_to_the_last_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        let point = point("a");
+        let kept = outcome(&point);
+        kept.write(dir.path(), &point).unwrap();
+        let read = Outcome::read(dir.path(), &point).unwrap();
+        assert_eq!(read, kept);
+        assert_eq!(read.metric("drop_percent"), Some(100.0 / 3.0));
+        assert_eq!(read.metric("convergence_s"), None);
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_scenario_or_version_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, other) = (point("a"), point("b"));
+        assert_eq!(Outcome::read(dir.path(), &ours), None);
+        outcome(&other).write(dir.path(), &ours).unwrap();
+        assert_eq!(Outcome::read(dir.path(), &ours), None);
+        let old = Outcome { version: "0.0.0".to_owned(), ..outcome(&ours) };
+        old.write(dir.path(), &ours).unwrap();
+        assert_eq!(Outcome::read(dir.path(), &ours), None);
+        fs::write(file(dir.path(), &ours), "{\"scenario\": \"a\"").unwrap();
+        assert_eq!(Outcome::read(dir.path(), &ours), None);
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        // The reference's test vectors.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,145 @@
+//! A sweep's numbers: a row for each point, and a mean over the seeds for each
+//! combination.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{Outcome, Sweep};
+use crate::output::{Column, OutputError, Staged, Table, stage};
+use crate::scenario_file::to_toml;
+use crate::stats::{estimate_of_runs, mean};
+
+/// The numbers that tables, pages and summaries show of a combination, with label and unit.
+pub const METRICS: [(&str, &str, &str); 5] = [
+    ("received_bytes_per_s", "received by a node", "bytes/s"),
+    ("drop_percent", "drops", "%"),
+    ("convergence_s", "convergence", "s"),
+    ("timeouts_per_s", "timeouts", "1/s"),
+    ("late_acks_per_s", "late ACKs", "1/s"),
+];
+
+/// The confidence of intervals over seeds.
+const CONFIDENCE: f64 = 0.95;
+
+/// The outcomes of one combination, one for each seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Combination<'s> {
+    /// The values, in the order of the keys.
+    pub values: &'s [String],
+    /// One for each seed.
+    pub outcomes: &'s [Outcome],
+}
+
+impl Combination<'_> {
+    /// The mean of a number over the seeds, and half the width of its 95 % interval if
+    /// there are two seeds or more; none if no seed has the number.
+    pub fn mean(&self, metric: &str) -> Option<(f64, Option<f64>)> {
+        let values: Vec<f64> = self.outcomes.iter().filter_map(|outcome| outcome.metric(metric)).collect();
+        let center = mean(&values)?;
+        Some((center, estimate_of_runs(&values, CONFIDENCE).map(|interval| interval.half_width)))
+    }
+}
+
+impl Sweep {
+    /// The combinations in order, with what was measured at `self.points`.
+    pub fn combinations<'s>(&'s self, outcomes: &'s [Outcome]) -> Vec<Combination<'s>> {
+        assert_eq!(outcomes.len(), self.points.len(), "every point has an outcome");
+        let mut start = 0;
+        let groups = self.points.chunk_by(|a, b| a.values == b.values);
+        groups
+            .map(|points| {
+                let outcomes = &outcomes[start..start + points.len()];
+                start += points.len();
+                Combination { values: &points[0].values, outcomes }
+            })
+            .collect()
+    }
+
+    /// Every point and every combination in one object.
+    pub fn to_json(&self, outcomes: &[Outcome]) -> Value {
+        let set = |values: &[String]| -> Map<String, Value> {
+            self.grid.iter().zip(values).map(|(key, value)| (key.key.clone(), json!(value))).collect()
+        };
+        let points = self.points.iter().zip(outcomes).map(|(point, outcome)| {
+            json!({
+                "set": set(&point.values),
+                "seed": point.seed,
+                "controller": outcome.controller,
+                "metrics": outcome.metrics,
+                "packet_hops": outcome.packet_hops,
+            })
+        });
+        let combinations = self.combinations(outcomes).into_iter().map(|combination| {
+            let means: Map<String, Value> = METRICS
+                .iter()
+                .map(|(metric, ..)| {
+                    let found = combination.mean(metric);
+                    let (mean, ci95) = (found.map(|found| found.0), found.and_then(|found| found.1));
+                    ((*metric).to_owned(), json!({ "mean": mean, "ci95": ci95 }))
+                })
+                .collect();
+            json!({ "set": set(combination.values), "seeds": combination.outcomes.len(), "metrics": means })
+        });
+        json!({ "points": points.collect::<Vec<_>>(), "combinations": combinations.collect::<Vec<_>>() })
+    }
+
+    /// A row for each point: the grid's values as they were written, the seed, every number.
+    pub fn table(&self, outcomes: &[Outcome]) -> Table {
+        let mut table = Table::new().meta("version", env!("CARGO_PKG_VERSION")).meta("scenario", &self.text);
+        if let Some(point) = self.points.first() {
+            table = table.meta("first_point", to_toml(&point.scenario));
+        }
+        for (index, key) in self.grid.iter().enumerate() {
+            let values = self.points.iter().map(|point| point.values[index].clone()).collect();
+            table = table.column(&key.key, Column::Str(values));
+        }
+        table = table
+            .column("seed", Column::U64(self.points.iter().map(|point| point.seed).collect()))
+            .column("controller", Column::Str(outcomes.iter().map(|outcome| outcome.controller.clone()).collect()))
+            .column("packet_hops", Column::U64(outcomes.iter().map(|outcome| outcome.packet_hops).collect()));
+        for metric in metric_names(outcomes) {
+            let values = outcomes.iter().map(|outcome| outcome.metric(metric).unwrap_or(f64::NAN));
+            table = table.column(metric, Column::F64(values.collect()));
+        }
+        table
+    }
+
+    pub(super) fn stage_csv(&self, outcomes: &[Outcome], path: &Path) -> Result<Staged, OutputError> {
+        let metrics: Vec<&str> = metric_names(outcomes).collect();
+        let keys = self.grid.iter().map(|key| key.key.as_str());
+        let header = keys.chain(["seed", "controller", "packet_hops"]).chain(metrics.iter().copied());
+        let mut lines = vec![header.map(quoted).collect::<Vec<_>>().join(",")];
+        for (point, outcome) in self.points.iter().zip(outcomes) {
+            let numbers = metrics.iter().map(|metric| outcome.metric(metric).map_or(String::new(), |n| n.to_string()));
+            let cells = point.values.iter().map(|value| quoted(value)).chain([
+                point.seed.to_string(),
+                quoted(&outcome.controller),
+                outcome.packet_hops.to_string(),
+            ]);
+            lines.push(cells.chain(numbers).collect::<Vec<_>>().join(","));
+        }
+        stage(path, |writer| lines.iter().try_for_each(|line| writeln!(writer, "{line}")))
+    }
+}
+
+fn metric_names(outcomes: &[Outcome]) -> impl Iterator<Item = &str> {
+    outcomes.first().into_iter().flat_map(|outcome| outcome.metrics.keys().map(String::as_str))
+}
+
+/// A cell of a CSV file. RFC 4180, 2.6 and 2.7.
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_with_a_comma_is_quoted() {
+        assert_eq!(quoted("a"), "a");
+        assert_eq!(quoted("[1, \"b\"]"), "\"[1, \"\"b\"\"]\"");
+    }
+}
