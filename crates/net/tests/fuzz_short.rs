@@ -1,7 +1,7 @@
 //! The fuzz targets' corpus, and a short fuzz run that any compiler can do: each input of
 //! the corpus is mutated a fixed number of times by a seeded generator.
 //!
-//! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_corpus` writes the corpus anew;
+//! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_short` writes the corpus anew;
 //! `FUZZ_ITERATIONS=1000000` makes the run longer.
 
 #[path = "../../../fuzz/checks.rs"]
