@@ -20,7 +20,9 @@ use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::peer::{Outbox, Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{Hello, Identity, PublicKey, SessionId};
-use anabranch_proto::transfer::{FileSender, Limits, Receiver, Source, Store, StoreError, Transferred, block_size};
+use anabranch_proto::transfer::{
+    Event, FileSender, Limits, Receiver, Source, Store, StoreError, Transferred, block_size,
+};
 use anabranch_proto::wire;
 use proptest::prelude::*;
 
@@ -334,8 +336,12 @@ fn a_file_that_changes_while_it_is_sent_does_not_arrive() {
 fn a_full_disk_is_said_to_the_sender() {
     let mut case = Case::new(50_000, 5);
     case.full_at = Some(20_000);
-    let (outcome, shelf, _) = case.run();
+    let (outcome, shelf, mut network) = case.run();
     assert!(outcome.unwrap().unwrap_err().contains("no space left"));
+    let receiver = network.peers[RECEIVER].receiver_mut().unwrap();
+    let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();
+    let failures = events.iter().filter(|event| matches!(event, Event::Failed { .. })).count();
+    assert_eq!(failures, 1, "it is said once, whatever blocks still come: {events:?}");
     assert!(shelf.is_empty());
 }
 

@@ -172,6 +172,7 @@ impl Receiver {
                 self.on_offer(id, offer);
                 self.status(id)
             }
+            Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {
                 match on_block(entry, id, index, bytes, &mut *self.store, &mut self.counters) {
                     Ok(true) => return Some(Reply::Ack(proof)),
@@ -385,8 +386,7 @@ fn on_block(
             counters.duplicates += 1;
             return Ok(true);
         }
-        Phase::Over { reason, .. } => return Err(StoreError(reason.clone())),
-        Phase::Greeted(_) | Phase::Load => return Ok(false),
+        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return Ok(false),
     };
     let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
         counters.unreadable += 1;
