@@ -14,16 +14,15 @@ demo:
 ## Everything that must hold before a change lands.
 test: lint
 	$(CARGO) test --workspace --locked
-	$(MAKE) fuzz
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-## Every decoder against mutated input, a short while. With cargo-fuzz and a nightly
-## toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
+## Every decoder against mutated input; `make test` does a shorter run. With cargo-fuzz and
+## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
 fuzz:
-	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-200000} $(CARGO) test --release --locked -p anabranch-net --test fuzz_short
+	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-net --test fuzz_corpus
 
 ## Every experiment of the papers, short or at the paper's length.
 quick:

@@ -66,7 +66,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let Some(receiver) = host.peer_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
             first.note(now, &event);
-            display.suspend(|| say(&event, &args.out));
+            // With `--once`, why it did not arrive is said at the end.
+            if !(args.once && matches!(event, Event::Failed { .. } | Event::Closed { .. })) {
+                display.suspend(|| say(&event, &args.out));
+            }
         }
         let (arrived, blocks) = receiver.progress();
         display.set_length(blocks);

@@ -34,10 +34,14 @@ pub struct Second {
     pub refused: u32,
     /// ACKs that a relay refused because of its limit.
     pub refused_acks: u32,
-    /// Data packets and ACKs that were lost at random between two nodes.
+    /// Data packets that were lost at random between two nodes.
     pub lost: u32,
-    /// Data packets and ACKs that a misbehaving relay swallowed.
+    /// ACKs that were lost at random between two nodes.
+    pub lost_acks: u32,
+    /// Data packets that a misbehaving relay swallowed.
     pub swallowed: u32,
+    /// ACKs that a misbehaving relay swallowed.
+    pub swallowed_acks: u32,
     /// ACKs that came in time.
     pub acked: u32,
     /// Deadlines that passed without an ACK.
@@ -59,7 +63,9 @@ impl Second {
         self.refused += other.refused;
         self.refused_acks += other.refused_acks;
         self.lost += other.lost;
+        self.lost_acks += other.lost_acks;
         self.swallowed += other.swallowed;
+        self.swallowed_acks += other.swallowed_acks;
         self.acked += other.acked;
         self.timed_out += other.timed_out;
         self.late_acks += other.late_acks;
@@ -320,7 +326,10 @@ impl<'a> World<'a> {
     #[inline]
     fn travel(&mut self, index: u32, from: u32, to: u32, wait: Duration) {
         if self.overlay.loss > 0.0 && self.loss.chance(self.overlay.loss) {
-            self.second.lost += 1;
+            match self.packets[index as usize].kind {
+                Kind::Data => self.second.lost += 1,
+                Kind::Ack => self.second.lost_acks += 1,
+            }
             self.free.push(index);
             return;
         }
@@ -334,7 +343,10 @@ impl<'a> World<'a> {
             return self.travel(index, node, to, wait);
         };
         if self.loss.chance(misbehaviour.drop) {
-            self.second.swallowed += 1;
+            match self.packets[index as usize].kind {
+                Kind::Data => self.second.swallowed += 1,
+                Kind::Ack => self.second.swallowed_acks += 1,
+            }
             self.free.push(index);
             return;
         }

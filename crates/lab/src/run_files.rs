@@ -27,8 +27,8 @@ type Count = (&'static str, fn(&Second) -> u32);
 const CAUSES: [Count; 5] = [
     ("data over a limit", |s| s.refused),
     ("ACKs over a limit", |s| s.refused_acks),
-    ("lost on a link", |s| s.lost),
-    ("swallowed by a relay", |s| s.swallowed),
+    ("lost on a link", |s| s.lost + s.lost_acks),
+    ("swallowed by a relay", |s| s.swallowed + s.swallowed_acks),
     ("forged ACKs", |s| s.forged_acks),
 ];
 
@@ -71,14 +71,16 @@ impl Finished<'_> {
     /// Every second as a row, with the watched sender's rates.
     pub fn series(&self) -> Table {
         let seconds = &self.measured.seconds;
-        let counts: [Count; 11] = [
+        let counts: [Count; 13] = [
             ("sent_packets", |s| s.sent),
             ("delivered_packets", |s| s.delivered),
             ("packet_hops", |s| s.packet_hops),
             ("refused_packets", |s| s.refused),
             ("refused_acks", |s| s.refused_acks),
-            ("lost", |s| s.lost),
-            ("swallowed", |s| s.swallowed),
+            ("lost_packets", |s| s.lost),
+            ("lost_acks", |s| s.lost_acks),
+            ("swallowed_packets", |s| s.swallowed),
+            ("swallowed_acks", |s| s.swallowed_acks),
             ("acked_packets", |s| s.acked),
             ("timed_out_packets", |s| s.timed_out),
             ("late_acks", |s| s.late_acks),

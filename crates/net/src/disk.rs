@@ -38,34 +38,35 @@ impl DiskStore {
     }
 }
 
-fn failed(what: &str, path: &Path, error: &io::Error) -> StoreError {
-    StoreError(format!("cannot {what} {}: {error}", path.display()))
+/// Without the path: the sender is told this too, and need not know our folders.
+fn failed(what: &str, error: &io::Error) -> StoreError {
+    StoreError(format!("cannot {what} the file: {error}"))
 }
 
 impl Store for DiskStore {
     fn create(&mut self, session: SessionId, _offer: &Offer) -> Result<(), StoreError> {
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.map_err(|error| failed("create", &path, &error))?;
+        let file = file.map_err(|error| failed("create", &error))?;
         self.arriving.insert(session, (file, path));
         Ok(())
     }
 
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let (file, path) = self.arriving(session)?;
+        let (file, _) = self.arriving(session)?;
         let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
-        written.map_err(|error| failed("write", path, &error))
+        written.map_err(|error| failed("write", &error))
     }
 
     fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let (file, path) = self.arriving(session)?;
+        let (file, _) = self.arriving(session)?;
         let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes));
-        read.map_err(|error| failed("read", path, &error))
+        read.map_err(|error| failed("read", &error))
     }
 
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
         let (file, path) = self.arriving(session)?;
-        file.sync_all().map_err(|error| failed("write", path, &error))?;
+        file.sync_all().map_err(|error| failed("write", &error))?;
         let path = path.clone();
         for suffix in 0..MAX_SUFFIX {
             let name = with_suffix(&offer.name, suffix);
@@ -75,7 +76,7 @@ impl Store for DiskStore {
                     return Ok(name);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed("rename", &path, &error)),
+                Err(error) => return Err(failed("rename", &error)),
             }
         }
         Err(StoreError(format!("there are {MAX_SUFFIX} files named {} already", offer.name)))

@@ -15,12 +15,14 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::courier::Courier;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::peer::{Outbox, Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::seal::{Identity, PublicKey, SessionId};
-use anabranch_proto::transfer::{FileSender, Limits, Receiver, Source, Store, StoreError, Transferred, block_size};
+use anabranch_proto::seal::{Hello, Identity, PublicKey, SessionId};
+use anabranch_proto::transfer::{
+    Event, FileSender, Limits, Receiver, Source, Store, StoreError, Transferred, block_size,
+};
 use anabranch_proto::wire;
 use proptest::prelude::*;
 
@@ -334,8 +336,12 @@ fn a_file_that_changes_while_it_is_sent_does_not_arrive() {
 fn a_full_disk_is_said_to_the_sender() {
     let mut case = Case::new(50_000, 5);
     case.full_at = Some(20_000);
-    let (outcome, shelf, _) = case.run();
+    let (outcome, shelf, mut network) = case.run();
     assert!(outcome.unwrap().unwrap_err().contains("no space left"));
+    let receiver = network.peers[RECEIVER].receiver_mut().unwrap();
+    let events: Vec<Event> = std::iter::from_fn(|| receiver.next_event()).collect();
+    let failures = events.iter().filter(|event| matches!(event, Event::Failed { .. })).count();
+    assert_eq!(failures, 1, "it is said once, whatever blocks still come: {events:?}");
     assert!(shelf.is_empty());
 }
 
@@ -352,4 +358,39 @@ fn a_file_beyond_the_receivers_limits_is_refused() {
         assert!(outcome.unwrap().unwrap_err().contains("refuses the file"));
         assert!(shelf.is_empty());
     }
+}
+
+/// Strangers who greet, send fillers, make offers that are refused, and files that are
+/// empty, all day long.
+#[test]
+fn strangers_can_not_make_a_receiver_remember_without_bound() {
+    let limits = Limits { greetings: 8, files: 4, file_bytes: 1000, ..Limits::default() };
+    let identity = Identity::generate();
+    let mut receiver = Receiver::new(identity.clone(), limits, Box::new(MemoryStore::default()));
+    let mut now = Time::ZERO;
+    let offer =
+        |length: u64| Offer { name: FileName::sanitised("a"), length, block: 100, hash: *blake3::hash(&[]).as_bytes() };
+    let (mut fillers, mut most) = (0, 0);
+    for stranger in 0..400u64 {
+        now += Duration::from_millis(20);
+        receiver.on_timer(now);
+        let (mut hello, mut reply) = (Vec::new(), Vec::new());
+        let waiting = Hello::new(Some(&identity.public()), stranger, &mut hello);
+        assert!(receiver.on_hello(now, &hello, &mut reply));
+        let (mut session, _) = waiting.complete(&reply).unwrap();
+        let message = match stranger % 4 {
+            0 => Message::Filler,
+            1 => Message::Offer(offer(2000)),
+            2 => Message::Offer(offer(0)),
+            _ => Message::Offer(offer(500)),
+        };
+        let (mut plain, mut sealed, mut report) = (Vec::new(), Vec::new(), Vec::new());
+        message.encode(stranger, &mut plain);
+        session.seal_data(&plain, &mut sealed);
+        fillers += usize::from(receiver.on_data(now, &sealed, &mut report).is_some() && stranger % 4 == 0);
+        while receiver.work() {}
+        most = most.max(receiver.sessions());
+    }
+    assert_eq!(fillers, 0, "load is not taken from strangers");
+    assert!((8..=13).contains(&most), "{most} sessions were remembered");
 }

@@ -144,7 +144,12 @@ fn measure(
     sizes: &Sizes,
     ceiling: f64,
 ) -> Result<Totals, Failure> {
-    let view = View::new(seconds * 10, &series.limits);
+    // Of each other peer's limit, as many shares as there are senders that know it.
+    let shares = series.limits.iter().enumerate().map(|(slot, limit)| {
+        let share = Rate::from_bytes_per_sec_f64(limit.bytes_per_sec() / series.limits.len() as f64);
+        (format!("peer {:>3}", slot + 1), share)
+    });
+    let view = View::new(seconds * 10, "fair share", shares);
     let end = Time::ZERO + Duration::SECOND * seconds;
     let mut next_sample = Time::ZERO + Duration::SECOND;
     let mut next_look = Time::ZERO;

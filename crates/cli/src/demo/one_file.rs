@@ -140,7 +140,8 @@ fn transfer(
     length: u64,
     ceiling: f64,
 ) -> Result<Transferred, Failure> {
-    let view = View::new(length, &series.limits);
+    let relays = series.limits.iter().enumerate().map(|(number, &limit)| (format!("relay {number:>2}"), limit));
+    let view = View::new(length, "limit", relays);
     let start = host.now();
     let (mut next_look, mut next_sample) = (start, start + Duration::SECOND);
     loop {

@@ -1,5 +1,5 @@
 //! The live view: a line for the whole, and one for each relay with its learned rate and
-//! true limit. Only on a terminal.
+//! what it is compared with. Only on a terminal.
 
 use anabranch_control::units::Rate;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -13,11 +13,14 @@ pub struct View {
     head: ProgressBar,
     progress: ProgressBar,
     relays: Vec<ProgressBar>,
+    /// What a relay's line compares its rate with.
+    scale: &'static str,
 }
 
 impl View {
-    /// A progress bar to `length`, and a line for each limit.
-    pub fn new(length: u64, limits: &[Rate]) -> View {
+    /// A progress bar to `length`, and a line for each name, whose bar ends at its rate;
+    /// `scale` says what that rate is.
+    pub fn new(length: u64, scale: &'static str, relays: impl IntoIterator<Item = (String, Rate)>) -> View {
         const VALID: &str = "the template is valid";
         let all = MultiProgress::new();
         let line = ProgressStyle::with_template("{msg}").expect(VALID);
@@ -25,11 +28,11 @@ impl View {
         let relay = ProgressStyle::with_template("{prefix} {bar:32.cyan/white} {msg}").expect(VALID);
         let head = all.add(ProgressBar::no_length().with_style(line));
         let progress = all.add(ProgressBar::new(length).with_style(progress));
-        let relays = limits.iter().enumerate().map(|(number, limit)| {
-            let bar = ProgressBar::new(limit.bytes_per_sec() as u64).with_style(relay.clone());
-            all.add(bar.with_prefix(format!("relay {number:>2}")))
+        let relays = relays.into_iter().map(|(name, rate)| {
+            let bar = ProgressBar::new(rate.bytes_per_sec() as u64).with_style(relay.clone());
+            all.add(bar.with_prefix(name))
         });
-        View { head, progress, relays: relays.collect(), all }
+        View { head, progress, relays: relays.collect(), all, scale }
     }
 
     /// Shows `message`, the progress, and what was learned of each relay.
@@ -37,13 +40,13 @@ impl View {
         self.head.set_message(message);
         self.progress.set_position(position);
         for (bar, rate) in self.relays.iter().zip(learned) {
-            let limit = Amount(bar.length().unwrap_or(0) as f64);
+            let (scale, end) = (self.scale, Amount(bar.length().unwrap_or(0) as f64));
             match rate {
                 Some(rate) => {
                     bar.set_position(*rate as u64);
-                    bar.set_message(format!("learned {:>9}/s of {limit}/s", Amount(*rate).to_string()));
+                    bar.set_message(format!("learned {:>9}/s, {scale} {end}/s", Amount(*rate).to_string()));
                 }
-                None => bar.set_message(format!("limit {limit}/s")),
+                None => bar.set_message(format!("{scale} {end}/s")),
             }
         }
     }

@@ -16,8 +16,10 @@
 //!
 //! Every packet takes its own path, and its answer is evidence about the relays on it.
 
+mod around;
 mod receiving;
 mod sending;
 
-pub use receiving::{Event, Limits, Receiver, ReceiverCounters, Reply, Store, StoreError};
+pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
+pub use receiving::Receiver;
 pub use sending::{FileSender, Phase, Source, TransferError, Transferred, block_size};

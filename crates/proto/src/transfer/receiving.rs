@@ -1,8 +1,8 @@
 //! The receiver: answers handshakes, takes offers, keeps blocks, checks hashes.
 //!
-//! What strangers can make it remember is bounded by `Limits`: a handshake takes a
-//! place in a small table from which the longest unheard one is pushed out, an accepted
-//! offer one bit for each block. Replays change nothing: a block that is there is
+//! What strangers can make it remember is bounded by `Limits`: a session without a file
+//! on its way (greeted, refused, complete) takes a place in a small table from which the
+//! longest unheard one is pushed out, a file on its way one bit for each block. Replays change nothing: a block that is there is
 //! acknowledged again, an offer is answered as before.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,6 +10,7 @@ use std::fmt;
 
 use anabranch_control::time::{Duration, Time};
 
+use super::around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Identity, Session, SessionId};
 
@@ -19,130 +20,11 @@ const WORK_STEP: usize = 1 << 20;
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 const MAX_EVENTS: usize = 1024;
 
-/// What strangers can't exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Files that are received at once.
-    pub files: usize,
-    /// Handshakes without an offer that are remembered.
-    pub greetings: usize,
-    /// Handshakes that are answered in a second; each costs about 0.1 ms of computing.
-    pub greetings_per_second: u32,
-    /// The longest file in bytes.
-    pub file_bytes: u64,
-    /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
-    pub blocks: u64,
-    /// A session that is not heard of for so long is over.
-    pub idle: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            files: 16,
-            greetings: 64,
-            greetings_per_second: 200,
-            file_bytes: 16 << 30,
-            blocks: 1 << 25,
-            idle: Duration::from_millis(60_000),
-        }
-    }
-}
-
-/// Why a store could not do something, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreError(pub String);
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StoreError {}
-
-/// Where files are kept while they arrive and afterwards.
-pub trait Store: Send {
-    /// Makes room for the file of `session`, under a name that nobody takes for the file.
-    fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError>;
-    /// Keeps `bytes` at `offset`.
-    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Fills `bytes` with what is kept at `offset`.
-    fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError>;
-    /// The file is whole: puts it in its place, replacing nothing, and says its name there.
-    fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError>;
-    /// The file of `session` will not come: forgets what is kept of it.
-    fn discard(&mut self, session: SessionId);
-}
-
-/// How a datagram is answered; the body of the answer has been written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// An ACK with this proof and no body.
-    Ack(u64),
-    /// A report.
-    Report,
-}
-
-/// What has happened to a file, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A file is to come.
-    Offered {
-        /// Whose.
-        session: SessionId,
-        /// Which.
-        offer: Offer,
-    },
-    /// It is in its place.
-    Complete {
-        /// Whose.
-        session: SessionId,
-        /// Its name there.
-        name: String,
-        /// Its length in bytes.
-        length: u64,
-    },
-    /// It will not come.
-    Failed {
-        /// Whose.
-        session: SessionId,
-        /// Why.
-        reason: String,
-    },
-    /// The sender has taken leave, or was not heard of any more.
-    Closed {
-        /// Whose.
-        session: SessionId,
-        /// Whether its file had arrived.
-        complete: bool,
-    },
-}
-
-/// What a receiver has done since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverCounters {
-    /// Handshakes answered.
-    pub greetings: u64,
-    /// Handshakes that were damaged or beyond the limit for a second.
-    pub greetings_refused: u64,
-    /// Blocks that were new.
-    pub blocks: u64,
-    /// Blocks that had been there.
-    pub duplicates: u64,
-    /// Fillers, and their bytes as datagrams' bodies.
-    pub fillers: u64,
-    /// Data of a session that is not known.
-    pub unknown_session: u64,
-    /// Data that did not open, or says nothing that makes sense.
-    pub unreadable: u64,
-}
-
 #[derive(Debug)]
 enum Phase {
     /// No message has come yet; the answer to the handshake, to be repeated.
     Greeted(Vec<u8>),
-    /// Only fillers have come.
+    /// A session that was agreed on otherwise: fillers may come.
     Load,
     Receiving(Incoming),
     Checking {
@@ -213,7 +95,7 @@ impl Receiver {
         }
     }
 
-    /// Adds a session that was agreed on otherwise.
+    /// Adds a session that was agreed on otherwise, in which fillers may come.
     pub fn install(&mut self, now: Time, noise: Session) {
         self.sessions.insert(noise.id(), Entry { noise, heard: now, phase: Phase::Load });
     }
@@ -246,12 +128,14 @@ impl Receiver {
         true
     }
 
-    /// Pushes out the greeting that was not heard of for longest, if there are too many.
+    /// Pushes out the session without a file on its way that was not heard of for
+    /// longest, if there are too many of them.
     fn make_room(&mut self) {
-        let greeted = self.sessions.iter().filter(|(_, entry)| matches!(entry.phase, Phase::Greeted(_)));
-        if greeted.clone().count() >= self.limits.greetings {
-            let oldest = greeted.min_by_key(|(_, entry)| entry.heard).map(|(id, _)| *id);
-            self.sessions.retain(|id, _| Some(*id) != oldest);
+        let others = self.sessions.iter().filter(|(_, entry)| entry.phase.may_be_forgotten());
+        if others.clone().count() >= self.limits.greetings
+            && let Some(oldest) = others.min_by_key(|(_, entry)| entry.heard).map(|(id, _)| *id)
+        {
+            self.close(oldest);
         }
     }
 
@@ -274,11 +158,10 @@ impl Receiver {
         };
         entry.heard = now;
         let (code, text) = match message {
+            // Load is taken from those with whom it was agreed on, not from strangers.
+            Message::Filler if !matches!(entry.phase, Phase::Load) => return None,
             Message::Filler => {
                 self.counters.fillers += 1;
-                if let Phase::Greeted(_) = entry.phase {
-                    entry.phase = Phase::Load;
-                }
                 return Some(Reply::Ack(proof));
             }
             Message::Bye => {
@@ -289,6 +172,7 @@ impl Receiver {
                 self.on_offer(id, offer);
                 self.status(id)
             }
+            Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {
                 match on_block(entry, id, index, bytes, &mut *self.store, &mut self.counters) {
                     Ok(true) => return Some(Reply::Ack(proof)),
@@ -399,7 +283,8 @@ impl Receiver {
         if let Phase::Receiving(_) | Phase::Checking { .. } = entry.phase {
             self.store.discard(id);
         }
-        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
+        // Of what was refused or failed, everything has been said.
+        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load | Phase::Over { .. }) {
             self.note(Event::Closed { session: id, complete });
         }
     }
@@ -459,6 +344,11 @@ impl Receiver {
         })
     }
 
+    /// Sessions that are remembered, of whatever kind.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// The key by which senders know it.
     pub fn public_key(&self) -> seal::PublicKey {
         self.identity.public()
@@ -468,6 +358,10 @@ impl Receiver {
 impl Phase {
     fn is_transfer(&self) -> bool {
         matches!(self, Phase::Receiving(_) | Phase::Checking { .. })
+    }
+
+    fn may_be_forgotten(&self) -> bool {
+        !self.is_transfer() && !matches!(self, Phase::Load)
     }
 }
 
@@ -492,8 +386,7 @@ fn on_block(
             counters.duplicates += 1;
             return Ok(true);
         }
-        Phase::Over { reason, .. } => return Err(StoreError(reason.clone())),
-        Phase::Greeted(_) | Phase::Load => return Ok(false),
+        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return Ok(false),
     };
     let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
         counters.unreadable += 1;

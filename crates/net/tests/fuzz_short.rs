@@ -1,7 +1,7 @@
 //! The fuzz targets' corpus, and a short fuzz run that any compiler can do: each input of
 //! the corpus is mutated a fixed number of times by a seeded generator.
 //!
-//! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_corpus` writes the corpus anew;
+//! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_short` writes the corpus anew;
 //! `FUZZ_ITERATIONS=1000000` makes the run longer.
 
 #[path = "../../../fuzz/checks.rs"]
@@ -93,6 +93,8 @@ fn messages() -> Vec<(String, Vec<u8>)> {
         ("bye".to_owned(), Message::Bye),
         ("filler".to_owned(), Message::Filler),
     ]);
+    let name = FileName::sanitised(&format!(".{}", "n".repeat(250)));
+    steps.push(("long-name".to_owned(), Message::Offer(Offer { name, length: 0, block: 1, hash })));
     let encoded = steps.into_iter().map(|(name, message)| {
         let mut bytes = Vec::new();
         message.encode(77, &mut bytes);
@@ -105,11 +107,7 @@ fn messages() -> Vec<(String, Vec<u8>)> {
 fn conversations() -> Vec<(String, Vec<u8>)> {
     let conversation = |without: &str| -> Vec<u8> {
         let said = messages().into_iter().filter(|(name, _)| name != without);
-        said.flat_map(|(_, bytes)| {
-            let length = u8::try_from(bytes.len()).expect("messages of the corpus are short");
-            [vec![length], bytes].concat()
-        })
-        .collect()
+        said.flat_map(|(_, bytes)| [vec![u8::try_from(bytes.len()).unwrap_or(u8::MAX)], bytes].concat()).collect()
     };
     vec![("whole".into(), conversation("")), ("broken".into(), conversation("block-2"))]
 }

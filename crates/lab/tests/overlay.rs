@@ -1,0 +1,146 @@
+//! Rules that every run of an overlay holds.
+
+use std::ops::ControlFlow;
+
+use anabranch_control::path::registry::{self, Pacing};
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_lab::overlay::{self, Measured, Second};
+use anabranch_lab::parallel::{Progress, run_all};
+use anabranch_lab::scenario::{LimitChange, LimitKind, Misbehaviour, Scenario, default_offered};
+use anabranch_lab::summary::Summary;
+use proptest::prelude::*;
+
+fn scenario(controller: &str, seconds: u64) -> Scenario {
+    let mut scenario = Scenario { seconds, ..Scenario::standard() };
+    scenario.overlay.controller = registry::find(controller).unwrap();
+    scenario.overlay.offered = default_offered(scenario.overlay.controller);
+    scenario
+}
+
+fn run(scenario: &Scenario) -> Measured {
+    let measured = overlay::run(scenario, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(measured.controller, scenario.overlay.controller.name);
+    measured
+}
+
+fn total(measured: &Measured) -> Second {
+    measured.seconds.iter().fold(Second::default(), |mut sum, second| {
+        sum.add(second);
+        sum
+    })
+}
+
+fn received(controller: &str, seconds: u64) -> f64 {
+    Summary::of(&run(&scenario(controller, seconds))).steady.received_bytes_per_s.unwrap()
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_on_any_number_of_threads_and_others_differ() {
+    let scenarios: Vec<Scenario> = registry::CONTROLLERS
+        .iter()
+        .flat_map(|entry| (1..=3).map(|seed| Scenario { seed, ..scenario(entry.name, 20) }))
+        .collect();
+    let all = |threads| -> Vec<Vec<Second>> {
+        let finish = |_: usize, measured: Measured| measured.seconds;
+        let runs = run_all(&scenarios, Some(threads), &Progress::default(), finish).unwrap();
+        runs.into_iter().map(Option::unwrap).collect()
+    };
+    let one = all(1);
+    assert_eq!(one, all(2));
+    assert_eq!(one, all(5));
+    assert_ne!(one[0], one[1], "another seed is another run");
+}
+
+#[test]
+fn table_7_4_is_ordered_as_in_the_thesis() {
+    let perfect = received("perfect", 200);
+    let q_learning = received("q-learning", 600);
+    let aimd = received("aimd-literal", 600);
+    let random = received("random", 100);
+    let physical_limit = 400_000.0 / (4.0 * 1500.0 + 3.0 * 40.0) * 1500.0;
+    assert!(physical_limit > perfect && perfect > q_learning, "{physical_limit} {perfect} {q_learning}");
+    assert!(q_learning > 1.05 * aimd && aimd > 5.0 * random, "{q_learning} {aimd} {random}");
+    assert!(q_learning > 0.9 * perfect, "{q_learning} {perfect}");
+}
+
+#[test]
+fn a_forging_relay_gains_nothing_and_is_avoided() {
+    let mut scenario = scenario("q-learning", 300);
+    let forge = Misbehaviour { forge: true, ..Misbehaviour::default() };
+    scenario.overlay.misbehaving = vec![(vec![1, 2], forge)];
+    let measured = run(&scenario);
+    let total = total(&measured);
+    assert!(total.forged_acks > 1_000, "{total:?}");
+    let late = &measured.seconds[200..];
+    let (swallowed, delivered) =
+        late.iter().fold((0, 0), |(s, d), second| (s + second.swallowed, d + second.delivered));
+    // Two of nineteen relays are on 30 % of all paths of three that are chosen blindly.
+    let share = f64::from(swallowed) / f64::from(swallowed + delivered);
+    assert!(share < 0.2, "{share} of all packets swallowed");
+}
+
+#[test]
+fn limits_that_change_are_followed() {
+    let mut scenario = scenario("q-learning", 400);
+    let at = Time::ZERO + Duration::SECOND * 200;
+    scenario.overlay.limit_changes =
+        vec![LimitChange { at, peers: (0..20).collect(), limit: Rate::from_bytes_per_sec(100_000) }];
+    let received: Vec<f64> = run(&scenario).received_bytes_per_s().collect();
+    let mean = |slice: &[f64]| slice.iter().sum::<f64>() / slice.len() as f64;
+    let (before, after) = (mean(&received[100..200]), mean(&received[300..]));
+    assert!(before > 75_000.0 && after < 25_000.0, "{before} {after}");
+}
+
+#[test]
+fn pacing_spreads_what_a_burst_sends_at_once() {
+    let mut scenario = scenario("q-learning", 300);
+    scenario.overlay.limit_model = LimitKind::Bucket { depth: Bytes::new(6_000) };
+    let burst = Summary::of(&run(&scenario)).steady;
+    scenario.overlay.pacing = Pacing::Paced;
+    let paced = Summary::of(&run(&scenario)).steady;
+    let received = |metrics: &anabranch_lab::summary::Metrics| metrics.received_bytes_per_s.unwrap();
+    assert!(received(&paced) > 1.2 * received(&burst), "{} {}", received(&paced), received(&burst));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Every packet is delivered, dropped with a cause, or in flight; nobody receives
+    /// more than its limit.
+    #[test]
+    fn every_packet_is_accounted_for(
+        controller in 0..registry::CONTROLLERS.len(),
+        peers in 6usize..25,
+        relays in 1usize..5,
+        model in 0..3,
+        paced: bool,
+        loss in prop_oneof![Just(0.0), 0.0..0.2],
+        drop in 0.0..0.5,
+        forge: bool,
+        seed: u64,
+    ) {
+        let mut scenario = scenario(registry::CONTROLLERS[controller].name, 15);
+        scenario.seed = seed;
+        let overlay = &mut scenario.overlay;
+        overlay.peers = peers;
+        overlay.known_peers = peers - 1;
+        overlay.relays = relays;
+        overlay.loss = loss;
+        overlay.pacing = if paced { Pacing::Paced } else { Pacing::Burst };
+        overlay.limit_model = match model {
+            0 => LimitKind::Window,
+            1 => LimitKind::Bucket { depth: Bytes::new(50_000) },
+            _ => LimitKind::Queue { longest: Duration::from_millis(100) },
+        };
+        overlay.misbehaving = vec![(vec![0, 3], Misbehaviour { drop, forge, delay: Duration::from_millis(20) })];
+        let measured = run(&scenario);
+        let total = total(&measured);
+        let dropped = u64::from(total.refused) + u64::from(total.lost) + u64::from(total.swallowed);
+        prop_assert_eq!(u64::from(total.sent), u64::from(total.delivered) + dropped + measured.data_in_flight);
+        // A window's second and the simulation's overlap two windows at most.
+        let allowed = 2.0 * 400_000.0 * peers as f64 / 1500.0;
+        prop_assert!(measured.seconds.iter().all(|second| f64::from(second.delivered) <= allowed));
+        prop_assert!(total.acked + total.late_acks <= total.delivered);
+    }
+}

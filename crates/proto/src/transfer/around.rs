@@ -1,0 +1,128 @@
+//! What is around a receiver: its limits, the store that keeps its files, and what it
+//! tells of them.
+
+use std::fmt;
+
+use anabranch_control::time::Duration;
+
+use crate::message::Offer;
+use crate::seal::SessionId;
+
+/// What strangers can't exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Files that are received at once.
+    pub files: usize,
+    /// Sessions without a file on its way that are remembered: greeted, refused, complete.
+    pub greetings: usize,
+    /// Handshakes that are answered in a second; each costs about 0.1 ms of computing.
+    pub greetings_per_second: u32,
+    /// The longest file in bytes.
+    pub file_bytes: u64,
+    /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
+    pub blocks: u64,
+    /// A session that is not heard of for so long is over.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            files: 16,
+            greetings: 64,
+            greetings_per_second: 200,
+            file_bytes: 16 << 30,
+            blocks: 1 << 25,
+            idle: Duration::from_millis(60_000),
+        }
+    }
+}
+
+/// Why a store could not do something, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError(pub String);
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Where files are kept while they arrive and afterwards.
+pub trait Store: Send {
+    /// Makes room for the file of `session`, under a name that nobody takes for the file.
+    fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError>;
+    /// Keeps `bytes` at `offset`.
+    fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Fills `bytes` with what is kept at `offset`.
+    fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError>;
+    /// The file is whole: puts it in its place, replacing nothing, and says its name there.
+    fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError>;
+    /// The file of `session` will not come: forgets what is kept of it.
+    fn discard(&mut self, session: SessionId);
+}
+
+/// How a datagram is answered; the body of the answer has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// An ACK with this proof and no body.
+    Ack(u64),
+    /// A report.
+    Report,
+}
+
+/// What has happened to a file, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A file is to come.
+    Offered {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        offer: Offer,
+    },
+    /// It is in its place.
+    Complete {
+        /// Whose.
+        session: SessionId,
+        /// Its name there.
+        name: String,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// It will not come.
+    Failed {
+        /// Whose.
+        session: SessionId,
+        /// Why.
+        reason: String,
+    },
+    /// The sender has taken leave, or was not heard of any more.
+    Closed {
+        /// Whose.
+        session: SessionId,
+        /// Whether its file had arrived.
+        complete: bool,
+    },
+}
+
+/// What a receiver has done since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverCounters {
+    /// Handshakes answered.
+    pub greetings: u64,
+    /// Handshakes that were damaged or beyond the limit for a second.
+    pub greetings_refused: u64,
+    /// Blocks that were new.
+    pub blocks: u64,
+    /// Blocks that had been there.
+    pub duplicates: u64,
+    /// Fillers.
+    pub fillers: u64,
+    /// Data of a session that is not known.
+    pub unknown_session: u64,
+    /// Data that did not open, or says nothing that makes sense.
+    pub unreadable: u64,
+}
