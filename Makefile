@@ -22,7 +22,7 @@ lint:
 ## Every decoder against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
 fuzz:
-	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-net --test fuzz_corpus
+	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-net --test fuzz_short
 
 ## Every experiment of the papers, short or at the paper's length.
 quick:

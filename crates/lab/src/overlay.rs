@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::path::perfect::{Manager, Perfect};
-use anabranch_control::path::registry::{Build, ParameterError, Setup};
+use anabranch_control::path::registry::{Build, Pacing, ParameterError, Setup};
 use anabranch_control::path::{PathController, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -288,6 +288,10 @@ impl<'a> World<'a> {
     fn run_until(&mut self, end: Time) {
         while let Some((at, event)) = self.queue.pop_before(end) {
             self.now = at;
+            // The next packet is fetched into the cache while this one is worked on.
+            if let Some(Event::Arrive(next)) = self.queue.upcoming() {
+                std::hint::black_box(self.packets[next as usize].kind);
+            }
             match event {
                 Event::Arrive(index) => self.arrive(index),
                 Event::Sender(node) => self.sender_timer(node),
@@ -376,7 +380,10 @@ impl<'a> World<'a> {
             AckVerdict::Unknown => {}
         }
         self.free.push(index);
-        self.arm(node);
+        // Evenly paced, an ACK may raise a rate and so bring a departure forward.
+        if self.overlay.pacing == Pacing::Paced {
+            self.arm(node);
+        }
     }
 
     fn sender_timer(&mut self, node: u32) {

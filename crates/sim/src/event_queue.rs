@@ -212,6 +212,12 @@ impl<E: Copy> EventQueue<E> {
         Some((Time::from_nanos(at), event))
     }
 
+    /// The event after the last one taken, if it is near: a hint of what will be needed.
+    #[inline]
+    pub fn upcoming(&self) -> Option<E> {
+        self.current.get(self.next).map(|entry| entry.event)
+    }
+
     /// Makes the next bucket that is not empty the current one; false if all are.
     fn turn(&mut self) -> bool {
         self.taken += self.current.len() as u64;
