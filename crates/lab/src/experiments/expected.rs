@@ -59,6 +59,8 @@ impl Expected {
     /// Our figure beside the paper's, judged.
     pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
         let line = self.line(subject, metric);
+        // A ratio to nothing is no figure.
+        let ours = ours.filter(|ours| ours.is_finite());
         debug_assert!(line.is_none_or(|line| line.unit == unit), "{metric} is expected in another unit than {unit}");
         let agrees = line.filter(|line| line.low.is_some() || line.high.is_some()).and_then(|line| {
             let ours = ours?;
@@ -114,6 +116,7 @@ perfect,rate,B/s,7,,,only told
         assert_eq!(agrees("perfect", 1.0), None);
         assert_eq!(agrees("unheard-of", 1.0), None);
         assert_eq!(expected.row("aimd", "rate", "B/s", None).agrees, None);
+        assert_eq!(expected.row("aimd", "rate", "B/s", Some(f64::INFINITY)).agrees, None);
         assert_eq!(expected.paper("perfect", "rate"), Some(7.0));
     }
 
