@@ -139,6 +139,38 @@ enum Event {
     Change(u32),
 }
 
+/// An event in the queue: what it is in the highest two bits, of what below. Half of
+/// an enum's size, and the queue's size is what an event costs.
+#[derive(Clone, Copy, Debug)]
+struct Packed(u32);
+
+impl Packed {
+    const INDEX: u32 = (1 << 30) - 1;
+
+    #[inline]
+    fn event(self) -> Event {
+        let index = self.0 & Packed::INDEX;
+        match self.0 >> 30 {
+            0 => Event::Arrive(index),
+            1 => Event::Sender(index),
+            _ => Event::Change(index),
+        }
+    }
+}
+
+impl From<Event> for Packed {
+    #[inline]
+    fn from(event: Event) -> Packed {
+        let (what, index) = match event {
+            Event::Arrive(index) => (0, index),
+            Event::Sender(index) => (1, index),
+            Event::Change(index) => (2, index),
+        };
+        debug_assert!(index <= Packed::INDEX, "a run holds fewer than 2^30 packets");
+        Packed(what << 30 | index)
+    }
+}
+
 struct Sender {
     machine: PathSender,
     view: Box<[u32]>,
@@ -161,7 +193,7 @@ struct Offer {
 struct World<'a> {
     overlay: &'a Overlay,
     now: Time,
-    queue: EventQueue<Event>,
+    queue: EventQueue<Packed>,
     packets: Vec<Packet<u32>>,
     free: Vec<u32>,
     relays: Vec<Relay>,
@@ -253,11 +285,11 @@ impl<'a> World<'a> {
         };
         for (node, &phase) in phases.iter().enumerate() {
             let sender = world.sender(seed, node as u32, phase)?;
-            world.queue.push(sender.armed, Event::Sender(node as u32));
+            world.queue.push(sender.armed, Event::Sender(node as u32).into());
             world.senders.push(sender);
         }
         for (index, change) in overlay.limit_changes.iter().enumerate() {
-            world.queue.push(change.at, Event::Change(index as u32));
+            world.queue.push(change.at, Event::Change(index as u32).into());
         }
         Ok(world)
     }
@@ -289,10 +321,10 @@ impl<'a> World<'a> {
         while let Some((at, event)) = self.queue.pop_before(end) {
             self.now = at;
             // The next packet is fetched into the cache while this one is worked on.
-            if let Some(Event::Arrive(next)) = self.queue.upcoming() {
+            if let Some(Event::Arrive(next)) = self.queue.upcoming().map(Packed::event) {
                 std::hint::black_box(self.packets[next as usize].kind);
             }
-            match event {
+            match event.event() {
                 Event::Arrive(index) => self.arrive(index),
                 Event::Sender(node) => self.sender_timer(node),
                 Event::Change(index) => self.change_limits(index),
@@ -338,7 +370,7 @@ impl<'a> World<'a> {
             return;
         }
         let delay = self.delays.sample(from, to, &mut self.jitter);
-        self.queue.push(self.now + wait + delay, Event::Arrive(index));
+        self.queue.push(self.now + wait + delay, Event::Arrive(index).into());
     }
 
     /// A relay that may misbehave has something to forward.
@@ -442,7 +474,7 @@ impl<'a> World<'a> {
         let at = at.max(sender.starts);
         if at < sender.armed {
             sender.armed = at;
-            self.queue.push(at, Event::Sender(node));
+            self.queue.push(at, Event::Sender(node).into());
         }
     }
 
@@ -468,7 +500,7 @@ impl<'a> World<'a> {
     fn data_in_flight(&mut self) -> u64 {
         let mut count = 0;
         while let Some((_, event)) = self.queue.pop() {
-            if let Event::Arrive(index) = event {
+            if let Event::Arrive(index) = event.event() {
                 count += u64::from(self.packets[index as usize].kind == Kind::Data);
             }
         }

@@ -99,7 +99,7 @@ pub struct Row {
 
 /// No experiment has this name.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("there is no experiment \"{id}\"{}; `anabranch reproduce --list` names all", .nearest.map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default())]
+#[error("there is no experiment \"{id}\"{} (`anabranch reproduce --list` names all)", .nearest.map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default())]
 pub struct UnknownExperiment {
     id: String,
     nearest: Option<&'static str>,
