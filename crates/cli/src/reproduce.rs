@@ -21,7 +21,7 @@ pub struct Args {
     /// The experiment, as `--list` names it
     #[arg(group = "what")]
     id: Option<String>,
-    /// Name every experiment
+    /// Name every experiment; with --out, say what its results there are
     #[arg(long, group = "what")]
     list: bool,
     /// Run every experiment
@@ -55,7 +55,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
         let width = EXPERIMENTS.iter().map(|experiment| experiment.id.len()).max().unwrap_or(0);
         for experiment in EXPERIMENTS {
-            println!("{:width$}  {}", experiment.id, experiment.title);
+            let state = args.out.as_ref().map(|out| format!("  {}", state(&out.join(experiment.id).join("rows.json"))));
+            println!("{:width$}  {}{}", experiment.id, experiment.title, state.unwrap_or_default());
         }
         return Ok(());
     }
@@ -68,6 +69,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         reproduce(args, experiment, &progress)?;
     }
     Ok(())
+}
+
+/// What the results in `rows` say: how many figures agree.
+fn state(rows: &Path) -> String {
+    let Ok(text) = std::fs::read(rows) else {
+        return "[not run]".to_owned();
+    };
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(&text) else {
+        return format!("[{} does not read]", rows.display());
+    };
+    let judged = |agrees: bool| {
+        let rows = json["rows"].as_array().into_iter().flatten();
+        rows.filter(|row| row["agrees"].as_bool() == Some(agrees)).count()
+    };
+    let length = if json["quick"] == true { "quick" } else { "full" };
+    format!("[{length}, seed {}: {} agree, {} differ]", json["seed"], judged(true), judged(false))
 }
 
 fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {

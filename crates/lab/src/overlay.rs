@@ -192,6 +192,8 @@ struct Offer {
 
 struct World<'a> {
     overlay: &'a Overlay,
+    /// Of data and of an ACK, by kind.
+    sizes: [Bytes; 2],
     now: Time,
     queue: EventQueue<Packed>,
     packets: Vec<Packet<u32>>,
@@ -270,6 +272,7 @@ impl<'a> World<'a> {
         });
         let mut world = World {
             overlay,
+            sizes: [overlay.packet, overlay.ack],
             now: Time::ZERO,
             queue: EventQueue::new(),
             packets: Vec::new(),
@@ -337,7 +340,7 @@ impl<'a> World<'a> {
         self.second.packet_hops += 1;
         let packet = &mut self.packets[index as usize];
         let node = packet.route.at();
-        let size = [self.overlay.packet, self.overlay.ack][packet.kind as usize];
+        let size = self.sizes[packet.kind as usize];
         match self.relays[node as usize].on_packet(self.now, packet, size) {
             Verdict::Forward { to, wait } if self.misbehaviour.is_empty() => self.travel(index, node, to, wait),
             Verdict::Forward { to, wait } => self.misbehave(index, node, to, wait),

@@ -69,14 +69,17 @@ impl Jitter {
         if self.deviation == 0.0 {
             return;
         }
+        // A stream of its own stays in registers throughout the loop.
+        let mut rng = self.rng.clone();
         for factor in &mut self.factors {
             *factor = loop {
-                let drawn = 1.0 + self.deviation * self.rng.normal();
+                let drawn = 1.0 + self.deviation * rng.normal();
                 if drawn >= 0.0 {
                     break drawn;
                 }
             };
         }
+        self.rng = rng;
     }
 }
 

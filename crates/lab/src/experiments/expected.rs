@@ -84,7 +84,7 @@ impl Expected {
         row.ci95 = ours.interval().map(|interval| interval.half_width);
         let caveat = match ours {
             MeanEstimate::Interval(_) => return row,
-            MeanEstimate::Correlated { .. } => "batch means are correlated: the interval is optimistic",
+            MeanEstimate::Correlated { .. } => "no interval: batch means are correlated",
             MeanEstimate::TooShort { .. } => "too short for an interval",
             MeanEstimate::NotFinite { .. } => "not a number in some batch",
         };
