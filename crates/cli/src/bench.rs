@@ -1,6 +1,8 @@
 //! `anabranch bench`: how fast we are on this machine, as figures.
 
+mod dumbbell;
 mod overlay;
+mod processor_time;
 
 use clap::Subcommand;
 
@@ -17,11 +19,14 @@ pub struct Args {
 enum What {
     /// Packet-hops a second of the overlay simulator, over the number of peers
     Overlay(overlay::Args),
+    /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
+    Dumbbell(dumbbell::Args),
 }
 
 /// Runs the benchmark that was asked for.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
+        What::Dumbbell(args) => dumbbell::run(args),
     }
 }

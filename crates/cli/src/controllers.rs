@@ -1,6 +1,7 @@
 //! `anabranch controllers`: what can be asked for by name.
 
-use anabranch_control::path::registry::{Build, CONTROLLERS};
+use anabranch_control::flow::registry as flow;
+use anabranch_control::path::registry::{self as path, Build};
 
 use crate::failure::Failure;
 
@@ -10,13 +11,20 @@ pub struct Args {}
 
 /// Prints a line for each controller.
 pub fn run(_args: &Args) -> Result<(), Failure> {
-    let width = CONTROLLERS.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    for entry in CONTROLLERS {
+    let names =
+        path::CONTROLLERS.iter().map(|entry| entry.name).chain(flow::CONTROLLERS.iter().map(|entry| entry.name));
+    let width = names.map(str::len).max().unwrap_or(0);
+    println!("Path controllers: a rate for each peer, other relays for each packet");
+    for entry in path::CONTROLLERS {
         let place = match entry.build {
             Build::Anywhere(_) => "simulation, real network",
             Build::Omniscient => "simulation only",
         };
-        println!("{:width$}  {} ({place}; {})", entry.name, entry.summary, entry.source);
+        println!("  {:width$}  {} ({place}; {})", entry.name, entry.summary, entry.source);
+    }
+    println!("\nFlow controllers: one sender's window and pacing rate");
+    for entry in flow::CONTROLLERS {
+        println!("  {:width$}  {} ({})", entry.name, entry.summary, entry.source);
     }
     Ok(())
 }

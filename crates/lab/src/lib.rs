@@ -2,6 +2,7 @@
 //! what happened into statistics, files, reports and the papers' experiments.
 
 pub mod experiments;
+pub mod flows;
 pub mod output;
 pub mod overlay;
 pub mod parallel;

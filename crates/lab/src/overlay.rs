@@ -7,8 +7,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::path::perfect::{Manager, Perfect};
-use anabranch_control::path::registry::{Build, Pacing, ParameterError, Setup};
+use anabranch_control::path::registry::{Build, Pacing, Setup};
 use anabranch_control::path::{PathController, Slot};
+use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};

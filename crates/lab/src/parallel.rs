@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anabranch_control::path::registry::ParameterError;
+use anabranch_control::registry::ParameterError;
 use rayon::prelude::*;
 
 use crate::overlay::{self, Measured};

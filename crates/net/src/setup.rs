@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_control::path::registry::{Build, Entry, Pacing, ParameterError, Setup};
+use anabranch_control::path::registry::{Build, Entry, Pacing, Setup};
 use anabranch_control::path::{MAX_RELAYS, Slot};
+use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};

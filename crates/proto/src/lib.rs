@@ -2,6 +2,7 @@
 //! structs. A simulator and a socket task drive the same ones.
 
 pub mod courier;
+pub mod flow;
 pub mod limiter;
 pub mod load;
 pub mod message;

@@ -3,3 +3,7 @@
 
 pub mod delay;
 pub mod event_queue;
+pub mod loss;
+pub mod network;
+pub mod tournament;
+pub mod varying;

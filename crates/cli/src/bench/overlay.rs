@@ -13,9 +13,9 @@ use anabranch_lab::overlay::{self, Measured};
 use anabranch_lab::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_lab::scenario::Scenario;
 use rayon::prelude::*;
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use super::processor_time;
 use crate::failure::Failure;
 
 /// Peers that each knows when there are 1 000 and more.
@@ -132,13 +132,11 @@ fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> 
 }
 
 fn once(scenario: &Scenario) -> Result<(Measured, Duration), Failure> {
-    let now = || clock_gettime(ClockId::ThreadCPUTime);
-    let started = now();
+    let started = processor_time::now();
     let measured = overlay::run(scenario, |_| ControlFlow::Continue(()))?;
-    let ended = now();
+    let taken = processor_time::now() - started;
     assert_eq!(measured.controller, scenario.overlay.controller.name, "another controller ran");
-    let nanos = (ended.tv_sec - started.tv_sec) * 1_000_000_000 + (ended.tv_nsec - started.tv_nsec);
-    Ok((measured, Duration::from_nanos(nanos.max(1) as u64)))
+    Ok((measured, taken.max(Duration::from_nanos(1))))
 }
 
 fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> Result<Size, Failure> {

@@ -15,8 +15,8 @@ use core::marker::PhantomData;
 use serde::Deserialize;
 
 use super::learner::{Evidence, RateLearner};
-use super::registry::in_range;
 use super::{Outcome, Ticket};
+use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::units::{Bytes, Rate};
 
@@ -96,7 +96,7 @@ impl<I> Aimd<I> {
 impl<I: Increase> RateLearner for Aimd<I> {
     type Config = AimdConfig;
 
-    fn check(config: &AimdConfig) -> Result<(), String> {
+    fn check(config: &AimdConfig) -> Result<(), ParameterError> {
         in_range("increase", config.increase, 0.0..=1e6)?;
         in_range("decrease", config.decrease, 1e-3..=0.999)
     }

@@ -5,6 +5,7 @@ use core::fmt::Debug;
 use serde::de::DeserializeOwned;
 
 use super::{Outcome, Slot, Ticket};
+use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::rtt::PairRtts;
 use crate::time::Duration;
@@ -38,7 +39,7 @@ pub trait RateLearner: Debug + Clone + Send + 'static {
     type Config: Debug + Clone + Default + Send + DeserializeOwned;
 
     /// Refuses parameters outside their range, naming the key and the range.
-    fn check(config: &Self::Config) -> Result<(), String>;
+    fn check(config: &Self::Config) -> Result<(), ParameterError>;
 
     /// A learner that has seen nothing yet.
     fn new(config: &Self::Config, packet: Bytes) -> Self;

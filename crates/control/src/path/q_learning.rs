@@ -12,8 +12,8 @@
 use serde::Deserialize;
 
 use super::learner::{Evidence, RateLearner};
-use super::registry::in_range;
 use super::{Outcome, Ticket};
+use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::units::{Bytes, Rate};
 
@@ -265,7 +265,7 @@ fn softmax(values: &[f32; ACTIONS], possible: core::ops::Range<usize>, temperatu
 impl RateLearner for QLearning {
     type Config = QLearningConfig;
 
-    fn check(config: &QLearningConfig) -> Result<(), String> {
+    fn check(config: &QLearningConfig) -> Result<(), ParameterError> {
         in_range("learning_rate", config.learning_rate, 1e-6..=1.0)?;
         in_range("discount", config.discount, 0.0..=0.999_999)?;
         in_range("reward_ack", config.reward_ack, 1e-9..=1e6)?;

@@ -2,9 +2,6 @@
 //! in `CONTROLLERS`; it then appears in every experiment, in the real sender and
 //! in the list of controllers.
 
-use core::fmt;
-use core::ops::RangeInclusive;
-
 use serde::Deserialize;
 
 use super::PathController;
@@ -15,6 +12,7 @@ use super::paced_credit::PacedCredit;
 use super::per_peer::PerPeer;
 use super::q_learning::QLearning;
 use super::random::Random;
+use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
 
@@ -101,60 +99,20 @@ pub enum Pacing {
     Paced,
 }
 
-/// A controller's parameter is unknown or outside its range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterError(pub String);
-
-impl fmt::Display for ParameterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for ParameterError {}
-
-/// No controller has this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownController {
-    name: String,
-}
-
-impl fmt::Display for UnknownController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = CONTROLLERS.iter().map(|entry| entry.name).collect();
-        let distance = |name: &&&str| strsim::damerau_levenshtein(name, &self.name);
-        write!(f, "there is no controller named \"{}\"", self.name)?;
-        match names.iter().min_by_key(distance) {
-            Some(nearest) if distance(&nearest) <= nearest.len() / 2 => write!(f, "; did you mean \"{nearest}\"?")?,
-            _ => {}
-        }
-        write!(f, " (known: {})", names.join(", "))
-    }
-}
-
-impl core::error::Error for UnknownController {}
-
 /// The controller of that name.
 pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
-    CONTROLLERS.iter().find(|entry| entry.name == name).ok_or_else(|| UnknownController { name: name.to_owned() })
-}
-
-/// Refuses a parameter outside its range, naming both.
-pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), String> {
-    if range.contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("{key} = {value} is not between {} and {}", range.start(), range.end()))
-    }
+    CONTROLLERS
+        .iter()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| UnknownController::new(name, CONTROLLERS.iter().map(|entry| entry.name)))
 }
 
 fn per_peer<L: RateLearner>(
     setup: &Setup,
     parameters: &toml::Table,
 ) -> Result<Box<dyn PathController>, ParameterError> {
-    let config =
-        L::Config::deserialize(parameters.clone()).map_err(|error| ParameterError(error.message().to_owned()))?;
-    L::check(&config).map_err(ParameterError)?;
+    let config: L::Config = crate::registry::parameters(parameters)?;
+    L::check(&config)?;
     let Setup { peers, packet, start, pacing } = *setup;
     Ok(match pacing {
         Pacing::Burst => Box::new(PerPeer::<L, BurstCredit>::new(config, peers, packet, start)),
@@ -163,10 +121,8 @@ fn per_peer<L: RateLearner>(
 }
 
 fn random(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
-    match parameters.keys().next() {
-        Some(key) => Err(ParameterError(format!("unknown field `{key}`: this controller has no parameters"))),
-        None => Ok(Box::new(Random::new(setup.peers))),
-    }
+    crate::registry::no_parameters(parameters)?;
+    Ok(Box::new(Random::new(setup.peers)))
 }
 
 #[cfg(test)]

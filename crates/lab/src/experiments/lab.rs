@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use anabranch_control::path::registry::{Build, CONTROLLERS, Entry, ParameterError};
+use anabranch_control::path::registry::{Build, CONTROLLERS, Entry};
+use anabranch_control::registry::ParameterError;
 
 use super::expected::{Expected, ExpectedError};
 use super::{Experiment, Row};

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use anabranch_control::path::registry::ParameterError;
+use anabranch_control::registry::ParameterError;
 
 pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
 pub use store::Outcome;

@@ -1,0 +1,122 @@
+//! Bounds that another party sets on any controller while it runs. The controller goes on
+//! beneath them, with its answer to loss, and its window holds again when they are lifted.
+
+use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::{Bytes, Rate};
+
+/// What a window may be. A fixed window overrules the others, a maximum the minimum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// No window is smaller.
+    pub minimum: Option<Bytes>,
+    /// No window is larger.
+    pub maximum: Option<Bytes>,
+    /// The window.
+    pub fixed: Option<Bytes>,
+}
+
+impl Bounds {
+    /// The window that holds for a controller that wants `window`.
+    #[inline]
+    pub fn apply(&self, window: Bytes) -> Bytes {
+        let bounded = window.max(self.minimum.unwrap_or(Bytes::ZERO));
+        self.fixed.unwrap_or(self.maximum.map_or(bounded, |maximum| bounded.min(maximum)))
+    }
+}
+
+/// A controller beneath bounds.
+#[derive(Debug)]
+pub struct Bounded {
+    controller: Box<dyn FlowController>,
+    bounds: Bounds,
+}
+
+impl Bounded {
+    /// `controller`, not bounded yet.
+    pub fn new(controller: Box<dyn FlowController>) -> Bounded {
+        Bounded { controller, bounds: Bounds::default() }
+    }
+
+    /// Sets the bounds that hold from now on.
+    pub fn set(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+}
+
+impl FlowController for Bounded {
+    #[inline]
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) {
+        self.controller.on_sent(now, to, packet, rng);
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
+        self.controller.on_feedback(now, feedback, rng);
+    }
+
+    fn on_timer(&mut self, now: Time, rng: &mut Rng) {
+        self.controller.on_timer(now, rng);
+    }
+
+    #[inline]
+    fn timer(&self) -> Option<Time> {
+        self.controller.timer()
+    }
+
+    /// The controller's limits within the bounds. A pacing rate changes with the window,
+    /// for it would else hold back what the bounds allow, or send it too fast.
+    #[inline]
+    fn limits(&self) -> Limits {
+        let limits = self.controller.limits();
+        let window = self.bounds.apply(limits.window);
+        if window == limits.window || limits.window == Bytes::ZERO {
+            return Limits { window, ..limits };
+        }
+        let scaled = |rate: Rate| {
+            let bits = u128::from(rate.bits_per_sec()) * u128::from(window.get()) / u128::from(limits.window.get());
+            Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX))
+        };
+        Limits { window, rate: limits.rate.map(scaled), burst: limits.burst }
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        self.controller.trace(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Wants(Limits);
+
+    impl FlowController for Wants {
+        fn on_feedback(&mut self, _: Time, _: &Feedback<'_>, _: &mut Rng) {}
+        fn limits(&self) -> Limits {
+            self.0
+        }
+        fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+    }
+
+    const KB: fn(u64) -> Bytes = |kb| Bytes::new(kb * 1000);
+
+    #[test]
+    fn bounds_hold_while_they_are_set_and_no_longer() {
+        let wants = Limits { window: KB(40), rate: Some(Rate::from_bits_per_sec(8_000_000)), burst: KB(3) };
+        let mut bounded = Bounded::new(Box::new(Wants(wants)));
+        assert_eq!(bounded.limits(), wants);
+        bounded.set(Bounds { maximum: Some(KB(10)), ..Bounds::default() });
+        let held = bounded.limits();
+        assert_eq!((held.window, held.rate), (KB(10), Some(Rate::from_bits_per_sec(2_000_000))));
+        bounded.set(Bounds { minimum: Some(KB(80)), ..Bounds::default() });
+        let raised = bounded.limits();
+        assert_eq!((raised.window, raised.rate), (KB(80), Some(Rate::from_bits_per_sec(16_000_000))));
+        bounded.set(Bounds { minimum: Some(KB(80)), maximum: Some(KB(90)), fixed: Some(KB(5)) });
+        assert_eq!(bounded.limits().window, KB(5));
+        bounded.set(Bounds::default());
+        assert_eq!(bounded.limits(), wants);
+    }
+}

@@ -1,0 +1,36 @@
+//! One reduction for each round trip: losses of packets that left before the last
+//! reduction belong to the same congestion event (RFC 9002, 7.3.2; RFC 6582).
+
+use super::{Feedback, Sent};
+use crate::time::Time;
+
+/// When the controller last reacted to congestion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    since: Option<Time>,
+}
+
+impl Recovery {
+    /// Whether `feedback` reports a loss or a mark that the last reduction has not
+    /// answered; if so, the recovery period begins at `now`.
+    #[inline]
+    pub fn begins(&mut self, now: Time, feedback: &Feedback<'_>) -> bool {
+        let lost = feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent));
+        let marked = feedback.ecn_marked_packets > 0 && feedback.acked.last().is_some_and(|sent| !self.covers(sent));
+        if lost || marked {
+            self.since = Some(now);
+        }
+        lost || marked
+    }
+
+    /// Whether `packet` left before the last reduction could have slowed it.
+    #[inline]
+    pub fn covers(&self, packet: &Sent) -> bool {
+        self.since.is_some_and(|since| packet.at <= since)
+    }
+
+    /// Forgets the last reduction, so that the next loss is answered.
+    pub fn reset(&mut self) {
+        self.since = None;
+    }
+}

@@ -1,0 +1,116 @@
+//! Every flow controller by its name. A new one is one file and one line in
+//! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
+
+use super::{FlowController, fixed, reno};
+use crate::registry::{ParameterError, UnknownController};
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// The controllers, in the order in which they are listed.
+pub const CONTROLLERS: &[Entry] = &[
+    Entry {
+        name: "reno",
+        summary: "slow start, then a packet more each round trip; half after a loss",
+        source: "RFC 5681, RFC 6582, RFC 9002 7.3",
+        build: reno::build,
+    },
+    Entry {
+        name: "fixed",
+        summary: "a window that never changes",
+        source: "the window is its parameter",
+        build: fixed::build,
+    },
+    Entry {
+        name: "max-throughput",
+        summary: "40 packets in flight, whatever the delay",
+        source: "[Xavier] 4.1",
+        build: fixed::max_throughput,
+    },
+    Entry { name: "min-delay", summary: "one packet in flight", source: "[Xavier] 4.1", build: fixed::min_delay },
+];
+
+/// One controller that can be asked for by name.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name in scenarios, options and results.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// The paper or RFC that it follows.
+    pub source: &'static str,
+    /// How it is made.
+    pub build: Builder,
+}
+
+/// Makes a controller from a sender's setup and the parameters that were set.
+pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn FlowController>, ParameterError>;
+
+/// What a sender tells its controller at the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Data in a full packet: the maximum segment size.
+    pub packet: Bytes,
+    /// The window to begin with, where the controller does not say another one.
+    pub initial_window: Bytes,
+    /// When it begins.
+    pub start: Time,
+}
+
+impl Setup {
+    /// RFC 6928's initial window: ten packets.
+    pub const INITIAL_PACKETS: u64 = 10;
+
+    /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
+    pub fn new(packet: Bytes, start: Time) -> Setup {
+        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start }
+    }
+}
+
+/// The controller of that name.
+///
+/// # Errors
+///
+/// There is none; the error names those that there are and the nearest.
+pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
+    CONTROLLERS
+        .iter()
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| UnknownController::new(name, CONTROLLERS.iter().map(|entry| entry.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETUP: Setup = Setup { packet: Bytes::new(1448), initial_window: Bytes::new(14480), start: Time::ZERO };
+
+    #[test]
+    fn every_controller_is_made_from_its_defaults_with_a_window_and_a_trace() {
+        for entry in CONTROLLERS {
+            let controller = (entry.build)(&SETUP, &toml::Table::new()).unwrap();
+            assert!(controller.limits().window > Bytes::ZERO, "{} begins with no window", entry.name);
+            let mut names = Vec::new();
+            controller.trace(&mut |name, value| {
+                assert!(value.is_finite(), "{}: {name} is {value}", entry.name);
+                names.push(name);
+            });
+            assert!(!names.is_empty(), "{} has no trace", entry.name);
+        }
+    }
+
+    #[test]
+    fn every_controller_refuses_a_parameter_that_it_does_not_have() {
+        for entry in CONTROLLERS {
+            let error = (entry.build)(&SETUP, &"windwo = 3".parse().unwrap()).unwrap_err();
+            assert!(error.0.contains("windwo"), "{}: {error}", entry.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = CONTROLLERS.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CONTROLLERS.len());
+    }
+}

@@ -1,0 +1,187 @@
+//! Reno: doubles the window each round trip until a first loss, then adds a packet each
+//! round trip, and halves after each round trip with a loss.
+//!
+//! ```text
+//! slow start            W += acked                       RFC 5681 eq. 2, RFC 9002 7.3.1
+//! congestion avoidance  W += packet * acked / W          RFC 5681 eq. 3, RFC 9002 7.3.3
+//! loss                  W = ssthresh = max(W / 2, 2 packets)   RFC 5681 eq. 4, RFC 9002 7.3.2
+//! ```
+//!
+//! With selective ACKs, the NewReno of RFC 6582 is one reduction for all losses of one
+//! flight. Whether growth counts bytes or ACKs is left open by RFC 5681 3.1: counting ACKs
+//! grows by half as much where each second packet is acknowledged, as ns-2 and ns-3 do.
+
+use serde::Deserialize;
+
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::{Feedback, FlowController, Limits};
+use crate::registry::ParameterError;
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// Packets in the smallest window, RFC 9002 7.2.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// What growth counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Counting {
+    /// What is acknowledged (RFC 3465, RFC 9002).
+    #[default]
+    Bytes,
+    /// ACKs, each as one packet, however much it acknowledges (RFC 5681).
+    Acks,
+}
+
+/// What is halved after a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Halving {
+    /// The window (RFC 9002).
+    #[default]
+    Window,
+    /// What is in flight once the loss is known, neither lost nor acknowledged, as ns-3
+    /// reads RFC 5681's FlightSize: three packets less than the window or more.
+    InFlight,
+}
+
+/// Parameters of `reno`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    counting: Counting,
+    halving: Halving,
+}
+
+/// The controller; windows in bytes.
+#[derive(Debug)]
+struct Reno {
+    packet: f64,
+    window: f64,
+    slow_start_threshold: f64,
+    recovery: Recovery,
+    config: Config,
+}
+
+/// Makes `reno`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config = crate::registry::parameters(parameters)?;
+    Ok(Box::new(Reno {
+        packet: setup.packet.get() as f64,
+        window: setup.initial_window.get() as f64,
+        slow_start_threshold: f64::INFINITY,
+        recovery: Recovery::default(),
+        config,
+    }))
+}
+
+impl Reno {
+    /// Data whose ACK lets the window grow: none that left before the last reduction.
+    #[inline]
+    fn counted(&self, feedback: &Feedback<'_>) -> f64 {
+        let newest = feedback.acked.last().filter(|sent| !self.recovery.covers(sent));
+        match (newest, self.config.counting) {
+            (None, _) => 0.0,
+            (Some(_), Counting::Bytes) => feedback.acked_bytes.get() as f64,
+            (Some(_), Counting::Acks) => self.packet,
+        }
+    }
+
+    #[inline]
+    fn grow(&mut self, counted: f64) {
+        if self.window < self.slow_start_threshold {
+            self.window += counted;
+        } else {
+            self.window += self.packet * counted / self.window;
+        }
+    }
+}
+
+impl FlowController for Reno {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        if self.recovery.begins(now, feedback) {
+            let halved = match self.config.halving {
+                Halving::Window => self.window,
+                Halving::InFlight => feedback.in_flight.get() as f64,
+            };
+            self.slow_start_threshold = (halved / 2.0).max(MINIMUM_PACKETS * self.packet);
+            self.window = self.slow_start_threshold;
+        } else if !feedback.app_limited {
+            let counted = self.counted(feedback);
+            if counted > 0.0 {
+                self.grow(counted);
+            }
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS * self.packet;
+            self.recovery.reset();
+        }
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new(self.window as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window);
+        // Infinity before the first loss: plots want a number.
+        record("slow_start_threshold", self.slow_start_threshold.min(f64::from(u32::MAX)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{Drive, PACKET, Path, drive};
+    use crate::time::Duration;
+    use crate::units::Rate;
+
+    /// 100 packets a round trip fill it; a queue of 20 is too short for half of the window.
+    const PATH: Path =
+        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 20, loss: 0.0 };
+
+    fn reno(parameters: &str, path: Path, seconds: f64) -> Drive {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
+    }
+
+    #[test]
+    fn slow_start_doubles_the_window_each_round_trip() {
+        let run = reno("", Path { buffer: 1000, ..PATH }, 0.39);
+        // 10 packets leave at 0; each of three whole round trips doubles them.
+        assert_eq!(run.window.last(), Some(&80.0));
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_a_packet_each_round_trip() {
+        let run = reno("", PATH, 60.0);
+        let growth: Vec<f64> = run.window.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).collect();
+        let late = &growth[growth.len() / 2..];
+        assert!(late.iter().all(|step| *step < 0.03), "an ACK added {:?}", late.iter().copied().fold(0.0, f64::max));
+    }
+
+    #[test]
+    fn a_flight_with_losses_halves_the_window_once() {
+        let run = reno("", PATH, 60.0);
+        let mut falls = 0;
+        for pair in run.window.windows(2).filter(|pair| pair[1] < pair[0]) {
+            assert!((pair[1] - pair[0] / 2.0).abs() < 1.0, "from {} to {}", pair[0], pair[1]);
+            falls += 1;
+        }
+        // From 60 to 121 packets take 61 round trips of 100 to 120 ms: a fall each 6.6 s.
+        assert!((7..=11).contains(&falls), "{falls} falls in a minute");
+    }
+
+    #[test]
+    fn with_a_lone_random_loss_rate_throughput_follows_the_square_root_law() {
+        let wide = Path { rate: Rate::from_bytes_per_sec(1_000_000_000), buffer: 100_000, loss: 0.001, ..PATH };
+        let run = reno("", wide, 400.0);
+        // Mathis et al. 1997: sqrt(3 / (2 p)) packets a round trip, an ACK for each packet.
+        let law = (1.5f64 / 0.001).sqrt() / 0.1;
+        assert!((run.throughput() / law - 1.0).abs() < 0.1, "{} against {law}", run.throughput());
+    }
+}

@@ -1,0 +1,117 @@
+//! Round-trip time of one path, RFC 9002 section 5 (RFC 6298's filter, less what the
+//! receiver says it waited before it answered).
+
+use crate::flow::RoundTrip;
+use crate::time::Duration;
+
+/// The round-trip time before the first sample, RFC 9002 6.2.2.
+pub const INITIAL_RTT: Duration = Duration::from_millis(333);
+
+/// The clock's granularity in the probe timeout, RFC 9002 6.1.2.
+const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// Smoothed round-trip time and its variation.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTripEstimator {
+    smoothed: Duration,
+    variation: Duration,
+    min: Duration,
+    latest: Duration,
+    sampled: bool,
+}
+
+impl Default for RoundTripEstimator {
+    fn default() -> RoundTripEstimator {
+        RoundTripEstimator {
+            smoothed: INITIAL_RTT,
+            variation: INITIAL_RTT / 2,
+            min: Duration::from_nanos(u64::MAX),
+            latest: INITIAL_RTT,
+            sampled: false,
+        }
+    }
+}
+
+impl RoundTripEstimator {
+    /// Learns that an answer took `rtt`, of which the receiver waited `ack_delay`.
+    #[inline]
+    pub fn sample(&mut self, rtt: Duration, ack_delay: Duration) {
+        self.latest = rtt;
+        self.min = self.min.min(rtt);
+        if !self.sampled {
+            self.sampled = true;
+            self.smoothed = rtt;
+            self.variation = rtt / 2;
+            return;
+        }
+        let adjusted = if rtt >= self.min + ack_delay { rtt - ack_delay } else { rtt };
+        let (smoothed, adjusted_ns) = (self.smoothed.as_nanos(), adjusted.as_nanos());
+        let deviation = smoothed.abs_diff(adjusted_ns);
+        // rttvar = 3/4 rttvar + 1/4 |smoothed - adjusted|; smoothed = 7/8 smoothed + 1/8 adjusted
+        self.variation = Duration::from_nanos((3 * self.variation.as_nanos() + deviation) / 4);
+        self.smoothed = Duration::from_nanos((7 * smoothed + adjusted_ns) / 8);
+    }
+
+    /// What a controller is told; `sampled` says whether the latest sample is new.
+    #[inline]
+    pub fn report(&self, sampled: bool) -> RoundTrip {
+        RoundTrip {
+            latest: sampled.then_some(self.latest),
+            smoothed: self.smoothed,
+            variation: self.variation,
+            min: self.min,
+        }
+    }
+
+    /// Whether there was a sample.
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
+    /// How long a packet may stay behind one that was acknowledged before it is lost:
+    /// 9/8 of the larger of the smoothed and the latest time (RFC 9002, 6.1.2).
+    #[inline]
+    pub fn loss_delay(&self) -> Duration {
+        (self.smoothed.max(self.latest) * 9 / 8).max(GRANULARITY)
+    }
+
+    /// `PTO = smoothed + max(4 rttvar, granularity) + max_ack_delay` (RFC 9002, 6.2.1).
+    #[inline]
+    pub fn probe_timeout(&self, max_ack_delay: Duration) -> Duration {
+        self.smoothed + (self.variation * 4).max(GRANULARITY) + max_ack_delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn the_first_sample_sets_the_mean_and_half_of_it_the_variation() {
+        let mut estimator = RoundTripEstimator::default();
+        estimator.sample(MS(100), MS(20));
+        let report = estimator.report(true);
+        assert_eq!((report.smoothed, report.variation, report.min), (MS(100), MS(50), MS(100)));
+    }
+
+    #[test]
+    fn what_the_receiver_waited_is_taken_off_but_never_below_the_least_round_trip() {
+        let mut estimator = RoundTripEstimator::default();
+        estimator.sample(MS(100), MS(0));
+        estimator.sample(MS(120), MS(20));
+        assert_eq!(estimator.report(true).smoothed, MS(100));
+        estimator.sample(MS(108), MS(20));
+        assert_eq!(estimator.report(true).smoothed, MS(101));
+    }
+
+    #[test]
+    fn the_probe_timeout_is_that_of_rfc_9002() {
+        let mut estimator = RoundTripEstimator::default();
+        assert_eq!(estimator.probe_timeout(MS(0)), MS(999));
+        estimator.sample(MS(100), MS(0));
+        assert_eq!(estimator.probe_timeout(MS(25)), MS(325));
+        assert_eq!(estimator.loss_delay(), Duration::from_nanos(112_500_000));
+    }
+}

@@ -1,0 +1,150 @@
+//! What a run of flows measured.
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_sim::network::LinkCount;
+use hdrhistogram::Histogram;
+
+/// Longest delay that the histogram tells apart, in ns: ten minutes.
+const LONGEST_DELAY_NS: u64 = 600_000_000_000;
+
+/// Significant decimal digits of a recorded delay.
+const DELAY_DIGITS: u8 = 3;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct FlowsMeasured {
+    /// One for each flow of the scenario, in its order.
+    pub flows: Vec<FlowMeasured>,
+    /// One for each link of the scenario, in its order.
+    pub links: Vec<LinkMeasured>,
+    /// One for each source of cross traffic, in the scenario's order.
+    pub cross_traffic: Vec<CrossMeasured>,
+    /// The series, if one was asked for.
+    pub series: Series,
+    /// How long it ran: less than the scenario's length if it was interrupted.
+    pub length: Duration,
+    /// Events of the simulator.
+    pub events: u64,
+}
+
+/// One flow.
+#[derive(Clone, Debug)]
+pub struct FlowMeasured {
+    /// The registered name of the controller that ran.
+    pub controller: &'static str,
+    /// Data delivered for the first time, from `goodput_from` on.
+    pub goodput_bytes: u64,
+    /// The same over the whole run.
+    pub delivered_bytes: u64,
+    /// From the application to the receiver, for each packet that arrived.
+    pub one_way: Delays,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets that the sender declared lost.
+    pub packets_lost: u64,
+    /// Time in which the application had something to send or in flight.
+    pub on_time: Duration,
+    /// How long each transfer with an end took, from its beginning to its last byte's arrival.
+    pub completion: Vec<Duration>,
+}
+
+/// Delays of packets.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    histogram: Histogram<u64>,
+    total_ns: u128,
+    count: u64,
+    least_ns: u64,
+}
+
+impl Default for Delays {
+    fn default() -> Delays {
+        let histogram = Histogram::new_with_bounds(1_000, LONGEST_DELAY_NS, DELAY_DIGITS);
+        Delays {
+            histogram: histogram.expect("bounds that a histogram takes"),
+            total_ns: 0,
+            count: 0,
+            least_ns: u64::MAX,
+        }
+    }
+}
+
+impl Delays {
+    /// Adds a packet's.
+    #[inline]
+    pub fn record(&mut self, delay: Duration) {
+        let ns = delay.as_nanos();
+        self.histogram.saturating_record(ns);
+        self.total_ns += u128::from(ns);
+        self.count += 1;
+        self.least_ns = self.least_ns.min(ns);
+    }
+
+    /// Packets.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean in ms; none without a packet.
+    pub fn mean_ms(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.total_ns as f64 / self.count as f64 / 1e6)
+    }
+
+    /// The least in ms; none without a packet.
+    pub fn least_ms(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.least_ns as f64 / 1e6)
+    }
+
+    /// What this share of the packets did not exceed, in ms; none without a packet.
+    pub fn quantile_ms(&self, share: f64) -> Option<f64> {
+        (self.count > 0).then(|| self.histogram.value_at_quantile(share) as f64 / 1e6)
+    }
+}
+
+/// One link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkMeasured {
+    /// Over the whole run.
+    pub count: LinkCount,
+    /// Bytes transmitted from `goodput_from` on.
+    pub counted_bytes: u64,
+}
+
+/// One source of cross traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrossMeasured {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub arrived: u64,
+}
+
+/// Values over time, in columns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// When each row was taken: it tells of the span since the row before.
+    pub at: Vec<Time>,
+    /// One for each flow.
+    pub flows: Vec<FlowSeries>,
+    /// How long a packet would have waited for each link, in ms, when the row was taken.
+    pub backlog_ms: Vec<Vec<f64>>,
+}
+
+/// One flow's values over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowSeries {
+    /// Data delivered for the first time, Mbit/s.
+    pub goodput_mbit_s: Vec<f64>,
+    /// Mean one-way delay of the packets that arrived, ms; NaN without any.
+    pub one_way_ms: Vec<f64>,
+    /// Data in flight, bytes.
+    pub in_flight: Vec<f64>,
+    /// The window, bytes.
+    pub window: Vec<f64>,
+    /// The pacing rate, Mbit/s; NaN without one.
+    pub rate_mbit_s: Vec<f64>,
+    /// The smoothed round-trip time, ms; NaN before the first sample.
+    pub srtt_ms: Vec<f64>,
+    /// The controller's own values, by name; empty until it has run.
+    pub trace: Vec<(&'static str, Vec<f64>)>,
+}

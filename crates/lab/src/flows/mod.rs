@@ -1,0 +1,14 @@
+//! Flows over links: the flow machines on a simulated network.
+
+mod cross;
+pub mod dumbbell;
+pub mod measured;
+mod sample;
+pub mod scenario;
+pub mod topology;
+mod traffic;
+mod world;
+
+pub use measured::FlowsMeasured;
+pub use scenario::FlowScenario;
+pub use world::{FlowRunError, run};

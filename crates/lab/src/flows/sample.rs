@@ -1,0 +1,104 @@
+//! The series: each flow's and each link's values at equal spans.
+
+use anabranch_control::flow::PeerId;
+use anabranch_control::time::{Duration, Time};
+use anabranch_proto::flow::FlowSender;
+use anabranch_sim::network::LinkId;
+
+use super::measured::{Delays, FlowSeries, Series};
+use super::scenario::FlowScenario;
+use super::world::{FlowRunError, World, in_flight};
+
+/// Takes the series.
+#[derive(Debug)]
+pub struct Sampler {
+    every: Option<Duration>,
+    due: Time,
+    series: Series,
+    /// Each flow's delivered bytes, delays' sum in ms and their number at the last row.
+    before: Vec<(u64, f64, u64)>,
+}
+
+impl Sampler {
+    pub fn new(scenario: &FlowScenario) -> Sampler {
+        let flows = scenario.flows.len();
+        Sampler {
+            every: scenario.sample_every,
+            due: scenario.sample_every.map_or(Time::MAX, |every| Time::ZERO + every),
+            series: Series {
+                at: Vec::new(),
+                flows: vec![FlowSeries::default(); flows],
+                backlog_ms: vec![Vec::new(); scenario.links.len()],
+            },
+            before: vec![(0, 0.0, 0); flows],
+        }
+    }
+
+    /// When the next row is due.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// Takes a row.
+    ///
+    /// # Errors
+    ///
+    /// When a controller's values are not numbers.
+    pub fn sample(&mut self, world: &mut World<'_>) -> Result<(), FlowRunError> {
+        let Some(every) = self.every else { return Ok(()) };
+        world.check_traces()?;
+        self.series.at.push(self.due);
+        for (flow, (series, before)) in world.flows.iter().zip(self.series.flows.iter_mut().zip(&mut self.before)) {
+            let measured = &flow.measured;
+            let bits = (measured.delivered_bytes - before.0) as f64 * 8.0;
+            series.goodput_mbit_s.push(bits / every.as_secs_f64() / 1e6);
+            let (sum, count) = delays(&measured.one_way);
+            series.one_way_ms.push((sum - before.1) / (count - before.2) as f64);
+            *before = (measured.delivered_bytes, sum, count);
+            series.in_flight.push(in_flight(flow).get() as f64);
+            let sender = flow.sender.as_ref();
+            let limits = sender.map(FlowSender::limits);
+            series.window.push(limits.map_or(0.0, |limits| limits.window.get() as f64));
+            let rate = limits.and_then(|limits| limits.rate);
+            series.rate_mbit_s.push(rate.map_or(f64::NAN, |rate| rate.bits_per_sec() as f64 / 1e6));
+            let srtt = sender.and_then(|sender| sender.smoothed_rtt(PeerId(0)));
+            series.srtt_ms.push(srtt.map_or(f64::NAN, Duration::as_millis_f64));
+            trace(series, sender);
+        }
+        for (link, backlog) in (0..).zip(&mut self.series.backlog_ms) {
+            backlog.push(world.network.backlog(LinkId(link)).as_millis_f64());
+        }
+        self.due += every;
+        Ok(())
+    }
+
+    pub fn into_series(self) -> Series {
+        self.series
+    }
+}
+
+fn delays(delays: &Delays) -> (f64, u64) {
+    let count = delays.count();
+    (delays.mean_ms().unwrap_or(0.0) * count as f64, count)
+}
+
+/// Adds the controller's values; rows without a controller are NaN.
+fn trace(series: &mut FlowSeries, sender: Option<&FlowSender>) {
+    let rows = series.goodput_mbit_s.len();
+    if let Some(sender) = sender {
+        sender.trace(&mut |name, value| {
+            let column = match series.trace.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, column)) => column,
+                None => {
+                    series.trace.push((name, Vec::new()));
+                    &mut series.trace.last_mut().expect("just pushed").1
+                }
+            };
+            column.resize(rows - 1, f64::NAN);
+            column.push(value);
+        });
+    }
+    for (_, column) in &mut series.trace {
+        column.resize(rows, f64::NAN);
+    }
+}

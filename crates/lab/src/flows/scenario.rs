@@ -1,0 +1,216 @@
+//! Flows over links: everything that decides a run's outcome, in checked types.
+
+use anabranch_control::flow::registry::Entry;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::flow::AckPolicy;
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::network::{Capacity, Jitter};
+use anabranch_sim::varying::Course;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct FlowScenario {
+    /// Simulated time.
+    pub length: Duration,
+    /// From which every random stream is made.
+    pub seed: u64,
+    /// Goodput and utilisation are counted from then on.
+    pub goodput_from: Time,
+    /// Delays are counted from then on.
+    pub delays_from: Time,
+    /// Between two rows of the series; none records no series.
+    pub sample_every: Option<Duration>,
+    /// The links, each in one direction.
+    pub links: Vec<LinkSpec>,
+    /// Who sends under a controller.
+    pub flows: Vec<FlowSpec>,
+    /// Who sends without one.
+    pub cross_traffic: Vec<CrossTraffic>,
+    /// What all flows' packets have in common.
+    pub packets: PacketSpec,
+}
+
+/// Sizes, and when receivers answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PacketSpec {
+    /// Data in a full packet.
+    pub data: Bytes,
+    /// What a packet has on the wire beside its data.
+    pub header: Bytes,
+    /// An ACK on the wire.
+    pub ack: Bytes,
+    /// When receivers answer.
+    pub ack_policy: AckPolicy,
+    /// Whether queues may mark packets in place of dropping them.
+    pub ecn: bool,
+    /// Spread windows over the round trip where the controller sets no rate.
+    pub paced: bool,
+}
+
+impl Default for PacketSpec {
+    /// Ethernet frames of 1514 B with IPv4, TCP and its timestamps.
+    fn default() -> PacketSpec {
+        PacketSpec {
+            data: Bytes::new(1448),
+            header: Bytes::new(66),
+            ack: Bytes::new(66),
+            ack_policy: AckPolicy::default(),
+            ecn: false,
+            paced: false,
+        }
+    }
+}
+
+/// A link in one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// Its name, which is unique.
+    pub name: String,
+    /// What it transmits; none if a packet takes no time.
+    pub rate: Option<Course<Rate>>,
+    /// Propagation.
+    pub delay: Course<Duration>,
+    /// What may wait.
+    pub queue: QueueSpec,
+    /// Losses at its far end.
+    pub loss: LossModel,
+    /// Random part of the delay.
+    pub jitter: Jitter,
+}
+
+/// What waits for a link, and in which order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum QueueSpec {
+    /// First in, first out; what does not fit is dropped.
+    DropTail(Capacity),
+}
+
+impl LinkSpec {
+    /// A link of `rate` and `delay` that never changes, with an unlimited queue.
+    pub fn new(name: impl Into<String>, rate: Rate, delay: Duration) -> LinkSpec {
+        LinkSpec {
+            name: name.into(),
+            rate: Some(Course::constant(rate)),
+            delay: Course::constant(delay),
+            queue: QueueSpec::DropTail(Capacity::Unlimited),
+            loss: LossModel::None,
+            jitter: Jitter::NONE,
+        }
+    }
+
+    /// The same with another queue.
+    pub fn with_queue(mut self, queue: QueueSpec) -> LinkSpec {
+        self.queue = queue;
+        self
+    }
+}
+
+/// Links by their places in `FlowScenario::links`, in the order in which packets pass them.
+pub type Path = Vec<usize>;
+
+/// The way to a receiver and back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    /// What data passes.
+    pub there: Path,
+    /// What ACKs pass.
+    pub back: Path,
+}
+
+/// One sender under a controller.
+#[derive(Clone, Debug)]
+pub struct FlowSpec {
+    /// Its name, which is unique.
+    pub name: String,
+    /// Who decides window and rate.
+    pub controller: &'static Entry,
+    /// The controller's parameters that differ from its defaults.
+    pub parameters: toml::Table,
+    /// To whom it sends; more than one get blocks in turn.
+    pub receivers: Vec<Receiver>,
+    /// What it sends.
+    pub workload: Workload,
+    /// When its application begins.
+    pub start: Time,
+    /// When its application ends, if before the run does.
+    pub stop: Option<Time>,
+    /// The window to begin with; RFC 6928's if none is given.
+    pub initial_window: Option<Bytes>,
+}
+
+/// What an application sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    /// All that the controller lets through.
+    Bulk,
+    /// So much, once.
+    Once(Bytes),
+    /// On and off in turn, beginning with an off time.
+    OnOff {
+        /// How long, or how much, it sends when it is on.
+        on: OnPeriod,
+        /// Mean of the exponential off time.
+        off_mean: Duration,
+        /// Whether each on-period is a connection of its own, with a new controller; else
+        /// one connection goes idle and on.
+        new_connections: bool,
+    },
+    /// Blocks of this size to its receivers in turn, without a pause.
+    Blocks(Bytes),
+}
+
+/// How long, or how much, an application sends when it is on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OnPeriod {
+    /// Exponential time with this mean.
+    Time {
+        /// The mean.
+        mean: Duration,
+    },
+    /// Exponential amount with this mean, at least a byte.
+    Bytes {
+        /// The mean.
+        mean: Bytes,
+    },
+}
+
+/// Packets that come whatever becomes of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrossTraffic {
+    /// Its name, which is unique.
+    pub name: String,
+    /// What its packets pass.
+    pub path: Path,
+    /// On the wire, while it is on.
+    pub rate: Rate,
+    /// A packet on the wire.
+    pub packet: Bytes,
+    /// When it is on.
+    pub pattern: Pattern,
+    /// When it begins.
+    pub start: Time,
+    /// When it ends, if before the run does.
+    pub stop: Option<Time>,
+}
+
+/// When cross traffic is on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pattern {
+    /// Always.
+    Constant,
+    /// On and off in turn for fixed times, on first.
+    Periodic {
+        /// On.
+        on: Duration,
+        /// Off.
+        off: Duration,
+    },
+    /// On and off in turn for exponential times with these means, on first.
+    Exponential {
+        /// Mean on time.
+        on: Duration,
+        /// Mean off time.
+        off: Duration,
+    },
+}

@@ -1,0 +1,476 @@
+//! One run: the flow machines, their applications and the network, moved by its events.
+
+use anabranch_control::flow::PeerId;
+use anabranch_control::flow::registry::Setup;
+use anabranch_control::registry::ParameterError;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
+use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
+use anabranch_sim::network::{Arrived, Event, LinkConfig, LinkId, Network, NetworkBuilder, RouteId, TimerId};
+
+use super::cross::Source;
+use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
+use super::sample::Sampler;
+use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec};
+use super::traffic::{Action, Application};
+
+/// Why a run could not begin, or did not end.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FlowRunError {
+    /// A controller refused its parameters.
+    #[error("flow \"{flow}\", controller {controller}: {error}")]
+    Parameter {
+        /// The flow.
+        flow: String,
+        /// Its controller.
+        controller: &'static str,
+        /// What is wrong.
+        error: ParameterError,
+    },
+    /// A controller lets nothing leave any more.
+    #[error("flow \"{flow}\": at {at} its controller {controller} has stopped it for good: {what}")]
+    Stuck {
+        /// The flow.
+        flow: String,
+        /// Its controller.
+        controller: &'static str,
+        /// When.
+        at: Time,
+        /// How.
+        what: &'static str,
+    },
+    /// A controller's own values are not numbers.
+    #[error("flow \"{flow}\": at {at} its controller {controller} says that its {name} is {value}")]
+    NotANumber {
+        /// The flow.
+        flow: String,
+        /// Its controller.
+        controller: &'static str,
+        /// When.
+        at: Time,
+        /// The name of the value.
+        name: &'static str,
+        /// The value.
+        value: f64,
+    },
+}
+
+/// What a packet carries; a connection is known by its flow and its number in it.
+#[derive(Clone, Copy, Debug)]
+enum Payload {
+    Data { flow: u32, connection: u32, to: PeerId, data: Data },
+    Ack { flow: u32, connection: u32, from: PeerId, ack: Ack },
+    Cross { source: u32 },
+}
+
+/// Whom a timer wakes.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Application(u32),
+    Sender(u32),
+    Receiver(u32, PeerId),
+    Cross(u32),
+}
+
+/// The routes to a receiver and back.
+#[derive(Clone, Copy, Debug)]
+struct Ways {
+    there: RouteId,
+    back: RouteId,
+}
+
+/// A flow at work.
+#[derive(Debug)]
+pub struct Flow {
+    ways: Vec<Ways>,
+    /// None while there is no connection.
+    pub sender: Option<FlowSender>,
+    receivers: Vec<FlowReceiver>,
+    application: Application,
+    connection: u32,
+    /// When the transfer began whose end is awaited.
+    transfer_since: Time,
+    pub measured: FlowMeasured,
+    sender_timer: TimerId,
+    receiver_timer: TimerId,
+    application_timer: TimerId,
+}
+
+/// A run at work.
+#[derive(Debug)]
+pub struct World<'a> {
+    scenario: &'a FlowScenario,
+    pub network: Network<PayloadBox>,
+    pub flows: Vec<Flow>,
+    sources: Vec<Source>,
+    owners: Vec<Owner>,
+    packets: PacketSpec,
+    counting: bool,
+    error: Option<FlowRunError>,
+}
+
+/// Keeps the payload's type private while the network is seen by the sampler.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadBox(Payload);
+
+/// Runs `scenario`. `each_second` is told how many simulated seconds have passed, and ends
+/// the run by answering false.
+///
+/// # Errors
+///
+/// When a controller refuses its parameters, or misbehaves.
+pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) -> Result<FlowsMeasured, FlowRunError> {
+    let mut world = World::new(scenario)?;
+    let end = Time::ZERO + scenario.length;
+    let mut sampler = Sampler::new(scenario);
+    let mut second = Time::ZERO + Duration::SECOND;
+    let mut snapshot = vec![0; scenario.links.len()];
+    loop {
+        let counting_from = if world.counting { Time::MAX } else { scenario.goodput_from };
+        let stop = end.min(second).min(sampler.due()).min(counting_from);
+        world.advance(stop)?;
+        if stop == counting_from {
+            world.counting = true;
+            for (link, bytes) in snapshot.iter_mut().enumerate() {
+                *bytes = world.network.count(LinkId(link as u32)).bytes;
+            }
+        }
+        if stop == sampler.due() {
+            sampler.sample(&mut world)?;
+        }
+        let interrupted = stop == second && {
+            second += Duration::SECOND;
+            !each_second(stop.as_nanos() / Duration::SECOND.as_nanos())
+        };
+        if stop == end || interrupted {
+            world.check_traces()?;
+            return Ok(world.finish(stop, &snapshot, sampler));
+        }
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a FlowScenario) -> Result<World<'a>, FlowRunError> {
+        let mut builder = NetworkBuilder::new();
+        for link in &scenario.links {
+            let id = builder.link(link_config(link));
+            if scenario.sample_every.is_some() {
+                builder.watch(id);
+            }
+        }
+        let mut route = |path: &[usize]| {
+            let links: Vec<LinkId> = path.iter().map(|&link| LinkId(link as u32)).collect();
+            builder.route(&links)
+        };
+        let mut owners = Vec::new();
+        let mut timer = |owner: Owner| {
+            owners.push(owner);
+            TimerId(owners.len() as u32 - 1)
+        };
+        let mut flows = Vec::new();
+        for (i, spec) in (0..).zip(&scenario.flows) {
+            let ways =
+                spec.receivers.iter().map(|way| Ways { there: route(&way.there), back: route(&way.back) }).collect();
+            let application_timer = timer(Owner::Application(i));
+            let sender_timer = timer(Owner::Sender(i));
+            let receivers = 0..spec.receivers.len() as u32;
+            let receiver_timers: Vec<TimerId> = receivers.map(|to| timer(Owner::Receiver(i, PeerId(to)))).collect();
+            flows.push(Flow {
+                ways,
+                sender: None,
+                receivers: Vec::new(),
+                application: Application::new(spec, scenario.seed),
+                connection: 0,
+                transfer_since: Time::ZERO,
+                measured: FlowMeasured {
+                    controller: spec.controller.name,
+                    goodput_bytes: 0,
+                    delivered_bytes: 0,
+                    one_way: Delays::default(),
+                    packets_sent: 0,
+                    packets_lost: 0,
+                    on_time: Duration::ZERO,
+                    completion: Vec::new(),
+                },
+                sender_timer,
+                receiver_timer: receiver_timers[0],
+                application_timer,
+            });
+        }
+        let mut sources = Vec::new();
+        let mut source_timers = Vec::new();
+        for (i, cross) in (0..).zip(&scenario.cross_traffic) {
+            sources.push(Source::new(cross, route(&cross.path), scenario.seed));
+            source_timers.push((timer(Owner::Cross(i)), cross.start));
+        }
+        let mut network = builder.build(owners.len(), scenario.seed);
+        for flow in &flows {
+            network.set_timer(flow.application_timer, flow.application.wake);
+        }
+        for (timer, start) in source_timers {
+            network.set_timer(timer, start);
+        }
+        let world = World {
+            scenario,
+            network,
+            flows,
+            sources,
+            owners,
+            packets: scenario.packets,
+            counting: false,
+            error: None,
+        };
+        // Parameters are refused before anything runs.
+        for flow in 0..scenario.flows.len() {
+            world.new_sender(flow as u32)?;
+        }
+        Ok(world)
+    }
+
+    /// A sender with a new controller.
+    fn new_sender(&self, flow: u32) -> Result<FlowSender, FlowRunError> {
+        let spec = self.spec(flow);
+        let PacketSpec { data, ack_policy, paced, .. } = self.packets;
+        let mut setup = Setup::new(data, self.network.now());
+        setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
+        let controller = (spec.controller.build)(&setup, &spec.parameters).map_err(|error| {
+            FlowRunError::Parameter { flow: spec.name.clone(), controller: spec.controller.name, error }
+        })?;
+        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced };
+        let connection = u64::from(self.flows[flow as usize].connection);
+        let rng = Rng::indexed(self.scenario.seed, &format!("controller/{}", spec.name), connection);
+        Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
+    }
+
+    fn spec(&self, flow: u32) -> &'a FlowSpec {
+        &self.scenario.flows[flow as usize]
+    }
+
+    /// Lets everything happen that happens before `stop`.
+    fn advance(&mut self, stop: Time) -> Result<(), FlowRunError> {
+        while let Some(event) = self.network.next(stop) {
+            match event {
+                Event::Arrived(arrived) => self.on_arrival(arrived),
+                Event::Timer(timer) => self.on_timer(self.owners[timer.0 as usize])?,
+            }
+            if let Some(error) = self.error.take() {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_arrival(&mut self, arrived: Arrived<PayloadBox>) {
+        let now = self.network.now();
+        match arrived.payload.0 {
+            Payload::Data { flow, connection, to, data } => {
+                let delay = now.since(arrived.sent_at);
+                self.on_data(flow, connection, to, &data, delay, arrived.marked);
+            }
+            Payload::Ack { flow, connection, from, ack } => self.on_ack(flow, connection, from, &ack),
+            Payload::Cross { source } => self.sources[source as usize].count.arrived += 1,
+        }
+    }
+
+    #[inline]
+    fn on_data(&mut self, flow: u32, connection: u32, to: PeerId, data: &Data, delay: Duration, marked: bool) {
+        let now = self.network.now();
+        let this = &mut self.flows[flow as usize];
+        if this.connection != connection || this.receivers.is_empty() {
+            return;
+        }
+        let received = this.receivers[to.0 as usize].on_data(now, data, marked);
+        let measured = &mut this.measured;
+        measured.delivered_bytes += received.new_bytes;
+        if self.counting {
+            measured.goodput_bytes += received.new_bytes;
+        }
+        if now >= self.scenario.delays_from {
+            measured.one_way.record(delay);
+        }
+        if received.completed {
+            measured.completion.push(now.since(this.transfer_since));
+        }
+        self.answer(flow, to);
+    }
+
+    /// Sends the ACK that is due, or waits until it is.
+    #[inline]
+    fn answer(&mut self, flow: u32, from: PeerId) {
+        let this = &mut self.flows[flow as usize];
+        let Some(receiver) = this.receivers.get_mut(from.0 as usize) else { return };
+        if let Some(ack) = receiver.poll_ack(self.network.now()) {
+            let payload = Payload::Ack { flow, connection: this.connection, from, ack };
+            let size = self.packets.ack.get() as u32;
+            self.network.send(this.ways[from.0 as usize].back, size, false, PayloadBox(payload));
+        }
+        let timer = TimerId(this.receiver_timer.0 + from.0);
+        self.network.set_timer(timer, receiver.timer().unwrap_or(Time::MAX));
+    }
+
+    #[inline]
+    fn on_ack(&mut self, flow: u32, connection: u32, from: PeerId, ack: &Ack) {
+        let now = self.network.now();
+        let this = &mut self.flows[flow as usize];
+        if this.connection != connection {
+            return;
+        }
+        let Some(sender) = &mut this.sender else { return };
+        sender.on_ack(now, from, ack).expect("a simulated receiver acknowledges what it received");
+        if this.application.ends_with_its_data() && sender.is_done() {
+            this.application.finished(now);
+            self.network.set_timer(this.application_timer, this.application.wake);
+        }
+        self.pump(flow);
+    }
+
+    /// Sends all that may leave now, and waits until more may.
+    #[inline]
+    fn pump(&mut self, flow: u32) {
+        let now = self.network.now();
+        let this = &mut self.flows[flow as usize];
+        let Some(sender) = &mut this.sender else { return };
+        this.application.refill(sender);
+        while let Some(transmit) = sender.poll(now) {
+            let payload = Payload::Data { flow, connection: this.connection, to: transmit.to, data: transmit.data };
+            let size = transmit.data.length + self.packets.header.get() as u32;
+            let route = this.ways[transmit.to.0 as usize].there;
+            self.network.send(route, size, self.packets.ecn, PayloadBox(payload));
+            this.application.refill(sender);
+        }
+        if let Some(fault) = sender.fault() {
+            self.error = Some(stuck(&self.scenario.flows[flow as usize], now, fault));
+        }
+        self.network.set_timer(this.sender_timer, sender.timer().unwrap_or(Time::MAX));
+    }
+
+    fn on_timer(&mut self, owner: Owner) -> Result<(), FlowRunError> {
+        let now = self.network.now();
+        match owner {
+            Owner::Sender(flow) => {
+                if let Some(sender) = &mut self.flows[flow as usize].sender {
+                    sender.on_timer(now);
+                    self.pump(flow);
+                }
+            }
+            Owner::Receiver(flow, from) => self.answer(flow, from),
+            Owner::Application(flow) => self.wake(flow)?,
+            Owner::Cross(source) => {
+                let this = &mut self.sources[source as usize];
+                let next = this.next(now);
+                let (route, size) = (this.route, this.size);
+                self.network.send(route, size, self.packets.ecn, PayloadBox(Payload::Cross { source }));
+                let timer = TimerId(self.owners.len() as u32 - self.sources.len() as u32 + source);
+                self.network.set_timer(timer, next);
+            }
+        }
+        Ok(())
+    }
+
+    /// An application begins, ends or goes on.
+    fn wake(&mut self, flow: u32) -> Result<(), FlowRunError> {
+        let now = self.network.now();
+        let action = self.flows[flow as usize].application.wake(now);
+        match action {
+            Action::Open => {
+                self.close(flow);
+                let sender = self.new_sender(flow)?;
+                let this = &mut self.flows[flow as usize];
+                let policy = self.packets.ack_policy;
+                this.receivers = this.ways.iter().map(|_| FlowReceiver::new(policy)).collect();
+                this.sender = Some(sender);
+                this.transfer_since = now;
+            }
+            Action::Resume | Action::Pause => {}
+            Action::Close => self.close(flow),
+        }
+        let this = &mut self.flows[flow as usize];
+        if let Some(sender) = &mut this.sender {
+            match action {
+                Action::Open | Action::Resume => this.application.begin(now, sender),
+                Action::Pause => sender.take_back(),
+                Action::Close => {}
+            }
+        }
+        self.network.set_timer(this.application_timer, this.application.wake);
+        self.pump(flow);
+        Ok(())
+    }
+
+    /// Ends a flow's connection: packets of it that are still on their way are nobody's.
+    fn close(&mut self, flow: u32) {
+        let this = &mut self.flows[flow as usize];
+        if let Some(sender) = this.sender.take() {
+            this.measured.packets_sent += sender.packets_sent();
+            this.measured.packets_lost += sender.packets_lost();
+            this.connection += 1;
+            this.receivers.clear();
+        }
+    }
+
+    /// Each flow's own values must be numbers.
+    pub fn check_traces(&self) -> Result<(), FlowRunError> {
+        for (flow, spec) in self.flows.iter().zip(&self.scenario.flows) {
+            let Some(sender) = &flow.sender else { continue };
+            let mut wrong = None;
+            sender.trace(&mut |name, value| {
+                if !value.is_finite() {
+                    wrong.get_or_insert((name, value));
+                }
+            });
+            if let Some((name, value)) = wrong {
+                let (flow, controller, at) = (spec.name.clone(), spec.controller.name, self.network.now());
+                return Err(FlowRunError::NotANumber { flow, controller, at, name, value });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, end: Time, snapshot: &[u64], sampler: Sampler) -> FlowsMeasured {
+        for flow in 0..self.flows.len() {
+            let this = &mut self.flows[flow];
+            this.measured.on_time = this.application.on_time(end);
+            self.close(flow as u32);
+        }
+        let links = snapshot.iter().enumerate().map(|(link, before)| {
+            let count = self.network.count(LinkId(link as u32));
+            LinkMeasured { count, counted_bytes: count.bytes - before }
+        });
+        FlowsMeasured {
+            links: links.collect(),
+            cross_traffic: self.sources.iter().map(|source| source.count).collect(),
+            series: sampler.into_series(),
+            length: end.since(Time::ZERO),
+            events: self.network.events(),
+            flows: self.flows.into_iter().map(|flow| flow.measured).collect(),
+        }
+    }
+}
+
+fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
+    let what = match fault {
+        Fault::NoWindow => "its window is 0 and it waits for nothing",
+        Fault::NoRate => "its pacing rate is 0",
+    };
+    FlowRunError::Stuck { flow: spec.name.clone(), controller: spec.controller.name, at, what }
+}
+
+fn link_config(spec: &LinkSpec) -> LinkConfig {
+    let QueueSpec::DropTail(capacity) = spec.queue;
+    LinkConfig {
+        name: spec.name.clone(),
+        rate: spec.rate.clone(),
+        delay: spec.delay.clone(),
+        capacity,
+        discipline: None,
+        loss: spec.loss.clone(),
+        jitter: spec.jitter,
+    }
+}
+
+/// Data in flight, for the series.
+pub fn in_flight(flow: &Flow) -> Bytes {
+    flow.sender.as_ref().map_or(Bytes::ZERO, FlowSender::in_flight)
+}

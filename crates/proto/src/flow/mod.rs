@@ -1,0 +1,42 @@
+//! A flow: one sender's data, in numbered packets, to one receiver or several in turn,
+//! and what the receivers answer.
+//!
+//! Every transmission has a packet number of its own, whatever data it carries, so that an
+//! ACK is never ambiguous (RFC 9000, 12.3). Receivers answer with ranges of numbers; the
+//! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
+//! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
+
+mod ranges;
+mod receiver;
+mod sender;
+mod space;
+
+use anabranch_control::time::Duration;
+
+pub use ranges::AckRanges;
+pub use receiver::{AckPolicy, FlowReceiver, Received};
+pub use sender::{AckError, Fault, FlowSender, SenderConfig, Transmit};
+
+/// A packet with data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// Its number; never used twice.
+    pub number: u64,
+    /// Where its data lies in the stream.
+    pub offset: u64,
+    /// Data bytes.
+    pub length: u32,
+    /// Whether the stream ends with this data.
+    pub fin: bool,
+}
+
+/// What a receiver has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// Numbers of packets that have arrived.
+    pub ranges: AckRanges,
+    /// How long the newest of them waited for this ACK.
+    pub delay: Duration,
+    /// Packets that have arrived with a congestion-experienced mark.
+    pub ce_count: u64,
+}

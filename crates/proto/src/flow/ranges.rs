@@ -1,0 +1,236 @@
+//! Ranges of numbers: which packets have arrived, and which data.
+
+/// Ranges that one ACK carries at most; TCP's option space holds three or four (RFC 2018).
+pub const MAX_ACK_RANGES: usize = 4;
+
+/// Ranges of packet numbers that a receiver remembers at most; older ones are forgotten
+/// (RFC 9000, 13.2.3), which its sender takes for lost packets.
+const MAX_RECEIVED_RANGES: usize = 32;
+
+/// Pieces of a stream, apart from its beginning, that a receiver keeps at most.
+const MAX_PIECES: usize = 4096;
+
+/// Ranges of packet numbers, both ends included, the highest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckRanges {
+    count: u8,
+    ranges: [(u64, u64); MAX_ACK_RANGES],
+}
+
+impl AckRanges {
+    /// Of `ranges`, the highest first, as many as an ACK carries.
+    pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> AckRanges {
+        let mut these = AckRanges::default();
+        for (slot, range) in these.ranges.iter_mut().zip(ranges) {
+            *slot = range;
+            these.count += 1;
+        }
+        these
+    }
+
+    /// The ranges, the highest first.
+    #[inline]
+    pub fn as_slice(&self) -> &[(u64, u64)] {
+        &self.ranges[..usize::from(self.count)]
+    }
+
+    /// The highest number.
+    #[inline]
+    pub fn largest(&self) -> Option<u64> {
+        self.as_slice().first().map(|(_, last)| *last)
+    }
+}
+
+/// Which packets have arrived.
+#[derive(Clone, Debug, Default)]
+pub struct ReceivedNumbers {
+    /// Ascending, both ends included, with gaps between.
+    ranges: Vec<(u64, u64)>,
+    /// Where the newest arrival's range stands.
+    newest: usize,
+}
+
+impl ReceivedNumbers {
+    /// Adds `number`; false if it has arrived before, or is too old to be remembered.
+    #[inline]
+    pub fn insert(&mut self, number: u64) -> bool {
+        match self.ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => {
+                *last = number;
+                self.newest = self.ranges.len() - 1;
+                true
+            }
+            _ => self.insert_seldom(number),
+        }
+    }
+
+    #[cold]
+    fn insert_seldom(&mut self, number: u64) -> bool {
+        let at = self.ranges.partition_point(|(first, _)| *first <= number);
+        if at > 0 && self.ranges[at - 1].1 >= number {
+            return false;
+        }
+        if at == 0 && self.ranges.len() == MAX_RECEIVED_RANGES {
+            return false;
+        }
+        let joins_left = at > 0 && self.ranges[at - 1].1 + 1 == number;
+        let joins_right = at < self.ranges.len() && self.ranges[at].0 == number + 1;
+        self.newest = match (joins_left, joins_right) {
+            (true, true) => {
+                self.ranges[at - 1].1 = self.ranges[at].1;
+                self.ranges.remove(at);
+                at - 1
+            }
+            (true, false) => {
+                self.ranges[at - 1].1 = number;
+                at - 1
+            }
+            (false, true) => {
+                self.ranges[at].0 = number;
+                at
+            }
+            (false, false) => {
+                self.ranges.insert(at, (number, number));
+                at
+            }
+        };
+        if self.ranges.len() > MAX_RECEIVED_RANGES {
+            self.ranges.remove(0);
+            self.newest = self.newest.saturating_sub(1);
+        }
+        true
+    }
+
+    /// The highest number that has arrived.
+    #[inline]
+    pub fn largest(&self) -> Option<u64> {
+        self.ranges.last().map(|(_, last)| *last)
+    }
+
+    /// What an ACK says: the highest ranges, and in place of the last of them the range of
+    /// the newest arrival if it is lower (RFC 2018, 4: the newest must be told).
+    #[inline]
+    pub fn to_ack(&self) -> AckRanges {
+        if let [only] = self.ranges[..] {
+            return AckRanges::new([only]);
+        }
+        let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
+        if self.newest >= highest {
+            return AckRanges::new(self.ranges[highest..].iter().rev().copied());
+        }
+        let told = self.ranges[highest + 1..].iter().rev();
+        AckRanges::new(told.chain([&self.ranges[self.newest]]).copied())
+    }
+}
+
+/// Which of a stream's data has arrived.
+#[derive(Clone, Debug, Default)]
+pub struct Assembly {
+    /// All before this offset has.
+    contiguous: u64,
+    /// Pieces beyond, ascending, ends excluded, with gaps between.
+    pieces: Vec<(u64, u64)>,
+}
+
+impl Assembly {
+    /// Adds data at `offset`; how many of its bytes are new, none if there is no room to
+    /// remember it.
+    #[inline]
+    pub fn insert(&mut self, offset: u64, length: u64) -> Option<u64> {
+        if offset == self.contiguous && self.pieces.is_empty() {
+            self.contiguous += length;
+            return Some(length);
+        }
+        self.insert_seldom(offset, offset.saturating_add(length))
+    }
+
+    #[cold]
+    fn insert_seldom(&mut self, start: u64, end: u64) -> Option<u64> {
+        let start = start.max(self.contiguous);
+        if end <= start {
+            return Some(0);
+        }
+        // The pieces that the data touches or overlaps become one with it.
+        let from = self.pieces.partition_point(|(_, piece_end)| *piece_end < start);
+        let to = self.pieces.partition_point(|(piece_start, _)| *piece_start <= end);
+        let known: u64 = self.pieces[from..to].iter().map(|(a, b)| b.min(&end).saturating_sub(*a.max(&start))).sum();
+        if from == to && self.pieces.len() == MAX_PIECES && start > self.contiguous {
+            return None;
+        }
+        let (mut joined_start, mut joined_end) = (start, end);
+        if from < to {
+            joined_start = joined_start.min(self.pieces[from].0);
+            joined_end = joined_end.max(self.pieces[to - 1].1);
+        }
+        self.pieces.splice(from..to, [(joined_start, joined_end)]);
+        if self.pieces[0].0 == self.contiguous {
+            self.contiguous = self.pieces.remove(0).1;
+        }
+        Some(end - start - known)
+    }
+
+    /// How much has arrived without a gap.
+    #[inline]
+    pub fn contiguous(&self) -> u64 {
+        self.contiguous
+    }
+
+    /// Whether data beyond a gap has arrived.
+    #[inline]
+    pub fn has_gap(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn numbers_that_arrived_are_told_once_each(arrivals in prop::collection::vec(0u64..60, 1..120)) {
+            let mut ranges = ReceivedNumbers::default();
+            let mut seen = BTreeSet::new();
+            for &number in &arrivals {
+                prop_assert_eq!(ranges.insert(number), seen.insert(number));
+                let ack = ranges.to_ack();
+                prop_assert_eq!(ack.largest(), seen.last().copied());
+                let told: Vec<u64> = ack.as_slice().iter().flat_map(|(a, b)| *a..=*b).collect();
+                prop_assert!(told.iter().all(|number| seen.contains(number)));
+                prop_assert!(told.contains(&number));
+                prop_assert!(ack.as_slice().windows(2).all(|pair| pair[1].1 + 1 < pair[0].0));
+            }
+        }
+
+        #[test]
+        fn new_bytes_add_up_to_what_is_there(pieces in prop::collection::vec((0u64..100, 1u64..20), 1..60)) {
+            let mut assembly = Assembly::default();
+            let mut bytes = BTreeSet::new();
+            for (offset, length) in pieces {
+                let before = bytes.len();
+                bytes.extend(offset..offset + length);
+                prop_assert_eq!(assembly.insert(offset, length), Some((bytes.len() - before) as u64));
+                let contiguous = (0..).take_while(|byte| bytes.contains(byte)).count() as u64;
+                prop_assert_eq!(assembly.contiguous(), contiguous);
+                prop_assert_eq!(assembly.has_gap(), bytes.len() as u64 > contiguous);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_receiver_remembers_is_bounded() {
+        let mut numbers = ReceivedNumbers::default();
+        let mut assembly = Assembly::default();
+        for i in 0..2 * MAX_PIECES as u64 {
+            numbers.insert(2 * i);
+            assembly.insert(2 * i + 1, 1);
+        }
+        assert_eq!(numbers.ranges.len(), MAX_RECEIVED_RANGES);
+        assert!(!numbers.insert(1), "a forgotten number was taken for a new one");
+        assert_eq!(assembly.pieces.len(), MAX_PIECES);
+        assert_eq!(assembly.insert(4 * MAX_PIECES as u64 + 9, 1), None);
+        assert_eq!(assembly.insert(0, 1), Some(1), "data that closes a gap must always fit");
+    }
+}

@@ -1,0 +1,189 @@
+//! The receiving side of a flow: what has arrived, and when to say so.
+
+use anabranch_control::time::{Duration, Time};
+
+use super::ranges::{Assembly, ReceivedNumbers};
+use super::{Ack, Data};
+
+/// When a receiver answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// Packets that may wait for an ACK, the one that completes them included.
+    pub every: u32,
+    /// The longest that a packet waits for its ACK.
+    pub max_delay: Duration,
+}
+
+impl Default for AckPolicy {
+    /// Each second packet, at the latest after 25 ms (RFC 9000, 13.2.2 and 18.2).
+    fn default() -> AckPolicy {
+        AckPolicy { every: 2, max_delay: Duration::from_millis(25) }
+    }
+}
+
+/// What an arrival brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of the stream that had not arrived before.
+    pub new_bytes: u64,
+    /// Whether the stream is complete with this arrival.
+    pub completed: bool,
+}
+
+/// Receives a flow's data.
+#[derive(Clone, Debug)]
+pub struct FlowReceiver {
+    policy: AckPolicy,
+    numbers: ReceivedNumbers,
+    stream: Assembly,
+    /// Where the stream ends, once known.
+    end: Option<u64>,
+    /// Packets that wait for an ACK.
+    waiting: u32,
+    /// When the next ACK is due.
+    due: Option<Time>,
+    /// When the packet with the highest number arrived.
+    largest_at: Time,
+    ce_count: u64,
+}
+
+impl FlowReceiver {
+    /// Has received nothing yet.
+    pub fn new(policy: AckPolicy) -> FlowReceiver {
+        FlowReceiver {
+            policy,
+            numbers: ReceivedNumbers::default(),
+            stream: Assembly::default(),
+            end: None,
+            waiting: 0,
+            due: None,
+            largest_at: Time::ZERO,
+            ce_count: 0,
+        }
+    }
+
+    /// `data` arrives; `ce` if its packet bears a congestion-experienced mark.
+    #[inline]
+    pub fn on_data(&mut self, now: Time, data: &Data, ce: bool) -> Received {
+        let largest = self.numbers.largest();
+        let in_order = data.number == largest.map_or(0, |largest| largest + 1);
+        let room = self.stream.insert(data.offset, u64::from(data.length));
+        // What there is no room for is not acknowledged: it must come again.
+        let Some(new_bytes) = room else { return Received { new_bytes: 0, completed: false } };
+        if !self.numbers.insert(data.number) {
+            // A copy: the ACK of the first was perhaps lost.
+            self.due = Some(now);
+            return Received { new_bytes: 0, completed: false };
+        }
+        if largest.is_none_or(|largest| data.number > largest) {
+            self.largest_at = now;
+        }
+        self.ce_count += u64::from(ce);
+        if data.fin {
+            self.end = Some(data.offset + u64::from(data.length));
+        }
+        let completed = new_bytes > 0 && self.end == Some(self.stream.contiguous());
+        self.waiting += 1;
+        // RFC 9000 13.2.1 and RFC 5681 4.2: at once when packets are missing, out of order,
+        // marked, or when a gap is being filled; the end has nothing to wait for.
+        let at_once = !in_order || ce || self.stream.has_gap() || completed;
+        if at_once || self.waiting >= self.policy.every {
+            self.due = Some(now);
+        } else if self.due.is_none() {
+            self.due = Some(now + self.policy.max_delay);
+        }
+        Received { new_bytes, completed }
+    }
+
+    /// The ACK that is due, if one is.
+    #[inline]
+    pub fn poll_ack(&mut self, now: Time) -> Option<Ack> {
+        if self.due.is_none_or(|due| due > now) {
+            return None;
+        }
+        self.due = None;
+        self.waiting = 0;
+        Some(Ack { ranges: self.numbers.to_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })
+    }
+
+    /// When an ACK will be due.
+    #[inline]
+    pub fn timer(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Bytes of the stream that have arrived without a gap.
+    pub fn contiguous(&self) -> u64 {
+        self.stream.contiguous()
+    }
+
+    /// Whether all of the stream has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.end == Some(self.stream.contiguous())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(number: u64) -> Data {
+        Data { number, offset: number * 1000, length: 1000, fin: false }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn each_second_packet_is_answered_at_once_and_a_single_one_after_the_delay() {
+        let mut receiver = FlowReceiver::new(AckPolicy::default());
+        receiver.on_data(at(0), &data(0), false);
+        assert_eq!(receiver.poll_ack(at(0)), None);
+        assert_eq!(receiver.timer(), Some(at(25)));
+        receiver.on_data(at(1), &data(1), false);
+        let ack = receiver.poll_ack(at(1)).unwrap();
+        assert_eq!(ack.ranges.as_slice(), [(0, 1)]);
+        assert_eq!(ack.delay, Duration::ZERO);
+        receiver.on_data(at(2), &data(2), false);
+        assert_eq!(receiver.poll_ack(at(27)).unwrap().delay, Duration::from_millis(25));
+        assert_eq!(receiver.timer(), None);
+    }
+
+    #[test]
+    fn a_gap_is_told_at_once_until_it_is_filled() {
+        let mut receiver = FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND });
+        for number in [0, 1] {
+            receiver.on_data(at(0), &data(number), false);
+        }
+        receiver.poll_ack(at(0)).unwrap();
+        for number in [3, 4, 5] {
+            receiver.on_data(at(1), &data(number), false);
+            let ack = receiver.poll_ack(at(1)).unwrap();
+            assert_eq!(ack.ranges.as_slice(), [(3, number), (0, 1)]);
+        }
+        // The lost data comes again under a number of its own.
+        receiver.on_data(at(2), &Data { number: 6, offset: 2000, length: 1000, fin: false }, false);
+        assert_eq!(receiver.contiguous(), 6000);
+        assert_eq!(receiver.poll_ack(at(2)), None);
+    }
+
+    #[test]
+    fn the_end_is_answered_at_once_and_a_copy_too() {
+        let mut receiver = FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND });
+        let end = Data { number: 0, offset: 0, length: 10, fin: true };
+        let received = receiver.on_data(at(0), &end, false);
+        assert_eq!(received, Received { new_bytes: 10, completed: true });
+        assert!(receiver.poll_ack(at(0)).is_some() && receiver.is_complete());
+        let again = receiver.on_data(at(1), &end, false);
+        assert_eq!(again, Received { new_bytes: 0, completed: false });
+        assert!(receiver.poll_ack(at(1)).is_some());
+    }
+
+    #[test]
+    fn marks_are_counted_and_told_at_once() {
+        let mut receiver = FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND });
+        receiver.on_data(at(0), &data(0), true);
+        assert_eq!(receiver.poll_ack(at(0)).unwrap().ce_count, 1);
+    }
+}

@@ -1,0 +1,408 @@
+//! The sending side of a flow: what leaves, when, and what became of it.
+
+use std::collections::VecDeque;
+
+use anabranch_control::delivery_rate::DeliveryRate;
+use anabranch_control::flow::{Bounded, Bounds, Feedback, FlowController, Limits, Lost, PeerId, Sent};
+use anabranch_control::pacer::Pacer;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+use super::space::{Answer, Piece, Space};
+use super::{Ack, Data};
+
+/// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
+const PACING_GAIN_PERCENT: u64 = 125;
+
+/// Packets that leave at once under a pace that the sender sets itself.
+const PACING_BURST_PACKETS: u64 = 2;
+
+/// How a sender sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// Data in a full packet.
+    pub packet: Bytes,
+    /// The longest that its receivers wait before they answer.
+    pub max_ack_delay: Duration,
+    /// Spread a window over the round trip where the controller sets no rate.
+    pub paced: bool,
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// To whom.
+    pub to: PeerId,
+    /// What.
+    pub data: Data,
+}
+
+/// An ACK that no honest receiver sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckError {
+    /// It acknowledges nothing.
+    Empty,
+    /// It acknowledges a packet that was never sent.
+    NeverSent {
+        /// The packet.
+        number: u64,
+    },
+    /// It comes from somebody whom we do not send to.
+    Stranger,
+}
+
+/// A controller that lets nothing leave, ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its window is 0 and it waits for no time to come.
+    NoWindow,
+    /// Its pacing rate is 0.
+    NoRate,
+}
+
+/// Data that the application has handed over.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    to: PeerId,
+    left: u64,
+    last: bool,
+}
+
+/// Sends data to receivers.
+#[derive(Debug)]
+pub struct FlowSender {
+    config: SenderConfig,
+    controller: Bounded,
+    rng: Rng,
+    limits: Limits,
+    pacer: Pacer,
+    delivery: DeliveryRate,
+    in_flight: Bytes,
+    spaces: Vec<Space>,
+    writes: VecDeque<Write>,
+    /// Packets that must leave whatever the window says, each to this receiver.
+    probes: VecDeque<PeerId>,
+    /// Nothing is left to send although the window has room.
+    app_limited: bool,
+    /// The pacer holds back a packet that may leave by the window.
+    awaits_pacer: bool,
+    fault: Option<Fault>,
+    acked: Vec<Sent>,
+    lost: Vec<Lost>,
+    packets_sent: u64,
+    packets_lost: u64,
+}
+
+impl FlowSender {
+    /// Sends under `controller`, which draws from `rng`, to `receivers` receivers.
+    pub fn new(config: SenderConfig, controller: Box<dyn FlowController>, receivers: usize, rng: Rng) -> FlowSender {
+        let controller = Bounded::new(controller);
+        FlowSender {
+            config,
+            limits: controller.limits(),
+            controller,
+            rng,
+            pacer: Pacer::default(),
+            delivery: DeliveryRate::default(),
+            in_flight: Bytes::ZERO,
+            spaces: (0..receivers).map(|_| Space::new()).collect(),
+            writes: VecDeque::new(),
+            probes: VecDeque::new(),
+            app_limited: true,
+            awaits_pacer: false,
+            fault: None,
+            acked: Vec::new(),
+            lost: Vec::new(),
+            packets_sent: 0,
+            packets_lost: 0,
+        }
+    }
+
+    /// Hands over `bytes` for `to`, behind all that was handed over before; `last` if the
+    /// stream to `to` ends with them.
+    pub fn write(&mut self, to: PeerId, bytes: u64, last: bool) {
+        self.writes.push_back(Write { to, left: bytes, last });
+    }
+
+    /// Takes back what was handed over and has not left yet.
+    pub fn take_back(&mut self) {
+        self.writes.clear();
+    }
+
+    /// Bounds that hold for the controller's window from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.controller.set(bounds);
+        self.refresh();
+    }
+
+    /// The next packet that may leave now.
+    #[inline]
+    pub fn poll(&mut self, now: Time) -> Option<Transmit> {
+        self.awaits_pacer = false;
+        if let Some(&to) = self.probes.front() {
+            self.probes.pop_front();
+            if let Some(piece) = self.probe(to) {
+                return Some(self.transmit(now, to, piece));
+            }
+        }
+        let (to, size) = self.upcoming()?;
+        let fits = self.in_flight + size <= self.limits.window
+            || (self.in_flight == Bytes::ZERO && self.limits.window > Bytes::ZERO);
+        if !fits || !self.spaces[to.0 as usize].has_room() {
+            self.app_limited = false;
+            self.look_for_fault();
+            return None;
+        }
+        if self.limits.rate.is_some() && self.pacer.release() > now {
+            self.app_limited = false;
+            self.awaits_pacer = true;
+            self.look_for_fault();
+            return None;
+        }
+        let piece = self.take(to);
+        Some(self.transmit(now, to, piece))
+    }
+
+    /// To whom the next data goes, and how much; notes when there is none.
+    #[inline]
+    fn upcoming(&mut self) -> Option<(PeerId, Bytes)> {
+        for (receiver, space) in self.spaces.iter().enumerate() {
+            if let Some(piece) = space.again.front() {
+                return Some((PeerId(receiver as u32), Bytes::new(u64::from(piece.length))));
+            }
+        }
+        match self.writes.front() {
+            Some(write) => Some((write.to, self.config.packet.min(Bytes::new(write.left)))),
+            None => {
+                if !self.app_limited || !self.delivery.is_app_limited() {
+                    self.app_limited = true;
+                    self.delivery.set_app_limited(self.in_flight);
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes what `upcoming` saw.
+    #[inline]
+    fn take(&mut self, to: PeerId) -> Piece {
+        let space = &mut self.spaces[to.0 as usize];
+        if let Some(piece) = space.again.pop_front() {
+            return piece;
+        }
+        let write = self.writes.front_mut().expect("upcoming saw a write");
+        let length = self.config.packet.get().min(write.left);
+        if write.left != u64::MAX {
+            write.left -= length;
+        }
+        let (left, last) = (write.left, write.last);
+        if left == 0 {
+            self.writes.pop_front();
+        }
+        let offset = space.offset;
+        space.offset += length;
+        Piece { offset, length: length as u32, fin: last && left == 0 }
+    }
+
+    /// What a probe to `to` carries: lost data, new data, or the oldest in flight.
+    fn probe(&mut self, to: PeerId) -> Option<Piece> {
+        let space = &mut self.spaces[to.0 as usize];
+        if space.again.is_empty() && self.writes.front().is_none_or(|write| write.to != to) {
+            return space.copy_oldest();
+        }
+        Some(self.take(to))
+    }
+
+    #[inline]
+    fn transmit(&mut self, now: Time, to: PeerId, piece: Piece) -> Transmit {
+        let size = Bytes::new(u64::from(piece.length));
+        let mut sent = Sent { at: now, size, ..Sent::default() };
+        self.delivery.on_sent(&mut sent, self.in_flight);
+        self.in_flight += size;
+        sent.in_flight = self.in_flight;
+        let data = self.spaces[to.0 as usize].send(sent, piece);
+        self.packets_sent += 1;
+        self.controller.on_sent(now, to, &sent, &mut self.rng);
+        self.refresh();
+        if let Some(rate) = self.limits.rate {
+            self.pacer.on_sent(now, size, rate, self.limits.burst);
+        }
+        Transmit { to, data }
+    }
+
+    /// `from` answers.
+    ///
+    /// # Errors
+    ///
+    /// When the answer cannot be true; nothing has changed then.
+    #[inline]
+    pub fn on_ack(&mut self, now: Time, from: PeerId, ack: &Ack) -> Result<(), AckError> {
+        let Some(space) = self.spaces.get_mut(from.0 as usize) else { return Err(AckError::Stranger) };
+        self.acked.clear();
+        let answer = space.on_ack(now, ack, &mut self.acked)?;
+        self.learn(now, from, answer);
+        Ok(())
+    }
+
+    /// Looks for losses and tells the controller all at once.
+    #[inline]
+    fn learn(&mut self, now: Time, from: PeerId, answer: Answer) {
+        let space = &mut self.spaces[from.0 as usize];
+        self.lost.clear();
+        let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
+        self.in_flight -= answer.acked_bytes;
+        for lost in &self.lost {
+            self.in_flight -= lost.sent.size;
+            self.delivery.on_lost(lost.sent.size);
+        }
+        self.packets_lost += self.lost.len() as u64;
+        let rtt = space.rtt.report(answer.sampled);
+        let newest = self.acked.last();
+        let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
+        if self.acked.is_empty() && self.lost.is_empty() && answer.newly_marked == 0 {
+            return;
+        }
+        let feedback = Feedback {
+            receiver: from,
+            rtt,
+            acked: &self.acked,
+            lost: &self.lost,
+            acked_bytes: answer.acked_bytes,
+            in_flight: self.in_flight,
+            delivered: self.delivery.delivered(),
+            rate,
+            ecn_marked_packets: answer.newly_marked,
+            persistent_congestion,
+            app_limited: self.app_limited,
+        };
+        self.controller.on_feedback(now, &feedback, &mut self.rng);
+        self.refresh();
+    }
+
+    /// Time has come to `timer`, or later.
+    pub fn on_timer(&mut self, now: Time) {
+        for receiver in 0..self.spaces.len() {
+            let space = &mut self.spaces[receiver];
+            if space.timer(self.config.max_ack_delay).is_none_or(|due| due > now) {
+                continue;
+            }
+            let to = PeerId(receiver as u32);
+            if space.awaits_loss() {
+                self.acked.clear();
+                self.learn(now, to, Answer { sampled: false, acked_bytes: Bytes::ZERO, newly_marked: 0 });
+            } else {
+                space.back_off();
+                self.probes.push_back(to);
+            }
+        }
+        if self.controller.timer().is_some_and(|due| due <= now) {
+            self.controller.on_timer(now, &mut self.rng);
+            self.refresh();
+        }
+    }
+
+    /// When `on_timer` must be called, or `poll` once more.
+    #[inline]
+    pub fn timer(&self) -> Option<Time> {
+        let mut earliest = self.controller.timer();
+        let mut consider = |due: Option<Time>| {
+            if let Some(due) = due {
+                earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
+            }
+        };
+        for space in &self.spaces {
+            consider(space.timer(self.config.max_ack_delay));
+        }
+        consider(self.awaits_pacer.then(|| self.pacer.release()));
+        earliest
+    }
+
+    /// Asks the controller what holds now.
+    #[inline]
+    fn refresh(&mut self) {
+        self.limits = self.controller.limits();
+        if self.config.paced && self.limits.rate.is_none() {
+            self.limits = self.pace(self.limits);
+        }
+    }
+
+    fn pace(&self, limits: Limits) -> Limits {
+        let rtt = &self.spaces[0].rtt;
+        if !rtt.is_sampled() {
+            return limits;
+        }
+        let rate = limits.window / rtt.report(false).smoothed;
+        let bits = rate.bits_per_sec().saturating_mul(PACING_GAIN_PERCENT) / 100;
+        let burst = self.config.packet * PACING_BURST_PACKETS;
+        Limits { rate: Some(Rate::from_bits_per_sec(bits)), burst, ..limits }
+    }
+
+    /// Nothing may leave and nothing is on its way that could change that.
+    fn look_for_fault(&mut self) {
+        let waits = self.in_flight > Bytes::ZERO || self.controller.timer().is_some();
+        if self.limits.rate == Some(Rate::ZERO) {
+            self.fault = Some(Fault::NoRate);
+        } else if self.limits.window == Bytes::ZERO && !waits {
+            self.fault = Some(Fault::NoWindow);
+        }
+    }
+
+    /// Why nothing will leave any more, if so.
+    #[inline]
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Whether all that was handed over has been acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.writes.is_empty() && self.spaces.iter().all(|space| space.again.is_empty() && !space.is_in_flight())
+    }
+
+    /// Data bytes that wait to be sent for the first time.
+    pub fn unsent(&self) -> u64 {
+        self.writes.iter().fold(0, |sum, write| sum.saturating_add(write.left))
+    }
+
+    /// Data in flight.
+    pub fn in_flight(&self) -> Bytes {
+        self.in_flight
+    }
+
+    /// What holds now.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The smoothed round-trip time to `to`, once there is a sample.
+    pub fn smoothed_rtt(&self, to: PeerId) -> Option<Duration> {
+        let rtt = &self.spaces[to.0 as usize].rtt;
+        rtt.is_sampled().then(|| rtt.report(false).smoothed)
+    }
+
+    /// The least round-trip time to `to`, once there is a sample.
+    pub fn min_rtt(&self, to: PeerId) -> Option<Duration> {
+        let rtt = &self.spaces[to.0 as usize].rtt;
+        rtt.is_sampled().then(|| rtt.report(false).min)
+    }
+
+    /// Packets that have left.
+    pub fn packets_sent(&self) -> u64 {
+        self.packets_sent
+    }
+
+    /// Packets declared lost.
+    pub fn packets_lost(&self) -> u64 {
+        self.packets_lost
+    }
+
+    /// Delivered data, all receivers together.
+    pub fn delivered(&self) -> Bytes {
+        self.delivery.delivered()
+    }
+
+    /// The controller's named values.
+    pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        self.controller.trace(record);
+    }
+}

@@ -1,0 +1,254 @@
+//! One receiver's packets as its sender knows them: what is in flight, what is lost, what
+//! must be sent again, and when to ask (RFC 9002, 5 and 6).
+
+use std::collections::VecDeque;
+
+use anabranch_control::flow::{LossCause, Lost, Sent};
+use anabranch_control::round_trip::RoundTripEstimator;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
+
+use super::sender::AckError;
+use super::{Ack, Data};
+
+/// Packets acknowledged behind one that is still missing before it is lost (kPacketThreshold).
+const PACKET_THRESHOLD: u64 = 3;
+
+/// Probe timeouts without any ACK that make a congestion persistent (RFC 9002, 7.6.1).
+const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
+
+/// Probe timeouts double no more often than this: RFC 9002 leaves the bound to us.
+const MAX_BACKOFF: u32 = 10;
+
+/// Room for packets at the beginning; a power of two.
+const FIRST_ROOM: usize = 64;
+
+/// Packets in flight to one receiver at most, whatever a controller allows.
+pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 20;
+
+/// One transmission.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    sent: Sent,
+    offset: u64,
+    length: u32,
+    fin: bool,
+    outstanding: bool,
+    /// A probe carries the same data: this packet's loss need not be repaired.
+    copied: bool,
+}
+
+/// Data of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub offset: u64,
+    pub length: u32,
+    pub fin: bool,
+}
+
+/// The packets to one receiver.
+#[derive(Debug)]
+pub struct Space {
+    pub rtt: RoundTripEstimator,
+    /// No packet below is in flight.
+    first: u64,
+    /// The number of the next packet.
+    next: u64,
+    /// Packets from `first` on, each at its number modulo the length, a power of two.
+    flights: Box<[Flight]>,
+    in_flight: u32,
+    largest_acked: Option<u64>,
+    /// When the time threshold will declare a packet lost.
+    loss_time: Option<Time>,
+    last_sent: Time,
+    backoff: u32,
+    /// Lost data that must be sent again.
+    pub again: VecDeque<Piece>,
+    /// The next new byte of the stream.
+    pub offset: u64,
+    ce_count: u64,
+}
+
+/// What an ACK said, beside the packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// Whether it gave a round-trip sample.
+    pub sampled: bool,
+    pub acked_bytes: Bytes,
+    pub newly_marked: u64,
+}
+
+impl Space {
+    pub fn new() -> Space {
+        Space {
+            rtt: RoundTripEstimator::default(),
+            first: 0,
+            next: 0,
+            flights: vec![Flight::default(); FIRST_ROOM].into(),
+            in_flight: 0,
+            largest_acked: None,
+            loss_time: None,
+            last_sent: Time::ZERO,
+            backoff: 0,
+            again: VecDeque::new(),
+            offset: 0,
+            ce_count: 0,
+        }
+    }
+
+    #[inline]
+    fn flight(&mut self, number: u64) -> &mut Flight {
+        let mask = self.flights.len() - 1;
+        &mut self.flights[number as usize & mask]
+    }
+
+    /// Whether another packet may be in flight.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        ((self.next - self.first) as usize) < MAX_PACKETS_IN_FLIGHT
+    }
+
+    /// Numbers a packet with `piece` that leaves now.
+    #[inline]
+    pub fn send(&mut self, sent: Sent, piece: Piece) -> Data {
+        if (self.next - self.first) as usize == self.flights.len() {
+            self.grow();
+        }
+        let number = self.next;
+        let Piece { offset, length, fin } = piece;
+        *self.flight(number) = Flight { sent, offset, length, fin, outstanding: true, copied: false };
+        self.next += 1;
+        self.in_flight += 1;
+        self.last_sent = sent.at;
+        Data { number, offset, length, fin }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut larger = vec![Flight::default(); self.flights.len() * 2].into_boxed_slice();
+        let mask = larger.len() - 1;
+        for number in self.first..self.next {
+            larger[number as usize & mask] = *self.flight(number);
+        }
+        self.flights = larger;
+    }
+
+    /// Learns from an ACK; newly acknowledged packets are added to `acked`.
+    #[inline]
+    pub fn on_ack(&mut self, now: Time, ack: &Ack, acked: &mut Vec<Sent>) -> Result<Answer, AckError> {
+        let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
+        if largest >= self.next {
+            return Err(AckError::NeverSent { number: largest });
+        }
+        let mut acked_bytes = Bytes::ZERO;
+        let mut newest = None;
+        for &(low, high) in ack.ranges.as_slice().iter().rev() {
+            for number in low.max(self.first)..=high {
+                let flight = self.flight(number);
+                if flight.outstanding {
+                    flight.outstanding = false;
+                    let sent = flight.sent;
+                    acked_bytes += sent.size;
+                    acked.push(sent);
+                    newest = Some((number, sent.at));
+                    self.in_flight -= 1;
+                }
+            }
+        }
+        let mut sampled = false;
+        if let Some((number, at)) = newest {
+            self.backoff = 0;
+            if number == largest {
+                self.rtt.sample(now.since(at), ack.delay);
+                sampled = true;
+            }
+        }
+        self.largest_acked = self.largest_acked.max(Some(largest));
+        let newly_marked = ack.ce_count.saturating_sub(self.ce_count);
+        self.ce_count = self.ce_count.max(ack.ce_count);
+        Ok(Answer { sampled, acked_bytes, newly_marked })
+    }
+
+    /// Declares packets lost by both thresholds and adds them to `lost`; says whether the
+    /// congestion is persistent.
+    #[inline]
+    pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Vec<Lost>) -> bool {
+        self.loss_time = None;
+        let Some(largest) = self.largest_acked else { return false };
+        let mut persistent = false;
+        if self.first < largest {
+            persistent = self.scan_for_losses(now, largest, max_ack_delay, lost);
+        }
+        while self.first < self.next && !self.flight(self.first).outstanding {
+            self.first += 1;
+        }
+        persistent
+    }
+
+    fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Vec<Lost>) -> bool {
+        let delay = self.rtt.loss_delay();
+        let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
+        let sampled = self.rtt.is_sampled();
+        let mut persistent = false;
+        // When the first of a row of lost packets, with none between that arrived, left.
+        let mut row: Option<Time> = None;
+        for number in self.first..largest {
+            let flight = self.flight(number);
+            if !flight.outstanding {
+                row = None;
+                continue;
+            }
+            let cause = if number + PACKET_THRESHOLD <= largest {
+                LossCause::PacketThreshold
+            } else if flight.sent.at + delay <= now {
+                LossCause::TimeThreshold
+            } else {
+                let due = flight.sent.at + delay;
+                self.loss_time = Some(self.loss_time.map_or(due, |earlier| earlier.min(due)));
+                continue;
+            };
+            flight.outstanding = false;
+            let Flight { sent, offset, length, fin, copied, .. } = *flight;
+            persistent |= sampled && sent.at.since(*row.get_or_insert(sent.at)) > span;
+            self.in_flight -= 1;
+            if !copied {
+                self.again.push_back(Piece { offset, length, fin });
+            }
+            lost.push(Lost { sent, cause });
+        }
+        persistent
+    }
+
+    /// When losses must be looked for or a probe sent.
+    #[inline]
+    pub fn timer(&self, max_ack_delay: Duration) -> Option<Time> {
+        if self.loss_time.is_some() {
+            return self.loss_time;
+        }
+        (self.in_flight > 0)
+            .then(|| self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+    }
+
+    /// Whether the timer, which has come, is about losses rather than a probe.
+    pub fn awaits_loss(&self) -> bool {
+        self.loss_time.is_some()
+    }
+
+    /// A probe timeout has passed: the next one is twice as long.
+    pub fn back_off(&mut self) {
+        self.backoff += 1;
+    }
+
+    /// The oldest data in flight, which a probe carries when there is nothing new.
+    pub fn copy_oldest(&mut self) -> Option<Piece> {
+        let number = (self.first..self.next).find(|&number| self.flight(number).outstanding)?;
+        let flight = self.flight(number);
+        flight.copied = true;
+        Some(Piece { offset: flight.offset, length: flight.length, fin: flight.fin })
+    }
+
+    /// Whether something is in flight.
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+}

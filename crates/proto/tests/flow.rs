@@ -1,0 +1,288 @@
+//! The flow machines against a path that loses, delays and reorders.
+
+use anabranch_control::flow::registry::{Setup, find};
+use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, PeerId, Sent};
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::flow::{Ack, AckError, AckPolicy, AckRanges, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
+
+const PACKET: Bytes = Bytes::new(1000);
+const RTT: Duration = Duration::from_millis(50);
+const ME: PeerId = PeerId(0);
+
+fn config() -> SenderConfig {
+    SenderConfig { packet: PACKET, max_ack_delay: AckPolicy::default().max_delay, paced: false }
+}
+
+fn sender_with(controller: Box<dyn FlowController>) -> FlowSender {
+    FlowSender::new(config(), controller, 1, Rng::stream(1, "controller"))
+}
+
+fn sender(controller: &str, parameters: &str) -> FlowSender {
+    let build = find(controller).unwrap().build;
+    sender_with(build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap())
+}
+
+/// What is on its way, in no order.
+enum OnWay {
+    Data(PeerId, Data),
+    Ack(PeerId, Ack),
+}
+
+/// A path with a delay each way, losses, and jitter that reorders.
+struct Path {
+    loss: f64,
+    jitter: Duration,
+    rng: Rng,
+    on_way: Vec<(Time, OnWay)>,
+}
+
+impl Path {
+    fn new(loss: f64, jitter: Duration, seed: u64) -> Path {
+        Path { loss, jitter, rng: Rng::stream(seed, "path"), on_way: Vec::new() }
+    }
+
+    fn carry(&mut self, now: Time, what: OnWay) {
+        let jitter = Duration::from_nanos((self.jitter.as_nanos() as f64 * self.rng.uniform()) as u64);
+        if !self.rng.chance(self.loss) {
+            self.on_way.push((now + RTT / 2 + jitter, what));
+        }
+    }
+
+    fn next(&self) -> Time {
+        self.on_way.iter().map(|(at, _)| *at).min().unwrap_or(Time::MAX)
+    }
+}
+
+/// Runs until all is acknowledged; says how long it took and the most that was in flight.
+fn transfer(sender: &mut FlowSender, receivers: &mut [FlowReceiver], path: &mut Path, limit: Time) -> (Time, Bytes) {
+    let mut now = Time::ZERO;
+    let mut most = Bytes::ZERO;
+    while !sender.is_done() && now < limit {
+        while let Some(transmit) = sender.poll(now) {
+            path.carry(now, OnWay::Data(transmit.to, transmit.data));
+        }
+        most = most.max(sender.in_flight());
+        for (i, receiver) in receivers.iter_mut().enumerate() {
+            if let Some(ack) = receiver.poll_ack(now) {
+                path.carry(now, OnWay::Ack(PeerId(i as u32), ack));
+            }
+        }
+        let timers = receivers.iter().filter_map(FlowReceiver::timer).chain(sender.timer());
+        let timer = timers.min().unwrap_or(Time::MAX);
+        now = timer.min(path.next()).max(now);
+        assert!(now < Time::MAX, "nothing is left that could happen");
+        let (due, later): (Vec<_>, Vec<_>) = path.on_way.drain(..).partition(|(at, _)| *at <= now);
+        path.on_way = later;
+        for (_, what) in due {
+            match what {
+                OnWay::Data(to, data) => {
+                    receivers[to.0 as usize].on_data(now, &data, false);
+                }
+                OnWay::Ack(from, ack) => sender.on_ack(now, from, &ack).unwrap(),
+            }
+        }
+        sender.on_timer(now);
+    }
+    (now, most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_byte_arrives_whatever_the_path_loses_and_reorders(
+        seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
+    ) {
+        let mut sender = sender("fixed", &format!("window = {window}.0"));
+        sender.write(ME, bytes, true);
+        let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+        let mut path = Path::new(loss, Duration::from_millis(jitter_ms), seed);
+        transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(1e5));
+        prop_assert!(sender.is_done() && receivers[0].is_complete());
+        prop_assert_eq!(receivers[0].contiguous(), bytes);
+        prop_assert_eq!(sender.in_flight(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn several_receivers_get_their_own_data(seed in 0u64..10_000, loss in 0.0f64..0.2) {
+        let build = find("fixed").unwrap().build;
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let mut sender = FlowSender::new(config(), controller, 3, Rng::stream(1, "controller"));
+        for block in 0..30u32 {
+            sender.write(PeerId(block % 3), 10_000 + u64::from(block % 3), block >= 27);
+        }
+        let mut receivers: Vec<FlowReceiver> = (0..3).map(|_| FlowReceiver::new(AckPolicy::default())).collect();
+        transfer(&mut sender, &mut receivers, &mut Path::new(loss, Duration::ZERO, seed), Time::from_secs_f64(1e5));
+        let got: Vec<u64> = receivers.iter().map(FlowReceiver::contiguous).collect();
+        prop_assert_eq!(got, [100_000, 100_010, 100_020]);
+        prop_assert!(receivers.iter().all(FlowReceiver::is_complete));
+    }
+}
+
+#[test]
+fn without_losses_nothing_is_sent_twice_and_time_is_what_the_window_allows() {
+    let mut sender = sender("fixed", "window = 10.0");
+    sender.write(ME, 1_000_000, true);
+    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+    let mut path = Path::new(0.0, Duration::ZERO, 1);
+    let (end, most) = transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(100.0));
+    assert_eq!((sender.packets_sent(), sender.packets_lost()), (1000, 0));
+    assert_eq!(most, PACKET * 10);
+    // 100 windows, each a round trip.
+    assert_eq!(end, Time::ZERO + RTT * 100);
+}
+
+#[test]
+fn a_paced_window_leaves_evenly() {
+    let build = find("fixed").unwrap().build;
+    let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let config = SenderConfig { paced: true, ..config() };
+    let mut sender = FlowSender::new(config, controller, 1, Rng::stream(1, "controller"));
+    sender.write(ME, u64::MAX, false);
+    let mut receivers = [FlowReceiver::new(AckPolicy { every: 1, ..AckPolicy::default() })];
+    let mut path = Path::new(0.0, Duration::ZERO, 1);
+    transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(5.0));
+    // 10 packets of 1000 B each 50 ms, and a quarter more.
+    let limits = sender.limits();
+    assert_eq!(limits.rate, Some(Rate::from_bits_per_sec(10 * 8000 * 20 * 125 / 100)));
+}
+
+#[test]
+fn a_lone_loss_is_repaired_after_a_probe_and_the_timeout_doubles() {
+    let mut sender = sender("fixed", "window = 1.0");
+    sender.write(ME, 1000, true);
+    let first = sender.poll(Time::ZERO).unwrap();
+    // RFC 9002: an initial 333 ms + 4 * 166.5 ms + the receiver's 25 ms.
+    let due = sender.timer().unwrap();
+    assert_eq!(due, Time::ZERO + Duration::from_millis(1024));
+    sender.on_timer(due);
+    let probe = sender.poll(due).unwrap();
+    assert_eq!((probe.data.offset, probe.data.number), (first.data.offset, 1));
+    assert_eq!(sender.timer().unwrap().since(due), Duration::from_millis(2048));
+    let ack = Ack { ranges: AckRanges::new([(1, 1)]), delay: Duration::ZERO, ce_count: 0 };
+    sender.on_ack(due + RTT, ME, &ack).unwrap();
+    // The first is lost by time, and repaired already.
+    assert_eq!((sender.packets_lost(), sender.poll(due + RTT)), (1, None));
+    assert!(sender.is_done());
+}
+
+#[test]
+fn an_ack_of_what_was_never_sent_is_refused_and_changes_nothing() {
+    let mut sender = sender("fixed", "window = 4.0");
+    sender.write(ME, u64::MAX, false);
+    while sender.poll(Time::ZERO).is_some() {}
+    let now = Time::ZERO + RTT;
+    let ack = |ranges: &[(u64, u64)]| Ack {
+        ranges: AckRanges::new(ranges.iter().copied()),
+        delay: Duration::ZERO,
+        ce_count: 0,
+    };
+    assert_eq!(sender.on_ack(now, ME, &ack(&[(2, 4)])), Err(AckError::NeverSent { number: 4 }));
+    assert_eq!(sender.on_ack(now, ME, &ack(&[])), Err(AckError::Empty));
+    assert_eq!(sender.on_ack(now, PeerId(7), &ack(&[(0, 0)])), Err(AckError::Stranger));
+    assert_eq!(sender.in_flight(), PACKET * 4);
+    sender.on_ack(now, ME, &ack(&[(0, 3)])).unwrap();
+    assert_eq!(sender.in_flight(), Bytes::ZERO);
+}
+
+#[test]
+fn losses_over_three_probe_timeouts_are_persistent_congestion() {
+    #[derive(Debug, Default)]
+    struct Notes(std::sync::Arc<std::sync::atomic::AtomicBool>);
+    impl FlowController for Notes {
+        fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+            if feedback.persistent_congestion {
+                self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        fn limits(&self) -> Limits {
+            Limits::window(PACKET * 10)
+        }
+        fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+    }
+    for (gap_ms, expected) in [(100, false), (2000, true)] {
+        let notes = Notes::default();
+        let seen = notes.0.clone();
+        let mut sender = sender_with(Box::new(notes));
+        let mut now = Time::ZERO;
+        let mut number = 0;
+        let mut send = |sender: &mut FlowSender, now: Time| {
+            sender.write(ME, 1000, false);
+            number = sender.poll(now).unwrap().data.number;
+            number
+        };
+        let first = send(&mut sender, now);
+        now += RTT;
+        let ack = |number| Ack { ranges: AckRanges::new([(number, number)]), delay: Duration::ZERO, ce_count: 0 };
+        sender.on_ack(now, ME, &ack(first)).unwrap();
+        send(&mut sender, now);
+        now += Duration::from_millis(gap_ms);
+        for _ in 0..4 {
+            send(&mut sender, now);
+        }
+        let last = send(&mut sender, now);
+        sender.on_ack(now + RTT, ME, &ack(last)).unwrap();
+        assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), expected, "after {gap_ms} ms");
+    }
+}
+
+#[test]
+fn a_controller_that_stops_everything_is_named_as_the_fault() {
+    #[derive(Debug)]
+    struct Stops(Limits);
+    impl FlowController for Stops {
+        fn on_feedback(&mut self, _: Time, _: &Feedback<'_>, _: &mut Rng) {}
+        fn limits(&self) -> Limits {
+            self.0
+        }
+        fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+    }
+    let no_rate = Limits { window: PACKET, rate: Some(Rate::from_bytes_per_sec_f64(f64::NAN)), burst: PACKET };
+    for (limits, fault) in [(Limits::window(Bytes::ZERO), Fault::NoWindow), (no_rate, Fault::NoRate)] {
+        let mut sender = sender_with(Box::new(Stops(limits)));
+        sender.write(ME, u64::MAX, false);
+        while sender.poll(Time::ZERO).is_some() {}
+        assert_eq!(sender.fault(), Some(fault));
+    }
+}
+
+#[test]
+fn bounds_from_outside_hold_from_the_next_packet_on() {
+    let mut sender = sender("fixed", "window = 20.0");
+    sender.write(ME, u64::MAX, false);
+    sender.set_bounds(Bounds { maximum: Some(PACKET * 3), ..Bounds::default() });
+    assert_eq!(std::iter::from_fn(|| sender.poll(Time::ZERO)).count(), 3);
+    sender.set_bounds(Bounds { fixed: Some(PACKET * 5), ..Bounds::default() });
+    assert_eq!(std::iter::from_fn(|| sender.poll(Time::ZERO)).count(), 2);
+    sender.set_bounds(Bounds::default());
+    assert_eq!(std::iter::from_fn(|| sender.poll(Time::ZERO)).count(), 15);
+}
+
+#[test]
+fn what_a_packet_was_told_when_it_left_comes_back_with_its_ack() {
+    #[derive(Debug, Default)]
+    struct Keeps(Vec<Sent>);
+    impl FlowController for Keeps {
+        fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
+            self.0.push(*packet);
+        }
+        fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+            assert_eq!(feedback.acked, &self.0[..feedback.acked.len()]);
+            assert_eq!(feedback.delivered, feedback.acked_bytes);
+        }
+        fn limits(&self) -> Limits {
+            Limits::window(PACKET * 10)
+        }
+        fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+    }
+    let mut sender = sender_with(Box::<Keeps>::default());
+    sender.write(ME, 5_500, true);
+    assert_eq!(std::iter::from_fn(|| sender.poll(Time::ZERO)).count(), 6);
+    let ack = Ack { ranges: AckRanges::new([(0, 5)]), delay: Duration::ZERO, ce_count: 0 };
+    sender.on_ack(Time::ZERO + RTT, ME, &ack).unwrap();
+    assert_eq!(sender.delivered(), Bytes::new(5_500));
+    assert!(sender.is_done());
+}

@@ -1,0 +1,304 @@
+//! One direction of a link: a transmitter with a rate and a queue, then a delay.
+//!
+//! Behind a first-in, first-out queue whose rate is known in advance, a packet's departure
+//! is known when it arrives. It is computed then, and no event marks it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+use super::queue::{Capacity, Discipline, Waiting};
+use crate::loss::{Loss, LossModel};
+use crate::varying::{Course, Varying};
+
+/// A link in one direction.
+#[derive(Debug)]
+pub struct LinkConfig {
+    /// Names its random streams.
+    pub name: String,
+    /// What it transmits; none if a packet takes no time.
+    pub rate: Option<Course<Rate>>,
+    /// From the end of transmission to the arrival.
+    pub delay: Course<Duration>,
+    /// What may wait.
+    pub capacity: Capacity,
+    /// Who goes next; first come, first served up to the capacity if none is given.
+    pub discipline: Option<Box<dyn Discipline>>,
+    /// Losses at the far end: a lost packet has used the link.
+    pub loss: LossModel,
+    /// Random part of the delay.
+    pub jitter: Jitter,
+}
+
+/// The random part of a link's delay, drawn for each packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Jitter {
+    /// Standard deviation of a normal distribution around the delay, cut off at none.
+    pub deviation: Duration,
+    /// Whether packets may overtake each other; else they wait for those before them.
+    pub reorders: bool,
+}
+
+impl Jitter {
+    /// None.
+    pub const NONE: Jitter = Jitter { deviation: Duration::ZERO, reorders: false };
+}
+
+/// What a link has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCount {
+    /// Packets transmitted, those lost at the far end included.
+    pub packets: u64,
+    /// Bytes transmitted.
+    pub bytes: u64,
+    /// Packets dropped for want of room, or by the discipline.
+    pub dropped: u64,
+    /// Packets lost at the far end.
+    pub lost: u64,
+    /// Packets that the discipline marked.
+    pub marked: u64,
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Arrival {
+    at: Time,
+    /// Keeps packets of one instant in their order.
+    order: u64,
+    packet: u32,
+}
+
+/// Packets on their way, the next to arrive first.
+#[derive(Debug)]
+enum Pipe {
+    InOrder(VecDeque<(Time, u32)>),
+    Reordering { heap: BinaryHeap<Reverse<Arrival>>, order: u64 },
+}
+
+/// What becomes of a packet that is offered to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It arrives at the far end then.
+    Arrives(Time),
+    /// It is gone.
+    Gone,
+}
+
+/// A link at work.
+#[derive(Debug)]
+pub struct Link {
+    rate: Option<Varying<Rate>>,
+    delay: Varying<Duration>,
+    capacity: Capacity,
+    loss: Loss,
+    jitter: Jitter,
+    jitter_rng: Rng,
+    pub discipline_rng: Rng,
+    pub discipline: Option<Box<dyn Discipline>>,
+    /// When all that was accepted has been transmitted.
+    busy_until: Time,
+    /// Packets that wait: when each one's transmission begins, and its size.
+    waiting: VecDeque<(Time, u32)>,
+    waiting_bytes: u64,
+    last_arrival: Time,
+    pipe: Pipe,
+    /// Transmission times of the sizes seen last, under the present rate.
+    known: [(u32, Duration); 2],
+    known_until: Time,
+    pub count: LinkCount,
+}
+
+impl Link {
+    pub fn new(config: LinkConfig, seed: u64) -> Link {
+        let stream = |what: &str| Rng::stream(seed, &format!("{what}/{}", config.name));
+        let pipe = match config.jitter.reorders {
+            true => Pipe::Reordering { heap: BinaryHeap::new(), order: 0 },
+            false => Pipe::InOrder(VecDeque::new()),
+        };
+        Link {
+            rate: config.rate.as_ref().map(|course| Varying::new(course, stream("rate"))),
+            delay: Varying::new(&config.delay, stream("delay")),
+            capacity: config.capacity,
+            loss: Loss::new(&config.loss, stream("loss"), stream("loss-law")),
+            jitter: config.jitter,
+            jitter_rng: stream("jitter"),
+            discipline_rng: stream("queue"),
+            discipline: config.discipline,
+            busy_until: Time::ZERO,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            last_arrival: Time::ZERO,
+            pipe,
+            known: [(0, Duration::ZERO); 2],
+            known_until: Time::ZERO,
+            count: LinkCount::default(),
+        }
+    }
+
+    /// Whether packets leave in the order of their coming, so that all is known in advance.
+    pub fn is_first_in_first_out(&self) -> bool {
+        self.discipline.is_none() && matches!(self.pipe, Pipe::InOrder(_))
+    }
+
+    /// A packet comes to a link without a discipline.
+    #[inline]
+    pub fn offer(&mut self, now: Time, size: u32) -> Offer {
+        let start = self.busy_until.max(now);
+        if start > now && !self.admit(now, start, size) {
+            self.count.dropped += 1;
+            return Offer::Gone;
+        }
+        self.depart(start, size)
+    }
+
+    /// Transmits from `start` on, which is not before all earlier transmissions ended.
+    #[inline]
+    pub fn depart(&mut self, start: Time, size: u32) -> Offer {
+        let end = self.transmitted(start, size);
+        self.busy_until = end;
+        self.count.packets += 1;
+        self.count.bytes += u64::from(size);
+        if self.loss.loses(end) {
+            self.count.lost += 1;
+            return Offer::Gone;
+        }
+        let mut arrival = end + self.delay.at(end);
+        if self.jitter.deviation > Duration::ZERO {
+            let deviation = self.jitter.deviation.as_nanos() as f64 * self.jitter_rng.normal();
+            let delay = arrival.since(end).as_nanos() as f64 + deviation;
+            arrival = end + Duration::from_nanos(delay.max(0.0) as u64);
+        }
+        if !self.jitter.reorders {
+            arrival = arrival.max(self.last_arrival);
+        }
+        self.last_arrival = arrival;
+        Offer::Arrives(arrival)
+    }
+
+    /// Whether a packet that must wait until `start` finds room.
+    #[inline]
+    fn admit(&mut self, now: Time, start: Time, size: u32) -> bool {
+        if self.capacity == Capacity::Unlimited {
+            return true;
+        }
+        while let Some(&(begins, bytes)) = self.waiting.front() {
+            if begins > now {
+                break;
+            }
+            self.waiting_bytes -= u64::from(bytes);
+            self.waiting.pop_front();
+        }
+        let fits = match self.capacity {
+            Capacity::Unlimited => true,
+            Capacity::Bytes(limit) => self.waiting_bytes + u64::from(size) <= limit,
+            Capacity::Packets(limit) => (self.waiting.len() as u64) < limit,
+            Capacity::Time(limit) => start.since(now) <= limit,
+        };
+        if fits {
+            self.waiting_bytes += u64::from(size);
+            self.waiting.push_back((start, size));
+        }
+        fits
+    }
+
+    /// When a transmission that begins at `start` ends, whatever the rate does meanwhile.
+    #[inline]
+    fn transmitted(&mut self, start: Time, size: u32) -> Time {
+        if start < self.known_until {
+            for (known, time) in self.known {
+                if known == size && start + time <= self.known_until {
+                    return start + time;
+                }
+            }
+        }
+        self.transmitted_seldom(start, size)
+    }
+
+    #[cold]
+    fn transmitted_seldom(&mut self, start: Time, size: u32) -> Time {
+        let Some(rate) = &mut self.rate else {
+            self.known_until = Time::MAX;
+            self.known = [(size, Duration::ZERO), self.known[0]];
+            return start;
+        };
+        let mut left = Bytes::new(u64::from(size));
+        let mut at = start;
+        loop {
+            let present = rate.at(at);
+            let change = rate.next_change();
+            let end = at + left / present;
+            if end <= change {
+                if at == start {
+                    // Times under an earlier rate are no longer true.
+                    let before = if self.known_until == change { self.known[0] } else { (0, Duration::ZERO) };
+                    self.known_until = change;
+                    self.known = [(size, end.since(start)), before];
+                }
+                return end;
+            }
+            if change == Time::MAX {
+                return Time::MAX;
+            }
+            left -= present * change.since(at);
+            at = change;
+        }
+    }
+
+    /// Puts a packet on its way; whether it is the next to arrive.
+    #[inline]
+    pub fn carry(&mut self, at: Time, packet: u32) -> bool {
+        match &mut self.pipe {
+            Pipe::InOrder(pipe) => {
+                pipe.push_back((at, packet));
+                pipe.len() == 1
+            }
+            Pipe::Reordering { heap, order } => {
+                *order += 1;
+                let arrival = Arrival { at, order: *order, packet };
+                let first = heap.peek().is_none_or(|Reverse(next)| arrival < *next);
+                heap.push(Reverse(arrival));
+                first
+            }
+        }
+    }
+
+    /// Takes the packet that arrives next, and says when the one after it will.
+    #[inline]
+    pub fn arrive(&mut self) -> (u32, Time) {
+        match &mut self.pipe {
+            Pipe::InOrder(pipe) => {
+                let (_, packet) = pipe.pop_front().expect("an arrival was pending");
+                (packet, pipe.front().map_or(Time::MAX, |(at, _)| *at))
+            }
+            Pipe::Reordering { heap, .. } => {
+                let Reverse(arrival) = heap.pop().expect("an arrival was pending");
+                (arrival.packet, heap.peek().map_or(Time::MAX, |Reverse(next)| next.at))
+            }
+        }
+    }
+
+    /// When the transmitter is free again.
+    #[inline]
+    pub fn busy_until(&self) -> Time {
+        self.busy_until
+    }
+
+    /// How long a packet that came now would wait for its transmission; for a link with a
+    /// discipline, as if it were served in order.
+    pub fn backlog(&mut self, now: Time) -> Duration {
+        let transmission = self.busy_until.since(now);
+        let waiting = self.discipline.as_ref().map_or(0, |discipline| discipline.bytes());
+        match &mut self.rate {
+            Some(rate) if waiting > 0 => transmission + Bytes::new(waiting) / rate.at(now),
+            _ => transmission,
+        }
+    }
+
+    /// Asks the discipline who goes next.
+    pub fn next_waiting(&mut self, now: Time, dropped: &mut Vec<Waiting>) -> Option<Waiting> {
+        self.discipline.as_mut()?.dequeue(now, dropped)
+    }
+}
