@@ -9,6 +9,7 @@ mod link;
 mod queue;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 
 pub use link::{Jitter, LinkConfig, LinkCount};
 pub use queue::{Capacity, Discipline, Waiting};
@@ -352,6 +353,11 @@ impl<P: Copy> Network<P> {
     /// soon as its future is known.
     pub fn count(&self, link: LinkId) -> LinkCount {
         self.links[link.0 as usize].count
+    }
+
+    /// The rate of `link` now; none if a packet takes no time.
+    pub fn rate(&mut self, link: LinkId) -> Option<Rate> {
+        self.links[link.0 as usize].rate_at(self.now)
     }
 
     /// How long a packet that came to `link` now would wait before its transmission.
