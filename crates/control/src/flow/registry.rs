@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, fixed, reno};
+use super::{FlowController, block_window, fixed, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -13,6 +13,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "slow start, then a packet more each round trip; half after a loss",
         source: "RFC 5681, RFC 6582, RFC 9002 7.3",
         build: reno::build,
+    },
+    Entry {
+        name: "block-window",
+        summary: "blocks to receivers in turn; holds the shared queue at a share of what it can hold",
+        source: "[Efthymiopoulos 2015] 4, 5",
+        build: block_window::build,
     },
     Entry {
         name: "fixed",
