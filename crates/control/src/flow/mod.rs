@@ -6,6 +6,7 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod allegro;
+mod block_window;
 mod bounded;
 mod fixed;
 mod learningcc;

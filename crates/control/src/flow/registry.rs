@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, allegro, fixed, learningcc, reno, vivace};
+use super::{FlowController, allegro, block_window, fixed, learningcc, reno, vivace};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -37,6 +37,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "climbs the slope of a utility of rate, loss and the round trip's rise",
         source: "PCC Vivace, NSDI 2018",
         build: vivace::build,
+    },
+    Entry {
+        name: "block-window",
+        summary: "blocks to receivers in turn; holds the shared queue at a share of what it can hold",
+        source: "[Efthymiopoulos 2015] 4, 5",
+        build: block_window::build,
     },
     Entry {
         name: "fixed",
