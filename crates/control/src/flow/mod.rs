@@ -6,11 +6,17 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod bounded;
+pub mod counting;
+mod cubic;
 mod fixed;
+pub mod hystart;
+#[cfg(test)]
+mod liveness;
 pub mod recovery;
 pub mod registry;
 mod reno;
 pub mod round;
+pub mod slow_start;
 #[cfg(test)]
 mod testing;
 
