@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, cubic, fixed, reno};
+use super::{FlowController, bic, cubic, fixed, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -19,6 +19,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "a cubic function of the time since the last loss, never below Reno",
         source: "RFC 9438; HyStart++: RFC 9406",
         build: cubic::build,
+    },
+    Entry {
+        name: "bic",
+        summary: "a binary search between the window after the last loss and that before it",
+        source: "Xu, Harfoush, Rhee 2004",
+        build: bic::build,
     },
     Entry {
         name: "fixed",
