@@ -20,6 +20,7 @@ pub mod round;
 pub mod slow_start;
 #[cfg(test)]
 mod testing;
+mod vegas;
 
 use core::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bic, cubic, fixed, reno};
+use super::{FlowController, bic, cubic, fixed, reno, vegas};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -25,6 +25,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "a binary search between the window after the last loss and that before it",
         source: "Xu, Harfoush, Rhee 2004",
         build: bic::build,
+    },
+    Entry {
+        name: "vegas",
+        summary: "keeps 2 to 4 packets of its own in the queue, by round-trip times",
+        source: "Brakmo, Peterson 1995",
+        build: vegas::build,
     },
     Entry {
         name: "fixed",
