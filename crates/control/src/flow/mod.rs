@@ -21,6 +21,7 @@ pub mod slow_start;
 #[cfg(test)]
 mod testing;
 mod vegas;
+mod westwood;
 
 use core::fmt::Debug;
 

@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bic, cubic, fixed, reno, vegas};
+use super::{FlowController, bic, cubic, fixed, reno, vegas, westwood};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -31,6 +31,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "keeps 2 to 4 packets of its own in the queue, by round-trip times",
         source: "Brakmo, Peterson 1995",
         build: vegas::build,
+    },
+    Entry {
+        name: "westwood",
+        summary: "Reno that falls to the measured rate times the least round trip (Westwood+)",
+        source: "Grieco, Mascolo 2004",
+        build: westwood::build,
     },
     Entry {
         name: "fixed",
