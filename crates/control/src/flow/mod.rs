@@ -7,6 +7,7 @@
 
 mod bic;
 mod bounded;
+mod compound;
 pub mod counting;
 mod cubic;
 mod fixed;

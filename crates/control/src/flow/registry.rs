@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bic, cubic, fixed, reno, vegas, westwood};
+use super::{FlowController, bic, compound, cubic, fixed, reno, vegas, westwood};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -37,6 +37,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "Reno that falls to the measured rate times the least round trip (Westwood+)",
         source: "Grieco, Mascolo 2004",
         build: westwood::build,
+    },
+    Entry {
+        name: "compound",
+        summary: "Reno plus a window that grows fast while the queue is short",
+        source: "Tan, Song, Zhang, Sridharan 2006; draft-sridharan-tcpm-ctcp-02",
+        build: compound::build,
     },
     Entry {
         name: "fixed",
