@@ -5,6 +5,7 @@
 //! leaves and, whole, what each ACK says; it never sees a clock, a packet format or a
 //! socket. Windows, rates and sizes count data bytes without headers.
 
+mod bbr;
 mod bounded;
 mod fixed;
 pub mod recovery;

@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, fixed, reno};
+use super::{FlowController, bbr, fixed, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -13,6 +13,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "slow start, then a packet more each round trip; half after a loss",
         source: "RFC 5681, RFC 6582, RFC 9002 7.3",
         build: reno::build,
+    },
+    Entry {
+        name: "bbr",
+        summary: "version 1: paces at the highest delivery rate of ten rounds, whatever is lost",
+        source: "draft-cardwell-iccrg-bbr-congestion-control-00",
+        build: bbr::build,
     },
     Entry {
         name: "fixed",
