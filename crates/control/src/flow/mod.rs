@@ -6,6 +6,7 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod bbr;
+mod bbr3;
 mod bounded;
 mod fixed;
 pub mod recovery;

@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bbr, fixed, reno};
+use super::{FlowController, bbr, bbr3, fixed, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -19,6 +19,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "version 1: paces at the highest delivery rate of ten rounds, whatever is lost",
         source: "draft-cardwell-iccrg-bbr-congestion-control-00",
         build: bbr::build,
+    },
+    Entry {
+        name: "bbr3",
+        summary: "version 3: as version 1, within bounds that losses above 2 % set",
+        source: "draft-ietf-ccwg-bbr-04",
+        build: bbr3::build,
     },
     Entry {
         name: "fixed",
