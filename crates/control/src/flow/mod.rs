@@ -8,11 +8,13 @@
 mod bbr;
 mod bbr3;
 mod bounded;
+mod copa;
 mod fixed;
 pub mod recovery;
 pub mod registry;
 mod reno;
 pub mod round;
+mod sliding;
 #[cfg(test)]
 mod testing;
 

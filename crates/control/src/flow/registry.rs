@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bbr, bbr3, fixed, reno};
+use super::{FlowController, bbr, bbr3, copa, fixed, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -25,6 +25,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "version 3: as version 1, within bounds that losses above 2 % set",
         source: "draft-ietf-ccwg-bbr-04",
         build: bbr3::build,
+    },
+    Entry {
+        name: "copa",
+        summary: "steers towards a rate of 1 over half the queueing delay, in packets",
+        source: "Arun, Balakrishnan, NSDI 2018",
+        build: copa::build,
     },
     Entry {
         name: "fixed",
