@@ -10,6 +10,7 @@ mod bbr3;
 mod bounded;
 mod copa;
 mod fixed;
+mod ledbat;
 pub mod recovery;
 pub mod registry;
 mod reno;

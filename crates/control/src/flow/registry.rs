@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, bbr, bbr3, copa, fixed, reno};
+use super::{FlowController, bbr, bbr3, copa, fixed, ledbat, reno};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -31,6 +31,18 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "steers towards a rate of 1 over half the queueing delay, in packets",
         source: "Arun, Balakrishnan, NSDI 2018",
         build: copa::build,
+    },
+    Entry {
+        name: "ledbat",
+        summary: "fills what others leave, with a queue of at most 100 ms",
+        source: "RFC 6817",
+        build: ledbat::build,
+    },
+    Entry {
+        name: "ledbat++",
+        summary: "the same with 60 ms, a slower growth and periodic slowdowns",
+        source: "draft-irtf-iccrg-ledbat-plus-plus-01",
+        build: ledbat::plus_plus::build,
     },
     Entry {
         name: "fixed",
