@@ -2,7 +2,8 @@
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
 use super::{
-    FlowController, allegro, bic, block_window, compound, cubic, fixed, learningcc, reno, vegas, vivace, westwood,
+    FlowController, allegro, bbr, bbr3, bic, block_window, compound, copa, cubic, fixed, learningcc, ledbat, reno,
+    vegas, vivace, westwood,
 };
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
@@ -75,6 +76,36 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "Reno plus a window that grows fast while the queue is short",
         source: "Tan, Song, Zhang, Sridharan 2006; draft-sridharan-tcpm-ctcp-02",
         build: compound::build,
+    },
+    Entry {
+        name: "bbr",
+        summary: "version 1: paces at the highest delivery rate of ten rounds, whatever is lost",
+        source: "draft-cardwell-iccrg-bbr-congestion-control-00",
+        build: bbr::build,
+    },
+    Entry {
+        name: "bbr3",
+        summary: "version 3: as version 1, within bounds that losses above 2 % set",
+        source: "draft-ietf-ccwg-bbr-04",
+        build: bbr3::build,
+    },
+    Entry {
+        name: "copa",
+        summary: "steers towards a rate of 1 over half the queueing delay, in packets",
+        source: "Arun, Balakrishnan, NSDI 2018",
+        build: copa::build,
+    },
+    Entry {
+        name: "ledbat",
+        summary: "fills what others leave, with a queue of at most 100 ms",
+        source: "RFC 6817",
+        build: ledbat::build,
+    },
+    Entry {
+        name: "ledbat++",
+        summary: "the same with 60 ms, a slower growth and periodic slowdowns",
+        source: "draft-irtf-iccrg-ledbat-plus-plus-01",
+        build: ledbat::plus_plus::build,
     },
     Entry {
         name: "fixed",
