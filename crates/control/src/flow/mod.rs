@@ -9,10 +9,12 @@ mod bounded;
 mod fixed;
 pub mod recovery;
 pub mod registry;
+mod remy;
 mod reno;
 pub mod round;
 #[cfg(test)]
 mod testing;
+mod xavier;
 
 use core::fmt::Debug;
 
