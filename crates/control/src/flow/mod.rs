@@ -5,8 +5,12 @@
 //! leaves and, whole, what each ACK says; it never sees a clock, a packet format or a
 //! socket. Windows, rates and sizes count data bytes without headers.
 
+mod allegro;
 mod bounded;
 mod fixed;
+mod learningcc;
+mod monitor;
+mod pcc;
 pub mod recovery;
 pub mod registry;
 mod remy;
@@ -14,6 +18,7 @@ mod reno;
 pub mod round;
 #[cfg(test)]
 mod testing;
+mod vivace;
 mod xavier;
 
 use core::fmt::Debug;
