@@ -6,9 +6,17 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod allegro;
+mod bic;
+mod block_window;
 mod bounded;
+mod compound;
+pub mod counting;
+mod cubic;
 mod fixed;
+pub mod hystart;
 mod learningcc;
+#[cfg(test)]
+mod liveness;
 mod monitor;
 mod pcc;
 pub mod recovery;
@@ -16,9 +24,12 @@ pub mod registry;
 mod remy;
 mod reno;
 pub mod round;
+pub mod slow_start;
 #[cfg(test)]
 mod testing;
+mod vegas;
 mod vivace;
+mod westwood;
 mod xavier;
 
 use core::fmt::Debug;

@@ -1,0 +1,329 @@
+//! Block window: one sender serves blocks to receivers in turn, and holds the queue of the
+//! bottleneck that all of them share at a delay of its choice. Once a period it lets out
+//! what the window lacks; the window is what fills the path to the receivers that packets
+//! are on their way to, plus the queue wanted, corrected by the queue measured. What the
+//! queue can hold is learned from the last packet that came through before a loss.
+//!
+//! ```text
+//! u(kT)  = gamma (w - (sent - acknowledged))                              eq. 1
+//! d_ref  = a (dmax_p - dmin_p)                                            eq. 16, less dmin_p
+//! w(kT)  = U sum_p lambda_p (dmin_p + d_ref + T) + 1 + gamma_2 (d_ref - d(kT))   eq. 17
+//! U      = data acknowledged in the last t_c / t_c
+//! lambda_p = share of receiver p in what is not acknowledged
+//! ```
+//!
+//! [Efthymiopoulos 2015], sections 4 and 5. Departures, each named where it is made: d_ref
+//! is a delay of the queue in eq. 17 although eq. 16 adds dmin_p to it; gamma_2 is a share
+//! of U; what is lost counts as acknowledged; a sender without data keeps its U, and begins
+//! anew after a rest; the window has a floor.
+
+#[cfg(test)]
+mod lemmas;
+mod receivers;
+mod upload;
+
+use serde::Deserialize;
+
+use self::receivers::Receivers;
+use self::upload::Upload;
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::Bytes;
+
+/// Packets in the smallest window, RFC 9002 7.2.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// Receivers whose round trips have a name of their own in the trace.
+const TRACED: [&str; 4] = ["rtt_0", "rtt_1", "rtt_2", "rtt_3"];
+
+/// How eq. 16 is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Reference {
+    /// `d_ref` is the delay of the queue that section 5 calls it, a share of what the queue
+    /// can hold; eq. 17 adds `dmin_p` itself.
+    #[default]
+    Queue,
+    /// `d_ref` contains `dmin_p`, as eq. 16 is printed; eq. 17 then adds it twice.
+    Letter,
+}
+
+/// Parameters of `block-window`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// `T`, ms.
+    period_ms: f64,
+    /// `gamma`.
+    gamma: f64,
+    /// `gamma_2` as a share of `U`.
+    gamma_2: f64,
+    /// `a`: the share of the queue to use.
+    queue_share: f64,
+    /// `t_c`, ms.
+    rate_span_ms: f64,
+    /// `dmax_p - dmin_p` before a loss has shown it, ms.
+    initial_queue_ms: f64,
+    reference: Reference,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            // The paper gives no T. The window holds the data of one period more than the
+            // path and the queue, so that T must be short against a round trip; 10 ms is a
+            // tick that every system's timers keep.
+            period_ms: 10.0,
+            // Section 5, above eq. 15.
+            gamma: 1.0,
+            // The paper gives no value. Where U is the bottleneck's rate, eq. 17 makes
+            // d - d_ref its own multiple by -gamma_2 / U a round trip later: it dies away
+            // below 1 and rings above. Half lies in the middle.
+            gamma_2: 0.5,
+            // 6.3.
+            queue_share: 0.75,
+            // The paper gives no t_c: short reacts fast, long is stable (section 5). Half a
+            // second is some round trips of its networks.
+            rate_span_ms: 500.0,
+            // 6.2: "a constant", not given. RFC 6817 2.5 lets nobody aim at more queue.
+            initial_queue_ms: 100.0,
+            reference: Reference::Queue,
+        }
+    }
+}
+
+/// The controller; data in bytes, spans in seconds where they are multiplied.
+#[derive(Debug)]
+struct BlockWindow {
+    config: Config,
+    packet: f64,
+    initial_window: f64,
+    period: Duration,
+    rate_span: Duration,
+    receivers: Receivers,
+    upload: Upload,
+    recovery: Recovery,
+    /// Whose packet was the last before a loss, and its round trip.
+    fullest: Option<(PeerId, Duration)>,
+    /// `sum_p lambda_p dmin_p`, seconds, once a round trip is known.
+    base: Option<f64>,
+    /// `d(kT)`, seconds, once measured.
+    queue_delay: Option<f64>,
+    /// Sum of the queue's delays in this period, seconds, and their number.
+    delays: (f64, u64),
+    /// `w(kT)`.
+    window: f64,
+    /// No window is smaller.
+    floor: f64,
+    /// `u(kT)`.
+    injection: f64,
+    /// What is left of it.
+    allowance: f64,
+    in_flight: f64,
+    /// As the last feedback said.
+    app_limited: bool,
+    /// When a packet last left or was acknowledged.
+    active_at: Time,
+    /// When the period ends; none while the sender rests.
+    period_ends: Option<Time>,
+}
+
+/// Makes `block-window`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("period_ms", config.period_ms, 0.1..=1000.0)?;
+    in_range("gamma", config.gamma, 0.01..=1.0)?;
+    in_range("gamma_2", config.gamma_2, 0.0..=10.0)?;
+    in_range("queue_share", config.queue_share, 0.01..=0.99)?;
+    in_range("rate_span_ms", config.rate_span_ms, config.period_ms..=60_000.0)?;
+    in_range("initial_queue_ms", config.initial_queue_ms, 1.0..=10_000.0)?;
+    let window = setup.initial_window.max(setup.packet).get() as f64;
+    let span = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+    let period = span(config.period_ms);
+    Ok(Box::new(BlockWindow {
+        config,
+        packet: setup.packet.get() as f64,
+        initial_window: window,
+        period,
+        rate_span: span(config.rate_span_ms),
+        receivers: Receivers::default(),
+        upload: Upload::new(span(config.rate_span_ms), period),
+        recovery: Recovery::default(),
+        fullest: None,
+        base: None,
+        queue_delay: None,
+        delays: (0.0, 0),
+        window,
+        floor: window,
+        injection: window,
+        allowance: window,
+        in_flight: 0.0,
+        app_limited: false,
+        active_at: setup.start,
+        period_ends: None,
+    }))
+}
+
+/// What may leave in a period: `u(kT) = gamma (w - (sent - acknowledged))`, eq. 1, and
+/// nothing where the window has fallen below what is on its way.
+#[inline]
+fn injection(gamma: f64, window: f64, outstanding: f64) -> f64 {
+    (gamma * (window - outstanding)).max(0.0)
+}
+
+impl BlockWindow {
+    /// What the queue can hold, `dmax_p - dmin_p`, in seconds: the same for every receiver,
+    /// since they share the queue (section 5).
+    fn queue_limit(&self) -> f64 {
+        let shown = self.fullest.and_then(|(receiver, rtt)| Some(rtt - self.receivers.min_rtt(receiver)?));
+        // 6.2: before a loss a constant is added to dmin_p.
+        shown.map_or(self.config.initial_queue_ms / 1e3, Duration::as_secs_f64)
+    }
+
+    /// `d_ref = a (dmax_p - dmin_p)` in seconds. Eq. 16 adds `dmin_p`, but section 5 calls
+    /// `d_ref` a delay of the queue, 6.1 writes `RTT_ref` as `d_ref` plus the round trip,
+    /// and eq. 17 adds `dmin_p` once more.
+    fn reference(&self) -> f64 {
+        let queue = self.config.queue_share * self.queue_limit();
+        match self.config.reference {
+            Reference::Queue => queue,
+            Reference::Letter => queue + self.base.unwrap_or(0.0),
+        }
+    }
+
+    /// `w(kT)`, eq. 17. Without a round trip there is nothing to compute it from.
+    fn window(&self) -> f64 {
+        let Some(base) = self.base else { return self.floor };
+        let (rate, reference) = (self.upload.rate(), self.reference());
+        // U sum_p lambda_p (dmin_p + d_ref + T) + 1
+        let fills = rate * (base + reference + self.period.as_secs_f64()) + self.packet;
+        // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
+        // small for a fast path and unstable on a slow one, hence a share of U.
+        let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| reference - delay);
+        (fills + corrects).max(self.floor)
+    }
+
+    /// A period has ended, and `skipped` more without a call.
+    fn end_period(&mut self, skipped: u64) {
+        // A sender that has left part of its allowance unused has no more data: its ACKs
+        // say nothing about the bottleneck (section 5: only a queue makes U meaningful).
+        let unused = self.app_limited && self.allowance >= self.packet;
+        self.upload.end_period(unused, skipped);
+        if self.upload.is_filled() {
+            self.floor = MINIMUM_PACKETS * self.packet;
+        }
+        self.base = self.receivers.base_delay().or(self.base);
+        let (sum, count) = core::mem::take(&mut self.delays);
+        if count > 0 {
+            self.queue_delay = Some(sum / count as f64);
+        }
+        self.window = self.window();
+        self.injection = injection(self.config.gamma, self.window, self.in_flight);
+        self.allowance = self.injection;
+    }
+
+    /// Begins anew with `window`: the rate and the queue of before are no longer true. What
+    /// the paths and the buffer are is not forgotten.
+    fn restart(&mut self, window: f64) {
+        self.upload.reset();
+        self.queue_delay = None;
+        self.delays = (0.0, 0);
+        self.window = window;
+        self.floor = window;
+        self.injection = injection(self.config.gamma, window, self.in_flight);
+        self.allowance = self.injection;
+    }
+}
+
+impl FlowController for BlockWindow {
+    #[inline]
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, _: &mut Rng) {
+        let size = packet.size.get() as f64;
+        self.receivers.on_sent(to, packet.size);
+        self.in_flight = packet.in_flight.get() as f64;
+        self.allowance = (self.allowance - size).max(0.0);
+        self.active_at = now;
+        if self.period_ends.is_none() {
+            self.period_ends = Some(now + self.period);
+        }
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
+        self.receivers.on_answer(feedback.receiver, feedback.acked_bytes + lost);
+        self.in_flight = feedback.in_flight.get() as f64;
+        self.app_limited = feedback.app_limited;
+        self.active_at = now;
+        self.upload.on_acked(feedback.acked_bytes);
+        if let (Some(rtt), Some(newest)) = (feedback.rtt.latest, feedback.acked.last()) {
+            self.receivers.on_round_trip(feedback.receiver, newest.at, rtt, feedback.rtt.min);
+            let packets = feedback.acked.len() as u64;
+            self.delays.0 += (rtt - feedback.rtt.min).as_secs_f64() * packets as f64;
+            self.delays.1 += packets;
+        }
+        if self.recovery.begins(now, feedback)
+            && let Some(first) = feedback.lost.first()
+            && let Some(rtt) = self.receivers.round_trip_before(feedback.receiver, first.sent.at)
+        {
+            // dmax_p: the round trip of the last packet that came through (section 5).
+            self.fullest = Some((feedback.receiver, rtt));
+        }
+        if feedback.persistent_congestion {
+            // RFC 9002 7.6.2; the paper has no answer to a path that delivers nothing.
+            self.restart(MINIMUM_PACKETS * self.packet);
+            self.recovery.reset();
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, _: &mut Rng) {
+        let Some(due) = self.period_ends.filter(|due| *due <= now) else { return };
+        // A rest longer than t_c has left nothing to measure U by: RFC 5681 4.1 begins with
+        // the initial window then.
+        if self.in_flight == 0.0 && now.since(self.active_at) >= self.rate_span {
+            self.period_ends = None;
+            self.restart(self.initial_window);
+            return;
+        }
+        let skipped = now.since(due).as_nanos() / self.period.as_nanos();
+        self.period_ends = Some(due + self.period * (1 + skipped));
+        self.end_period(skipped);
+    }
+
+    #[inline]
+    fn timer(&self) -> Option<Time> {
+        self.period_ends
+    }
+
+    /// What is in flight and what is left of `u(kT)`: ACKs make no room before the period
+    /// ends. An empty network always takes a packet.
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new((self.in_flight + self.allowance).max(self.packet) as u64))
+    }
+
+    /// `window` is w(kT), `injection` u(kT), `upload_rate` U; `queue_delay` is d(kT),
+    /// `queue_reference` d_ref, `queue_limit` the queue's delay when it is full;
+    /// `base_delay` is the mean of dmin_p weighted by lambda_p. `rtt_N` is the last round
+    /// trip to receiver N. What is not known yet is 0.
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window);
+        record("injection", self.injection);
+        record("upload_rate", self.upload.rate() * 8.0);
+        record("queue_delay", self.queue_delay.unwrap_or(0.0) * 1e3);
+        record("queue_reference", self.reference() * 1e3);
+        record("queue_limit", self.queue_limit() * 1e3);
+        record("base_delay", self.base.unwrap_or(0.0) * 1e3);
+        for (receiver, name) in (0..).zip(TRACED) {
+            let rtt = self.receivers.latest_rtt(PeerId(receiver));
+            record(name, rtt.map_or(0.0, Duration::as_millis_f64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

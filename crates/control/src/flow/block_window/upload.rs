@@ -1,0 +1,153 @@
+//! `U`: the rate at which ACKs have come in over the last `t_c`, period by period.
+
+use crate::time::Duration;
+use crate::units::Bytes;
+
+/// Periods in `t_c` at most; a longer one is cut off.
+const MAX_PERIODS: u64 = 4096;
+
+/// One period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Period {
+    acked: u64,
+    /// The sender had no more data than it sent.
+    unused: bool,
+}
+
+/// Measures `U`.
+#[derive(Debug)]
+pub struct Upload {
+    /// The last periods; a ring.
+    periods: Box<[Period]>,
+    next: usize,
+    filled: usize,
+    /// Acknowledged in all of them.
+    acked: u64,
+    /// How many of them were unused.
+    unused: usize,
+    /// Acknowledged in the present period.
+    present: u64,
+    /// Seconds in a period.
+    period: f64,
+    /// Bytes a second.
+    rate: f64,
+}
+
+impl Upload {
+    /// Over the last `span`, in whole periods.
+    pub fn new(span: Duration, period: Duration) -> Upload {
+        let periods = span.as_nanos().div_ceil(period.as_nanos().max(1)).clamp(1, MAX_PERIODS);
+        Upload {
+            periods: vec![Period::default(); periods as usize].into(),
+            next: 0,
+            filled: 0,
+            acked: 0,
+            unused: 0,
+            present: 0,
+            period: period.as_secs_f64(),
+            rate: 0.0,
+        }
+    }
+
+    /// `bytes` were acknowledged in the present period.
+    #[inline]
+    pub fn on_acked(&mut self, bytes: Bytes) {
+        self.present += bytes.get();
+    }
+
+    /// The present period has ended, and `skipped` more in which nobody looked; `unused` if
+    /// the sender was allowed more than it had.
+    pub fn end_period(&mut self, unused: bool, skipped: u64) {
+        let acked = core::mem::take(&mut self.present);
+        self.push(Period { acked, unused });
+        for _ in 0..skipped.min(self.periods.len() as u64) {
+            self.push(Period { acked: 0, unused });
+        }
+        let measured = self.acked as f64 / (self.filled as f64 * self.period);
+        // The ACKs of a sender without data show what it sent, not what it could.
+        self.rate = if self.unused > 0 { self.rate.max(measured) } else { measured };
+    }
+
+    fn push(&mut self, period: Period) {
+        // A place that was never filled holds nothing.
+        let place = &mut self.periods[self.next];
+        self.acked -= place.acked;
+        self.unused -= usize::from(place.unused);
+        *place = period;
+        self.acked += period.acked;
+        self.unused += usize::from(period.unused);
+        self.next = (self.next + 1) % self.periods.len();
+        self.filled = (self.filled + 1).min(self.periods.len());
+    }
+
+    /// Whether it spans all of `t_c`.
+    pub fn is_filled(&self) -> bool {
+        self.filled == self.periods.len()
+    }
+
+    /// `U` in bytes a second; 0 before the first period has ended.
+    #[inline]
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Forgets all.
+    pub fn reset(&mut self) {
+        self.periods.fill(Period::default());
+        (self.next, self.filled, self.acked, self.unused, self.present, self.rate) = (0, 0, 0, 0, 0, 0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    fn upload() -> Upload {
+        Upload::new(Duration::from_millis(50), PERIOD)
+    }
+
+    #[test]
+    fn the_rate_is_what_came_in_over_the_last_span() {
+        let mut upload = upload();
+        for kilobytes in [1, 2, 3, 4, 5, 6, 7] {
+            upload.on_acked(Bytes::new(kilobytes * 1000));
+            upload.end_period(false, 0);
+        }
+        // 3 + 4 + 5 + 6 + 7 kB in 50 ms.
+        assert!((upload.rate() - 500_000.0).abs() < 1e-6, "{}", upload.rate());
+        upload.end_period(false, 1);
+        assert!((upload.rate() - 360_000.0).abs() < 1e-6, "{}", upload.rate());
+        upload.end_period(false, u64::MAX);
+        assert_eq!(upload.rate(), 0.0);
+    }
+
+    #[test]
+    fn before_the_span_is_full_it_counts_what_there_is() {
+        let mut upload = upload();
+        upload.on_acked(Bytes::new(1000));
+        upload.end_period(false, 0);
+        assert!((upload.rate() - 100_000.0).abs() < 1e-6);
+        assert!(!upload.is_filled());
+        upload.end_period(false, 0);
+        assert!((upload.rate() - 50_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn unused_periods_raise_the_rate_but_do_not_lower_it() {
+        let mut upload = upload();
+        let mut pass = |kilobytes: u64, unused| {
+            upload.on_acked(Bytes::new(kilobytes * 1000));
+            upload.end_period(unused, 0);
+            upload.rate()
+        };
+        (0..5).for_each(|_| _ = pass(10, false));
+        let low = (0..20).map(|_| pass(1, true)).last().unwrap();
+        assert!((low - 1_000_000.0).abs() < 1e-6, "{low}");
+        let high = (0..5).map(|_| pass(20, true)).last().unwrap();
+        assert!((high - 2_000_000.0).abs() < 1e-6, "{high}");
+        let used = (0..5).map(|_| pass(1, false)).last().unwrap();
+        assert!((used - 100_000.0).abs() < 1e-6, "{used}");
+    }
+}
