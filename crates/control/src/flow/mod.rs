@@ -25,6 +25,7 @@ mod monitor;
 mod pcc;
 pub mod recovery;
 pub mod registry;
+mod remy;
 mod reno;
 pub mod round;
 mod sliding;
@@ -34,6 +35,7 @@ mod testing;
 mod vegas;
 mod vivace;
 mod westwood;
+mod xavier;
 
 use core::fmt::Debug;
 
