@@ -11,7 +11,10 @@ mod queue;
 use anabranch_control::time::{Duration, Time};
 
 pub use link::{Jitter, LinkConfig, LinkCount};
-pub use queue::{Capacity, Discipline, Waiting};
+pub use queue::{
+    Capacity, Codel, CodelConfig, CodelLaw, Discipline, FqCodel, FqCodelConfig, Limit, Red, RedConfig, RedMeasure,
+    Waiting,
+};
 
 use crate::tournament::Tournament;
 use link::{Link, Offer};
