@@ -68,6 +68,8 @@ impl ReceivedNumbers {
     fn insert_seldom(&mut self, number: u64) -> bool {
         let at = self.ranges.partition_point(|(first, _)| *first <= number);
         if at > 0 && self.ranges[at - 1].1 >= number {
+            // A copy is the newest arrival too: its ACK was perhaps lost.
+            self.newest = at - 1;
             return false;
         }
         if at == 0 && self.ranges.len() == MAX_RECEIVED_RANGES {
@@ -173,6 +175,12 @@ impl Assembly {
     #[inline]
     pub fn contiguous(&self) -> u64 {
         self.contiguous
+    }
+
+    /// What has arrived beyond the first gap: ascending, ends excluded, with gaps between.
+    #[inline]
+    pub fn pieces(&self) -> &[(u64, u64)] {
+        &self.pieces
     }
 
     /// Whether data beyond a gap has arrived.
