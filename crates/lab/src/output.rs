@@ -148,6 +148,31 @@ fn stage_or<F>(path: &Path, fill: F) -> Result<Staged, OutputError>
 where
     F: FnOnce(&mut BufWriter<File>) -> Result<(), OutputError>,
 {
+    let mut unfinished = begin(path)?;
+    // On every early return the temporary file is removed.
+    if let Err(error) = fill(&mut unfinished.writer) {
+        // Dropping the writer would try to write the rest of its buffer once more.
+        drop(unfinished.writer.into_parts());
+        return Err(error);
+    }
+    unfinished.finish()
+}
+
+/// A file that is being written under a temporary name, a piece at a time. One that is
+/// dropped leaves nothing behind.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    temporary: TempPath,
+    writer: BufWriter<File>,
+}
+
+/// Begins a file that [`write_atomically`] would write in one call.
+///
+/// # Errors
+///
+/// As [`write_atomically`].
+pub fn begin(path: &Path) -> Result<Unfinished, OutputError> {
     let failed = |source| OutputError::from_io(path, source);
     let directory = match path.parent() {
         // A bare file name has an empty parent, which the system does not take for ".".
@@ -160,20 +185,39 @@ where
         builder.permissions(permissions);
     }
     let (file, temporary) = builder.tempfile_in(directory).map_err(failed)?.into_parts();
+    Ok(Unfinished { path: path.to_path_buf(), temporary, writer: BufWriter::new(file) })
+}
 
-    let mut writer = BufWriter::new(file);
-    // On every early return `temporary` is dropped, which removes the file.
-    let filled = fill(&mut writer);
-    if let Err(error) = filled {
-        // Dropping the writer would try to write the rest of its buffer once more.
-        drop(writer.into_parts());
-        return Err(error);
+impl Unfinished {
+    /// The name that the file will have.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
-    writer.flush().map_err(failed)?;
-    // Some file systems allocate only here, and a rename that reaches the device
-    // before its data leaves an empty file after a power cut.
-    writer.get_ref().sync_all().map_err(failed)?;
-    Ok(Staged { path: path.to_path_buf(), temporary })
+
+    /// The file is complete.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_atomically`].
+    pub fn finish(self) -> Result<Staged, OutputError> {
+        let Unfinished { path, temporary, mut writer } = self;
+        let failed = |source| OutputError::from_io(&path, source);
+        writer.flush().map_err(failed)?;
+        // Some file systems allocate only here, and a rename that reaches the device
+        // before its data leaves an empty file after a power cut.
+        writer.get_ref().sync_all().map_err(failed)?;
+        Ok(Staged { path, temporary })
+    }
+}
+
+impl Write for Unfinished {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
 }
 
 /// What a file gets that is created in the usual way, and not the private mode of
@@ -245,6 +289,22 @@ mod tests {
         stage(&a, |writer| writer.write_all(b"new")).unwrap().commit().unwrap();
         assert_eq!(fs::read(&a).unwrap(), b"new");
         assert_eq!(names(directory.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_file_that_is_begun_has_no_name_until_it_is_finished_and_committed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut file = begin(&path).unwrap();
+        file.write_all(b"one ").unwrap();
+        file.write_all(b"two").unwrap();
+        assert!(!path.exists());
+        drop(begin(&path).unwrap());
+        let staged = file.finish().unwrap();
+        assert!(!path.exists());
+        staged.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one two");
+        assert_eq!(names(directory.path()), ["log"]);
     }
 
     #[cfg(target_os = "linux")]

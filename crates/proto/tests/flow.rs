@@ -1,7 +1,7 @@
 //! The flow machines against a path that loses, delays and reorders.
 
 use anabranch_control::flow::registry::{Setup, find};
-use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, PeerId, Sent};
+use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, LossCause, PeerId, Sent};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -285,4 +285,36 @@ fn what_a_packet_was_told_when_it_left_comes_back_with_its_ack() {
     sender.on_ack(Time::ZERO + RTT, ME, &ack).unwrap();
     assert_eq!(sender.delivered(), Bytes::new(5_500));
     assert!(sender.is_done());
+}
+
+#[test]
+fn a_sender_names_the_packets_that_it_has_just_lost_and_says_where_it_stands() {
+    let mut sender = sender("fixed", "window = 10");
+    let mut receiver = FlowReceiver::new(AckPolicy { every: 1, ..AckPolicy::default() });
+    sender.write(ME, 6 * PACKET.get(), false);
+    let sent: Vec<Data> = std::iter::from_fn(|| sender.poll(Time::ZERO)).map(|transmit| transmit.data).collect();
+    assert_eq!(sent.len(), 6);
+    let mut ack = |number: usize, sender: &mut FlowSender| {
+        receiver.on_data(Time::ZERO + RTT / 2, &sent[number], false);
+        let ack = receiver.poll_ack(Time::ZERO + RTT / 2).unwrap();
+        sender.on_ack(Time::ZERO + RTT, ME, &ack).unwrap();
+    };
+    assert_eq!(sender.metrics(ME).rtt, None);
+    ack(4, &mut sender);
+    let lost = |number| (ME, number, LossCause::PacketThreshold);
+    assert_eq!(sender.newly_lost(), [lost(0), lost(1)]);
+    let metrics = sender.metrics(ME);
+    assert_eq!(metrics.rtt.map(|rtt| (rtt.latest, rtt.smoothed)), Some((Some(RTT), RTT)));
+    assert_eq!((metrics.in_flight, metrics.packets_in_flight), (PACKET * 3, 3));
+    assert_eq!((metrics.limits, metrics.probe_timeouts), (sender.limits(), 0));
+    ack(3, &mut sender);
+    assert!(sender.newly_lost().is_empty());
+    // Packets 2 and 5 stay out: the time threshold finds the first, and no probe names it
+    // again.
+    let due = sender.timer().unwrap();
+    sender.on_timer(due);
+    assert_eq!(sender.newly_lost(), [(ME, 2, LossCause::TimeThreshold)]);
+    sender.on_timer(sender.timer().unwrap());
+    assert!(sender.newly_lost().is_empty());
+    assert_eq!(sender.metrics(ME).probe_timeouts, 1);
 }

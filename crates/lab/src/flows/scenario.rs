@@ -5,7 +5,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::AckPolicy;
 use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::{Capacity, Jitter};
+use anabranch_sim::network::{Capacity, CodelConfig, FqCodelConfig, Jitter, RedConfig};
 use anabranch_sim::varying::Course;
 
 use super::coordinator::Steering;
@@ -88,6 +88,14 @@ pub struct LinkSpec {
 pub enum QueueSpec {
     /// First in, first out; what does not fit is dropped.
     DropTail(Capacity),
+    /// Random early detection. After an idle time its average falls as many packets as the
+    /// link's first rate could have transmitted.
+    Red(RedConfig),
+    /// Controlled delay.
+    Codel(CodelConfig),
+    /// Fair queues, each under controlled delay. A flow's data, and its ACKs, are one flow
+    /// to the hash, whatever connection they belong to; so is a source of cross traffic.
+    FqCodel(FqCodelConfig),
 }
 
 impl LinkSpec {

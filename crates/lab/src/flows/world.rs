@@ -7,7 +7,10 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
-use anabranch_sim::network::{Arrived, Event, LinkConfig, LinkId, Network, NetworkBuilder, RouteId, TimerId};
+use anabranch_sim::network::{
+    Arrived, Capacity, Codel, Discipline, Event, FqCodel, LinkConfig, LinkId, Network, NetworkBuilder, Red, RouteId,
+    TimerId,
+};
 
 use super::coordinator::Coordinator;
 use super::cross::Source;
@@ -577,13 +580,22 @@ fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
 }
 
 fn link_config(spec: &LinkSpec) -> LinkConfig {
-    let QueueSpec::DropTail(capacity) = spec.queue;
+    let (capacity, discipline): (Capacity, Option<Box<dyn Discipline>>) = match spec.queue {
+        QueueSpec::DropTail(capacity) => (capacity, None),
+        QueueSpec::Red(config) => {
+            let packet = Bytes::new(u64::from(config.full_packet));
+            let transmission = spec.rate.as_ref().map_or(Duration::ZERO, |rate| packet / rate.first);
+            (Capacity::Unlimited, Some(Box::new(Red::new(config, transmission))))
+        }
+        QueueSpec::Codel(config) => (Capacity::Unlimited, Some(Box::new(Codel::new(config)))),
+        QueueSpec::FqCodel(config) => (Capacity::Unlimited, Some(Box::new(FqCodel::new(config)))),
+    };
     LinkConfig {
         name: spec.name.clone(),
         rate: spec.rate.clone(),
         delay: spec.delay.clone(),
         capacity,
-        discipline: None,
+        discipline,
         loss: spec.loss.clone(),
         jitter: spec.jitter,
     }

@@ -15,7 +15,7 @@ use anabranch_control::time::Duration;
 
 pub use ranges::AckRanges;
 pub use receiver::{AckPolicy, FlowReceiver, Received};
-pub use sender::{AckError, Fault, FlowSender, SenderConfig, Transmit};
+pub use sender::{AckError, Fault, FlowSender, Metrics, SenderConfig, Transmit};
 
 /// A packet with data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

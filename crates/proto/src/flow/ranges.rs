@@ -177,6 +177,12 @@ impl Assembly {
         self.contiguous
     }
 
+    /// What has arrived beyond the first gap: ascending, ends excluded, with gaps between.
+    #[inline]
+    pub fn pieces(&self) -> &[(u64, u64)] {
+        &self.pieces
+    }
+
     /// Whether data beyond a gap has arrived.
     #[inline]
     pub fn has_gap(&self) -> bool {

@@ -45,6 +45,7 @@ pub struct FlowReceiver {
     /// When the packet with the highest number arrived.
     largest_at: Time,
     ce_count: u64,
+    acks_sent: u64,
 }
 
 impl FlowReceiver {
@@ -59,6 +60,7 @@ impl FlowReceiver {
             due: None,
             largest_at: Time::ZERO,
             ce_count: 0,
+            acks_sent: 0,
         }
     }
 
@@ -103,6 +105,7 @@ impl FlowReceiver {
         }
         self.due = None;
         self.waiting = 0;
+        self.acks_sent += 1;
         Some(Ack { ranges: self.numbers.to_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })
     }
 
@@ -115,6 +118,17 @@ impl FlowReceiver {
     /// Bytes of the stream that have arrived without a gap.
     pub fn contiguous(&self) -> u64 {
         self.stream.contiguous()
+    }
+
+    /// What has arrived beyond the first gap: ranges of the stream, ascending, ends excluded.
+    pub fn pieces(&self) -> &[(u64, u64)] {
+        self.stream.pieces()
+    }
+
+    /// ACKs that have left.
+    #[inline]
+    pub fn acks_sent(&self) -> u64 {
+        self.acks_sent
     }
 
     /// Whether all of the stream has arrived.

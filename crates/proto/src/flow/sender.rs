@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use anabranch_control::delivery_rate::DeliveryRate;
-use anabranch_control::flow::{Bounded, Bounds, Feedback, FlowController, Limits, Lost, PeerId, Sent};
+use anabranch_control::flow::{Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent};
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use super::space::{Answer, Piece, Space};
+use super::space::{Answer, Losses, Piece, Space};
 use super::{Ack, Data};
 
 /// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
@@ -36,6 +36,21 @@ pub struct Transmit {
     pub to: PeerId,
     /// What.
     pub data: Data,
+}
+
+/// Where a sender stands, for logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Round-trip times to one receiver, once there is a sample.
+    pub rtt: Option<RoundTrip>,
+    /// Probe timeouts to that receiver since its last ACK of something new.
+    pub probe_timeouts: u32,
+    /// What the controller allows.
+    pub limits: Limits,
+    /// Data in flight to all receivers.
+    pub in_flight: Bytes,
+    /// Packets in flight to all receivers.
+    pub packets_in_flight: u64,
 }
 
 /// An ACK that no honest receiver sends.
@@ -89,7 +104,8 @@ pub struct FlowSender {
     awaits_pacer: bool,
     fault: Option<Fault>,
     acked: Vec<Sent>,
-    lost: Vec<Lost>,
+    lost: Losses,
+    newly_lost: Vec<(PeerId, u64, LossCause)>,
     packets_sent: u64,
     packets_lost: u64,
 }
@@ -113,7 +129,8 @@ impl FlowSender {
             awaits_pacer: false,
             fault: None,
             acked: Vec::new(),
-            lost: Vec::new(),
+            lost: Losses::default(),
+            newly_lost: Vec::new(),
             packets_sent: 0,
             packets_lost: 0,
         }
@@ -246,6 +263,7 @@ impl FlowSender {
     pub fn on_ack(&mut self, now: Time, from: PeerId, ack: &Ack) -> Result<(), AckError> {
         let Some(space) = self.spaces.get_mut(from.0 as usize) else { return Err(AckError::Stranger) };
         self.acked.clear();
+        self.newly_lost.clear();
         let answer = space.on_ack(now, ack, &mut self.acked)?;
         self.learn(now, from, answer);
         Ok(())
@@ -258,22 +276,23 @@ impl FlowSender {
         self.lost.clear();
         let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
         self.in_flight -= answer.acked_bytes;
-        for lost in &self.lost {
+        for (lost, &number) in self.lost.packets.iter().zip(&self.lost.numbers) {
+            self.newly_lost.push((from, number, lost.cause));
             self.in_flight -= lost.sent.size;
             self.delivery.on_lost(lost.sent.size);
         }
-        self.packets_lost += self.lost.len() as u64;
+        self.packets_lost += self.lost.packets.len() as u64;
         let rtt = space.rtt.report(answer.sampled);
         let newest = self.acked.last();
         let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
-        if self.acked.is_empty() && self.lost.is_empty() && answer.newly_marked == 0 {
+        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 {
             return;
         }
         let feedback = Feedback {
             receiver: from,
             rtt,
             acked: &self.acked,
-            lost: &self.lost,
+            lost: &self.lost.packets,
             acked_bytes: answer.acked_bytes,
             in_flight: self.in_flight,
             delivered: self.delivery.delivered(),
@@ -288,6 +307,7 @@ impl FlowSender {
 
     /// Time has come to `timer`, or later.
     pub fn on_timer(&mut self, now: Time) {
+        self.newly_lost.clear();
         for receiver in 0..self.spaces.len() {
             let space = &mut self.spaces[receiver];
             if space.timer(self.config.max_ack_delay).is_none_or(|due| due > now) {
@@ -390,6 +410,24 @@ impl FlowSender {
     pub fn min_rtt(&self, to: PeerId) -> Option<Duration> {
         let rtt = &self.spaces[to.0 as usize].rtt;
         rtt.is_sampled().then(|| rtt.report(false).min)
+    }
+
+    /// The packets that the last ACK or the last call of `on_timer` made the sender declare
+    /// lost: to whom each went, its number, and how its loss was found.
+    pub fn newly_lost(&self) -> &[(PeerId, u64, LossCause)] {
+        &self.newly_lost
+    }
+
+    /// Where the sender stands towards `to`.
+    pub fn metrics(&self, to: PeerId) -> Metrics {
+        let space = &self.spaces[to.0 as usize];
+        Metrics {
+            rtt: space.rtt.is_sampled().then(|| space.rtt.report(true)),
+            probe_timeouts: space.probe_timeouts(),
+            limits: self.limits,
+            in_flight: self.in_flight,
+            packets_in_flight: self.spaces.iter().map(|space| u64::from(space.packets_in_flight())).sum(),
+        }
     }
 
     /// Packets that have left.

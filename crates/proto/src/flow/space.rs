@@ -69,6 +69,23 @@ pub struct Space {
     ce_count: u64,
 }
 
+/// Packets that are declared lost at one instant.
+#[derive(Debug, Default)]
+pub struct Losses {
+    /// In the order in which they left.
+    pub packets: Vec<Lost>,
+    /// Their numbers.
+    pub numbers: Vec<u64>,
+}
+
+impl Losses {
+    #[inline]
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.numbers.clear();
+    }
+}
+
 /// What an ACK said, beside the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
@@ -172,7 +189,7 @@ impl Space {
     /// Declares packets lost by both thresholds and adds them to `lost`; says whether the
     /// congestion is persistent.
     #[inline]
-    pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Vec<Lost>) -> bool {
+    pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         self.loss_time = None;
         let Some(largest) = self.largest_acked else { return false };
         let mut persistent = false;
@@ -185,7 +202,7 @@ impl Space {
         persistent
     }
 
-    fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Vec<Lost>) -> bool {
+    fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         let delay = self.rtt.loss_delay();
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         let sampled = self.rtt.is_sampled();
@@ -214,7 +231,8 @@ impl Space {
             if !copied {
                 self.again.push_back(Piece { offset, length, fin });
             }
-            lost.push(Lost { sent, cause });
+            lost.packets.push(Lost { sent, cause });
+            lost.numbers.push(number);
         }
         persistent
     }
@@ -245,6 +263,16 @@ impl Space {
         let flight = self.flight(number);
         flight.copied = true;
         Some(Piece { offset: flight.offset, length: flight.length, fin: flight.fin })
+    }
+
+    /// Probe timeouts since the last ACK of something new.
+    pub fn probe_timeouts(&self) -> u32 {
+        self.backoff
+    }
+
+    /// Packets in flight.
+    pub fn packets_in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     /// Whether something is in flight.

@@ -12,7 +12,10 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 pub use link::{Jitter, LinkConfig, LinkCount};
-pub use queue::{Capacity, Discipline, Waiting};
+pub use queue::{
+    Capacity, Codel, CodelConfig, CodelLaw, Discipline, FqCodel, FqCodelConfig, Limit, Red, RedConfig, RedMeasure,
+    Waiting,
+};
 
 use crate::tournament::Tournament;
 use link::{Link, Offer};

@@ -8,7 +8,7 @@ use anabranch_sim::varying::{Change, Course};
 
 use super::super::error::ScenarioError;
 use super::super::section::{Entry, Section};
-use super::{MOST_HOSTS, MOST_LINKS, values};
+use super::{MOST_HOSTS, MOST_LINKS, queues, values};
 use crate::flows::scenario::{LinkSpec, QueueSpec};
 use crate::flows::topology::{Access, Dumbbell, Topology};
 
@@ -89,7 +89,7 @@ fn dumbbell(section: &Section<'_>, flows_on_pairs: usize) -> Result<Dumbbell, Sc
     Ok(Dumbbell {
         pairs: side("sender")?.zip(side("receiver")?).collect(),
         bottleneck,
-        access_queue: section.get("access_queue").map_or(Ok(UNLIMITED), |entry| values::queue(&entry))?,
+        access_queue: section.get("access_queue").map_or(Ok(UNLIMITED), |entry| queues::read(&entry))?,
     })
 }
 
@@ -174,7 +174,7 @@ fn end(section: &Section<'_>, name: &str) -> Result<LinkSpec, ScenarioError> {
     let deviation = section.get("jitter_ms").map_or(Ok(Duration::ZERO), |entry| entry.millis())?;
     let reorders = section.get("reorder").map_or(Ok(false), |entry| entry.flag())?;
     Ok(LinkSpec {
-        queue: section.get("queue").map_or(Ok(UNLIMITED), |entry| values::queue(&entry))?,
+        queue: section.get("queue").map_or(Ok(UNLIMITED), |entry| queues::read(&entry))?,
         loss: section.get("loss").map_or(Ok(LossModel::None), |entry| values::loss(&entry))?,
         jitter: Jitter { deviation, reorders },
         ..LinkSpec::new(name, Rate::ZERO, Duration::ZERO)

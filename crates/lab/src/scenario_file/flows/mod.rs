@@ -26,6 +26,9 @@
 //! rate = { at_s = [0, 10], values = ["5 Mbit/s", "8 Mbit/s"] }
 //! delay_ms = 10                        # or { uniform = [5, 15], every_s = 10 }
 //! queue = { ms = 60 }                  # or { bytes = 37500 }, { packets = 25 }, "unlimited"
+//! # queue = { kind = "codel", packets = 1000, target_ms = 5, interval_ms = 100 }
+//! # queue = { kind = "fq-codel", queues = 1024, quantum_bytes = 1514 }
+//! # queue = { kind = "red", packets = 100, min_threshold = 5, max_threshold = 15 }
 //! loss = 0.001                         # or { to_bad = 0.01, to_good = 0.3, loss_good = 0, loss_bad = 0.5 }
 //! jitter_ms = 0.1                      # standard deviation
 //! reorder = false                      # whether packets may overtake each other
@@ -92,6 +95,7 @@ use crate::flows::scenario::{FlowScenario, LinkSpec, PacketSpec};
 
 mod flow;
 mod links;
+mod queues;
 #[cfg(test)]
 mod tests;
 mod traffic;

@@ -1,18 +1,15 @@
-//! Values that change, what waits for a link, and what it loses.
+//! Values that change, and what a link loses.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_sim::loss::{GilbertElliott, LossModel};
-use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
 use super::super::error::ScenarioError;
 use super::super::section::{Entry, Section};
-use super::{LONGEST_RUN_S, MOST_BYTES, MOST_PACKETS};
-use crate::flows::scenario::QueueSpec;
+use super::LONGEST_RUN_S;
 
 const COURSE: &[&str] = &["at_s", "values", "uniform", "every_s"];
-const QUEUE: &[&str] = &["kind", "bytes", "packets", "ms"];
 const LOSS: &[&str] = &["at_s", "values", "uniform", "every_s", "to_bad", "to_good", "loss_good", "loss_bad"];
 
 /// A value that changes at random changes at most so often, in seconds: a millisecond.
@@ -117,37 +114,4 @@ pub fn loss(entry: &Entry<'_>) -> Result<LossModel, ScenarioError> {
         return Err(to_good.wrong("a bad state would never end; expected more than 0"));
     }
     Ok(LossModel::GilbertElliott(model))
-}
-
-#[derive(Clone, Copy)]
-enum QueueKind {
-    DropTail,
-}
-
-/// What waits for a link. A further kind is a name here, its keys in `QUEUE`, an arm below
-/// and one where queues are written.
-pub fn queue(entry: &Entry<'_>) -> Result<QueueSpec, ScenarioError> {
-    const KINDS: &[(&str, QueueKind)] = &[("drop-tail", QueueKind::DropTail)];
-    if !entry.is_table() {
-        let text = entry.words().unwrap_or_default();
-        return match text {
-            "unlimited" => Ok(QueueSpec::DropTail(Capacity::Unlimited)),
-            _ => Err(entry.wrong("expected \"unlimited\", or a table such as { ms = 60 } or { packets = 100 }")),
-        };
-    }
-    let section = entry.open(QUEUE)?;
-    let (_, kind) = section.get("kind").map_or(Ok(KINDS[0]), |entry| entry.choice(KINDS))?;
-    Ok(match kind {
-        QueueKind::DropTail => QueueSpec::DropTail(capacity(&section)?),
-    })
-}
-
-/// How much may wait.
-fn capacity(section: &Section<'_>) -> Result<Capacity, ScenarioError> {
-    let (key, entry) = section.one_of(&["bytes", "packets", "ms"], "how much may wait")?;
-    Ok(match key {
-        "bytes" => Capacity::Bytes(entry.whole(0..=MOST_BYTES)?),
-        "packets" => Capacity::Packets(entry.whole(0..=MOST_PACKETS)?),
-        _ => Capacity::Time(entry.millis()?),
-    })
 }

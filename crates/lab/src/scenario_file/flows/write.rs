@@ -6,12 +6,10 @@ use std::fmt::{Display, Write};
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
-use crate::flows::scenario::{
-    CrossTraffic, FlowScenario, FlowSpec, LinkSpec, OnPeriod, Path, Pattern, QueueSpec, Workload,
-};
+use super::queues;
+use crate::flows::scenario::{CrossTraffic, FlowScenario, FlowSpec, LinkSpec, OnPeriod, Path, Pattern, Workload};
 
 /// `scenario` as TOML; reading it gives the same scenario.
 pub fn to_toml(scenario: &FlowScenario) -> String {
@@ -46,7 +44,7 @@ fn write_link(link: &LinkSpec, out: &mut String) -> std::fmt::Result {
     let unlimited = || quoted("unlimited");
     writeln!(out, "rate = {}", link.rate.as_ref().map_or_else(unlimited, |rate| course(rate, rate_text)))?;
     writeln!(out, "delay_ms = {}", course(&link.delay, |delay| delay.as_millis_f64()))?;
-    writeln!(out, "queue = {}", queue(link.queue))?;
+    writeln!(out, "queue = {}", queues::text(link.queue))?;
     match &link.loss {
         LossModel::None => {}
         LossModel::Random(share) => writeln!(out, "loss = {}", course(share, |share| share))?,
@@ -59,16 +57,6 @@ fn write_link(link: &LinkSpec, out: &mut String) -> std::fmt::Result {
         writeln!(out, "jitter_ms = {}\nreorder = {}", link.jitter.deviation.as_millis_f64(), link.jitter.reorders)?;
     }
     Ok(())
-}
-
-fn queue(spec: QueueSpec) -> String {
-    let QueueSpec::DropTail(capacity) = spec;
-    match capacity {
-        Capacity::Unlimited => quoted("unlimited"),
-        Capacity::Bytes(bytes) => format!("{{ bytes = {bytes} }}"),
-        Capacity::Packets(packets) => format!("{{ packets = {packets} }}"),
-        Capacity::Time(wait) => format!("{{ ms = {} }}", wait.as_millis_f64()),
-    }
 }
 
 fn write_flow(flow: &FlowSpec, links: &[LinkSpec], out: &mut String) -> std::fmt::Result {

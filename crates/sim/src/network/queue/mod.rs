@@ -1,9 +1,20 @@
 //! What a queue is asked: who may wait, and who goes next.
 
+mod codel;
+mod fifo;
+mod fq_codel;
+mod red;
+#[cfg(test)]
+mod testing;
+
 use core::fmt::Debug;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+
+pub use codel::{Codel, CodelConfig, CodelLaw};
+pub use fq_codel::{FqCodel, FqCodelConfig};
+pub use red::{Red, RedConfig, RedMeasure};
 
 /// How much may wait for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +27,15 @@ pub enum Capacity {
     Packets(u64),
     /// The wait of the packet that arrives.
     Time(Duration),
+}
+
+/// How much a discipline keeps at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Bytes; a packet is accepted if it fits whole.
+    Bytes(u64),
+    /// Packets.
+    Packets(u64),
 }
 
 /// A packet that waits, as a discipline sees it.
