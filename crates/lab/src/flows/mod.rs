@@ -2,7 +2,9 @@
 
 mod cross;
 pub mod dumbbell;
+pub mod events;
 pub mod measured;
+pub mod record;
 mod sample;
 pub mod scenario;
 pub mod topology;
@@ -11,4 +13,4 @@ mod world;
 
 pub use measured::FlowsMeasured;
 pub use scenario::FlowScenario;
-pub use world::{FlowRunError, run};
+pub use world::{FlowRunError, run, run_recorded};
