@@ -3,7 +3,9 @@
 pub mod coordinator;
 mod cross;
 pub mod dumbbell;
+pub mod events;
 pub mod measured;
+pub mod record;
 mod sample;
 pub mod scenario;
 mod shares;
@@ -13,4 +15,4 @@ mod world;
 
 pub use measured::FlowsMeasured;
 pub use scenario::FlowScenario;
-pub use world::{FlowRunError, run};
+pub use world::{FlowRunError, run, run_recorded};

@@ -44,7 +44,7 @@ impl Sampler {
     /// # Errors
     ///
     /// When a controller's values are not numbers.
-    pub fn sample(&mut self, world: &mut World<'_>) -> Result<(), FlowRunError> {
+    pub fn sample<const RECORDED: bool>(&mut self, world: &mut World<'_, RECORDED>) -> Result<(), FlowRunError> {
         let Some(every) = self.every else { return Ok(()) };
         world.check_traces()?;
         self.series.at.push(self.due);

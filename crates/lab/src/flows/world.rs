@@ -14,6 +14,7 @@ use anabranch_sim::network::{
 
 use super::coordinator::Coordinator;
 use super::cross::Source;
+use super::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
 use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
 use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec};
@@ -70,7 +71,9 @@ enum Payload {
         to: PeerId,
         data: Data,
     },
+    /// `number` is the low end of the ACK's number: it takes no room in a packet.
     Ack {
+        number: u16,
         flow: u32,
         connection: u32,
         from: PeerId,
@@ -128,9 +131,9 @@ pub struct Flow {
     application_timer: TimerId,
 }
 
-/// A run at work.
+/// A run at work. What tells the recorder is not even compiled into a run without one.
 #[derive(Debug)]
-pub struct World<'a> {
+pub struct World<'a, const RECORDED: bool> {
     scenario: &'a FlowScenario,
     pub network: Network<PayloadBox>,
     pub flows: Vec<Flow>,
@@ -141,11 +144,14 @@ pub struct World<'a> {
     coordinator: Option<Coordinator>,
     shares: Shares,
     error: Option<FlowRunError>,
+    recorder: Option<&'a mut dyn Recorder>,
 }
 
 /// Keeps the payload's type private while the network is seen by the sampler.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadBox(Payload);
+
+const _: () = assert!(size_of::<Payload>() == 104, "packets are copied often: keep them small");
 
 /// Runs `scenario`. `each_second` is told how many simulated seconds have passed, and ends
 /// the run by answering false.
@@ -153,8 +159,31 @@ pub struct PayloadBox(Payload);
 /// # Errors
 ///
 /// When a controller refuses its parameters, or misbehaves.
-pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) -> Result<FlowsMeasured, FlowRunError> {
-    let mut world = World::new(scenario)?;
+pub fn run(scenario: &FlowScenario, each_second: impl FnMut(u64) -> bool) -> Result<FlowsMeasured, FlowRunError> {
+    run_world(World::<false>::new(scenario)?, each_second)
+}
+
+/// Runs `scenario` as [`run`] does, and tells `recorder` of each event. A recorder that has
+/// failed ends the run at the next whole second.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_recorded(
+    scenario: &FlowScenario,
+    recorder: &mut dyn Recorder,
+    each_second: impl FnMut(u64) -> bool,
+) -> Result<FlowsMeasured, FlowRunError> {
+    let mut world = World::<true>::new(scenario)?;
+    world.recorder = Some(recorder);
+    run_world(world, each_second)
+}
+
+fn run_world<const RECORDED: bool>(
+    mut world: World<'_, RECORDED>,
+    mut each_second: impl FnMut(u64) -> bool,
+) -> Result<FlowsMeasured, FlowRunError> {
+    let scenario = world.scenario;
     let end = Time::ZERO + scenario.length;
     let mut sampler = Sampler::new(scenario);
     let mut second = Time::ZERO + Duration::SECOND;
@@ -178,7 +207,8 @@ pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) ->
         }
         let interrupted = stop == second && {
             second += Duration::SECOND;
-            !each_second(stop.as_nanos() / Duration::SECOND.as_nanos())
+            let failed = world.recorder.as_ref().is_some_and(|recorder| recorder.has_failed());
+            !each_second(stop.as_nanos() / Duration::SECOND.as_nanos()) || failed
         };
         if stop == end || interrupted {
             world.check_traces()?;
@@ -187,8 +217,8 @@ pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) ->
     }
 }
 
-impl<'a> World<'a> {
-    fn new(scenario: &'a FlowScenario) -> Result<World<'a>, FlowRunError> {
+impl<'a, const RECORDED: bool> World<'a, RECORDED> {
+    fn new(scenario: &'a FlowScenario) -> Result<World<'a, RECORDED>, FlowRunError> {
         let mut builder = NetworkBuilder::new();
         for link in &scenario.links {
             let id = builder.link(link_config(link));
@@ -263,6 +293,7 @@ impl<'a> World<'a> {
             coordinator: scenario.steering.as_ref().map(Coordinator::new),
             shares: Shares::new(scenario.flows.len()),
             error: None,
+            recorder: None,
         };
         // Parameters are refused before anything runs.
         for flow in 0..scenario.flows.len() {
@@ -310,10 +341,26 @@ impl<'a> World<'a> {
         match arrived.payload.0 {
             Payload::Data { flow, connection, to, data } => {
                 let delay = now.since(arrived.sent_at);
+                if RECORDED {
+                    self.record_data_received(flow, connection, to, &data, arrived.marked);
+                }
                 self.on_data(flow, connection, to, &data, delay, arrived.marked);
             }
-            Payload::Ack { flow, connection, from, ack } => self.on_ack(flow, connection, from, &ack),
-            Payload::Cross { source } => self.sources[source as usize].count.arrived += 1,
+            Payload::Ack { number, flow, connection, from, ack } => {
+                if RECORDED {
+                    self.record_ack_received(number, flow, connection, from, &ack);
+                }
+                self.on_ack(flow, connection, from, &ack);
+            }
+            Payload::Cross { source } => {
+                let this = &mut self.sources[source as usize];
+                this.count.arrived += 1;
+                if RECORDED && let Some(recorder) = &mut self.recorder {
+                    let (size, marked) = (this.size, arrived.marked);
+                    let what = CrossWhat::Received { marked };
+                    recorder.on_cross(&CrossEvent { at: now, source: source as usize, size, what });
+                }
+            }
             Payload::Syn { flow, connection } => {
                 let back = self.flows[flow as usize].ways[0].back;
                 let size = self.packets.ack.get() as u32;
@@ -352,8 +399,19 @@ impl<'a> World<'a> {
         let this = &mut self.flows[flow as usize];
         let Some(receiver) = this.receivers.get_mut(from.0 as usize) else { return };
         if let Some(ack) = receiver.poll_ack(self.network.now()) {
-            let payload = Payload::Ack { flow, connection: this.connection, from, ack };
+            let number = receiver.acks_sent() - 1;
+            let payload = Payload::Ack { number: number as u16, flow, connection: this.connection, from, ack };
             let size = self.packets.ack.get() as u32;
+            if RECORDED && let Some(recorder) = &mut self.recorder {
+                let stream = Stream {
+                    contiguous: receiver.contiguous(),
+                    complete: receiver.is_complete(),
+                    pieces: receiver.pieces(),
+                };
+                let what = What::AckSent { number, ack: &ack, size, stream };
+                let (at, connection) = (self.network.now(), this.connection);
+                recorder.on_flow(&FlowEvent { at, flow: flow as usize, connection, peer: from, what });
+            }
             self.network.send(this.ways[from.0 as usize].back, size, false, PayloadBox(payload));
         }
         let timer = TimerId(this.receiver_timer.0 + from.0);
@@ -375,6 +433,9 @@ impl<'a> World<'a> {
             self.network.set_timer(this.application_timer, this.application.wake);
             self.shares.note(now, flow as usize, false);
         }
+        if RECORDED {
+            self.record_losses(flow);
+        }
         self.pump(flow);
     }
 
@@ -389,6 +450,11 @@ impl<'a> World<'a> {
             let payload = Payload::Data { flow, connection: this.connection, to: transmit.to, data: transmit.data };
             let size = transmit.data.length + self.packets.header.get() as u32;
             let route = this.ways[transmit.to.0 as usize].there;
+            if RECORDED && let Some(recorder) = &mut self.recorder {
+                let what = What::DataSent { data: &transmit.data, size };
+                let (flow, connection, peer) = (flow as usize, this.connection, transmit.to);
+                recorder.on_flow(&FlowEvent { at: now, flow, connection, peer, what });
+            }
             self.network.send(route, size, self.packets.ecn, PayloadBox(payload));
             this.application.refill(sender);
         }
@@ -396,6 +462,9 @@ impl<'a> World<'a> {
             self.error = Some(stuck(&self.scenario.flows[flow as usize], now, fault));
         }
         self.network.set_timer(this.sender_timer, sender.timer().unwrap_or(Time::MAX));
+        if RECORDED {
+            self.record_metrics(flow);
+        }
     }
 
     fn on_timer(&mut self, owner: Owner) -> Result<(), FlowRunError> {
@@ -405,6 +474,9 @@ impl<'a> World<'a> {
             Owner::Sender(flow) => {
                 if let Some(sender) = &mut self.flows[flow as usize].sender {
                     sender.on_timer(now);
+                    if RECORDED {
+                        self.record_losses(flow);
+                    }
                     self.pump(flow);
                 }
             }
@@ -414,6 +486,10 @@ impl<'a> World<'a> {
                 let this = &mut self.sources[source as usize];
                 let next = this.next(now);
                 let (route, size) = (this.route, this.size);
+                if RECORDED && let Some(recorder) = &mut self.recorder {
+                    let (source, what) = (source as usize, CrossWhat::Sent);
+                    recorder.on_cross(&CrossEvent { at: now, source, size, what });
+                }
                 self.network.send(route, size, self.packets.ecn, PayloadBox(Payload::Cross { source }));
                 let timer = TimerId(self.owners.len() as u32 - self.sources.len() as u32 + source);
                 self.network.set_timer(timer, next);
@@ -438,6 +514,7 @@ impl<'a> World<'a> {
                 if self.spec(flow).handshake {
                     self.shake_hands(flow);
                 }
+                self.record_connection(flow, |_, _| What::Opened);
             }
             Action::Resume | Action::Pause => {}
             Action::Close => self.close(flow),
@@ -520,6 +597,7 @@ impl<'a> World<'a> {
 
     /// Ends a flow's connection: packets of it that are still on their way are nobody's.
     fn close(&mut self, flow: u32) {
+        self.record_connection(flow, |_, _| What::Closed);
         let this = &mut self.flows[flow as usize];
         if let Some(sender) = this.sender.take() {
             this.measured.packets_sent += sender.packets_sent();
@@ -527,6 +605,56 @@ impl<'a> World<'a> {
             this.connection += 1;
             this.receivers.clear();
             this.handshake = None;
+        }
+    }
+
+    /// Tells the recorder `what` for each receiver of a flow that has a connection.
+    fn record_connection(&mut self, flow: u32, what: impl Fn(&FlowSender, PeerId) -> What<'static>) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let at = self.network.now();
+        let this = &self.flows[flow as usize];
+        let Some(sender) = &this.sender else { return };
+        for peer in (0..this.ways.len() as u32).map(PeerId) {
+            let (flow, connection) = (flow as usize, this.connection);
+            recorder.on_flow(&FlowEvent { at, flow, connection, peer, what: what(sender, peer) });
+        }
+    }
+
+    fn record_metrics(&mut self, flow: u32) {
+        self.record_connection(flow, |sender, peer| What::Metrics(sender.metrics(peer)));
+    }
+
+    fn record_losses(&mut self, flow: u32) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let at = self.network.now();
+        let this = &self.flows[flow as usize];
+        let Some(sender) = &this.sender else { return };
+        for &(peer, number, cause) in sender.newly_lost() {
+            let what = What::Lost { number, cause };
+            recorder.on_flow(&FlowEvent { at, flow: flow as usize, connection: this.connection, peer, what });
+        }
+    }
+
+    fn record_data_received(&mut self, flow: u32, connection: u32, peer: PeerId, data: &Data, marked: bool) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let this = &self.flows[flow as usize];
+        if this.connection == connection && !this.receivers.is_empty() {
+            let size = data.length + self.packets.header.get() as u32;
+            let what = What::DataReceived { data, size, marked };
+            recorder.on_flow(&FlowEvent { at: self.network.now(), flow: flow as usize, connection, peer, what });
+        }
+    }
+
+    fn record_ack_received(&mut self, low: u16, flow: u32, connection: u32, peer: PeerId, ack: &Ack) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let this = &self.flows[flow as usize];
+        let Some(receiver) = this.receivers.get(peer.0 as usize) else { return };
+        if this.connection == connection {
+            // The number with this low end that was sent last (as RFC 9000, 17.1).
+            let last = receiver.acks_sent() - 1;
+            let number = last - u64::from((last as u16).wrapping_sub(low));
+            let what = What::AckReceived { number, ack, size: self.packets.ack.get() as u32 };
+            recorder.on_flow(&FlowEvent { at: self.network.now(), flow: flow as usize, connection, peer, what });
         }
     }
 

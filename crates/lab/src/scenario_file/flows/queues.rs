@@ -200,7 +200,9 @@ mod tests {
     use super::*;
 
     fn queue(queue: &str) -> Result<QueueSpec, String> {
-        let text = format!("[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 5\nqueue = {queue}\n[[flow]]\ncontroller = \"reno\"\n");
+        let text = format!(
+            "[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 5\nqueue = {queue}\n[[flow]]\ncontroller = \"reno\"\n"
+        );
         parse_flows(&text, "test.toml", &[]).map(|scenario| scenario.links[0].queue).map_err(|error| error.to_string())
     }
 
