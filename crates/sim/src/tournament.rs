@@ -44,19 +44,24 @@ impl Tournament {
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
+    ///
+    /// All the way to the root, without a jump: whether a match ends otherwise than before
+    /// cannot be guessed, and a wrong guess costs more than the matches above.
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
-        self.times[source] = at.as_nanos();
-        let mut node = (source + self.times.len()) / 2;
-        while node > 0 {
-            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
-            let earlier = if self.times[right as usize] < self.times[left as usize] { right } else { left };
-            // Above a match whose winner is another source, as before, nothing can change.
-            if self.winners[node] == earlier && earlier != source as u32 {
-                return;
-            }
-            self.winners[node] = earlier;
+        let (mut time, mut winner) = (at.as_nanos(), source as u32);
+        self.times[source] = time;
+        let mut node = source + self.times.len();
+        while node > 1 {
+            let other = self.winners[node ^ 1];
+            let other_time = self.times[other as usize];
+            // A tie goes to the left, so to the other if this node, an odd one, is right.
+            let other_wins = other_time < time.saturating_add(node as u64 & 1);
+            let mask = u32::from(other_wins).wrapping_neg();
+            winner ^= (winner ^ other) & mask;
+            time = time.min(other_time);
             node /= 2;
+            self.winners[node] = winner;
         }
     }
 }

@@ -111,6 +111,7 @@ impl NetworkBuilder {
             packets: Vec::new(),
             free: Vec::new(),
             timers: vec![Time::MAX; timers].into(),
+            fired: None,
             pending: Tournament::new(sources),
             now: Time::ZERO,
             dropped: Vec::new(),
@@ -160,6 +161,8 @@ pub struct Network<P> {
     free: Vec<u32>,
     /// When each timer is really due; what is pending may be earlier.
     timers: Box<[Time]>,
+    /// The timer that came last: most are set again at once, so it stays pending until then.
+    fired: Option<u32>,
     /// Arrivals of each link, then ends of transmission of each, then timers.
     pending: Tournament,
     now: Time,
@@ -201,6 +204,9 @@ impl<P: Copy> Network<P> {
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.
     #[inline]
     pub fn next(&mut self, end: Time) -> Option<Event<P>> {
+        if let Some(timer) = self.fired.take() {
+            self.pending.set(2 * self.links.len() + timer as usize, self.timers[timer as usize]);
+        }
         loop {
             let (at, source) = self.pending.earliest();
             if at >= end {
@@ -234,7 +240,7 @@ impl<P: Copy> Network<P> {
                     continue;
                 }
                 self.timers[timer] = Time::MAX;
-                self.pending.set(source, Time::MAX);
+                self.fired = Some(timer as u32);
                 return Some(Event::Timer(TimerId(timer as u32)));
             }
         }
