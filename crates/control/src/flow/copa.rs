@@ -59,6 +59,18 @@ const MAX_RTT_ROUNDS: u64 = 4;
 /// Round trips without a nearly empty queue before somebody else must be filling it (2.2).
 const FULL_ROUNDS: u64 = 5;
 
+/// Of so many packets or more, acknowledged or lost over so many round trips, so large a
+/// share must be lost before the window falls, and to this share of itself. The constants
+/// are those of the sender that the authors released; the paper leaves losses out.
+const HEAVY_LOSS: HeavyLoss = HeavyLoss { packets: 20, rounds: 2, share: 0.3, kept: 0.7 };
+
+struct HeavyLoss {
+    packets: u64,
+    rounds: u64,
+    share: f64,
+    kept: f64,
+}
+
 /// Packets in the smallest window.
 const MINIMUM_PACKETS: f64 = 2.0;
 
@@ -105,6 +117,9 @@ struct Copa {
     round_window: f64,
     rounds: Rounds,
     recovery: Recovery,
+    /// Packets acknowledged and lost since `counted_since`.
+    counted: (u64, u64),
+    counted_since: Time,
     queueing_delay: Duration,
     limits: Limits,
 }
@@ -137,6 +152,8 @@ impl Copa {
             round_window: window,
             rounds: Rounds::default(),
             recovery: Recovery::default(),
+            counted: (0, 0),
+            counted_since: setup.start,
             queueing_delay: Duration::ZERO,
             limits: Limits::window(setup.initial_window),
         }
@@ -177,6 +194,24 @@ impl Copa {
         }
     }
 
+    /// Answers losses that no random ones are: without it, flows that take a queue that is
+    /// always full for the path would send without end.
+    fn answer_heavy_loss(&mut self, now: Time, feedback: &Feedback<'_>) {
+        self.counted.0 += feedback.acked.len() as u64;
+        self.counted.1 += feedback.lost.len() as u64;
+        let packets = self.counted.0 + self.counted.1;
+        let is_over = now.since(self.counted_since) > feedback.rtt.smoothed * HEAVY_LOSS.rounds;
+        if is_over && packets > HEAVY_LOSS.packets {
+            if self.counted.1 as f64 > HEAVY_LOSS.share * packets as f64 {
+                self.window = (self.window * HEAVY_LOSS.kept).max(MINIMUM_PACKETS);
+                self.slow_start = false;
+                self.turn(false);
+            }
+            self.counted = (0, 0);
+            self.counted_since = now;
+        }
+    }
+
     /// W += v / (delta W) for each packet that is acknowledged, or less.
     fn steer(&mut self, standing: Duration, acked: f64) {
         // lambda <= lambda_t: W / RTTstanding <= 1 / (delta d_q)
@@ -203,6 +238,7 @@ impl FlowController for Copa {
         let lost = self.recovery.begins(now, feedback);
         let round_ended = self.rounds.ends(feedback);
         let smoothed = feedback.rtt.smoothed;
+        self.answer_heavy_loss(now, feedback);
         if let Some(sample) = feedback.rtt.latest {
             let rtt = sample.as_nanos();
             let least = self.min_rtt.update(now.as_nanos(), rtt);
