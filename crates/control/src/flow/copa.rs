@@ -21,6 +21,7 @@
 //!   flow swing between a third and five thirds of the path's product.
 //! - One ACK moves the window by no more than it acknowledges, which is slow start's pace:
 //!   the paper bounds `v` by nothing.
+//! - Losses of nearly a third of what was sent make the window smaller: see `HEAVY_LOSS`.
 //! - Competing is off by default, since it was seen to run away (see `Config`).
 //! - A rising `1 / delta` falls back to its default at once when the queue runs empty.
 //! - After persistent congestion, of which the paper says nothing, the window is 2 packets.
@@ -388,6 +389,30 @@ mod tests {
             copa.window -= 1.0;
             copa.update_velocity();
             assert!((copa.velocity - expected).abs() < 1e-9, "{} instead of {expected}", copa.velocity);
+        }
+    }
+
+    #[test]
+    fn losses_of_a_third_make_the_window_smaller_and_those_of_a_fifth_do_not() {
+        let run = |loss: f64| drive(&mut *copa(""), Path { loss, ..PATH }, 30.0, 1);
+        assert!(run(0.2).throughput() > 700.0, "{} packets a second", run(0.2).throughput());
+        assert!(run(0.4).throughput() < 300.0, "{} packets a second", run(0.4).throughput());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn any_path_leaves_a_window_and_a_rate(
+            bytes_per_s in 2_000u64..5_000_000, rtt_ms in 1u64..300, buffer in 0usize..200, loss in 0.0f64..0.4, seed: u64,
+        ) {
+            let rate = Rate::from_bytes_per_sec(bytes_per_s);
+            let path = Path { rate, rtt: Duration::from_millis(rtt_ms), buffer, loss };
+            for parameters in ["", "competitive = true"] {
+                let run = drive(&mut *copa(parameters), path, 5.0, seed);
+                proptest::prop_assert!(run.window.iter().all(|window| *window >= 2.0));
+                proptest::prop_assert!(run.rate.iter().all(|rate| *rate > 0.0));
+            }
         }
     }
 }
