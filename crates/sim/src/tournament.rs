@@ -46,6 +46,9 @@ impl Tournament {
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
+    ///
+    /// All the way to the root, without a jump: whether a match ends otherwise than before
+    /// cannot be guessed, and a wrong guess costs more than the matches above.
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
         let mut node = source + self.nodes.len() / 2;

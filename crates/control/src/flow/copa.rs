@@ -21,6 +21,7 @@
 //!   flow swing between a third and five thirds of the path's product.
 //! - One ACK moves the window by no more than it acknowledges, which is slow start's pace:
 //!   the paper bounds `v` by nothing.
+//! - Losses of nearly a third of what was sent make the window smaller: see `HEAVY_LOSS`.
 //! - Competing is off by default, since it was seen to run away (see `Config`).
 //! - A rising `1 / delta` falls back to its default at once when the queue runs empty.
 //! - After persistent congestion, of which the paper says nothing, the window is 2 packets.
@@ -58,6 +59,18 @@ const MAX_RTT_ROUNDS: u64 = 4;
 
 /// Round trips without a nearly empty queue before somebody else must be filling it (2.2).
 const FULL_ROUNDS: u64 = 5;
+
+/// Of so many packets or more, acknowledged or lost over so many round trips, so large a
+/// share must be lost before the window falls, and to this share of itself. The constants
+/// are those of the sender that the authors released; the paper leaves losses out.
+const HEAVY_LOSS: HeavyLoss = HeavyLoss { packets: 20, rounds: 2, share: 0.3, kept: 0.7 };
+
+struct HeavyLoss {
+    packets: u64,
+    rounds: u64,
+    share: f64,
+    kept: f64,
+}
 
 /// Packets in the smallest window.
 const MINIMUM_PACKETS: f64 = 2.0;
@@ -105,6 +118,9 @@ struct Copa {
     round_window: f64,
     rounds: Rounds,
     recovery: Recovery,
+    /// Packets acknowledged and lost since `counted_since`.
+    counted: (u64, u64),
+    counted_since: Time,
     queueing_delay: Duration,
     limits: Limits,
 }
@@ -137,6 +153,8 @@ impl Copa {
             round_window: window,
             rounds: Rounds::default(),
             recovery: Recovery::default(),
+            counted: (0, 0),
+            counted_since: setup.start,
             queueing_delay: Duration::ZERO,
             limits: Limits::window(setup.initial_window),
         }
@@ -177,6 +195,24 @@ impl Copa {
         }
     }
 
+    /// Answers losses that no random ones are: without it, flows that take a queue that is
+    /// always full for the path would send without end.
+    fn answer_heavy_loss(&mut self, now: Time, feedback: &Feedback<'_>) {
+        self.counted.0 += feedback.acked.len() as u64;
+        self.counted.1 += feedback.lost.len() as u64;
+        let packets = self.counted.0 + self.counted.1;
+        let is_over = now.since(self.counted_since) > feedback.rtt.smoothed * HEAVY_LOSS.rounds;
+        if is_over && packets > HEAVY_LOSS.packets {
+            if self.counted.1 as f64 > HEAVY_LOSS.share * packets as f64 {
+                self.window = (self.window * HEAVY_LOSS.kept).max(MINIMUM_PACKETS);
+                self.slow_start = false;
+                self.turn(false);
+            }
+            self.counted = (0, 0);
+            self.counted_since = now;
+        }
+    }
+
     /// W += v / (delta W) for each packet that is acknowledged, or less.
     fn steer(&mut self, standing: Duration, acked: f64) {
         // lambda <= lambda_t: W / RTTstanding <= 1 / (delta d_q)
@@ -203,6 +239,7 @@ impl FlowController for Copa {
         let lost = self.recovery.begins(now, feedback);
         let round_ended = self.rounds.ends(feedback);
         let smoothed = feedback.rtt.smoothed;
+        self.answer_heavy_loss(now, feedback);
         if let Some(sample) = feedback.rtt.latest {
             let rtt = sample.as_nanos();
             let least = self.min_rtt.update(now.as_nanos(), rtt);
@@ -352,6 +389,30 @@ mod tests {
             copa.window -= 1.0;
             copa.update_velocity();
             assert!((copa.velocity - expected).abs() < 1e-9, "{} instead of {expected}", copa.velocity);
+        }
+    }
+
+    #[test]
+    fn losses_of_a_third_make_the_window_smaller_and_those_of_a_fifth_do_not() {
+        let run = |loss: f64| drive(&mut *copa(""), Path { loss, ..PATH }, 30.0, 1);
+        assert!(run(0.2).throughput() > 700.0, "{} packets a second", run(0.2).throughput());
+        assert!(run(0.4).throughput() < 300.0, "{} packets a second", run(0.4).throughput());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn any_path_leaves_a_window_and_a_rate(
+            bytes_per_s in 2_000u64..5_000_000, rtt_ms in 1u64..300, buffer in 0usize..200, loss in 0.0f64..0.4, seed: u64,
+        ) {
+            let rate = Rate::from_bytes_per_sec(bytes_per_s);
+            let path = Path { rate, rtt: Duration::from_millis(rtt_ms), buffer, loss };
+            for parameters in ["", "competitive = true"] {
+                let run = drive(&mut *copa(parameters), path, 5.0, seed);
+                proptest::prop_assert!(run.window.iter().all(|window| *window >= 2.0));
+                proptest::prop_assert!(run.rate.iter().all(|rate| *rate > 0.0));
+            }
         }
     }
 }

@@ -130,6 +130,7 @@ impl NetworkBuilder {
             packets: Vec::new(),
             free: Vec::new(),
             timers: vec![Time::MAX; timers].into(),
+            fired: None,
             now: Time::ZERO,
             dropped: Vec::new(),
             events: 0,
@@ -188,6 +189,9 @@ pub struct Network<P> {
     free: Vec<u32>,
     /// When each timer is really due; what is pending may be earlier.
     timers: Box<[Time]>,
+    /// The timer that came last: most are set again at once, so it stays pending until then.
+    fired: Option<u32>,
+    /// Arrivals of each link, timers, then ends of transmission of links with a discipline.
     pending: Tournament,
     /// What each pending time is.
     sources: Box<[Source]>,
@@ -234,6 +238,9 @@ impl<P: Copy> Network<P> {
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.
     #[inline]
     pub fn next(&mut self, end: Time) -> Option<Event<P>> {
+        if let Some(timer) = self.fired.take() {
+            self.pending.set(self.first_timer + timer as usize, self.timers[timer as usize]);
+        }
         loop {
             let (at, source) = self.pending.earliest();
             if at >= end {
@@ -268,7 +275,7 @@ impl<P: Copy> Network<P> {
                         continue;
                     }
                     self.timers[timer as usize] = Time::MAX;
-                    self.pending.set(source, Time::MAX);
+                    self.fired = Some(timer);
                     return Some(Event::Timer(TimerId(timer)));
                 }
             }

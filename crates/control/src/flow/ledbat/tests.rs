@@ -105,3 +105,19 @@ fn plus_plus_slows_down_for_two_round_trips_and_for_a_tenth_of_the_time_at_most(
     assert!((101.0 - lowest).abs() < 0.01, "{lowest} ms");
     assert!(run.throughput() > 850.0, "{} packets a second", run.throughput());
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_path_leaves_a_window(
+        bytes_per_s in 2_000u64..5_000_000, rtt_ms in 1u64..300, buffer in 0usize..200, loss in 0.0f64..0.4, seed: u64,
+    ) {
+        let rate = Rate::from_bytes_per_sec(bytes_per_s);
+        let path = Path { rate, rtt: Duration::from_millis(rtt_ms), buffer, loss };
+        for mut controller in [ledbat(""), plus_plus("")] {
+            let run = drive(&mut *controller, path, 5.0, seed);
+            proptest::prop_assert!(run.window.iter().all(|window| *window >= 1.0 && window.is_finite()));
+        }
+    }
+}
