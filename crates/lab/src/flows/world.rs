@@ -133,7 +133,7 @@ pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) ->
         if stop == counting_from {
             world.counting = true;
             for (link, bytes) in snapshot.iter_mut().enumerate() {
-                *bytes = world.network.count(LinkId(link as u32)).bytes;
+                *bytes = world.network.transmitted(LinkId(link as u32)).get();
             }
         }
         if stop == sampler.due() {
@@ -435,8 +435,9 @@ impl<'a> World<'a> {
             self.close(flow as u32);
         }
         let links = snapshot.iter().enumerate().map(|(link, before)| {
-            let count = self.network.count(LinkId(link as u32));
-            LinkMeasured { count, counted_bytes: count.bytes - before }
+            let link = LinkId(link as u32);
+            let counted_bytes = self.network.transmitted(link).get().saturating_sub(*before);
+            LinkMeasured { count: self.network.count(link), counted_bytes }
         });
         FlowsMeasured {
             links: links.collect(),

@@ -297,6 +297,15 @@ impl Link {
         }
     }
 
+    /// Bytes that are counted although their transmission is still to come, at the present
+    /// rate; for a link that is computed in advance, with the pauses between them.
+    pub fn bytes_ahead(&mut self, now: Time) -> Bytes {
+        match &mut self.rate {
+            Some(rate) => rate.at(now) * self.busy_until.since(now),
+            None => Bytes::ZERO,
+        }
+    }
+
     /// Asks the discipline who goes next.
     pub fn next_waiting(&mut self, now: Time, dropped: &mut Vec<Waiting>) -> Option<Waiting> {
         self.discipline.as_mut()?.dequeue(now, dropped)

@@ -9,6 +9,7 @@ mod link;
 mod queue;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 
 pub use link::{Jitter, LinkConfig, LinkCount};
 pub use queue::{Capacity, Discipline, Waiting};
@@ -322,6 +323,12 @@ impl<P: Copy> Network<P> {
     /// soon as its future is known.
     pub fn count(&self, link: LinkId) -> LinkCount {
         self.links[link.0 as usize].count
+    }
+
+    /// Bytes that `link` has transmitted until now, without those that wait.
+    pub fn transmitted(&mut self, link: LinkId) -> Bytes {
+        let link = &mut self.links[link.0 as usize];
+        Bytes::new(link.count.bytes) - link.bytes_ahead(self.now)
     }
 
     /// How long a packet that came to `link` now would wait before its transmission.
