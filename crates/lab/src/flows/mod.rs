@@ -3,8 +3,10 @@
 mod cross;
 pub mod dumbbell;
 pub mod measured;
+pub mod run_files;
 mod sample;
 pub mod scenario;
+pub mod summary;
 pub mod topology;
 mod traffic;
 mod world;
