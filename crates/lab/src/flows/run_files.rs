@@ -100,7 +100,8 @@ impl FlowsFinished<'_> {
         report.listing("The whole scenario, with what the file leaves to its defaults", flows_to_toml(self.scenario))
     }
 
-    fn over_time(&self, mut report: Report) -> Report {
+    fn over_time(&self, report: Report) -> Report {
+        let mut figures = Vec::new();
         for (label, unit, pick) in CHARTS {
             let lines: Vec<(&str, &[f64])> = self
                 .scenario
@@ -111,7 +112,7 @@ impl FlowsFinished<'_> {
                 .filter(|(_, values)| values.iter().any(|value| value.is_finite()))
                 .collect();
             if !lines.is_empty() {
-                report = report.figure(self.chart(label, unit, &lines, "flows"));
+                figures.push(self.chart(label, unit, &lines, "flows"));
             }
         }
         let mut queues: Vec<(&str, &[f64])> = self
@@ -125,9 +126,9 @@ impl FlowsFinished<'_> {
         // The longest queues first; the sort keeps the links' order where they are equal.
         queues.sort_by(|a, b| total(b.1).total_cmp(&total(a.1)));
         if !queues.is_empty() {
-            report = report.figure(self.chart("wait for the link", "ms", &queues, "links with a queue"));
+            figures.push(self.chart("wait for the link", "ms", &queues, "links with a queue"));
         }
-        report
+        report.figures_side_by_side(figures)
     }
 
     /// A chart of the first of `lines` over time.

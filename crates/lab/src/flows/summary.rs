@@ -1,8 +1,8 @@
 //! What a run of flows says in numbers: each flow's, each link's, and those of the whole.
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
-use anabranch_sim::varying::{Change, Course};
+use anabranch_sim::network::rate_stream;
+use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
 
 use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
@@ -95,8 +95,7 @@ pub struct LinkSummary {
     pub name: String,
     /// Transmitted in the counted span, in Mbit/s.
     pub mbit_s: Option<f64>,
-    /// That as a share of what it could have transmitted; none for a link without a rate,
-    /// or with one that changes at random.
+    /// That as a share of what it could have transmitted; none for a link without a rate.
     pub utilisation: Option<f64>,
     /// What happened in the whole run.
     pub measured: LinkMeasured,
@@ -115,7 +114,7 @@ impl FlowsSummary {
             .collect();
         let links = scenario.links.iter().zip(&measured.links).map(|(spec, link)| {
             let mbit_s = rate(link.counted_bytes, counted);
-            let possible = possible_bits(spec, scenario.goodput_from, end);
+            let possible = possible_bits(spec, scenario.seed, scenario.goodput_from, end);
             let utilisation = possible.and_then(|bits| ratio(link.counted_bytes as f64 * 8.0, bits));
             LinkSummary { name: spec.name.clone(), mbit_s, utilisation, measured: *link }
         });
@@ -320,22 +319,18 @@ fn rate(bytes: u64, span: Duration) -> Option<f64> {
     ratio(bytes as f64 * 8.0 / 1e6, span.as_secs_f64())
 }
 
-/// What a link can transmit between two instants; none if that is unlimited or drawn at
-/// random.
-fn possible_bits(link: &LinkSpec, from: Time, to: Time) -> Option<f64> {
-    let Course { first, change } = link.rate.as_ref()?;
-    let changes = match change {
-        Change::Never => &[][..],
-        Change::At(changes) => changes,
-        Change::Uniform { .. } => return None,
-    };
-    let begins: Vec<(Time, Rate)> = [(Time::ZERO, *first)].into_iter().chain(changes.iter().copied()).collect();
-    let ends = begins.iter().skip(1).map(|(at, _)| *at).chain([Time::MAX]);
-    let parts = begins.iter().zip(ends).map(|((begin, rate), end)| {
-        let span = end.min(to).since((*begin).max(from));
-        rate.bits_per_sec() as f64 * span.as_secs_f64()
-    });
-    Some(parts.sum())
+/// What a link can transmit between two instants of a run with `seed`; none if that is
+/// unlimited.
+fn possible_bits(link: &LinkSpec, seed: u64, from: Time, to: Time) -> Option<f64> {
+    let mut rate = Varying::new(link.rate.as_ref()?, rate_stream(seed, &link.name));
+    let (mut at, mut bits) = (from, 0.0);
+    while at < to {
+        let present = rate.at(at);
+        let until = rate.next_change().min(to);
+        bits += present.bits_per_sec() as f64 * until.since(at).as_secs_f64();
+        at = until;
+    }
+    Some(bits)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {
@@ -420,6 +415,27 @@ controller = "fixed"
         let metrics = summary.metrics();
         assert_eq!((&metrics["completed"], &metrics["completion_mean_s"]), (&json!(2.0), &json!(2.0)));
         assert!((metrics["one_way_p50_ms"].as_f64().unwrap() - 50.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_rate_that_is_drawn_at_random_is_the_one_that_the_link_had() {
+        let text = TEXT.replace(
+            "{ at_s = [0, 4], values = [\"8 Mbit/s\", \"4 Mbit/s\"] }",
+            "{ uniform = [\"1 Mbit/s\", \"9 Mbit/s\"], every_s = 3 }",
+        );
+        let text = text
+            .replace("delay_ms = 10", "delay_ms = 10\nqueue = { packets = 20 }")
+            .replace("controller = \"fixed\"", "controller = \"fixed\"\nparameters = { window = 60 }");
+        for seed in 1..4 {
+            let scenario = FlowScenario { seed, ..parse_flows(&text, "f.toml", &[]).unwrap() };
+            let measured = crate::flows::run(&scenario, |_| true).unwrap();
+            let summary = FlowsSummary::of(&scenario, &measured);
+            // 60 packets in flight are more than 15 on the way and 20 in the queue. What
+            // waits when the counting begins and ends is over before the rate changes.
+            let bottleneck = summary.busiest()[0];
+            let utilisation = bottleneck.utilisation.unwrap();
+            assert!((utilisation - 1.0).abs() < 0.002, "{} with seed {seed}: {utilisation}", bottleneck.name);
+        }
     }
 
     #[test]

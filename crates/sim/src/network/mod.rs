@@ -11,7 +11,7 @@ mod queue;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
-pub use link::{Jitter, LinkConfig, LinkCount};
+pub use link::{Jitter, LinkConfig, LinkCount, rate_stream};
 pub use queue::{Capacity, Discipline, Waiting};
 
 use crate::tournament::Tournament;
