@@ -14,6 +14,7 @@ mod reproduce;
 mod run;
 mod send;
 mod sweep;
+mod table;
 mod validate;
 
 use std::process::ExitCode;

@@ -1,18 +1,22 @@
 //! `anabranch run`: one scenario, and what it measured.
 
+mod flows;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anabranch_lab::output::create_dir;
-use anabranch_lab::parallel::Job;
+use anabranch_lab::parallel::{Job, run_one};
 use anabranch_lab::run_files::Finished;
-use anabranch_lab::scenario_file::{self, Override};
+use anabranch_lab::scenario::Scenario;
+use anabranch_lab::scenario_file::{self, AnyScenario, Override};
 use anabranch_lab::summary::Summary;
 
 use crate::failure::Failure;
 use crate::progress;
+use crate::table;
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
@@ -37,22 +41,35 @@ pub struct Args {
 /// Runs the scenario until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let name = args.scenario.display().to_string();
-    let scenario = scenario_file::read(&args.scenario, &overrides(&args.set, args.seed)?)?;
+    let scenario = scenario_file::read_any(&args.scenario, &overrides(&args.set, args.seed)?)?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
+    match scenario {
+        AnyScenario::Overlay(scenario) => overlay(args, &scenario, &name),
+        AnyScenario::Flows(scenario) => flows::run(args, scenario, &name),
+    }
+}
 
+/// Runs `job` under a bar; says what it measured and how long it took, in seconds.
+fn timed<J: Job>(job: &J, name: &str) -> Result<(J::Measured, f64), Failure>
+where
+    Failure: From<J::Error>,
+{
     let progress = progress::until_interrupted()?;
-    progress.total.store(scenario.seconds, Ordering::Relaxed);
-    let bar = progress::show(&progress, &name);
+    progress.total.store(job.seconds(), Ordering::Relaxed);
+    let bar = progress::show(&progress, name);
     let started = Instant::now();
-    let measured = scenario.run(&progress);
+    let measured = run_one(job, &progress);
     let wall_s = started.elapsed().as_secs_f64();
     bar.end();
+    Ok((measured?, wall_s))
+}
 
-    let measured = measured?;
+fn overlay(args: &Args, scenario: &Scenario, name: &str) -> Result<(), Failure> {
+    let (measured, wall_s) = timed(scenario, name)?;
     let summary = Summary::of(&measured);
-    let finished = Finished { scenario: &scenario, measured: &measured, summary: &summary, name: &name, wall_s };
+    let finished = Finished { scenario, measured: &measured, summary: &summary, name, wall_s };
     let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
     if args.json {
@@ -82,9 +99,11 @@ fn print(finished: &Finished<'_>, stdout: &mut impl Write) -> io::Result<()> {
     let (hops, wall_s) = (finished.summary.packet_hops as f64, finished.wall_s);
     rows.push(("wall clock", format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6)));
     rows.push(("seed", finished.scenario.seed.to_string()));
-    let width = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    for (label, value) in rows {
-        writeln!(stdout, "{label:width$}  {value}")?;
-    }
-    Ok(())
+    print_labelled(&rows, stdout)
+}
+
+/// Values in a column beside their labels.
+fn print_labelled(rows: &[(&str, String)], stdout: &mut impl Write) -> io::Result<()> {
+    let rows: Vec<Vec<String>> = rows.iter().map(|(label, value)| vec![(*label).to_owned(), value.clone()]).collect();
+    table::print(&rows, 2, stdout)
 }

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use anabranch_lab::output::create_dir;
 use anabranch_lab::scenario_file::ScenarioError;
-use anabranch_lab::sweep::{GridKey, METRICS, Options, Outcome, Seeds, Sweep, points};
+use anabranch_lab::sweep::{GridKey, Options, Outcome, Seeds, Sweep, points};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress;
 use crate::run::overrides;
+use crate::table;
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -103,21 +104,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// A line for each combination, with means over the seeds.
 fn print(sweep: &Sweep, outcomes: &[Outcome], stdout: &mut impl Write) -> io::Result<()> {
     let keys = sweep.grid.iter().map(|key| key.key.clone());
-    let mut lines = vec![keys.chain(METRICS.iter().map(|(_, label, unit)| format!("{label}, {unit}"))).collect()];
+    let labels = sweep.metrics().iter().map(|(_, label, unit)| match *unit {
+        "" => (*label).to_owned(),
+        unit => format!("{label}, {unit}"),
+    });
+    let mut lines = vec![keys.chain(labels).collect()];
     for combination in sweep.combinations(outcomes) {
         let mut cells: Vec<String> = combination.values.to_vec();
-        cells.extend(METRICS.iter().map(|(metric, ..)| match combination.mean(metric) {
+        cells.extend(sweep.metrics().iter().map(|(metric, ..)| match combination.mean(metric) {
             Some((mean, Some(half))) => format!("{} ± {}", short(mean), short(half)),
             Some((mean, None)) => short(mean),
             None => "-".to_owned(),
         }));
         lines.push(cells);
     }
-    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    for cells in &lines {
-        let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
-        writeln!(stdout, "{}", padded.join("  ").trim_end())?;
-    }
-    Ok(())
+    let columns = lines[0].len();
+    table::print(&lines, columns, stdout)
 }

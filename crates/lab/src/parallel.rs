@@ -14,6 +14,62 @@ use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::{self, Measured};
 use crate::scenario::Scenario;
 
+/// What can be run: a scenario of any kind.
+pub trait Job: Sync {
+    /// What a run measures.
+    type Measured: Send;
+    /// Why there is no run.
+    type Error: Send;
+
+    /// The whole simulated seconds of a run.
+    fn seconds(&self) -> u64;
+
+    /// Runs it; `goes_on` is asked after each simulated second, and ends the run by
+    /// answering false.
+    ///
+    /// # Errors
+    ///
+    /// What a controller does wrong, or says of its parameters.
+    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Self::Measured, Self::Error>;
+
+    /// Whether `measured` is the whole run.
+    fn is_whole(&self, measured: &Self::Measured) -> bool;
+}
+
+impl Job for Scenario {
+    type Measured = Measured;
+    type Error = ParameterError;
+
+    fn seconds(&self) -> u64 {
+        self.seconds
+    }
+
+    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Measured, ParameterError> {
+        overlay::run(self, |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+
+    fn is_whole(&self, measured: &Measured) -> bool {
+        measured.seconds.len() as u64 == self.seconds
+    }
+}
+
+impl Job for FlowScenario {
+    type Measured = FlowsMeasured;
+    type Error = FlowRunError;
+
+    fn seconds(&self) -> u64 {
+        self.length.as_nanos() / Duration::SECOND.as_nanos()
+    }
+
+    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<FlowsMeasured, FlowRunError> {
+        flows::run(self, |_| goes_on())
+    }
+
+    fn is_whole(&self, measured: &FlowsMeasured) -> bool {
+        measured.length == self.length
+    }
+}
+
 /// Simulated seconds done and to do, for whoever shows progress.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -32,76 +88,27 @@ impl Progress {
     }
 }
 
-/// A scenario that can be run.
-pub trait Job: Sync {
-    /// What it measures.
-    type Outcome: Send;
-    /// Why it may not run.
-    type Error: Send;
-
-    /// Whole seconds that it simulates.
-    fn seconds(&self) -> u64;
-
-    /// Runs it on this thread; when it is stopped, what it measured until then.
-    ///
-    /// # Errors
-    ///
-    /// What a controller says of its parameters, or what is wrong with it.
-    fn run(&self, progress: &Progress) -> Result<Self::Outcome, Self::Error>;
-
-    /// Whether `outcome` is that of the whole run.
-    fn is_whole(&self, outcome: &Self::Outcome) -> bool;
-}
-
-impl Job for Scenario {
-    type Outcome = Measured;
-    type Error = ParameterError;
-
-    fn seconds(&self) -> u64 {
-        self.seconds
-    }
-
-    fn run(&self, progress: &Progress) -> Result<Measured, ParameterError> {
-        overlay::run(self, |_| {
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            if progress.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    }
-
-    fn is_whole(&self, outcome: &Measured) -> bool {
-        outcome.seconds.len() as u64 == self.seconds
-    }
-}
-
-impl Job for FlowScenario {
-    type Outcome = FlowsMeasured;
-    type Error = FlowRunError;
-
-    fn seconds(&self) -> u64 {
-        self.length.as_nanos() / Duration::SECOND.as_nanos()
-    }
-
-    fn run(&self, progress: &Progress) -> Result<FlowsMeasured, FlowRunError> {
-        flows::run(self, |_| {
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            !progress.is_interrupted()
-        })
-    }
-
-    fn is_whole(&self, outcome: &FlowsMeasured) -> bool {
-        outcome.length == self.length
-    }
+/// Runs one scenario on this thread; when it is stopped, what it measured until then.
+///
+/// # Errors
+///
+/// As [`Job::run`].
+pub fn run_one<J: Job>(job: &J, progress: &Progress) -> Result<J::Measured, J::Error> {
+    job.run(|| {
+        progress.done.fetch_add(1, Ordering::Relaxed);
+        !progress.is_interrupted()
+    })
 }
 
 /// Runs all `jobs` on `threads` threads, as many as there are cores if none is given.
 /// Each one's outcome goes to `finish` as soon as it is there, on any thread; what
 /// `finish` makes of them is returned in the order of the jobs.
 ///
-/// A job that was stopped before its end is none, and is not finished.
+/// A job that was stopped before its last second is none, and is not finished.
 ///
 /// # Errors
 ///
-/// The first that a job's run gives.
+/// The first job's that has one, as [`Job::run`].
 ///
 /// # Panics
 ///
@@ -110,16 +117,15 @@ pub fn run_all<J: Job, T: Send>(
     jobs: &[J],
     threads: Option<usize>,
     progress: &Progress,
-    finish: impl Fn(usize, J::Outcome) -> T + Sync,
+    finish: impl Fn(usize, J::Measured) -> T + Sync,
 ) -> Result<Vec<Option<T>>, J::Error> {
     progress.total.fetch_add(jobs.iter().map(Job::seconds).sum(), Ordering::Relaxed);
     let one = |(index, job): (usize, &J)| {
         if progress.is_interrupted() {
             return Ok(None);
         }
-        let outcome = job.run(progress)?;
-        let whole = job.is_whole(&outcome);
-        Ok(whole.then(|| finish(index, outcome)))
+        let measured = run_one(job, progress)?;
+        Ok(job.is_whole(&measured).then(|| finish(index, measured)))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
     let pool = pool.expect("a process may start as many threads as there are cores");
@@ -153,6 +159,21 @@ mod tests {
             assert_eq!((*place, rows.len() as u64), (index, job.seconds));
         }
         assert_ne!(one[0].as_ref().unwrap().1[..5], one[1].as_ref().unwrap().1[..5], "seeds differ");
+    }
+
+    #[test]
+    fn flows_run_as_overlays_do() {
+        let text =
+            "[run]\nseconds = 3.5\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"reno\"";
+        let jobs =
+            [1, 2].map(|seed| FlowScenario { seed, ..crate::scenario_file::parse_flows(text, "f.toml", &[]).unwrap() });
+        let progress = Progress::default();
+        let lengths = run_all(&jobs, Some(2), &progress, |index, measured| (index, measured.length)).unwrap();
+        assert_eq!(lengths, [Some((0, jobs[0].length)), Some((1, jobs[1].length))]);
+        assert_eq!((progress.done.into_inner(), progress.total.into_inner()), (6, 6));
+        let stopped = Progress::default();
+        stopped.interrupted.store(true, Ordering::Relaxed);
+        assert_eq!(run_one(&jobs[0], &stopped).unwrap().length, Duration::SECOND);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod bbr3;
 mod bic;
 mod block_window;
 mod bounded;
+mod c3_cubic;
 mod compound;
 mod copa;
 pub mod counting;

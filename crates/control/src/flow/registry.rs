@@ -2,8 +2,8 @@
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
 use super::{
-    FlowController, allegro, bbr, bbr3, bic, block_window, compound, copa, cubic, fixed, learningcc, ledbat, remy,
-    reno, vegas, vivace, westwood, xavier,
+    FlowController, allegro, bbr, bbr3, bic, block_window, c3_cubic, compound, copa, cubic, fixed, learningcc, ledbat,
+    remy, reno, vegas, vivace, westwood, xavier,
 };
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
@@ -52,6 +52,12 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "a cubic function of the time since the last loss, never below Reno",
         source: "RFC 9438; HyStart++: RFC 9406",
         build: cubic::build,
+    },
+    Entry {
+        name: "c3-cubic",
+        summary: "Cubic beneath a window that a coordinator sets",
+        source: "[C3], non-ML baseline",
+        build: c3_cubic::build,
     },
     Entry {
         name: "bic",

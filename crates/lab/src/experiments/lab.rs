@@ -118,7 +118,7 @@ impl<S> Lab<S> {
     }
 
     /// Runs all jobs on all cores.
-    fn run_whole<J: Job>(&self, jobs: &[J]) -> Result<Vec<J::Outcome>, ExperimentError>
+    fn run_whole<J: Job>(&self, jobs: &[J]) -> Result<Vec<J::Measured>, ExperimentError>
     where
         ExperimentError: From<J::Error>,
     {

@@ -87,6 +87,14 @@ impl Delays {
         self.least_ns = self.least_ns.min(ns);
     }
 
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Delays) {
+        self.histogram.add(&other.histogram).expect("all delays have the same bounds");
+        self.total_ns += other.total_ns;
+        self.count += other.count;
+        self.least_ns = self.least_ns.min(other.least_ns);
+    }
+
     /// Packets.
     pub fn count(&self) -> u64 {
         self.count

@@ -196,7 +196,7 @@ fn run_world<const RECORDED: bool>(
         if stop == counting_from {
             world.counting = true;
             for (link, bytes) in snapshot.iter_mut().enumerate() {
-                *bytes = world.network.count(LinkId(link as u32)).bytes;
+                *bytes = world.network.transmitted(LinkId(link as u32)).get();
             }
         }
         if stop == steering {
@@ -685,8 +685,9 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             self.close(flow as u32);
         }
         let links = snapshot.iter().enumerate().map(|(link, before)| {
-            let count = self.network.count(LinkId(link as u32));
-            LinkMeasured { count, counted_bytes: count.bytes - before }
+            let link = LinkId(link as u32);
+            let counted_bytes = self.network.transmitted(link).get().saturating_sub(*before);
+            LinkMeasured { count: self.network.count(link), counted_bytes }
         });
         FlowsMeasured {
             links: links.collect(),

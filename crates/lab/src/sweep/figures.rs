@@ -4,7 +4,7 @@
 //! words becomes a line for each word, or a group of bars. Each combination of further
 //! keys has figures of its own.
 
-use super::{Combination, METRICS, Outcome, Sweep, as_number};
+use super::{Combination, Metric, Outcome, Sweep, as_number};
 use crate::report::{Axis, BarChart, BarSeries, Cell, Chart, Figure, HeatMap, Report, Series, Table, XyChart};
 
 /// The numbers that have figures.
@@ -32,7 +32,7 @@ impl Sweep {
         if !keys.is_empty() {
             report = report.section("Over the grid");
             for group in groups(&combinations) {
-                let figures = METRICS[..DRAWN].iter().map(|metric| self.figure(metric, &group)).collect();
+                let figures = self.metrics()[..DRAWN].iter().map(|metric| self.figure(metric, &group)).collect();
                 report = report.figures_side_by_side(figures);
             }
         }
@@ -44,11 +44,14 @@ impl Sweep {
 
     fn means(&self, combinations: &[Combination<'_>]) -> Table {
         let keys = self.grid.iter().map(|key| key.key.clone());
-        let metrics = METRICS.iter().map(|(_, label, unit)| format!("{label} ({unit})"));
+        let metrics = self.metrics().iter().map(|(_, label, unit)| match *unit {
+            "" => (*label).to_owned(),
+            unit => format!("{label} ({unit})"),
+        });
         let table = Table::new("Means over the seeds with 95 % intervals", keys.chain(metrics));
         combinations.iter().fold(table, |table, combination| {
             let values = combination.values.iter().map(Cell::text);
-            let means = METRICS.iter().map(|(metric, ..)| match combination.mean(metric) {
+            let means = self.metrics().iter().map(|(metric, ..)| match combination.mean(metric) {
                 Some((mean, Some(half))) => Cell::interval(mean, half),
                 Some((mean, None)) => Cell::number(mean, if mean.abs() < 100.0 { 3 } else { 0 }),
                 None => Cell::text("–"),
@@ -59,7 +62,7 @@ impl Sweep {
 
     /// One number over the first two keys; the values of further keys are the same in
     /// the whole `group`.
-    fn figure(&self, metric: &(&str, &str, &str), group: &[Combination<'_>]) -> Figure {
+    fn figure(&self, metric: &Metric, group: &[Combination<'_>]) -> Figure {
         let &(name, label, unit) = metric;
         let further: Vec<String> = self
             .grid

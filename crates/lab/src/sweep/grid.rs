@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anabranch_control::units::Rate;
 
 use crate::scenario::Scenario;
-use crate::scenario_file::{self, Override, ScenarioError, to_toml};
+use crate::scenario_file::{self, AnyScenario, Override, ScenarioError};
 
 /// One key and the values that it takes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Point {
     /// The seed.
     pub seed: u64,
     /// What is to be run.
-    pub scenario: Scenario,
+    pub scenario: AnyScenario,
     /// The whole scenario as text, which tells this point from any other.
     pub text: String,
 }
@@ -70,11 +70,22 @@ pub fn points(
         changes.extend(grid.iter().zip(&values).map(|(key, value)| {
             Override::new(format!("--grid {}={value}", key.key), key.key.as_str(), value.as_str())
         }));
-        let base = scenario_file::parse(text, file, &changes)?;
-        let own = Seeds(vec![base.seed]);
+        let base = scenario_file::parse_any(text, file, &changes)?;
+        let own = Seeds(vec![base.seed()]);
         for &seed in &seeds.unwrap_or(&own).0 {
-            let scenario = Scenario { seed, ..base.clone() };
-            points.push(Point { values: values.clone(), seed, text: to_toml(&scenario), scenario });
+            let scenario = match &base {
+                AnyScenario::Overlay(base) => AnyScenario::Overlay(Scenario { seed, ..base.clone() }),
+                // Starts are drawn from the seed as the text is read.
+                AnyScenario::Flows(_) => {
+                    let seed = Override::new(format!("--seeds {seed}"), "run.seed", seed.to_string());
+                    let changes: Vec<Override> = changes.iter().cloned().chain([seed]).collect();
+                    let mut scenario = scenario_file::parse_flows(text, file, &changes)?;
+                    // Nobody would see it.
+                    scenario.sample_every = None;
+                    AnyScenario::Flows(scenario)
+                }
+            };
+            points.push(Point { values: values.clone(), seed, text: scenario.to_toml(), scenario });
         }
     }
     Ok(points)
@@ -187,6 +198,7 @@ mod tests {
         assert_eq!(points[2].values.join(" "), "1 q-learning");
         assert_eq!(points[11].values.join(" "), "2 random");
         let last = &points[11].scenario;
+        let AnyScenario::Overlay(last) = last else { panic!("an overlay") };
         assert_eq!((last.overlay.relays, last.overlay.controller.name, last.seed), (2, "random", 5));
         let mut texts: Vec<&str> = points.iter().map(|point| point.text.as_str()).collect();
         texts.sort_unstable();

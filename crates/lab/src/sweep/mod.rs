@@ -8,19 +8,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use anabranch_control::registry::ParameterError;
-
 pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
+pub use numbers::{Numbers, PointError};
 pub use store::Outcome;
-pub use table::{Combination, METRICS};
+pub use table::{Combination, Metric};
 
 use crate::output::{OutputError, Staged, create_dir};
 use crate::parallel::{Progress, run_all};
-use crate::scenario::Scenario;
-use crate::summary::Summary;
+use crate::scenario_file::AnyScenario;
 
 mod figures;
 mod grid;
+mod numbers;
 mod store;
 mod table;
 
@@ -61,9 +60,9 @@ pub enum SweepError {
     /// A result could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A controller refused its parameters.
+    /// A point has no run.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Point(#[from] PointError),
 }
 
 impl Sweep {
@@ -80,10 +79,10 @@ impl Sweep {
         let there = |point| if options.again { None } else { Outcome::read(&dir, point) };
         let mut outcomes: Vec<Option<Outcome>> = self.points.iter().map(there).collect();
         let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
-        let jobs: Vec<Scenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
-        let measured = run_all(&jobs, options.threads, progress, |job, measured| {
+        let jobs: Vec<AnyScenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
+        let measured = run_all(&jobs, options.threads, progress, |job, numbers| {
             let point = &self.points[missing[job]];
-            let outcome = Outcome::new(point, &Summary::of(&measured));
+            let outcome = Outcome::new(point, numbers);
             if let Err(error) = outcome.write(&dir, point) {
                 // Where one cannot be written, the next ones cannot either.
                 progress.interrupted.store(true, Ordering::Relaxed);
@@ -171,6 +170,32 @@ mod tests {
         assert_eq!(run(&sweep, dir.path(), 1).skipped, 4);
         let again = Options { threads: None, again: true };
         assert_eq!(sweep.run(dir.path(), again, &Progress::default()).unwrap().skipped, 0);
+    }
+
+    #[test]
+    fn a_sweep_of_flows_has_their_numbers_and_draws_starts_anew_for_each_seed() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "[run]\nseconds = 5\n[dumbbell]\nrate = \"2 Mbit/s\"\ndelay_ms = 5\nqueue = { ms = 50 }\n\
+                    [[flow]]\ncontroller = \"reno\"\nstart_within_s = 1\n";
+        let grid: Vec<GridKey> = vec!["flow.all.controller=reno,min-delay".parse().unwrap()];
+        let points = points(text, "f.toml", &[], &grid, Some(&"2".parse().unwrap())).unwrap();
+        let starts: Vec<_> = points
+            .iter()
+            .map(|point| match &point.scenario {
+                AnyScenario::Flows(scenario) => scenario.flows[0].start,
+                AnyScenario::Overlay(_) => panic!("flows"),
+            })
+            .collect();
+        assert_ne!(starts[0], starts[1]);
+        assert_eq!(starts[..2], starts[2..], "equal seeds");
+        let sweep = Sweep { name: "f.toml".to_owned(), text: text.to_owned(), grid, points };
+        let outcomes = all(run(&sweep, dir.path(), 2));
+        let goodput = |index: usize| outcomes[index].metric("goodput_mbit_s").unwrap();
+        assert!(goodput(0) > 1.5 && goodput(2) < 1.0, "{} and {}", goodput(0), goodput(2));
+        assert_eq!((outcomes[0].controller.as_str(), outcomes[3].controller.as_str()), ("reno", "min-delay"));
+        sweep.write(dir.path(), &outcomes).unwrap();
+        let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
+        assert!(page.contains("goodput of all flows") && !page.contains("late ACKs"));
     }
 
     #[cfg(target_os = "linux")]

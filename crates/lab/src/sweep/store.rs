@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::grid::Point;
+use super::numbers::Numbers;
 use crate::output::{OutputError, write_atomically};
-use crate::summary::Summary;
 
 /// What a point measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Outcome {
     scenario: String,
     /// The version that measured it: another one may measure something else.
     version: String,
-    /// The registered name of the controller that ran.
+    /// The registered names of the controllers that ran.
     pub controller: String,
     /// Packets and ACKs that arrived at a node.
     pub packet_hops: u64,
@@ -27,15 +27,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What `summary` says about `point`.
-    pub fn new(point: &Point, summary: &Summary) -> Outcome {
-        Outcome {
-            scenario: point.text.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            controller: summary.controller.to_owned(),
-            packet_hops: summary.packet_hops,
-            metrics: summary.metrics(),
-        }
+    /// What a run of `point` measured.
+    pub fn new(point: &Point, numbers: Numbers) -> Outcome {
+        let Numbers { controller, packet_hops, metrics, .. } = numbers;
+        let (scenario, version) = (point.text.clone(), env!("CARGO_PKG_VERSION").to_owned());
+        Outcome { scenario, version, controller, packet_hops, metrics }
     }
 
     /// One of its numbers; none where there was none.
@@ -72,25 +68,17 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::{Measured, Second};
+    use crate::parallel::{Progress, run_one};
     use crate::scenario::Scenario;
+    use crate::scenario_file::AnyScenario;
 
     fn point(text: &str) -> Point {
-        Point { values: Vec::new(), seed: 1, scenario: Scenario::standard(), text: text.to_owned() }
+        let scenario = AnyScenario::Overlay(Scenario { seconds: 5, ..Scenario::standard() });
+        Point { values: Vec::new(), seed: 1, scenario, text: text.to_owned() }
     }
 
     fn outcome(point: &Point) -> Outcome {
-        let measured = Measured {
-            seconds: vec![Second { delivered: 7, packet_hops: 3, refused: 1, ..Second::default() }; 3],
-            controller: "aimd",
-            peers: 3,
-            packet: point.scenario.overlay.packet,
-            data_in_flight: 0,
-            sender_memory_bytes: 10,
-            peer_pairs: 3,
-            rates: None,
-        };
-        Outcome::new(point, &Summary::of(&measured))
+        Outcome::new(point, run_one(&point.scenario, &Progress::default()).unwrap())
     }
 
     #[test]
@@ -101,7 +89,7 @@ mod tests {
         kept.write(dir.path(), &point).unwrap();
         let read = Outcome::read(dir.path(), &point).unwrap();
         assert_eq!(read, kept);
-        assert_eq!(read.metric("drop_percent"), Some(100.0 / 3.0));
+        assert!(read.metric("received_bytes_per_s").unwrap() > 1000.0);
         assert_eq!(read.metric("convergence_s"), None);
     }
 

@@ -8,16 +8,29 @@ use serde_json::{Map, Value, json};
 
 use super::{Outcome, Sweep};
 use crate::output::{Column, OutputError, Staged, Table, stage};
-use crate::scenario_file::to_toml;
+use crate::scenario_file::AnyScenario;
 use crate::stats::{estimate_of_runs, mean};
 
-/// The numbers that tables, pages and summaries show of a combination, with label and unit.
-pub const METRICS: [(&str, &str, &str); 5] = [
+/// A number that tables, pages and summaries show of a combination, with label and unit.
+pub type Metric = (&'static str, &'static str, &'static str);
+
+/// Those of an overlay; the first ones are drawn.
+const OVERLAY_METRICS: &[Metric] = &[
     ("received_bytes_per_s", "received by a node", "bytes/s"),
     ("drop_percent", "drops", "%"),
     ("convergence_s", "convergence", "s"),
     ("timeouts_per_s", "timeouts", "1/s"),
     ("late_acks_per_s", "late ACKs", "1/s"),
+];
+
+/// Those of flows over links; the first ones are drawn.
+const FLOW_METRICS: &[Metric] = &[
+    ("goodput_mbit_s", "goodput of all flows", "Mbit/s"),
+    ("one_way_p50_ms", "median one-way delay", "ms"),
+    ("jain_index", "Jain's index", ""),
+    ("busiest_link_utilisation", "utilisation of the busiest link", ""),
+    ("loss_percent", "lost", "%"),
+    ("completion_mean_s", "mean completion time", "s"),
 ];
 
 /// The confidence of intervals over seeds.
@@ -43,6 +56,14 @@ impl Combination<'_> {
 }
 
 impl Sweep {
+    /// The numbers that are shown of a combination.
+    pub fn metrics(&self) -> &'static [Metric] {
+        match self.points.first().map(|point| &point.scenario) {
+            Some(AnyScenario::Flows(_)) => FLOW_METRICS,
+            _ => OVERLAY_METRICS,
+        }
+    }
+
     /// The combinations in order, with what was measured at `self.points`.
     pub fn combinations<'s>(&'s self, outcomes: &'s [Outcome]) -> Vec<Combination<'s>> {
         assert_eq!(outcomes.len(), self.points.len(), "every point has an outcome");
@@ -72,7 +93,8 @@ impl Sweep {
             })
         });
         let combinations = self.combinations(outcomes).into_iter().map(|combination| {
-            let means: Map<String, Value> = METRICS
+            let means: Map<String, Value> = self
+                .metrics()
                 .iter()
                 .map(|(metric, ..)| {
                     let found = combination.mean(metric);
@@ -89,7 +111,7 @@ impl Sweep {
     pub fn table(&self, outcomes: &[Outcome]) -> Table {
         let mut table = Table::new().meta("version", env!("CARGO_PKG_VERSION")).meta("scenario", &self.text);
         if let Some(point) = self.points.first() {
-            table = table.meta("first_point", to_toml(&point.scenario));
+            table = table.meta("first_point", point.scenario.to_toml());
         }
         for (index, key) in self.grid.iter().enumerate() {
             let values = self.points.iter().map(|point| point.values[index].clone()).collect();

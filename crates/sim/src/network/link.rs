@@ -111,6 +111,12 @@ pub struct Link {
     pub count: LinkCount,
 }
 
+/// The random stream from which a rate that changes at random is drawn, for the link of
+/// that name.
+pub fn rate_stream(seed: u64, name: &str) -> Rng {
+    Rng::stream(seed, &format!("rate/{name}"))
+}
+
 impl Link {
     pub fn new(config: LinkConfig, seed: u64) -> Link {
         let stream = |what: &str| Rng::stream(seed, &format!("{what}/{}", config.name));
@@ -119,7 +125,7 @@ impl Link {
             false => Pipe::InOrder(VecDeque::new()),
         };
         Link {
-            rate: config.rate.as_ref().map(|course| Varying::new(course, stream("rate"))),
+            rate: config.rate.as_ref().map(|course| Varying::new(course, rate_stream(seed, &config.name))),
             delay: Varying::new(&config.delay, stream("delay")),
             capacity: config.capacity,
             loss: Loss::new(&config.loss, stream("loss"), stream("loss-law")),
@@ -301,6 +307,16 @@ impl Link {
     /// that works in advance knows no earlier one any more.
     pub fn rate_at(&mut self, now: Time) -> Option<Rate> {
         self.rate.as_mut().map(|rate| rate.at(now))
+    }
+
+    /// Bytes that are counted although their transmission is still to come. An estimate
+    /// where the rate changes before they are over, or, for a link that is computed in
+    /// advance, where there are pauses between them.
+    pub fn bytes_ahead(&mut self, now: Time) -> Bytes {
+        match &mut self.rate {
+            Some(rate) => rate.at(now) * self.busy_until.since(now),
+            None => Bytes::ZERO,
+        }
     }
 
     /// Asks the discipline who goes next.

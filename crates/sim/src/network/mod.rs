@@ -9,9 +9,9 @@ mod link;
 mod queue;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
-pub use link::{Jitter, LinkConfig, LinkCount};
+pub use link::{Jitter, LinkConfig, LinkCount, rate_stream};
 pub use queue::{
     Capacity, Codel, CodelConfig, CodelLaw, Discipline, FqCodel, FqCodelConfig, Limit, Red, RedConfig, RedMeasure,
     Waiting,
@@ -368,6 +368,12 @@ impl<P: Copy> Network<P> {
     /// The rate of `link` now; none if a packet takes no time.
     pub fn rate(&mut self, link: LinkId) -> Option<Rate> {
         self.links[link.0 as usize].rate_at(self.now)
+    }
+
+    /// Bytes that `link` has transmitted until now, without those that wait.
+    pub fn transmitted(&mut self, link: LinkId) -> Bytes {
+        let link = &mut self.links[link.0 as usize];
+        Bytes::new(link.count.bytes) - link.bytes_ahead(self.now)
     }
 
     /// How long a packet that came to `link` now would wait before its transmission.

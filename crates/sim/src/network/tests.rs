@@ -57,6 +57,17 @@ fn a_packet_takes_its_transmission_and_the_delay_and_waits_for_those_before_it()
 }
 
 #[test]
+fn what_waits_is_not_transmitted_yet() {
+    let (mut network, route) = one_link(link("a"));
+    (0..3).for_each(|packet| network.send(route, 1000, false, packet));
+    for (until, bytes) in [(0, 0), (12, 1500), (24, 3000), (50, 3000)] {
+        while network.next(at(until)).is_some() {}
+        assert_eq!(network.transmitted(LinkId(0)), Bytes::new(bytes), "after {until} ms");
+    }
+    assert_eq!(network.count(LinkId(0)).bytes, 3000);
+}
+
+#[test]
 fn a_full_queue_drops_and_the_packet_in_transmission_does_not_count() {
     for (capacity, accepted) in [
         (Capacity::Bytes(2500), 3),

@@ -267,6 +267,11 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
         ("{ bytes = 37500 }", "{ bytes = 37500, ms = 1 }", "dumbbell.queue.ms = 1: there is \"bytes\" already"),
         ("{ bytes = 37500 }", "{}", "dumbbell.queue: expected how much may wait: one of bytes, packets, ms"),
         ("{ bytes = 37500 }", "{ kind = \"fifo\", ms = 1 }", "queue.kind = \"fifo\": expected one of \"drop-tail\""),
+        (
+            "{ at_s = [0, 3], values = [0, 1] }",
+            "{ at_s = [0], values = [1] }",
+            "star.loss: no packet would ever arrive",
+        ),
         ("to_good = 0.3", "to_good = 0", "dumbbell.loss.to_good = 0: a bad state would never end"),
         ("to = \"hub\"", "to = \"left\"", "link.to = \"left\": the link leads nowhere"),
         ("name = \"bridge\"", "name = \"h0-hub\"", "link.name = \"h0-hub\": there is a link \"h0-hub\" already"),
@@ -341,6 +346,23 @@ fn course<T: Clone + std::fmt::Debug + 'static>(
 }
 
 proptest! {
+    #[test]
+    fn no_value_of_any_key_makes_reading_fail_in_another_way_than_with_an_error(
+        line in 0..FULL.lines().count(),
+        value in prop::sample::select(vec![
+            "0", "-1", "1", "1e308", "-0.0", "nan", "inf", "9223372036854775807", "4096", "true", "\"\"", "\"{i}\"",
+            "\"unlimited\"", "\"1e11 bit/s\"", "[]", "[[]]", "{}", "{ at_s = [0], values = [1] }", "1979-05-27",
+        ]),
+    ) {
+        let changed = FULL.lines().enumerate().map(|(i, text)| match text.split_once(" = ") {
+            Some((key, _)) if i == line => format!("{key} = {value}\n"),
+            _ => format!("{text}\n"),
+        });
+        if let Ok(scenario) = read(&changed.collect::<String>(), &[]) {
+            assert_comes_back(&scenario);
+        }
+    }
+
     #[test]
     fn any_scenario_that_is_written_comes_back(
         seed in 0..=i64::MAX as u64,

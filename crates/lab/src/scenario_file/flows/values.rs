@@ -88,17 +88,18 @@ fn unused(section: &Section<'_>, key: &str, other: &str) -> Result<(), ScenarioE
 /// What a link loses at its far end.
 pub fn loss(entry: &Entry<'_>) -> Result<LossModel, ScenarioError> {
     let share = |entry: &Entry<'_>| entry.number(0.0..=1.0);
+    let random = |share: Course<f64>| match (&share.change, share.first) {
+        (Change::Never, 0.0) => Ok(LossModel::None),
+        (Change::Never, 1.0) => Err(entry.wrong("no packet would ever arrive; expected less than 1")),
+        _ => Ok(LossModel::Random(share)),
+    };
     if !entry.is_table() {
-        let share = share(entry)?;
-        if share == 1.0 {
-            return Err(entry.wrong("no packet would ever arrive; expected less than 1"));
-        }
-        return Ok(if share > 0.0 { LossModel::Random(Course::constant(share)) } else { LossModel::None });
+        return random(Course::constant(share(entry)?));
     }
     let section = entry.open(LOSS)?;
     let bursts = LOSS.iter().any(|key| !COURSE.contains(key) && section.get(key).is_some());
     if !bursts {
-        return table(&section, share).map(LossModel::Random);
+        return random(table(&section, share)?);
     }
     for key in COURSE {
         unused(&section, key, "values or uniform")?;

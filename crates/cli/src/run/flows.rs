@@ -1,0 +1,56 @@
+//! A run of flows over links.
+
+use std::io::{self, Write};
+
+use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::flows::run_files::FlowsFinished;
+use anabranch_lab::flows::summary::FlowsSummary;
+
+use super::{Args, print_labelled, timed};
+use crate::failure::Failure;
+use crate::table;
+
+/// More flows do not fit on a screen.
+const MOST_ROWS: usize = 40;
+
+/// Runs the scenario until its end or Ctrl-C.
+pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Failure> {
+    if args.out.is_none() {
+        // Only files show it.
+        scenario.sample_every = None;
+    }
+    let (measured, wall_s) = timed(&scenario, name)?;
+    let summary = FlowsSummary::of(&scenario, &measured);
+    let finished = FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
+    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", finished.to_json())?;
+    } else {
+        print(&finished, &mut stdout)?;
+    }
+    for (path, what) in written.into_iter().flatten() {
+        eprintln!("wrote {}: {what}", path.display());
+    }
+    if finished.interrupted() {
+        let (done, all) = (measured.length, scenario.length);
+        return Err(Failure::interrupted(format!("these are the first {done} of {all}, simulated")));
+    }
+    Ok(())
+}
+
+fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()> {
+    let summary = finished.summary;
+    let mut rows = vec![summary.headers().into_iter().map(str::to_owned).collect()];
+    rows.extend(summary.rows().into_iter().take(MOST_ROWS));
+    table::print(&rows, 2, stdout)?;
+    if summary.flows.len() > MOST_ROWS {
+        writeln!(stdout, "and {} flows more, all of which --json has", summary.flows.len() - MOST_ROWS)?;
+    }
+    writeln!(stdout)?;
+    let mut lines = summary.lines();
+    let (hops, wall_s) = (summary.packet_hops as f64, finished.wall_s);
+    lines.push(("wall clock", format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6)));
+    lines.push(("seed", finished.scenario.seed.to_string()));
+    print_labelled(&lines, stdout)
+}

@@ -1,0 +1,181 @@
+//! `anabranch run` and `anabranch sweep` on flows over links, as a user sees them.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Place, names};
+
+/// Two flows, one of which ends.
+const SMALL: &str = "\
+[run]
+seconds = 12
+goodput_from_s = 2
+[dumbbell]
+rate = \"5 Mbit/s\"
+delay_ms = 10
+queue = { ms = 60 }
+[[flow]]
+name = \"bulk\"
+controller = \"reno\"
+start_within_s = 1
+[[flow]]
+name = \"page\"
+controller = \"reno\"
+start_s = 3
+workload = { once_bytes = 200000 }
+";
+
+const FILES: [&str; 3] = ["report.html", "series.parquet", "summary.json"];
+
+#[test]
+fn json_is_one_object_with_what_was_promised() {
+    let said = Place::new(SMALL).say(&["run", "s.toml", "--json", "--seed", "7"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let goodput = json["metrics"]["goodput_mbit_s"].as_f64().unwrap();
+    assert!((4.0..5.0).contains(&goodput), "{goodput}");
+    let utilisation = json["metrics"]["busiest_link_utilisation"].as_f64().unwrap();
+    assert!((0.9..=1.001).contains(&utilisation), "{utilisation}");
+    let [bulk, page] = &json["flows"].as_array().unwrap()[..] else { panic!("{json}") };
+    assert_eq!((&bulk["name"], &bulk["controller"]), (&"bulk".into(), &"reno".into()));
+    // 10 ms of propagation, and a queue that holds 60 ms.
+    let delays = ["one_way_least_ms", "one_way_p50_ms", "one_way_p99_ms"].map(|key| bulk[key].as_f64().unwrap());
+    assert!(delays[0] >= 10.0 && delays[0] <= delays[1] && delays[1] <= delays[2] && delays[2] < 80.0, "{delays:?}");
+    assert_eq!((&page["completed"], &bulk["completed"]), (&1.into(), &0.into()));
+    // 200 kB at 5 Mbit/s take 0.32 s alone.
+    assert!((0.3..9.0).contains(&page["completion_mean_s"].as_f64().unwrap()), "{page}");
+    assert_eq!(json["links"][0]["name"], "bottleneck");
+    assert!(json["packet_hops"].as_u64().unwrap() > 10_000);
+    assert!(json["wall_s"].as_f64().unwrap() > 0.0);
+    assert_eq!((&json["seed"], &json["scenario"]), (&7.into(), &"s.toml".into()));
+    assert_eq!(json["interrupted"], false);
+    assert!(said.stderr.is_empty(), "a bar belongs on a terminal: {said:?}");
+}
+
+#[test]
+fn a_run_says_what_it_measured_and_writes_what_it_says() {
+    let place = Place::new(SMALL);
+    let said = place.say(&["run", "s.toml", "--out", "new/folder"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for line in ["controller", "p95, ms", "completed", "page", "Jain's index", "busiest links", "wall clock", "seed"] {
+        assert!(said.stdout.contains(line), "{line} in {said:?}");
+    }
+    assert_eq!(place.names("new/folder"), FILES);
+    let page = std::fs::read_to_string(place.path("new/folder/report.html")).unwrap();
+    assert!(page.contains("Goodput") && page.contains("[[flow]]"));
+    assert_eq!(&std::fs::read(place.path("new/folder/series.parquet")).unwrap()[..4], b"PAR1");
+    // Whether a series is recorded changes nothing.
+    let without = place.say(&["run", "s.toml", "--json"]).json();
+    let with: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path("new/folder/summary.json")).unwrap()).unwrap();
+    for key in ["metrics", "flows"] {
+        assert_eq!(with[key], without[key], "{key}");
+    }
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_bytes() {
+    let place = Place::new(SMALL);
+    for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
+        assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
+    }
+    let read = |out: &str, name: &str| std::fs::read(place.path(out).join(name)).unwrap();
+    for name in ["report.html", "series.parquet"] {
+        assert!(read("a", name) == read("b", name), "{name} differs");
+        assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refused_before_anything_runs() {
+    for (from, to, expected) in [
+        (
+            "rate = \"5 Mbit/s\"",
+            "rate = \"5 Mbps\"",
+            "s.toml:5:1: dumbbell.rate = \"5 Mbps\": expected a number and a unit",
+        ),
+        ("start_s = 3", "from = \"s9\"\nto = \"r0\"", "s.toml:15:1: flow.from = \"s9\": there is no node \"s9\""),
+        ("name = \"page\"", "name = \"bulk\"", "s.toml:13:1: flow.name = \"bulk\": there is a flow \"bulk\" already"),
+        (
+            "\"reno\"\nstart_s",
+            "\"fixed\"\nparameters.windw = 3\nstart_s",
+            "flow.parameters.windw = 3: unknown field `windw`",
+        ),
+        ("[dumbbell]", "[overlay]\n[dumbbell]", "a scenario has an overlay or flows over links, not both"),
+    ] {
+        assert!(SMALL.contains(from), "{from}");
+        let place = Place::new(&SMALL.replacen(from, to, 1));
+        place.say(&["run", "s.toml", "--out", "out"]).refuses(expected);
+        assert!(!place.path("out").exists());
+    }
+    let place = Place::new(SMALL);
+    place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_interrupted_is_written_and_said() {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    let place = Place::new(SMALL);
+    let long = ["run", "s.toml", "--json", "--out", "out", "--set", "run.seconds=1000000"];
+    let child = place.command(&long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !place.path("out").exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The handler is there once the folder is, a moment later.
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let said = common::said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.stderr.contains("interrupted: these are the first "), "{said:?}");
+    let json = said.json();
+    assert_eq!(json["interrupted"], true);
+    assert!((1.0..1e6).contains(&json["metrics"]["simulated_s"].as_f64().unwrap()), "{json}");
+    assert_eq!(place.names("out"), FILES);
+}
+
+#[test]
+fn a_sweep_compares_controllers() {
+    let place = Place::new(SMALL);
+    let grid =
+        ["sweep", "s.toml", "--grid", "flow.0.controller=reno,min-delay", "--seeds", "2", "--out", "out", "--json"];
+    let said = place.say(&grid);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let delay = |index: usize| json["combinations"][index]["metrics"]["one_way_p50_ms"]["mean"].as_f64().unwrap();
+    assert!(delay(0) > delay(1), "a window of one packet fills no queue: {json}");
+    assert_eq!(place.names("out"), ["points", "report.html", "results.csv", "results.parquet"]);
+    let again = place.say(&grid);
+    assert!(again.stderr.contains("4 of 4 points were there already"), "{again:?}");
+}
+
+/// The folder of examples, and the page that explains them.
+fn examples() -> (std::path::PathBuf, String) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/flow-scenarios.md")).unwrap();
+    (root.join("scenarios/flows"), page)
+}
+
+#[test]
+fn every_example_runs_and_stands_in_the_documentation() {
+    let (folder, page) = examples();
+    let files = names(&folder);
+    assert!(files.len() >= 5, "{files:?}");
+    for name in files {
+        let path = folder.join(&name);
+        let short = ["--set", "run.seconds=6", "--set", "run.goodput_from_s=0", "--json"];
+        let said = Place::new("").say(&[&["run", path.to_str().unwrap()][..], &short].concat());
+        assert_eq!(said.code, Some(0), "{name}: {said:?}");
+        for flow in said.json()["flows"].as_array().unwrap() {
+            assert!(flow["goodput_mbit_s"].as_f64().unwrap() > 0.01, "{name}: {flow}");
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(page.contains(&text), "docs/flow-scenarios.md has another text of scenarios/flows/{name}");
+        assert!(page.contains(&format!("anabranch run scenarios/flows/{name}")), "{name}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Cubic as [C3] steers it: a coordinator that knows the network grants each flow a rate,
+//! and the flow's window becomes `rate * RTT_min`; without a grant it is Cubic. Cubic runs
+//! on beneath, so that its window holds again when the grant is taken back.
+//!
+//! The grant is a bound from outside, as any controller may get (`Bounded`). As a parameter
+//! it is one that never changes: what a coordinator says in a network that is known.
+
+use serde::Deserialize;
+
+use super::registry::Setup;
+use super::{Bounded, Bounds, Feedback, FlowController, Limits, PeerId, Sent, cubic};
+use crate::registry::{ParameterError, in_range, parameters};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::Rate;
+
+/// Parameters of `c3-cubic`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// The granted rate in Mbit/s of data; none leaves Cubic alone.
+    granted_mbit_s: Option<f64>,
+}
+
+/// The controller.
+#[derive(Debug)]
+struct C3Cubic {
+    cubic: Bounded,
+    granted: Option<Rate>,
+}
+
+/// Makes `c3-cubic`.
+pub fn build(setup: &Setup, table: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = parameters(table)?;
+    if let Some(granted) = config.granted_mbit_s {
+        in_range("granted_mbit_s", granted, 1e-3..=1e6)?;
+    }
+    let cubic = Bounded::new(cubic::build(setup, &toml::Table::new())?);
+    let granted = config.granted_mbit_s.map(|mbit_s| Rate::from_bits_per_sec((mbit_s * 1e6) as u64));
+    Ok(Box::new(C3Cubic { cubic, granted }))
+}
+
+impl FlowController for C3Cubic {
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) {
+        self.cubic.on_sent(now, to, packet, rng);
+    }
+
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
+        self.cubic.on_feedback(now, feedback, rng);
+        if let Some(granted) = self.granted {
+            // cWnd_flow = rate_flow * RTT_min
+            self.cubic.set(Bounds { fixed: Some(granted * feedback.rtt.min), ..Bounds::default() });
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, rng: &mut Rng) {
+        self.cubic.on_timer(now, rng);
+    }
+
+    fn timer(&self) -> Option<Time> {
+        self.cubic.timer()
+    }
+
+    fn limits(&self) -> Limits {
+        self.cubic.limits()
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.limits().window.get() as f64);
+        record("granted", self.granted.map_or(0.0, |rate| rate.bits_per_sec() as f64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{PACKET, Path, drive};
+    use crate::time::Duration;
+
+    const PATH: Path =
+        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 50, loss: 0.0 };
+
+    fn run(parameters: &str, path: Path) -> crate::flow::testing::Drive {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, 30.0, 1)
+    }
+
+    #[test]
+    fn a_grant_sets_the_window_to_the_rate_over_the_least_round_trip() {
+        let drive = run("granted_mbit_s = 4.0", PATH);
+        // 4 Mbit/s over 101 ms, of which 1 ms is the packet's transmission.
+        assert!((drive.window.last().unwrap() - 50.5).abs() < 0.01, "{:?}", drive.window.last());
+        assert_eq!(drive.lost, 0);
+    }
+
+    #[test]
+    fn a_grant_survives_losses_that_cut_cubic() {
+        let lossy = Path { loss: 0.02, ..PATH };
+        let (granted, alone) = (run("granted_mbit_s = 7.0", lossy), run("", lossy));
+        assert!(granted.throughput() > 0.95 * 0.98 * 875.0, "{}", granted.throughput());
+        assert!(alone.throughput() < 0.5 * granted.throughput(), "{}", alone.throughput());
+    }
+
+    #[test]
+    fn without_a_grant_it_is_cubic() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut cubic = cubic::build(&setup, &toml::Table::new()).unwrap();
+        assert_eq!(run("", PATH).window, drive(&mut *cubic, PATH, 30.0, 1).window);
+    }
+}

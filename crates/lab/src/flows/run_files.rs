@@ -1,0 +1,273 @@
+//! What a run of flows leaves behind: its numbers as JSON, its series as a table, and a
+//! report to look at.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anabranch_control::time::Time;
+use serde_json::{Value, json};
+
+use super::measured::{FlowSeries, FlowsMeasured};
+use super::scenario::FlowScenario;
+use super::summary::FlowsSummary;
+use crate::output::{Column, OutputError, Staged, Table, create_dir, stage};
+use crate::report::{self, Axis, Cell, Figure, Report, Series, XyChart};
+use crate::scenario_file::flows_to_toml;
+
+/// More lines in one chart cannot be told apart.
+const MOST_SHOWN: usize = 7;
+
+/// A run that is over, or was interrupted.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowsFinished<'r> {
+    /// What was to be run.
+    pub scenario: &'r FlowScenario,
+    /// What happened.
+    pub measured: &'r FlowsMeasured,
+    /// What that says.
+    pub summary: &'r FlowsSummary,
+    /// What the user calls the scenario.
+    pub name: &'r str,
+    /// How long it took on the clock, in seconds.
+    pub wall_s: f64,
+}
+
+impl FlowsFinished<'_> {
+    /// Whether the run was stopped before its end.
+    pub fn interrupted(&self) -> bool {
+        self.measured.length < self.scenario.length
+    }
+
+    /// The run in one object.
+    pub fn to_json(&self) -> Value {
+        let mut object = self.summary.to_json();
+        let hops = self.summary.packet_hops as f64;
+        object["packet_hops_per_s"] = json!((self.wall_s > 0.0).then(|| hops / self.wall_s));
+        object["wall_s"] = json!(self.wall_s);
+        object["seed"] = json!(self.scenario.seed);
+        object["scenario"] = json!(self.name);
+        object["interrupted"] = json!(self.interrupted());
+        object
+    }
+
+    /// The series: a row for each sample, with columns for each flow and each link.
+    pub fn series(&self) -> Table {
+        let series = &self.measured.series;
+        let mut table = Table::new()
+            .meta("scenario", flows_to_toml(self.scenario))
+            .meta("seed", self.scenario.seed.to_string())
+            .meta("interrupted", self.interrupted().to_string())
+            .column("at_s", Column::F64(series.at.iter().map(|at| at.as_secs_f64()).collect()));
+        for (spec, flow) in self.scenario.flows.iter().zip(&series.flows) {
+            for (what, values) in columns(flow) {
+                table = table.column(format!("{what}/{}", spec.name), Column::F64(values.clone()));
+            }
+            for (what, values) in &flow.trace {
+                table = table.column(format!("trace.{what}/{}", spec.name), Column::F64(values.clone()));
+            }
+        }
+        for (spec, backlog) in self.scenario.links.iter().zip(&series.backlog_ms) {
+            table = table.column(format!("backlog_ms/{}", spec.name), Column::F64(backlog.clone()));
+        }
+        table
+    }
+
+    /// The run as a page. It says nothing about the clock: equal runs make equal pages.
+    pub fn report(&self) -> Report {
+        let summary = self.summary;
+        let flows = match summary.flows.len() {
+            1 => "one flow".to_owned(),
+            count => format!("{count} flows"),
+        };
+        let mut report = Report::new(format!("{flows}: {}", summary.controllers()))
+            .meta("scenario", self.name)
+            .meta("controllers", summary.controllers())
+            .meta("seed", self.scenario.seed.to_string())
+            .meta("version", env!("CARGO_PKG_VERSION"));
+        if self.interrupted() {
+            let (done, all) = (self.measured.length, self.scenario.length);
+            report = report.paragraph(format!("This run was interrupted after {done} of its {all}."));
+        }
+        let rows = summary.rows();
+        let table = report::Table::new("Each flow", summary.headers());
+        let table = rows.iter().fold(table, |table, row| table.row(row.iter().map(Cell::text)));
+        let lines = summary.lines().into_iter().map(|(label, value)| [Cell::text(label), Cell::text(value)]);
+        let whole = lines.fold(report::Table::new("The whole", ["", ""]), report::Table::row);
+        report = report.table(table).table(whole);
+        if !self.measured.series.at.is_empty() {
+            report = self.over_time(report.section("Over time"));
+        }
+        report.listing("The whole scenario, with what the file leaves to its defaults", flows_to_toml(self.scenario))
+    }
+
+    fn over_time(&self, report: Report) -> Report {
+        let mut figures = Vec::new();
+        for (label, unit, pick) in CHARTS {
+            let lines: Vec<(&str, &[f64])> = self
+                .scenario
+                .flows
+                .iter()
+                .zip(&self.measured.series.flows)
+                .map(|(spec, flow)| (spec.name.as_str(), pick(flow)))
+                .filter(|(_, values)| values.iter().any(|value| value.is_finite()))
+                .collect();
+            if !lines.is_empty() {
+                figures.push(self.chart(label, unit, &lines, "flows"));
+            }
+        }
+        let mut queues: Vec<(&str, &[f64])> = self
+            .scenario
+            .links
+            .iter()
+            .zip(&self.measured.series.backlog_ms)
+            .map(|(spec, backlog)| (spec.name.as_str(), backlog.as_slice()))
+            .filter(|(_, backlog)| backlog.iter().any(|wait| *wait > 0.0))
+            .collect();
+        // The longest queues first; the sort keeps the links' order where they are equal.
+        queues.sort_by(|a, b| total(b.1).total_cmp(&total(a.1)));
+        if !queues.is_empty() {
+            figures.push(self.chart("wait for the link", "ms", &queues, "links with a queue"));
+        }
+        report.figures_side_by_side(figures)
+    }
+
+    /// A chart of the first of `lines` over time.
+    fn chart(&self, label: &str, unit: &str, lines: &[(&str, &[f64])], of_what: &str) -> Figure {
+        let at = &self.measured.series.at;
+        let caption = match lines.len() {
+            all if all > MOST_SHOWN => {
+                format!("{label}, {MOST_SHOWN} of {all} {of_what}; the rest is in series.parquet")
+            }
+            _ => label.to_owned(),
+        };
+        let chart = XyChart::new(Axis::new("time", "s"), Axis::new(label, unit).from_zero());
+        let chart = lines.iter().take(MOST_SHOWN).fold(chart, |chart, (name, values)| {
+            let points = at.iter().map(|at: &Time| at.as_secs_f64()).zip(values.iter().copied());
+            chart.series(Series::line(*name, points.collect()))
+        });
+        Figure::chart(capitalised(&caption), chart)
+    }
+
+    /// Writes `summary.json`, `series.parquet` and `report.html` into `dir`, which is
+    /// created if it is missing; says what each file is.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system refused. All files are there then, or none.
+    pub fn write(&self, dir: &Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
+        create_dir(dir)?;
+        let [summary, series, report] = ["summary.json", "series.parquet", "report.html"].map(|name| dir.join(name));
+        let staged = [
+            stage(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?,
+            self.series().stage_parquet(&series)?,
+            self.report().stage(&report)?,
+        ];
+        staged.into_iter().try_for_each(Staged::commit)?;
+        Ok(vec![(summary, "the numbers"), (series, "the series"), (report, "to look at in a browser")])
+    }
+}
+
+/// A chart over time: its label, its unit, and each flow's values.
+type OverTime = (&'static str, &'static str, fn(&FlowSeries) -> &[f64]);
+
+const CHARTS: [OverTime; 5] = [
+    ("goodput", "Mbit/s", |flow| &flow.goodput_mbit_s),
+    ("one-way delay", "ms", |flow| &flow.one_way_ms),
+    ("window", "bytes", |flow| &flow.window),
+    ("data in flight", "bytes", |flow| &flow.in_flight),
+    ("pacing rate", "Mbit/s", |flow| &flow.rate_mbit_s),
+];
+
+/// The columns that every flow has.
+fn columns(flow: &FlowSeries) -> [(&'static str, &Vec<f64>); 6] {
+    [
+        ("goodput_mbit_s", &flow.goodput_mbit_s),
+        ("one_way_ms", &flow.one_way_ms),
+        ("in_flight_bytes", &flow.in_flight),
+        ("window_bytes", &flow.window),
+        ("rate_mbit_s", &flow.rate_mbit_s),
+        ("srtt_ms", &flow.srtt_ms),
+    ]
+}
+
+fn total(values: &[f64]) -> f64 {
+    values.iter().sum()
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::flows::run;
+    use crate::scenario_file::parse_flows;
+
+    const TEXT: &str = r#"
+[run]
+seconds = 6
+goodput_from_s = 1
+sample_every_s = 0.05
+[dumbbell]
+rate = "5 Mbit/s"
+delay_ms = 10
+queue = { ms = 60 }
+[[flow]]
+name = "first & <best>"
+controller = "reno"
+[[flow]]
+controller = "fixed"
+parameters = { window = 20 }
+"#;
+
+    fn finished<T>(stop_after: u64, look: impl FnOnce(&FlowsFinished<'_>) -> T) -> T {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let measured = run(&scenario, |second| second < stop_after).unwrap();
+        let summary = FlowsSummary::of(&scenario, &measured);
+        let (scenario, measured, summary) = (&scenario, &measured, &summary);
+        look(&FlowsFinished { scenario, measured, summary, name: "f.toml", wall_s: 0.5 })
+    }
+
+    #[test]
+    fn the_series_has_a_row_a_sample_and_columns_for_flows_and_links() {
+        finished(100, |run| {
+            let table = run.series();
+            assert!(table.columns.iter().all(|(_, column)| column.len() == 120));
+            for name in ["goodput_mbit_s/first & <best>", "trace.window/flow1", "backlog_ms/bottleneck"] {
+                assert!(table.columns.iter().any(|(column, _)| column == name), "{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn the_files_are_there_and_equal_runs_make_equal_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a/deep"), dir.path().join("b"));
+        finished(100, |run| assert_eq!(run.write(&a).unwrap().len(), 3));
+        finished(100, |run| run.write(&b).unwrap());
+        for name in ["summary.json", "series.parquet", "report.html"] {
+            assert_eq!(fs::read(a.join(name)).unwrap(), fs::read(b.join(name)).unwrap(), "{name}");
+        }
+        let page = fs::read_to_string(a.join("report.html")).unwrap();
+        for expected in ["first &amp; &lt;best&gt;", "Wait for the link", "One-way delay", "[[flow]]", "reno, fixed"] {
+            assert!(page.contains(expected), "{expected}");
+        }
+        assert!(!page.contains("Pacing rate"), "neither controller has one");
+    }
+
+    #[test]
+    fn what_was_interrupted_says_so_and_has_what_there_is() {
+        finished(3, |run| {
+            assert!(run.interrupted());
+            assert_eq!(run.to_json()["interrupted"], true);
+            assert_eq!(run.series().columns[0].1.len(), 60);
+            let goodput = run.to_json()["metrics"]["goodput_mbit_s"].as_f64().unwrap();
+            assert!((3.0..5.0).contains(&goodput), "{goodput}");
+            assert!(run.report().to_html().contains("This run was interrupted after 3 s of its 6 s."));
+        });
+    }
+}

@@ -1,0 +1,466 @@
+//! What a run of flows says in numbers: each flow's, each link's, and those of the whole.
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_sim::network::rate_stream;
+use anabranch_sim::varying::Varying;
+use serde_json::{Map, Value, json};
+
+use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
+use super::scenario::{FlowScenario, LinkSpec};
+use crate::stats::{jain_fairness, mean, percentile};
+
+/// How many links are told of, those with the highest utilisation.
+const BUSIEST_LINKS: usize = 3;
+
+/// A run's numbers. Each is none where it would divide by nothing.
+#[derive(Clone, Debug)]
+pub struct FlowsSummary {
+    /// One for each flow, in the scenario's order.
+    pub flows: Vec<FlowSummary>,
+    /// One for each link, in the scenario's order.
+    pub links: Vec<LinkSummary>,
+    /// One for each source of cross traffic, in the scenario's order.
+    pub cross_traffic: Vec<(String, CrossMeasured)>,
+    /// The time in which goodput and utilisation were counted.
+    pub counted: Duration,
+    /// How long the run was.
+    pub simulated: Duration,
+    /// Jain's index of the flows' goodputs.
+    pub jain_index: Option<f64>,
+    /// All flows' goodput together, in Mbit/s.
+    pub goodput_mbit_s: Option<f64>,
+    /// One-way delays of all flows' packets.
+    pub one_way: OneWay,
+    /// Packets of all flows that their senders declared lost, in per cent of those sent.
+    pub loss_percent: Option<f64>,
+    /// Packets, ACKs and cross traffic that links transmitted.
+    pub packet_hops: u64,
+}
+
+/// A flow's numbers.
+#[derive(Clone, Debug)]
+pub struct FlowSummary {
+    /// Its name.
+    pub name: String,
+    /// The registered name of the controller that ran.
+    pub controller: &'static str,
+    /// Data delivered for the first time in the counted span, in Mbit/s.
+    pub goodput_mbit_s: Option<f64>,
+    /// Data delivered over the whole run, in Mbit/s of the time in which the application
+    /// was on.
+    pub while_on_mbit_s: Option<f64>,
+    /// From sender to receiver.
+    pub one_way: OneWay,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets that the sender declared lost.
+    pub packets_lost: u64,
+    /// Time in which the application was on, in seconds.
+    pub on_s: f64,
+    /// How long each transfer with an end took, in seconds.
+    pub completion_s: Vec<f64>,
+}
+
+/// One-way delays of packets in ms; each is none without a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OneWay {
+    /// The least.
+    pub least_ms: Option<f64>,
+    /// The mean.
+    pub mean_ms: Option<f64>,
+    /// The median.
+    pub p50_ms: Option<f64>,
+    /// What 95 % did not exceed.
+    pub p95_ms: Option<f64>,
+    /// What 99 % did not exceed.
+    pub p99_ms: Option<f64>,
+}
+
+impl From<&Delays> for OneWay {
+    fn from(delays: &Delays) -> OneWay {
+        OneWay {
+            least_ms: delays.least_ms(),
+            mean_ms: delays.mean_ms(),
+            p50_ms: delays.quantile_ms(0.5),
+            p95_ms: delays.quantile_ms(0.95),
+            p99_ms: delays.quantile_ms(0.99),
+        }
+    }
+}
+
+/// A link's numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSummary {
+    /// Its name.
+    pub name: String,
+    /// Transmitted in the counted span, in Mbit/s.
+    pub mbit_s: Option<f64>,
+    /// That as a share of what it could have transmitted; none for a link without a rate.
+    pub utilisation: Option<f64>,
+    /// What happened in the whole run.
+    pub measured: LinkMeasured,
+}
+
+impl FlowsSummary {
+    /// What `measured` says of `scenario`.
+    pub fn of(scenario: &FlowScenario, measured: &FlowsMeasured) -> FlowsSummary {
+        let end = Time::ZERO + measured.length;
+        let counted = end.since(scenario.goodput_from);
+        let flows: Vec<FlowSummary> = scenario
+            .flows
+            .iter()
+            .zip(&measured.flows)
+            .map(|(spec, flow)| FlowSummary::of(&spec.name, flow, counted))
+            .collect();
+        let links = scenario.links.iter().zip(&measured.links).map(|(spec, link)| {
+            let mbit_s = rate(link.counted_bytes, counted);
+            let possible = possible_bits(spec, scenario.seed, scenario.goodput_from, end);
+            let utilisation = possible.and_then(|bits| ratio(link.counted_bytes as f64 * 8.0, bits));
+            LinkSummary { name: spec.name.clone(), mbit_s, utilisation, measured: *link }
+        });
+        let goodputs: Option<Vec<f64>> = flows.iter().map(|flow| flow.goodput_mbit_s).collect();
+        let mut one_way = Delays::default();
+        measured.flows.iter().for_each(|flow| one_way.merge(&flow.one_way));
+        let sum = |count: fn(&FlowMeasured) -> u64| measured.flows.iter().map(count).sum::<u64>() as f64;
+        FlowsSummary {
+            links: links.collect(),
+            cross_traffic: scenario
+                .cross_traffic
+                .iter()
+                .zip(&measured.cross_traffic)
+                .map(|(spec, count)| (spec.name.clone(), *count))
+                .collect(),
+            counted,
+            simulated: measured.length,
+            jain_index: goodputs.as_deref().and_then(jain_fairness),
+            goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
+            one_way: OneWay::from(&one_way),
+            loss_percent: ratio(100.0 * sum(|flow| flow.packets_lost), sum(|flow| flow.packets_sent)),
+            packet_hops: measured.links.iter().map(|link| link.count.packets).sum(),
+            flows,
+        }
+    }
+
+    /// The links with the highest utilisation, the first one of equals first.
+    pub fn busiest(&self) -> Vec<&LinkSummary> {
+        let mut links: Vec<&LinkSummary> = self.links.iter().filter(|link| link.utilisation.is_some()).collect();
+        let key = |link: &LinkSummary| link.utilisation.unwrap_or(0.0);
+        links.sort_by(|a, b| key(b).total_cmp(&key(a)));
+        links.truncate(BUSIEST_LINKS);
+        links
+    }
+
+    /// The names of the controllers that ran, each once.
+    pub fn controllers(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for flow in &self.flows {
+            if !names.contains(&flow.controller) {
+                names.push(flow.controller);
+            }
+        }
+        names.join(", ")
+    }
+
+    /// The numbers of the whole by their names, in a fixed order; none becomes null.
+    pub fn metrics(&self) -> Map<String, Value> {
+        let completion_s: Vec<f64> = self.flows.iter().flat_map(|flow| flow.completion_s.iter().copied()).collect();
+        let named = [
+            ("goodput_mbit_s", self.goodput_mbit_s),
+            ("jain_index", self.jain_index),
+            ("busiest_link_utilisation", self.busiest().first().and_then(|link| link.utilisation)),
+            ("one_way_mean_ms", self.one_way.mean_ms),
+            ("one_way_p50_ms", self.one_way.p50_ms),
+            ("one_way_p95_ms", self.one_way.p95_ms),
+            ("one_way_p99_ms", self.one_way.p99_ms),
+            ("loss_percent", self.loss_percent),
+            ("completed", Some(completion_s.len() as f64)),
+            ("completion_mean_s", mean(&completion_s)),
+            ("completion_p95_s", percentile(&completion_s, 0.95)),
+            ("simulated_s", Some(self.simulated.as_secs_f64())),
+            ("counted_s", Some(self.counted.as_secs_f64())),
+        ];
+        named.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
+    }
+
+    /// Everything in one object.
+    pub fn to_json(&self) -> Value {
+        let links = self.links.iter().map(|link| {
+            let count = link.measured.count;
+            json!({
+                "name": link.name,
+                "mbit_s": link.mbit_s,
+                "utilisation": link.utilisation,
+                "packets": count.packets,
+                "bytes": count.bytes,
+                "dropped": count.dropped,
+                "lost": count.lost,
+                "marked": count.marked,
+            })
+        });
+        let cross = self
+            .cross_traffic
+            .iter()
+            .map(|(name, count)| json!({ "name": name, "packets_sent": count.sent, "packets_arrived": count.arrived }));
+        json!({
+            "metrics": self.metrics(),
+            "flows": self.flows.iter().map(FlowSummary::to_json).collect::<Vec<_>>(),
+            "links": links.collect::<Vec<_>>(),
+            "cross_traffic": cross.collect::<Vec<_>>(),
+            "packet_hops": self.packet_hops,
+        })
+    }
+
+    /// Whether any transfer came to its end.
+    fn has_completions(&self) -> bool {
+        self.flows.iter().any(|flow| !flow.completion_s.is_empty())
+    }
+
+    /// What the columns of [`rows`](Self::rows) are.
+    pub fn headers(&self) -> Vec<&'static str> {
+        let mut headers =
+            vec!["flow", "controller", "goodput, Mbit/s", "one-way p50, ms", "p95, ms", "p99, ms", "lost, %"];
+        if self.has_completions() {
+            headers.extend(["completed", "completion mean, s", "p95, s"]);
+        }
+        headers
+    }
+
+    /// A row for each flow.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let row = |flow: &FlowSummary| {
+            let loss = ratio(100.0 * flow.packets_lost as f64, flow.packets_sent as f64);
+            let mut cells = vec![flow.name.clone(), flow.controller.to_owned(), number(flow.goodput_mbit_s, 3)];
+            let OneWay { p50_ms, p95_ms, p99_ms, .. } = flow.one_way;
+            cells.extend([number(p50_ms, 2), number(p95_ms, 2), number(p99_ms, 2), number(loss, 3)]);
+            if self.has_completions() {
+                cells.push(flow.completion_s.len().to_string());
+                cells.extend([number(mean(&flow.completion_s), 3), number(percentile(&flow.completion_s, 0.95), 3)]);
+            }
+            cells
+        };
+        self.flows.iter().map(row).collect()
+    }
+
+    /// The whole's numbers with their labels, as a reader wants them.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let from = self.simulated - self.counted;
+        let counted = match from {
+            Duration::ZERO => format!("{}", self.simulated),
+            from => format!("{}, goodput and utilisation from {from} on", self.simulated),
+        };
+        let mut lines = vec![("simulated", counted)];
+        if self.flows.len() > 1 {
+            lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
+            lines.push(("Jain's index", number(self.jain_index, 4)));
+        }
+        for (i, link) in self.busiest().into_iter().enumerate() {
+            let dropped = link.measured.count.dropped;
+            let offered = (dropped + link.measured.count.packets) as f64;
+            let mut text = format!(
+                "{}: {} % of its rate, {} Mbit/s, {} % dropped",
+                link.name,
+                number(link.utilisation.map(|share| 100.0 * share), 2),
+                number(link.mbit_s, 3),
+                number(ratio(100.0 * dropped as f64, offered), 3)
+            );
+            if link.measured.count.marked > 0 {
+                text.push_str(&format!(", {} marked", link.measured.count.marked));
+            }
+            lines.push((if i == 0 { "busiest links" } else { "" }, text));
+        }
+        for (i, (name, count)) in self.cross_traffic.iter().enumerate() {
+            let text = format!("{name}: {} of {} packets arrived", count.arrived, count.sent);
+            lines.push((if i == 0 { "cross traffic" } else { "" }, text));
+        }
+        lines
+    }
+}
+
+impl FlowSummary {
+    fn of(name: &str, measured: &FlowMeasured, counted: Duration) -> FlowSummary {
+        FlowSummary {
+            name: name.to_owned(),
+            controller: measured.controller,
+            goodput_mbit_s: rate(measured.goodput_bytes, counted),
+            while_on_mbit_s: rate(measured.delivered_bytes, measured.on_time),
+            one_way: OneWay::from(&measured.one_way),
+            packets_sent: measured.packets_sent,
+            packets_lost: measured.packets_lost,
+            on_s: measured.on_time.as_secs_f64(),
+            completion_s: measured.completion.iter().map(|span| span.as_secs_f64()).collect(),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "controller": self.controller,
+            "goodput_mbit_s": self.goodput_mbit_s,
+            "while_on_mbit_s": self.while_on_mbit_s,
+            "one_way_least_ms": self.one_way.least_ms,
+            "one_way_mean_ms": self.one_way.mean_ms,
+            "one_way_p50_ms": self.one_way.p50_ms,
+            "one_way_p95_ms": self.one_way.p95_ms,
+            "one_way_p99_ms": self.one_way.p99_ms,
+            "packets_sent": self.packets_sent,
+            "packets_lost": self.packets_lost,
+            "loss_percent": ratio(100.0 * self.packets_lost as f64, self.packets_sent as f64),
+            "on_s": self.on_s,
+            "completed": self.completion_s.len(),
+            "completion_mean_s": mean(&self.completion_s),
+            "completion_p50_s": percentile(&self.completion_s, 0.5),
+            "completion_p95_s": percentile(&self.completion_s, 0.95),
+        })
+    }
+}
+
+/// Bytes over a span, in Mbit/s.
+fn rate(bytes: u64, span: Duration) -> Option<f64> {
+    ratio(bytes as f64 * 8.0 / 1e6, span.as_secs_f64())
+}
+
+/// What a link can transmit between two instants of a run with `seed`; none if that is
+/// unlimited.
+fn possible_bits(link: &LinkSpec, seed: u64, from: Time, to: Time) -> Option<f64> {
+    let mut rate = Varying::new(link.rate.as_ref()?, rate_stream(seed, &link.name));
+    let (mut at, mut bits) = (from, 0.0);
+    while at < to {
+        let present = rate.at(at);
+        let until = rate.next_change().min(to);
+        bits += present.bits_per_sec() as f64 * until.since(at).as_secs_f64();
+        at = until;
+    }
+    Some(bits)
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::measured::Series;
+    use crate::scenario_file::parse_flows;
+
+    /// Two flows in 10 s, of which 8 s count.
+    const TEXT: &str = r#"
+[run]
+seconds = 10
+goodput_from_s = 2
+[dumbbell]
+rate = { at_s = [0, 4], values = ["8 Mbit/s", "4 Mbit/s"] }
+delay_ms = 10
+access_rate = "100 Mbit/s"
+[[flow]]
+controller = "reno"
+[[flow]]
+controller = "fixed"
+"#;
+
+    fn measured(scenario: &FlowScenario) -> FlowsMeasured {
+        let flow = |controller, goodput_bytes: u64, completion: Vec<Duration>| {
+            let mut one_way = Delays::default();
+            (1..=100).for_each(|ms| one_way.record(Duration::from_millis(ms)));
+            FlowMeasured {
+                controller,
+                goodput_bytes,
+                delivered_bytes: 2 * goodput_bytes,
+                one_way,
+                packets_sent: 1000,
+                packets_lost: 25,
+                on_time: Duration::SECOND * 4,
+                share_time: Duration::SECOND * 4,
+                late_bytes: 0,
+                completion_acked: Vec::new(),
+                completion,
+            }
+        };
+        let mut links = vec![LinkMeasured { count: Default::default(), counted_bytes: 0 }; scenario.links.len()];
+        links[0].counted_bytes = 4_000_000;
+        links[0].count.packets = 300;
+        links[0].count.dropped = 100;
+        links[1].counted_bytes = 40_000;
+        FlowsMeasured {
+            flows: vec![
+                flow("reno", 3_000_000, vec![Duration::SECOND, Duration::SECOND * 3]),
+                flow("fixed", 1_000_000, Vec::new()),
+            ],
+            links,
+            cross_traffic: Vec::new(),
+            series: Series::default(),
+            length: Duration::SECOND * 10,
+            events: 0,
+        }
+    }
+
+    #[test]
+    fn counts_become_rates_of_the_counted_span() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let summary = FlowsSummary::of(&scenario, &measured(&scenario));
+        assert_eq!(summary.counted, Duration::SECOND * 8);
+        let [reno, fixed] = &summary.flows[..] else { panic!("two flows") };
+        assert_eq!((reno.goodput_mbit_s, fixed.goodput_mbit_s), (Some(3.0), Some(1.0)));
+        assert_eq!(reno.while_on_mbit_s, Some(12.0));
+        assert_eq!(summary.goodput_mbit_s, Some(4.0));
+        // Jain's index of 3 and 1: 16 / (2 * 10).
+        assert!((summary.jain_index.unwrap() - 0.8).abs() < 1e-12);
+        // 2 s at 8 Mbit/s and 6 s at 4 Mbit/s count: 40 Mbit, of which 32 passed.
+        let bottleneck = summary.busiest()[0];
+        assert_eq!((bottleneck.name.as_str(), bottleneck.utilisation), ("bottleneck", Some(0.8)));
+        assert_eq!(bottleneck.mbit_s, Some(4.0));
+        assert_eq!(summary.loss_percent, Some(2.5));
+        assert_eq!((summary.packet_hops, summary.controllers().as_str()), (300, "reno, fixed"));
+        let metrics = summary.metrics();
+        assert_eq!((&metrics["completed"], &metrics["completion_mean_s"]), (&json!(2.0), &json!(2.0)));
+        assert!((metrics["one_way_p50_ms"].as_f64().unwrap() - 50.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_rate_that_is_drawn_at_random_is_the_one_that_the_link_had() {
+        let text = TEXT.replace(
+            "{ at_s = [0, 4], values = [\"8 Mbit/s\", \"4 Mbit/s\"] }",
+            "{ uniform = [\"1 Mbit/s\", \"9 Mbit/s\"], every_s = 3 }",
+        );
+        let text = text
+            .replace("delay_ms = 10", "delay_ms = 10\nqueue = { packets = 20 }")
+            .replace("controller = \"fixed\"", "controller = \"fixed\"\nparameters = { window = 60 }");
+        for seed in 1..4 {
+            let scenario = FlowScenario { seed, ..parse_flows(&text, "f.toml", &[]).unwrap() };
+            let measured = crate::flows::run(&scenario, |_| true).unwrap();
+            let summary = FlowsSummary::of(&scenario, &measured);
+            // 60 packets in flight are more than 15 on the way and 20 in the queue. What
+            // waits when the counting begins and ends is over before the rate changes.
+            let bottleneck = summary.busiest()[0];
+            let utilisation = bottleneck.utilisation.unwrap();
+            assert!((utilisation - 1.0).abs() < 0.002, "{} with seed {seed}: {utilisation}", bottleneck.name);
+        }
+    }
+
+    #[test]
+    fn rows_have_a_cell_for_every_header_and_completions_where_there_are_some() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let mut measured = measured(&scenario);
+        for columns in [10, 7] {
+            let summary = FlowsSummary::of(&scenario, &measured);
+            assert_eq!(summary.headers().len(), columns);
+            assert!(summary.rows().iter().all(|row| row.len() == columns));
+            assert_eq!(summary.rows()[1][..4], ["flow1", "fixed", "1.000", "50.00"]);
+            measured.flows[0].completion.clear();
+        }
+    }
+
+    #[test]
+    fn nothing_counted_is_none_not_zero() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let mut measured = measured(&scenario);
+        measured.length = Duration::SECOND;
+        let summary = FlowsSummary::of(&scenario, &measured);
+        assert_eq!((summary.goodput_mbit_s, summary.jain_index), (None, None));
+        assert!(summary.metrics()["busiest_link_utilisation"].is_null());
+    }
+}

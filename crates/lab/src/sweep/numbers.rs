@@ -1,0 +1,69 @@
+//! A point's run in numbers, whichever kind of scenario it has.
+
+use anabranch_control::registry::ParameterError;
+use serde_json::{Map, Value};
+
+use crate::flows::FlowRunError;
+use crate::flows::summary::FlowsSummary;
+use crate::parallel::Job;
+use crate::scenario_file::AnyScenario;
+use crate::summary::Summary;
+
+/// What a run measured.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    /// The registered names of the controllers that ran.
+    pub controller: String,
+    /// Packets and ACKs that arrived at a node.
+    pub packet_hops: u64,
+    /// Every number of its summary.
+    pub metrics: Map<String, Value>,
+    /// Whether the run came to its end.
+    whole: bool,
+}
+
+/// Why a point has no run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PointError {
+    /// A controller refused its parameters.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// A flow's controller did, or misbehaved.
+    #[error(transparent)]
+    Flow(#[from] FlowRunError),
+}
+
+impl Job for AnyScenario {
+    type Measured = Numbers;
+    type Error = PointError;
+
+    fn seconds(&self) -> u64 {
+        match self {
+            AnyScenario::Overlay(scenario) => scenario.seconds(),
+            AnyScenario::Flows(scenario) => scenario.seconds(),
+        }
+    }
+
+    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Numbers, PointError> {
+        Ok(match self {
+            AnyScenario::Overlay(scenario) => {
+                let measured = scenario.run(goes_on)?;
+                let whole = scenario.is_whole(&measured);
+                let summary = Summary::of(&measured);
+                let (controller, packet_hops) = (summary.controller.to_owned(), summary.packet_hops);
+                Numbers { controller, packet_hops, metrics: summary.metrics(), whole }
+            }
+            AnyScenario::Flows(scenario) => {
+                let measured = scenario.run(goes_on)?;
+                let whole = scenario.is_whole(&measured);
+                let summary = FlowsSummary::of(scenario, &measured);
+                let (controller, packet_hops) = (summary.controllers(), summary.packet_hops);
+                Numbers { controller, packet_hops, metrics: summary.metrics(), whole }
+            }
+        })
+    }
+
+    fn is_whole(&self, measured: &Numbers) -> bool {
+        measured.whole
+    }
+}
