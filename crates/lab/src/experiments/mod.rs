@@ -1,6 +1,7 @@
 //! The papers' experiments: each runs its scenario, measures what the paper shows,
 //! and judges its own figures by expectations that stand beside the scenario.
 
+mod c3;
 mod expected;
 mod lab;
 mod parameter;
@@ -99,6 +100,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
     experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+    experiment!(Flows, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
+    experiment!(Flows, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
+    experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
 ];
 
 /// What an experiment found.
