@@ -3,6 +3,7 @@
 
 mod expected;
 mod lab;
+mod learningcc;
 mod parameter;
 mod raiber_appendix_a;
 mod raiber_changes;
@@ -99,6 +100,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
     experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+    experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
+    experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
+    experiment!(Flows, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
+    experiment!(
+        Flows,
+        "learningcc-fig-5",
+        "LearningCC: utilisation under 3.5 % random loss",
+        learningcc::utilisation_3_5
+    ),
+    experiment!(Flows, "learningcc-fig-6", "LearningCC: utilisation under 5 % random loss", learningcc::utilisation_5),
+    experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
 ];
 
 /// What an experiment found.
