@@ -18,7 +18,8 @@
 //! `allegro-quic` is the sender that the LearningCC authors ran under the name of Vivace:
 //! the PCC of the QUIC implementations. Its probes are 5 % and never grow, its steps 2 % up
 //! to 10 %, its starting phase waits for each utility and ends when the round trip has grown
-//! by 30 %, its intervals are 1.5 least round trips, and its utility also falls with a rising
+//! by 30 %, it waits at the lower of the rates in question, its intervals are 1.5 least round
+//! trips, and its utility also falls with a rising
 //! round trip: `u = T sigmoid(L - 0.05) sigmoid(1 - rtt_begin / rtt_end) - x L`. The paper has
 //! such a term for interactive flows (section 4).
 
@@ -67,6 +68,9 @@ struct Config {
     starting_tolerance: f64,
     /// Whether the starting phase waits for each interval's utility.
     starting_waits: bool,
+    /// Whether the lowest rate in question is held, not the one under trial, while a
+    /// utility is awaited.
+    holds_lower: bool,
     /// Packets in an interval at least.
     interval_packets: f64,
     /// Round trips in an interval, at random from here...
@@ -95,6 +99,7 @@ impl Default for Config {
             latency_tolerance: 0.0,
             starting_tolerance: 0.0,
             starting_waits: false,
+            holds_lower: false,
             interval_packets: 10.0,
             interval_rtts_min: 1.7,
             interval_rtts_max: 2.2,
@@ -116,6 +121,7 @@ latency_steepness = 200.0
 latency_tolerance = 0.05
 starting_tolerance = 0.3
 starting_waits = true
+holds_lower = true
 interval_packets = 2.0
 interval_rtts_min = 1.5
 interval_rtts_max = 1.5
@@ -241,6 +247,7 @@ impl Allegro {
     /// What the next interval is for, and its rate.
     fn next(&mut self, rng: &mut Rng) -> (Kind, f64) {
         let (base, epsilon, sampled) = (self.base, self.epsilon, self.trial.srtt.is_some());
+        let lower = self.config.holds_lower;
         match &mut self.phase {
             // Half of a rate that has not proven itself, while its utility is awaited.
             Phase::Starting { awaits: true, .. } if self.config.starting_waits => (Kind::Hold, base / 2.0),
@@ -253,17 +260,19 @@ impl Allegro {
                 self.base = doubled;
                 (Kind::Start, doubled)
             }
-            Phase::Deciding { begun, .. } if *begun == PROBES => (Kind::Hold, base),
+            Phase::Deciding { begun, .. } if *begun == PROBES => {
+                (Kind::Hold, if lower { base * (1.0 - epsilon) } else { base })
+            }
             Phase::Deciding { begun, more, .. } => {
                 let place = *begun;
                 more[place] = if place % 2 == 0 { rng.chance(0.5) } else { !more[place - 1] };
                 *begun += 1;
                 (Kind::Probe(place), base * if more[place] { 1.0 + epsilon } else { 1.0 - epsilon })
             }
+            Phase::Adjusting { begun: true, before, .. } => (Kind::Hold, if lower { base.min(before.1) } else { base }),
             Phase::Adjusting { begun, .. } => {
-                let kind = if *begun { Kind::Hold } else { Kind::Adjust };
                 *begun = true;
-                (kind, base)
+                (Kind::Adjust, base)
             }
         }
     }
@@ -353,8 +362,9 @@ impl Allegro {
             return;
         }
         let chosen = self.base * (1.0 + direction * self.epsilon);
-        let won = (0..PROBES).filter(|place| more[*place] == (direction > 0.0)).map(|place| known[place]);
-        let before = (won.sum::<f64>() / (PROBES / 2) as f64, chosen);
+        // The winner's utility in the last pair: the newest knowledge of it.
+        let last = if more[PROBES - 2] == (direction > 0.0) { PROBES - 2 } else { PROBES - 1 };
+        let before = (known[last], chosen);
         self.epsilon = self.config.epsilon_min;
         self.base = (chosen * (1.0 + direction * self.config.step)).max(self.trial.minimum());
         self.trial.next_epoch();

@@ -375,6 +375,7 @@ impl FlowController for LearningCc {
         record("srtt_max", self.srtt_max() * 1e3);
         record("alpha", self.config.actions[self.action]);
         record("mean_alpha", self.counted_alpha / self.counted_acks.max(1) as f64);
+        record("counted_acks", self.counted_acks as f64);
         record("back_offs", self.back_offs as f64);
     }
 }

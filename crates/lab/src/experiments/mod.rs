@@ -4,6 +4,7 @@
 mod c3;
 mod expected;
 mod lab;
+mod learningcc;
 mod parameter;
 mod raiber_appendix_a;
 mod raiber_changes;
@@ -103,6 +104,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Flows, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
     experiment!(Flows, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
     experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
+    experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
+    experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
+    experiment!(Flows, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
+    experiment!(
+        Flows,
+        "learningcc-fig-5",
+        "LearningCC: utilisation under 3.5 % random loss",
+        learningcc::utilisation_3_5
+    ),
+    experiment!(Flows, "learningcc-fig-6", "LearningCC: utilisation under 5 % random loss", learningcc::utilisation_5),
+    experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
 ];
 
 /// What an experiment found.

@@ -1,0 +1,138 @@
+//! [LearningCC] section III: the fluid model's throughput against simulation.
+//!
+//! ```text
+//! (9)   x = sqrt((1 - p) / (β p)) / rtt                                        Reno, β = 1/2
+//! (11)  x = sqrt(α (1 - p) / p) / sqrt(rtt (rtt - β_l rtt_min))                LearningCC
+//! ```
+//!
+//! One flow on a link that never fills: no queue, so `rtt` is `rtt_min` and no congestion
+//! but the random losses. `p` is the model's probability of a congestion event for each ACK.
+//! Losses of one round trip are one event, so that it is below the rate of loss where a
+//! window meets several; for LearningCC back-offs are counted.
+
+use anabranch_control::flow::registry::{self, Entry};
+use anabranch_control::time::{Duration, Time};
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::varying::Course;
+
+use super::cases::Estimate;
+use super::row;
+use crate::experiments::{ExperimentError, Findings, FlowLab};
+use crate::flows::FlowsMeasured;
+use crate::flows::scenario::FlowScenario;
+use crate::report::{Axis, Figure, Report, Series, XyChart};
+use crate::stats::{estimate_of_runs, mean};
+
+/// Rates of random loss.
+const LOSSES: [f64; 6] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05];
+/// β of Reno.
+const RENO_BETA: f64 = 0.5;
+/// β_l, which `learningcc` has by default.
+const LEARNING_BETA: f64 = 0.9;
+
+/// One run.
+struct Point {
+    /// Packets a second.
+    rate: f64,
+    /// The model's, with the rate of loss as `p`, and with the measured rate of events.
+    by_loss: f64,
+    by_events: f64,
+    mean_alpha: f64,
+}
+
+/// Runs it.
+pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
+    let (reno, learning) = (registry::find("reno")?, registry::find("learningcc")?);
+    let (seeds, seconds) = (lab.seconds(10, 2), lab.seconds(1_000, 300));
+    let losses: Vec<f64> = LOSSES.to_vec();
+    let mut scenarios = Vec::new();
+    for controller in [reno, learning] {
+        for loss in &losses {
+            for seed in 0..seeds {
+                scenarios.push(scenario(lab, controller, *loss, lab.scenario.seed + seed, seconds));
+            }
+        }
+    }
+    let measured = lab.run_all(&scenarios)?;
+    let points: Vec<Point> = measured.iter().zip(&scenarios).map(|(run, scenario)| point(run, scenario)).collect();
+    let groups: Vec<&[Point]> = points.chunks(seeds as usize).collect();
+    let (of_reno, of_learning) = groups.split_at(losses.len());
+
+    let over = |points: &[Point], value: &dyn Fn(&Point) -> f64| -> Estimate {
+        let values: Vec<f64> = points.iter().map(value).collect();
+        let half_width = estimate_of_runs(&values, 0.95).map(|interval| interval.half_width);
+        Estimate { mean: mean(&values).unwrap_or(f64::NAN), half_width }
+    };
+    let mut rows = Vec::new();
+    let mut alphas = Vec::new();
+    for ((loss, reno), learning) in losses.iter().zip(of_reno).zip(of_learning) {
+        let metric = |name: &str| format!("{name}[loss={loss}]");
+        rows.push(row(lab, "reno", &metric("over_equation_9"), "", over(reno, &|p| p.rate / p.by_loss)));
+        let by_events = over(learning, &|p| p.rate / p.by_events);
+        rows.push(row(lab, "learningcc", &metric("over_equation_11"), "", by_events));
+        let by_loss = over(learning, &|p| p.rate / p.by_loss);
+        rows.push(row(lab, "learningcc", &metric("over_equation_11_by_loss"), "", by_loss));
+        let alpha = over(learning, &|p| p.mean_alpha);
+        rows.push(row(lab, "learningcc", &metric("mean_alpha"), "", alpha));
+        alphas.push(alpha.mean);
+        let ratio = over(learning, &|p| p.rate).mean / over(reno, &|p| p.rate).mean;
+        rows.push(lab.row("learningcc", &metric("over_reno"), "", Some(ratio)));
+    }
+    let least = alphas.into_iter().reduce(f64::min);
+    rows.push(lab.row("learningcc", "lowest_mean_alpha", "", least));
+
+    let line = |groups: &[&[Point]], value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        losses.iter().zip(groups).map(|(loss, points)| (loss * 100.0, over(points, value).mean)).collect()
+    };
+    let chart = XyChart::new(Axis::new("random loss", "%").log(), Axis::new("throughput", "packets/s").log())
+        .series(Series::points("reno", line(of_reno, &|p| p.rate)).slot(0))
+        .series(Series::line("equation 9", line(of_reno, &|p| p.by_loss)).slot(1))
+        .series(Series::points("learningcc", line(of_learning, &|p| p.rate)).slot(2))
+        .series(Series::line("equation 11, loss as p", line(of_learning, &|p| p.by_loss)).slot(3))
+        .series(Series::line("equation 11, back-offs as p", line(of_learning, &|p| p.by_events)).slot(4));
+    let report = Report::new("LearningCC, the fluid model")
+        .figure(Figure::chart("One flow on a link that never fills, with a round trip of 100 ms.", chart));
+    Ok(Findings { rows, report })
+}
+
+fn scenario(lab: &FlowLab, controller: &'static Entry, loss: f64, seed: u64, seconds: u64) -> FlowScenario {
+    let mut scenario = lab.with_controller(controller, seed);
+    scenario.length = Duration::SECOND * seconds;
+    // A row when the start is over, and one at the end: the controller's counts at both.
+    let warm = scenario.goodput_from.since(Time::ZERO);
+    scenario.sample_every = Some(warm);
+    for link in &mut scenario.links {
+        if link.name == "bottleneck" {
+            link.loss = LossModel::Random(Course::constant(loss));
+        }
+    }
+    scenario
+}
+
+fn point(run: &FlowsMeasured, scenario: &FlowScenario) -> Point {
+    let flow = &run.flows[0];
+    let span = run.length.as_secs_f64() - scenario.goodput_from.as_secs_f64();
+    let packets = flow.goodput_bytes as f64 / scenario.packets.data.get() as f64;
+    // The least one-way delay is there and half of the round trip, but for the ACK's size.
+    let rtt = 2.0 * flow.one_way.least_ms().unwrap_or(f64::NAN) / 1e3;
+    let LossModel::Random(loss) = &scenario.links[0].loss else { unreachable!("each scenario has a loss") };
+    let p = loss.first;
+    let grown = |name: &str| {
+        let column = run.series.flows[0].trace.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
+        column.and_then(|column| Some((*column.first()?, *column.last()?)))
+    };
+    let odds = |p: f64| (1.0 - p) / p;
+    let Some((before, after)) = grown("back_offs") else {
+        // x = sqrt((1 - p) / (β p)) / rtt (9)
+        let model = libm::sqrt(odds(p) / RENO_BETA) / rtt;
+        return Point { rate: packets / span, by_loss: model, by_events: model, mean_alpha: 1.0 };
+    };
+    let (acks, alphas) = (grown("counted_acks").unwrap_or_default(), grown("mean_alpha").unwrap_or_default());
+    let mean_alpha = (acks.1 * alphas.1 - acks.0 * alphas.0) / (acks.1 - acks.0);
+    // x = sqrt(α (1 - p) / p) / sqrt(rtt (rtt - β_l rtt_min)) (11), where rtt = rtt_min
+    let model = |p: f64| libm::sqrt(mean_alpha * odds(p)) / (rtt * libm::sqrt(1.0 - LEARNING_BETA));
+    let sampled = (run.series.at.len() as f64 - 1.0) / (span / scenario.goodput_from.as_secs_f64());
+    let events = (after - before) / (packets * sampled);
+    Point { rate: packets / span, by_loss: model(p), by_events: model(events), mean_alpha }
+}

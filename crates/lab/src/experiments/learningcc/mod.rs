@@ -1,0 +1,298 @@
+//! [LearningCC] figures 2 to 6 and the fluid model.
+//!
+//! The letter compares with Vivace. Its authors' code runs another sender of the PCC family
+//! under that name, `allegro-quic` here, so both are shown.
+
+mod cases;
+mod fluid;
+
+use anabranch_control::flow::registry::{self, Entry};
+
+use self::cases::{CASES, Estimate, Plan, Shown, names};
+use super::{ExperimentError, Findings, FlowLab, Row};
+use crate::report::{Axis, BarChart, BarSeries, Figure, Report, Series, XyChart};
+
+pub use fluid::run as fluid;
+
+/// Who is compared.
+const CONTROLLERS: &[&str] = &["reno", "cubic", "vivace", "allegro-quic", "learningcc"];
+/// What the letter's "Vivace" is.
+const VIVACES: &[&str] = &["vivace", "allegro-quic"];
+/// Random losses of IV-B.
+const LOSSES: [f64; 9] = [0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05];
+
+/// Seeds and simulated seconds of each point: the letter has 300 s and one run.
+fn size(lab: &FlowLab) -> (u64, u64) {
+    (lab.seconds(10, 2), lab.seconds(300, 60))
+}
+
+/// A row with the interval of an estimate.
+fn row(lab: &FlowLab, subject: &str, metric: &str, unit: &str, ours: Estimate) -> Row {
+    Row { ci95: ours.half_width, ..lab.row(subject, metric, unit, Some(ours.mean)) }
+}
+
+/// What each controller shows in each case when all four flows are its own.
+struct Own {
+    subjects: Vec<String>,
+    shown: Vec<Vec<Shown>>,
+}
+
+/// A controller, and what it is run with: a variant has its parameters in its name.
+struct Subject {
+    name: String,
+    entry: &'static Entry,
+    parameters: toml::Table,
+}
+
+fn subjects(lab: &FlowLab, variants: &[(&str, &str)]) -> Result<Vec<Subject>, ExperimentError> {
+    let mut subjects: Vec<Subject> = lab
+        .controllers(CONTROLLERS)?
+        .into_iter()
+        .map(|entry| Subject { name: entry.name.to_owned(), entry, parameters: toml::Table::new() })
+        .collect();
+    for (name, parameters) in variants {
+        let table = parameters.parse().expect("an experiment's own parameters");
+        let entry = registry::find(name)?;
+        subjects.push(Subject { name: format!("{name}[{parameters}]"), entry, parameters: table });
+    }
+    Ok(subjects)
+}
+
+impl Own {
+    fn run(lab: &FlowLab, loss: f64, variants: &[(&str, &str)]) -> Result<Own, ExperimentError> {
+        let subjects = subjects(lab, variants)?;
+        let plans: Vec<Plan> = subjects
+            .iter()
+            .flat_map(|subject| (0..CASES).map(|case| Plan::all(case, subject.entry, &subject.parameters, loss)))
+            .collect();
+        let (seeds, seconds) = size(lab);
+        let shown = cases::run(lab, &plans, seeds, seconds)?;
+        Ok(Own {
+            subjects: subjects.into_iter().map(|subject| subject.name).collect(),
+            shown: shown.chunks(CASES).map(<[Shown]>::to_vec).collect(),
+        })
+    }
+
+    fn of(&self, subject: &str) -> Option<&[Shown]> {
+        let place = self.subjects.iter().position(|name| name == subject)?;
+        Some(&self.shown[place])
+    }
+
+    /// Over the cases, `f` of what both subjects show.
+    fn pairs(&self, one: &str, other: &str, f: impl Fn(&Shown, &Shown) -> f64) -> Option<Vec<f64>> {
+        Some(self.of(one)?.iter().zip(self.of(other)?).map(|(one, other)| f(one, other)).collect())
+    }
+
+    /// A row for each subject and case.
+    fn rows(&self, lab: &FlowLab, metric: &str, unit: &str, value: fn(&Shown) -> Estimate) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (name, shown) in self.subjects.iter().zip(&self.shown) {
+            for (case, shown) in (1..).zip(shown) {
+                rows.push(row(lab, name, &format!("{metric}_case_{case}"), unit, value(shown)));
+            }
+        }
+        rows
+    }
+
+    fn chart(&self, title: &str, axis: Axis, value: fn(&Shown) -> Estimate) -> BarChart {
+        let mut chart = BarChart::new(title, axis, names());
+        for (name, shown) in self.subjects.iter().zip(&self.shown) {
+            chart = chart.series(bars(name, shown, value));
+        }
+        chart
+    }
+}
+
+fn bars(name: &str, shown: &[Shown], value: fn(&Shown) -> Estimate) -> BarSeries {
+    let half_widths = shown.iter().map(|shown| value(shown).half_width.unwrap_or(0.0)).collect();
+    BarSeries::new(name, shown.iter().map(|shown| Some(value(shown).mean)).collect()).intervals(half_widths)
+}
+
+fn highest(values: Option<Vec<f64>>) -> Option<f64> {
+    values?.into_iter().reduce(f64::max)
+}
+
+fn lowest(values: Option<Vec<f64>>) -> Option<f64> {
+    values?.into_iter().reduce(f64::min)
+}
+
+fn average(values: Option<Vec<f64>>) -> Option<f64> {
+    crate::stats::mean(&values?)
+}
+
+/// Figure 2: mean one-way delay of path 1.
+pub fn delay(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    // What lengthens Vivace's queue: steps whose bound grows, judged over a few packets.
+    let own = Own::run(
+        lab,
+        0.0,
+        &[
+            ("vivace", "boundary_step = 0.0001"),
+            ("vivace", "epsilon = 0.1"),
+            ("allegro-quic", "interval_packets = 50.0"),
+        ],
+    )?;
+    let value = |shown: &Shown| shown.one_way_ms;
+    let mut rows = own.rows(lab, "one_way_ms", "ms", value);
+    rows.extend(own.rows(lab, "dropped", "", |shown| shown.dropped));
+    let ratio = |one, other| highest(own.pairs(one, other, |one, other| one.one_way_ms.mean / other.one_way_ms.mean));
+    for other in ["reno", "cubic"] {
+        let metric = format!("highest_one_way_over_{other}");
+        rows.push(lab.row("learningcc", &metric, "", ratio("learningcc", other)));
+    }
+    for name in own.subjects.iter().filter(|name| VIVACES.iter().any(|vivace| name.starts_with(vivace))) {
+        rows.push(lab.row(name, "highest_one_way_over_learningcc", "", ratio(name, "learningcc")));
+    }
+    let chart = own.chart("Path 1", Axis::new("mean one-way delay", "ms").from_zero(), value);
+    let sentence = "LearningCC has a lower delay than Reno and Cubic; Vivace has the lowest.";
+    let report = Report::new("LearningCC, figure 2")
+        .figure(Figure::chart("Mean one-way delay of flows 1 and 2.", chart))
+        .figure(Figure::quote("The letter", sentence, "section IV"));
+    Ok(Findings { rows, report })
+}
+
+/// Figure 3: Jain's index.
+pub fn fairness(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    // Whether the arms, or the delay threshold, part flows of different round trips.
+    let own = Own::run(lab, 0.0, &[("learningcc", "theta = 1.0"), ("learningcc", "actions = [3.0]")])?;
+    let value = |shown: &Shown| shown.jain;
+    let mut rows = own.rows(lab, "jain", "", value);
+    for one in ["learningcc", "reno"] {
+        for other in ["cubic", "vivace", "allegro-quic"] {
+            let less = average(own.pairs(one, other, |one, other| one.jain.mean - other.jain.mean));
+            rows.push(lab.row(one, &format!("mean_jain_less_{other}"), "", less));
+        }
+    }
+    let chart = own.chart("Four flows", Axis::new("Jain's index", "").from_zero(), value);
+    let report = Report::new("LearningCC, figure 3")
+        .figure(Figure::chart("Jain's index over the throughput of four flows under one controller.", chart))
+        .figure(Figure::quote("The letter", "LearningCC and Reno are fairer than the others.", "section IV"));
+    Ok(Findings { rows, report })
+}
+
+/// Figure 4: a learner and a loss-based sender on each path.
+pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let mut against = Vec::new();
+    for loss_based in ["reno", "cubic"] {
+        for learner in ["learningcc", "vivace", "allegro-quic"] {
+            against.push((learner, "", loss_based, None));
+        }
+    }
+    // What decides between LearningCC and Reno.
+    for parameters in ["theta = 1.0", "beta = 1.0", "actions = [5.0]"] {
+        against.push(("learningcc", parameters, "reno", None));
+    }
+    against.push(("learningcc", "", "reno", Some(1)));
+    lab.no_other_controllers()?;
+    let mut plans = Vec::new();
+    for (learner, parameters, loss_based, ack_every) in &against {
+        let odd = (registry::find(learner)?, parameters.parse().expect("an experiment's own parameters"));
+        let even = (registry::find(loss_based)?, toml::Table::new());
+        let plan = |case| Plan { case, odd: odd.clone(), even: even.clone(), loss: 0.0, ack_every: *ack_every };
+        plans.extend((0..CASES).map(plan));
+    }
+    let (seeds, seconds) = size(lab);
+    let shown = cases::run(lab, &plans, seeds, seconds)?;
+    let mut rows = Vec::new();
+    let mut charts = vec![];
+    for loss_based in ["reno", "cubic"] {
+        let title = format!("Against {loss_based}");
+        let mut chart = BarChart::new(title, Axis::new("throughput over that of the other", ""), names());
+        for ((learner, parameters, other, ack_every), shown) in against.iter().zip(shown.chunks(CASES)) {
+            if *other != loss_based {
+                continue;
+            }
+            let variant = match (parameters.is_empty(), ack_every) {
+                (true, None) => String::new(),
+                (true, Some(every)) => format!("[ack_every = {every}]"),
+                _ => format!("[{parameters}]"),
+            };
+            let name = format!("{learner}{variant}");
+            for (case, shown) in (1..).zip(shown) {
+                rows.push(row(lab, &name, &format!("ratio_against_{other}_case_{case}"), "", shown.ratio));
+            }
+            let ratios = || Some(shown.iter().map(|shown| shown.ratio.mean).collect::<Vec<f64>>());
+            rows.push(lab.row(&name, &format!("mean_ratio_against_{other}"), "", average(ratios())));
+            rows.push(lab.row(&name, &format!("highest_ratio_against_{other}"), "", highest(ratios())));
+            if variant.is_empty() {
+                chart = chart.series(bars(&name, shown, |shown| shown.ratio));
+            }
+        }
+        charts.push(Figure::chart(
+            format!("Flow 1 over flow 2, which {loss_based} sends."),
+            chart.reference("equal", 1.0),
+        ));
+    }
+    let sentence = "LearningCC gets slightly more than Reno and more than Cubic; Vivace is nearly starved by both.";
+    let report = Report::new("LearningCC, figure 4").figures_side_by_side(charts).figure(Figure::quote(
+        "The letter",
+        sentence,
+        "section IV-A",
+    ));
+    Ok(Findings { rows, report })
+}
+
+/// Figures 5 and 6: utilisation under random loss.
+fn utilisation(lab: &FlowLab, loss: f64, title: &str, sentence: &str) -> Result<Findings, ExperimentError> {
+    // What holds LearningCC where it is below the letter's 90 %.
+    let variants = [("learningcc", "actions = [5.0]"), ("learningcc", "theta = 1.0"), ("learningcc", "beta = 1.0")];
+    let own = Own::run(lab, loss, &variants)?;
+    let value = |shown: &Shown| shown.utilisation;
+    let mut rows = own.rows(lab, "utilisation", "", value);
+    let least = lowest(own.of("learningcc").map(|shown| shown.iter().map(|s| s.utilisation.mean).collect()));
+    rows.push(lab.row("learningcc", "lowest_utilisation", "", least));
+    for other in VIVACES {
+        let ratio = own.pairs("learningcc", other, |one, other| one.utilisation.mean / other.utilisation.mean);
+        rows.push(lab.row("learningcc", &format!("lowest_utilisation_over_{other}"), "", lowest(ratio)));
+    }
+    let (lines, over_loss) = over_loss(lab, &own)?;
+    rows.extend(lines);
+    let axis = || Axis::new("utilisation of the bottleneck", "").from_zero();
+    let report = Report::new(title)
+        .figure(Figure::chart(
+            format!("Received packets over the bottleneck's capacity, {} % random loss.", loss * 100.0),
+            own.chart("Random loss", axis(), value).reference("what is not lost", 1.0 - loss),
+        ))
+        .figure(Figure::chart("Case 6, over the rate of random loss.", over_loss))
+        .figure(Figure::quote("The letter", sentence, "section IV-B"));
+    Ok(Findings { rows, report })
+}
+
+/// Case 6 over the letter's rates of random loss.
+fn over_loss(lab: &FlowLab, own: &Own) -> Result<(Vec<Row>, XyChart), ExperimentError> {
+    let losses: Vec<f64> = lab.choose(&LOSSES, &[0.01, 0.03, 0.05]).to_vec();
+    let subjects = subjects(lab, &[])?;
+    let plans: Vec<Plan> = subjects
+        .iter()
+        .flat_map(|subject| losses.iter().map(|loss| Plan::all(CASES - 1, subject.entry, &subject.parameters, *loss)))
+        .collect();
+    let (seeds, seconds) = size(lab);
+    let shown = cases::run(lab, &plans, seeds, seconds)?;
+    let mut chart = XyChart::new(Axis::new("random loss", "%"), Axis::new("utilisation", "").from_zero());
+    let mut rows = Vec::new();
+    for (slot, (name, shown)) in own.subjects.iter().zip(shown.chunks(losses.len())).enumerate() {
+        let points = losses.iter().zip(shown).map(|(loss, shown)| {
+            let Estimate { mean, half_width } = shown.utilisation;
+            (loss * 100.0, mean, half_width.unwrap_or(0.0))
+        });
+        chart = chart.series(Series::intervals(name, points.collect()).slot(slot));
+        for (loss, shown) in losses.iter().zip(shown) {
+            rows.push(row(lab, name, &format!("utilisation_case_6[loss={loss}]"), "", shown.utilisation));
+        }
+    }
+    Ok((rows, chart))
+}
+
+/// Figure 5.
+pub fn utilisation_3_5(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let sentence = "In test 6 Reno uses 31 % and Cubic 27 % of the channel; in all tests LearningCC uses more than \
+                    Vivace.";
+    utilisation(lab, 0.035, "LearningCC, figure 5", sentence)
+}
+
+/// Figure 6.
+pub fn utilisation_5(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let sentence = "LearningCC uses above 90 % of the channel even with 5 % random loss, and more than Vivace in all \
+                    tests.";
+    utilisation(lab, 0.05, "LearningCC, figure 6", sentence)
+}
