@@ -17,12 +17,12 @@ pub fn run(_args: &Args) -> Result<(), Failure> {
     println!("Path controllers: a rate for each peer, other relays for each packet");
     for entry in path::CONTROLLERS {
         let place = match entry.build {
-            Build::Anywhere(_) => "simulation, real network",
+            Build::Anywhere(_) | Build::Flow(_) => "simulation, real network",
             Build::Omniscient => "simulation only",
         };
         println!("  {:width$}  {} ({place}; {})", entry.name, entry.summary, entry.source);
     }
-    println!("\nFlow controllers: one sender's window and pacing rate");
+    println!("\nFlow controllers: one sender's window and pacing rate; as flow:NAME, one for each peer of an overlay");
     for entry in flow::CONTROLLERS {
         println!("  {:width$}  {} ({})", entry.name, entry.summary, entry.source);
     }

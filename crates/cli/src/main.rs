@@ -14,6 +14,7 @@ mod reproduce;
 mod run;
 mod send;
 mod sweep;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ enum Verb {
     Run(run::Args),
     /// Run a scenario over a grid of values and seeds, on all cores
     Sweep(sweep::Args),
+    /// Hold every model against formulas and other programs
+    Validate(validate::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
+        Verb::Validate(args) => validate::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_lab::experiments::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Lab, Length, Row};
+use anabranch_lab::experiments::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Length, Request, Row};
 use anabranch_lab::output::write_atomically;
 use anabranch_lab::parallel::Progress;
 use anabranch_lab::report::{Cell, Report, Table, Verdict};
@@ -36,6 +36,9 @@ pub struct Args {
     /// The seed of every random stream instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
+    /// Other controllers than the paper's: names with commas between, or all
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    controllers: Vec<String>,
     /// Write report.html and rows.json into DIR/ID
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -95,11 +98,12 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         })?;
     }
     let length = if args.quick { Length::Quick } else { Length::Full };
-    let mut lab = Lab::new(experiment, length, args.seed)?;
-    lab.progress = progress.clone();
+    let controllers = args.controllers.clone();
+    let request = Request { length, seed: args.seed, controllers, progress: progress.clone() };
+    let seed = experiment.seed(&request)?;
     let started = Instant::now();
     let bar = progress::show(progress, experiment.id);
-    let findings = experiment.run(&lab);
+    let findings = experiment.run(&request);
     bar.end();
     let findings = match findings {
         Err(ExperimentError::Interrupted) => {
@@ -108,13 +112,8 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         other => other?,
     };
     let Findings { rows, report } = findings;
-    let json = Json {
-        id: experiment.id,
-        seed: lab.scenario.seed,
-        quick: args.quick,
-        wall_s: started.elapsed().as_secs_f64(),
-        rows: &rows,
-    };
+    let json =
+        Json { id: experiment.id, seed, quick: args.quick, wall_s: started.elapsed().as_secs_f64(), rows: &rows };
     if args.json {
         println!("{}", serde_json::to_string(&json)?);
     } else {

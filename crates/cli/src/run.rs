@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anabranch_lab::output::create_dir;
-use anabranch_lab::parallel::run_one;
+use anabranch_lab::parallel::Job;
 use anabranch_lab::run_files::Finished;
 use anabranch_lab::scenario_file::{self, Override};
 use anabranch_lab::summary::Summary;
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     progress.total.store(scenario.seconds, Ordering::Relaxed);
     let bar = progress::show(&progress, &name);
     let started = Instant::now();
-    let measured = run_one(&scenario, &progress);
+    let measured = scenario.run(&progress);
     let wall_s = started.elapsed().as_secs_f64();
     bar.end();
 

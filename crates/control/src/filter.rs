@@ -7,7 +7,7 @@ const PARTS: usize = 16;
 /// into up to 16 parts, each keeps its own maximum, and the oldest expires as a whole.
 ///
 /// `clock` may be a time or a count of rounds, as long as it never falls. A window of at
-/// most 16 units is exact; a longer one forgets up to a sixteenth of itself early.
+/// most 16 units is exact; a longer one forgets a part, or what is left of one, early.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowedMax {
     /// Units of the clock in a part.
@@ -22,8 +22,9 @@ pub struct WindowedMax {
 impl WindowedMax {
     /// No samples, over a window of `window` units of the clock, the present one included.
     pub fn new(window: u64) -> WindowedMax {
-        let parts = window.clamp(1, PARTS as u64);
-        WindowedMax { width: window.div_ceil(parts).max(1), parts, newest: 0, maxima: [0; PARTS], maximum: 0 }
+        let width = window.div_ceil(PARTS as u64).max(1);
+        // Whole parts only: a window of 20 units is ten parts of two.
+        WindowedMax { width, parts: (window / width).max(1), newest: 0, maxima: [0; PARTS], maximum: 0 }
     }
 
     /// The maximum over the window that ended with the last update; 0 without a sample.
@@ -120,6 +121,8 @@ mod tests {
         compare(10, 0);
         compare(16, 0);
         compare(320, 20);
+        compare(20, 2);
+        compare(33, 5);
     }
 
     #[test]

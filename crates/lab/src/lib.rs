@@ -13,3 +13,4 @@ pub mod scenario_file;
 pub mod stats;
 pub mod summary;
 pub mod sweep;
+pub mod validate;

@@ -304,15 +304,13 @@ impl<'a> World<'a> {
         let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
         let config =
             SenderConfig { peers: view.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
-        let controller: Box<dyn PathController> = match (overlay.controller.build, &self.manager) {
-            (Build::Anywhere(build), _) => {
+        let controller: Box<dyn PathController> = match &self.manager {
+            Some(manager) => Box::new(Perfect::new(manager.clone(), node, view.clone(), overlay.relays)),
+            None => {
                 let setup = Setup { peers: view.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
-                build(&setup, &overlay.parameters)?
+                let made = overlay.controller.build.make(&setup, &overlay.parameters);
+                made.expect("an omniscient controller has a manager")?
             }
-            (Build::Omniscient, Some(manager)) => {
-                Box::new(Perfect::new(manager.clone(), node, view.clone(), overlay.relays))
-            }
-            (Build::Omniscient, None) => unreachable!("an omniscient controller's manager was made above"),
         };
         let machine = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
         let mut rng = Rng::indexed(seed, "destinations", u64::from(node));

@@ -7,8 +7,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_control::registry::ParameterError;
+use anabranch_control::time::Duration;
 use rayon::prelude::*;
 
+use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::{self, Measured};
 use crate::scenario::Scenario;
 
@@ -30,45 +32,94 @@ impl Progress {
     }
 }
 
-/// Runs one scenario on this thread; when it is stopped, what it measured until then.
-///
-/// # Errors
-///
-/// What the controller says of its parameters.
-pub fn run_one(scenario: &Scenario, progress: &Progress) -> Result<Measured, ParameterError> {
-    overlay::run(scenario, |_| {
-        progress.done.fetch_add(1, Ordering::Relaxed);
-        if progress.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })
+/// A scenario that can be run.
+pub trait Job: Sync {
+    /// What it measures.
+    type Outcome: Send;
+    /// Why it may not run.
+    type Error: Send;
+
+    /// Whole seconds that it simulates.
+    fn seconds(&self) -> u64;
+
+    /// Runs it on this thread; when it is stopped, what it measured until then.
+    ///
+    /// # Errors
+    ///
+    /// What a controller says of its parameters, or what is wrong with it.
+    fn run(&self, progress: &Progress) -> Result<Self::Outcome, Self::Error>;
+
+    /// Whether `outcome` is that of the whole run.
+    fn is_whole(&self, outcome: &Self::Outcome) -> bool;
+}
+
+impl Job for Scenario {
+    type Outcome = Measured;
+    type Error = ParameterError;
+
+    fn seconds(&self) -> u64 {
+        self.seconds
+    }
+
+    fn run(&self, progress: &Progress) -> Result<Measured, ParameterError> {
+        overlay::run(self, |_| {
+            progress.done.fetch_add(1, Ordering::Relaxed);
+            if progress.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    fn is_whole(&self, outcome: &Measured) -> bool {
+        outcome.seconds.len() as u64 == self.seconds
+    }
+}
+
+impl Job for FlowScenario {
+    type Outcome = FlowsMeasured;
+    type Error = FlowRunError;
+
+    fn seconds(&self) -> u64 {
+        self.length.as_nanos() / Duration::SECOND.as_nanos()
+    }
+
+    fn run(&self, progress: &Progress) -> Result<FlowsMeasured, FlowRunError> {
+        flows::run(self, |_| {
+            progress.done.fetch_add(1, Ordering::Relaxed);
+            !progress.is_interrupted()
+        })
+    }
+
+    fn is_whole(&self, outcome: &FlowsMeasured) -> bool {
+        outcome.length == self.length
+    }
 }
 
 /// Runs all `jobs` on `threads` threads, as many as there are cores if none is given.
 /// Each one's outcome goes to `finish` as soon as it is there, on any thread; what
 /// `finish` makes of them is returned in the order of the jobs.
 ///
-/// A job that was stopped before its last second is none, and is not finished.
+/// A job that was stopped before its end is none, and is not finished.
 ///
 /// # Errors
 ///
-/// What a controller says of its parameters, if it refuses them.
+/// The first that a job's run gives.
 ///
 /// # Panics
 ///
 /// When the system has no thread left.
-pub fn run_all<T: Send>(
-    jobs: &[Scenario],
+pub fn run_all<J: Job, T: Send>(
+    jobs: &[J],
     threads: Option<usize>,
     progress: &Progress,
-    finish: impl Fn(usize, Measured) -> T + Sync,
-) -> Result<Vec<Option<T>>, ParameterError> {
-    progress.total.fetch_add(jobs.iter().map(|job| job.seconds).sum(), Ordering::Relaxed);
-    let one = |(index, scenario): (usize, &Scenario)| {
+    finish: impl Fn(usize, J::Outcome) -> T + Sync,
+) -> Result<Vec<Option<T>>, J::Error> {
+    progress.total.fetch_add(jobs.iter().map(Job::seconds).sum(), Ordering::Relaxed);
+    let one = |(index, job): (usize, &J)| {
         if progress.is_interrupted() {
             return Ok(None);
         }
-        let measured = run_one(scenario, progress)?;
-        let whole = measured.seconds.len() as u64 == scenario.seconds;
-        Ok(whole.then(|| finish(index, measured)))
+        let outcome = job.run(progress)?;
+        let whole = job.is_whole(&outcome);
+        Ok(whole.then(|| finish(index, outcome)))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
     let pool = pool.expect("a process may start as many threads as there are cores");

@@ -252,14 +252,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::parallel::{Progress, run_one};
+    use crate::parallel::{Job, Progress};
     use crate::scenario::Misbehaviour;
 
     fn finished<T>(seconds: u64, stop_early: bool, look: impl FnOnce(&Finished<'_>) -> T) -> T {
         let mut scenario = Scenario::standard();
         (scenario.seconds, scenario.overlay.watch) = (seconds, Some(2));
         scenario.overlay.misbehaving = vec![(vec![3], Misbehaviour { drop: 0.5, ..Misbehaviour::default() })];
-        let measured = run_one(&scenario, &Progress::default()).unwrap();
+        let measured = scenario.run(&Progress::default()).unwrap();
         if stop_early {
             scenario.seconds += 1;
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_control::path::registry::{Build, Entry, Pacing, Setup};
+use anabranch_control::path::registry::{Entry, Pacing, Setup};
 use anabranch_control::path::{MAX_RELAYS, Slot};
 use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
@@ -90,14 +90,12 @@ impl SenderSetup {
     /// Makes the sender.
     pub fn build(self) -> Result<Courier, SetupError> {
         let name = self.controller.name;
-        let Build::Anywhere(build) = self.controller.build else {
-            return Err(SetupError::OnlySimulated(name));
-        };
         // One of the peers is the destination.
         check_hops(self.hops, self.peers.len().saturating_sub(1))?;
         let packet = Bytes::new(PACKET as u64);
         let setup = Setup { peers: self.peers.len(), packet, start: self.start, pacing: self.pacing };
-        let controller = build(&setup, &self.parameters).map_err(|error| SetupError::Parameter(name, error))?;
+        let made = self.controller.build.make(&setup, &self.parameters).ok_or(SetupError::OnlySimulated(name))?;
+        let controller = made.map_err(|error| SetupError::Parameter(name, error))?;
         if controller.rate(Slot(0)).is_none() && self.upload.is_none() {
             return Err(SetupError::Unlimited(name));
         }

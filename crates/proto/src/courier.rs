@@ -222,7 +222,7 @@ impl Courier {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_control::path::registry::{self, Build, Pacing, Setup};
+    use anabranch_control::path::registry::{self, Pacing, Setup};
     use anabranch_control::rng::Rng;
     use anabranch_control::rtt::RttConfig;
 
@@ -235,8 +235,9 @@ mod tests {
         let addresses: Vec<SocketAddr> = (1..=6).map(|last| SocketAddr::from(([10, 0, 0, last], 4000))).collect();
         let config = SenderConfig { peers: 6, relays: 2, packet: PACKET, rtt: RttConfig::default() };
         let setup = Setup { peers: 6, packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
-        let Build::Anywhere(build) = registry::find(controller).unwrap().build else { panic!("simulation only") };
-        let sender = PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(1, "sender"));
+        let made = registry::find(controller).unwrap().build.make(&setup, &toml::Table::new());
+        let made = made.expect("not for simulation only").unwrap();
+        let sender = PathSender::new(&config, made, Rng::stream(1, "sender"));
         Courier::new(sender, addresses, PACKET, upload, [7; 32])
     }
 

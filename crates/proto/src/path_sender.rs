@@ -304,7 +304,7 @@ impl PathSender {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_control::path::registry::{self, Build, Pacing, Setup};
+    use anabranch_control::path::registry::{self, Pacing, Setup};
     use proptest::prelude::*;
 
     use super::*;
@@ -313,10 +313,9 @@ mod tests {
     fn sender(controller: &str) -> PathSender {
         let config = SenderConfig { peers: 6, relays: 3, packet: Bytes::new(1500), rtt: RttConfig::default() };
         let setup = Setup { peers: 6, packet: config.packet, start: Time::ZERO, pacing: Pacing::Burst };
-        let Build::Anywhere(build) = registry::find(controller).unwrap().build else {
-            panic!("{controller} needs a simulation")
-        };
-        PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(1, "sender"))
+        let made = registry::find(controller).unwrap().build.make(&setup, &toml::Table::new());
+        let made = made.unwrap_or_else(|| panic!("{controller} needs a simulation"));
+        PathSender::new(&config, made.unwrap(), Rng::stream(1, "sender"))
     }
 
     const RTT: Duration = Duration::from_millis(100);

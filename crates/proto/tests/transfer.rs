@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::path::Slot;
-use anabranch_control::path::registry::{self, Build, Pacing, Setup};
+use anabranch_control::path::registry::{self, Pacing, Setup};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
@@ -219,9 +219,9 @@ impl Case {
         let packet = Bytes::new(PACKET as u64);
         let config = SenderConfig { peers: addresses.len(), relays: 2, packet, rtt: RttConfig::default() };
         let setup = Setup { peers: addresses.len(), packet, start: Time::ZERO, pacing: Pacing::Burst };
-        let Build::Anywhere(build) = registry::find(self.controller).unwrap().build else { panic!("simulation only") };
-        let machine =
-            PathSender::new(&config, build(&setup, &toml::Table::new()).unwrap(), Rng::stream(self.seed, "s"));
+        let made = registry::find(self.controller).unwrap().build.make(&setup, &toml::Table::new());
+        let made = made.expect("not for simulation only").unwrap();
+        let machine = PathSender::new(&config, made, Rng::stream(self.seed, "s"));
         let courier = Courier::new(machine, addresses, packet, Some(Rate::from_bytes_per_sec(200_000)), [3; 32]);
         let length = self.file.len() as u64;
         let offer = Offer { name: FileName::sanitised("a.bin"), length, block, hash: self.hash };

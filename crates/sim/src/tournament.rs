@@ -9,56 +9,59 @@ use anabranch_control::time::Time;
 /// Pending times of sources numbered from 0.
 #[derive(Clone, Debug)]
 pub struct Tournament {
-    /// One for each source; `u64::MAX` is "nothing pending".
-    times: Box<[u64]>,
     /// Node 1 is the root, node i has the children 2 i and 2 i + 1, the last half are the
-    /// sources themselves.
-    winners: Box<[u32]>,
+    /// sources. Each holds the lowest of (time, source) below it as one number, so that a
+    /// match is a minimum, without a branch that could be mispredicted.
+    nodes: Box<[u128]>,
 }
+
+/// Bits of a node's number that name the source.
+const SOURCE_BITS: u32 = 32;
 
 impl Tournament {
     /// `sources` sources without a pending time.
     pub fn new(sources: usize) -> Tournament {
         let places = sources.next_power_of_two().max(2);
-        let mut winners = vec![0; 2 * places].into_boxed_slice();
-        for (place, winner) in winners[places..].iter_mut().enumerate() {
-            *winner = place as u32;
+        let mut nodes = vec![0; 2 * places].into_boxed_slice();
+        for (place, node) in nodes[places..].iter_mut().enumerate() {
+            *node = entry(place, Time::MAX);
         }
         for node in (1..places).rev() {
-            winners[node] = winners[2 * node];
+            nodes[node] = nodes[2 * node];
         }
-        Tournament { times: vec![u64::MAX; places].into(), winners }
+        Tournament { nodes }
     }
 
     /// The earliest source and its time; `Time::MAX` if nothing is pending.
     #[inline]
     pub fn earliest(&self) -> (Time, usize) {
-        let winner = self.winners[1] as usize;
-        (Time::from_nanos(self.times[winner]), winner)
+        let winner = self.nodes[1];
+        (Time::from_nanos((winner >> SOURCE_BITS) as u64), winner as u32 as usize)
     }
 
     /// The pending time of `source`; `Time::MAX` if there is none.
     #[inline]
     pub fn get(&self, source: usize) -> Time {
-        Time::from_nanos(self.times[source])
+        Time::from_nanos((self.nodes[source + self.nodes.len() / 2] >> SOURCE_BITS) as u64)
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
-        self.times[source] = at.as_nanos();
-        let mut node = (source + self.times.len()) / 2;
-        while node > 0 {
-            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
-            let earlier = if self.times[right as usize] < self.times[left as usize] { right } else { left };
-            // Above a match whose winner is another source, as before, nothing can change.
-            if self.winners[node] == earlier && earlier != source as u32 {
-                return;
-            }
-            self.winners[node] = earlier;
+        let mut node = source + self.nodes.len() / 2;
+        let mut winner = entry(source, at);
+        self.nodes[node] = winner;
+        while node > 1 {
+            winner = winner.min(self.nodes[node ^ 1]);
             node /= 2;
+            self.nodes[node] = winner;
         }
     }
+}
+
+#[inline]
+fn entry(source: usize, at: Time) -> u128 {
+    u128::from(at.as_nanos()) << SOURCE_BITS | source as u128
 }
 
 #[cfg(test)]

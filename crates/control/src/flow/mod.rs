@@ -5,15 +5,20 @@
 //! leaves and, whole, what each ACK says; it never sees a clock, a packet format or a
 //! socket. Windows, rates and sizes count data bytes without headers.
 
+mod allegro;
 mod block_window;
 mod bounded;
 mod fixed;
+mod learningcc;
+mod monitor;
+mod pcc;
 pub mod recovery;
 pub mod registry;
 mod reno;
 pub mod round;
 #[cfg(test)]
 mod testing;
+mod vivace;
 
 use core::fmt::Debug;
 

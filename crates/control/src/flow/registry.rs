@@ -1,7 +1,7 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, block_window, fixed, reno};
+use super::{FlowController, allegro, block_window, fixed, learningcc, reno, vivace};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -13,6 +13,30 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "slow start, then a packet more each round trip; half after a loss",
         source: "RFC 5681, RFC 6582, RFC 9002 7.3",
         build: reno::build,
+    },
+    Entry {
+        name: "learningcc",
+        summary: "a bandit chooses the window's increment; a back-off leaves 0.9 of what the path holds",
+        source: "[LearningCC] II",
+        build: learningcc::build,
+    },
+    Entry {
+        name: "allegro",
+        summary: "tries more and less twice each, keeps what had the higher utility; 5 % loss is borne",
+        source: "PCC Allegro, NSDI 2015",
+        build: allegro::build,
+    },
+    Entry {
+        name: "allegro-quic",
+        summary: "Allegro as QUIC implementations have it, and the LearningCC authors under the name of Vivace",
+        source: "PCC Allegro, NSDI 2015; [LearningCC] IV",
+        build: allegro::build_quic,
+    },
+    Entry {
+        name: "vivace",
+        summary: "climbs the slope of a utility of rate, loss and the round trip's rise",
+        source: "PCC Vivace, NSDI 2018",
+        build: vivace::build,
     },
     Entry {
         name: "block-window",

@@ -8,6 +8,7 @@
 mod aimd;
 pub mod burst_credit;
 pub mod candidates;
+mod flow_peers;
 pub mod learner;
 pub mod paced_credit;
 pub mod per_peer;

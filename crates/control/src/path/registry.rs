@@ -2,16 +2,20 @@
 //! in `CONTROLLERS`; it then appears in every experiment, in the real sender and
 //! in the list of controllers.
 
+use std::sync::OnceLock;
+
 use serde::Deserialize;
 
 use super::PathController;
 use super::aimd::{Aimd, Consistent, Literal};
 use super::burst_credit::BurstCredit;
+use super::flow_peers;
 use super::learner::RateLearner;
 use super::paced_credit::PacedCredit;
 use super::per_peer::PerPeer;
 use super::q_learning::QLearning;
 use super::random::Random;
+use crate::flow::registry as flow;
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -68,8 +72,25 @@ pub struct Entry {
 pub enum Build {
     /// From what any sender knows.
     Anywhere(Builder),
+    /// A flow controller for each peer.
+    Flow(&'static flow::Entry),
     /// From what only a simulation knows: `perfect::Manager`.
     Omniscient,
+}
+
+impl Build {
+    /// The controller, if any sender can make it; none if only a simulation can.
+    pub fn make(
+        &self,
+        setup: &Setup,
+        parameters: &toml::Table,
+    ) -> Option<Result<Box<dyn PathController>, ParameterError>> {
+        match self {
+            Build::Anywhere(build) => Some(build(setup, parameters)),
+            Build::Flow(controller) => Some(flow_peers::build(controller, setup, parameters)),
+            Build::Omniscient => None,
+        }
+    }
 }
 
 /// Makes a controller from a sender's setup and the parameters that were set.
@@ -99,12 +120,37 @@ pub enum Pacing {
     Paced,
 }
 
+/// Before a flow controller's name: one of it for each peer.
+const FLOW_PREFIX: &str = "flow:";
+
+/// Every flow controller as a rule for each peer, named `flow:` and its name.
+pub fn flow_controllers() -> &'static [Entry] {
+    static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
+    ENTRIES.get_or_init(|| {
+        // Names live as long as the program, like those of the other controllers.
+        let entry = |controller: &'static flow::Entry| Entry {
+            name: format!("{FLOW_PREFIX}{}", controller.name).leak(),
+            summary: controller.summary,
+            source: controller.source,
+            build: Build::Flow(controller),
+        };
+        flow::CONTROLLERS.iter().map(entry).collect()
+    })
+}
+
 /// The controller of that name.
+///
+/// # Errors
+///
+/// There is none; the error names those that there are and the nearest.
 pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
-    CONTROLLERS
-        .iter()
-        .find(|entry| entry.name == name)
-        .ok_or_else(|| UnknownController::new(name, CONTROLLERS.iter().map(|entry| entry.name)))
+    let mut all = CONTROLLERS.iter().chain(flow_controllers());
+    all.find(|entry| entry.name == name).ok_or_else(|| {
+        let flows = name.starts_with(FLOW_PREFIX);
+        let known: &[Entry] = if flows { flow_controllers() } else { CONTROLLERS };
+        let others = (!flows).then_some("flow:NAME");
+        UnknownController::new(name, known.iter().map(|entry| entry.name).chain(others))
+    })
 }
 
 fn per_peer<L: RateLearner>(
@@ -132,16 +178,16 @@ mod tests {
     const SETUP: Setup = Setup { peers: 5, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
 
     fn build(name: &str, parameters: &str) -> Result<Box<dyn PathController>, ParameterError> {
-        match find(name).unwrap().build {
-            Build::Anywhere(build) => build(&SETUP, &parameters.parse().unwrap()),
-            Build::Omniscient => panic!("{name} needs a simulation"),
-        }
+        let made = find(name).unwrap().build.make(&SETUP, &parameters.parse().unwrap());
+        made.unwrap_or_else(|| panic!("{name} needs a simulation"))
     }
 
     #[test]
     fn a_misspelt_name_gets_the_nearest_one() {
         let message = find("q-lerning").unwrap_err().to_string();
         assert!(message.contains("did you mean \"q-learning\"?"), "{message}");
+        let message = find("flow:rno").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"flow:reno\"?"), "{message}");
         assert!(!find("zzzzzzzzzzzz").unwrap_err().to_string().contains("did you mean"));
     }
 
@@ -151,6 +197,8 @@ mod tests {
         assert!(build("q-learning", "epsilom = 0.02").unwrap_err().0.contains("epsilom"));
         assert!(build("q-learning", "epsilon = 2").unwrap_err().0.contains("between 0 and 1"));
         assert!(build("aimd", "decrease = 1.4").unwrap_err().0.contains("decrease"));
+        assert!(build("flow:reno", "").is_ok());
+        assert!(build("flow:reno", "epsilon = 0.1").unwrap_err().0.contains("epsilon"));
         assert!(build("random", "epsilon = 0.1").unwrap_err().0.contains("no parameters"));
     }
 

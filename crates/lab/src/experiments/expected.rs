@@ -73,6 +73,7 @@ impl Expected {
             ours,
             ci95: None,
             paper: line.and_then(|line| line.paper),
+            range: line.and_then(|line| line.low.zip(line.high)),
             agrees,
             note: line.map(|line| line.why.clone()).unwrap_or_default(),
         }

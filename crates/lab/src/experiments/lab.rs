@@ -3,23 +3,39 @@
 
 use std::sync::Arc;
 
-use anabranch_control::path::registry::{Build, CONTROLLERS, Entry};
-use anabranch_control::registry::ParameterError;
+use anabranch_control::flow::registry as flow;
+use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
+use anabranch_control::registry::{ParameterError, UnknownController};
 
 use super::expected::{Expected, ExpectedError};
 use super::{Experiment, Row};
+use crate::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::Measured;
-use crate::parallel::{self, Progress};
+use crate::parallel::{self, Job, Progress};
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, ScenarioError};
 
 /// How long an experiment runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
     /// As long as the paper's.
+    #[default]
     Full,
     /// Under half a minute; the ordering holds, intervals are wide.
     Quick,
+}
+
+/// What is asked of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How long it runs.
+    pub length: Length,
+    /// The seed instead of the scenario's.
+    pub seed: Option<u64>,
+    /// The controllers instead of the paper's, by name; `all` is every registered one.
+    pub controllers: Vec<String>,
+    /// Where it tells how far it is, and is told to stop.
+    pub progress: Arc<Progress>,
 }
 
 /// Why an experiment did not end.
@@ -34,34 +50,41 @@ pub enum ExperimentError {
     /// A controller refused its parameters.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
+    /// A flow's controller refused its parameters or misbehaved.
+    #[error(transparent)]
+    Flow(#[from] FlowRunError),
+    /// A controller that was asked for does not exist.
+    #[error(transparent)]
+    Controller(#[from] UnknownController),
+    /// The experiment is about certain controllers and takes no others.
+    #[error("{0} takes no --controllers: it is about those that the paper compares in it")]
+    FixedControllers(&'static str),
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// One experiment's place to run in.
+/// One experiment's place to run in; `S` is its kind of scenario.
 #[derive(Debug)]
-pub struct Lab {
+pub struct Lab<S = Scenario> {
+    /// The experiment's name.
+    pub id: &'static str,
     /// The scenario beside the experiment, with the seed that was asked for.
-    pub scenario: Scenario,
+    pub scenario: S,
     /// How long to run.
     pub length: Length,
     /// What the paper says.
     pub expected: Expected,
     /// What is done so far.
     pub progress: Arc<Progress>,
+    /// Names of controllers that were asked for instead of the paper's.
+    asked: Vec<String>,
 }
 
-impl Lab {
-    /// For `experiment`; `seed` overrides the scenario's.
-    pub fn new(experiment: &Experiment, length: Length, seed: Option<u64>) -> Result<Lab, ExperimentError> {
-        let file = format!("experiments/{}/scenario.toml", experiment.id);
-        let mut scenario = scenario_file::parse(experiment.scenario, &file, &[])?;
-        scenario.seed = seed.unwrap_or(scenario.seed);
-        let expected = Expected::parse(experiment.expected)?;
-        Ok(Lab { scenario, length, expected, progress: Arc::default() })
-    }
+/// A place for flows over links.
+pub type FlowLab = Lab<FlowScenario>;
 
+impl<S> Lab<S> {
     /// The paper's length, or a quick one.
     pub fn seconds(&self, full: u64, quick: u64) -> u64 {
         match self.length {
@@ -78,6 +101,43 @@ impl Lab {
         }
     }
 
+    /// Our figure beside the paper's, judged.
+    pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
+        self.expected.row(subject, metric, unit, ours)
+    }
+
+    /// For an experiment whose question leaves no choice of controllers.
+    ///
+    /// # Errors
+    ///
+    /// When others were asked for.
+    pub fn no_other_controllers(&self) -> Result<(), ExperimentError> {
+        if self.asked.is_empty() { Ok(()) } else { Err(ExperimentError::FixedControllers(self.id)) }
+    }
+
+    /// Runs all jobs on all cores.
+    fn run_whole<J: Job>(&self, jobs: &[J]) -> Result<Vec<J::Outcome>, ExperimentError>
+    where
+        ExperimentError: From<J::Error>,
+    {
+        let outcomes = parallel::run_all(jobs, None, &self.progress, |_, outcome| outcome)?;
+        // One that was stopped is none.
+        outcomes.into_iter().collect::<Option<Vec<_>>>().ok_or(ExperimentError::Interrupted)
+    }
+}
+
+impl Lab<Scenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new(experiment: &Experiment, request: &Request) -> Result<Lab, ExperimentError> {
+        let mut scenario = scenario_file::parse(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
     /// The experiment's scenario with another controller, its parameters at their defaults.
     pub fn with_controller(&self, controller: &'static Entry) -> Scenario {
         let mut scenario = self.scenario.clone();
@@ -87,31 +147,96 @@ impl Lab {
         scenario
     }
 
-    /// Every registered controller.
-    pub fn controllers(&self) -> impl Iterator<Item = &'static Entry> {
-        CONTROLLERS.iter()
+    /// The controllers that were asked for, or else every registered one; `all` adds every
+    /// flow controller as a rule for each peer.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn controllers(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
+        if self.asked.is_empty() {
+            return Ok(CONTROLLERS.iter().collect());
+        }
+        if self.asked.iter().any(|name| name == "all") {
+            return Ok(CONTROLLERS.iter().chain(flow_controllers()).collect());
+        }
+        self.asked.iter().map(|name| path::find(name).map_err(ExperimentError::from)).collect()
     }
 
-    /// Every registered controller that learns a rate for each peer.
-    pub fn learners(&self) -> impl Iterator<Item = &'static Entry> {
-        CONTROLLERS.iter().filter(|entry| matches!(entry.build, Build::Anywhere(_)) && entry.name != "random")
+    /// Those of them that learn a rate for each peer.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn learners(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
+        let learns = |entry: &&Entry| !matches!(entry.build, Build::Omniscient) && entry.name != "random";
+        Ok(self.controllers()?.into_iter().filter(learns).collect())
     }
 
     /// Runs all of them on all cores; the results are in the order of the scenarios.
+    ///
+    /// # Errors
+    ///
+    /// When a controller refuses its parameters, or at an interruption.
     pub fn run_all(&self, scenarios: &[Scenario]) -> Result<Vec<Measured>, ExperimentError> {
-        let measured = parallel::run_all(scenarios, None, &self.progress, |_, measured| measured)?;
-        // One that was stopped is none.
-        let Some(measured) = measured.into_iter().collect::<Option<Vec<Measured>>>() else {
-            return Err(ExperimentError::Interrupted);
-        };
+        let measured = self.run_whole(scenarios)?;
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             assert_eq!(scenario.overlay.controller.name, measured.controller, "another controller ran");
         }
         Ok(measured)
     }
+}
 
-    /// Our figure beside the paper's, judged.
-    pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
-        self.expected.row(subject, metric, unit, ours)
+impl Lab<FlowScenario> {
+    /// The controllers that were asked for, or else those of the paper.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn controllers(&self, paper: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
+        let asked: Vec<&str> = self.asked.iter().map(String::as_str).collect();
+        if asked.contains(&"all") {
+            return Ok(flow::CONTROLLERS.iter().collect());
+        }
+        let names = if asked.is_empty() { paper } else { &asked };
+        names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
+    }
+
+    /// The experiment's scenario with `controller` for every flow, its parameters at their
+    /// defaults, and `seed`.
+    pub fn with_controller(&self, controller: &'static flow::Entry, seed: u64) -> FlowScenario {
+        let mut scenario = FlowScenario { seed, ..self.scenario.clone() };
+        for flow in &mut scenario.flows {
+            flow.controller = controller;
+            flow.parameters = toml::Table::new();
+        }
+        scenario
+    }
+
+    /// Runs all of them on all cores; the results are in the order of the scenarios.
+    ///
+    /// # Errors
+    ///
+    /// When a controller refuses its parameters or misbehaves, or at an interruption.
+    pub fn run_all(&self, scenarios: &[FlowScenario]) -> Result<Vec<FlowsMeasured>, ExperimentError> {
+        let measured = self.run_whole(scenarios)?;
+        for (scenario, measured) in scenarios.iter().zip(&measured) {
+            let asked = scenario.flows.iter().map(|flow| flow.controller.name);
+            assert!(asked.eq(measured.flows.iter().map(|flow| flow.controller)), "another controller ran");
+        }
+        Ok(measured)
+    }
+}
+
+impl<S> Lab<S> {
+    fn with_scenario(experiment: &Experiment, request: &Request, scenario: S) -> Result<Lab<S>, ExperimentError> {
+        Ok(Lab {
+            id: experiment.id,
+            scenario,
+            length: request.length,
+            expected: Expected::parse(experiment.expected)?,
+            progress: request.progress.clone(),
+            asked: request.controllers.clone(),
+        })
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::report::Report;
 
 pub use expected::{Expected, ExpectedError};
-pub use lab::{ExperimentError, Lab, Length};
+pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
 
 /// One experiment of a paper.
 #[derive(Debug)]
@@ -31,40 +31,72 @@ pub struct Experiment {
     pub scenario: &'static str,
     /// The paper's numbers and what counts as agreement, as CSV.
     pub expected: &'static str,
-    run: fn(&Lab) -> Result<Findings, ExperimentError>,
+    run: Runner,
+}
+
+/// What runs an experiment.
+#[derive(Debug)]
+enum Runner {
+    /// An overlay of peers.
+    Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
-    ($id:literal, $title:literal, $run:path) => {
+    ($kind:ident, $id:literal, $title:literal, $run:path) => {
         Experiment {
             id: $id,
             title: $title,
             scenario: include_str!(concat!("../../../../experiments/", $id, "/scenario.toml")),
             expected: include_str!(concat!("../../../../experiments/", $id, "/expected.csv")),
-            run: $run,
+            run: Runner::$kind($run),
         }
     };
 }
 
 /// Every experiment, in the order of the papers.
 pub const EXPERIMENTS: &[Experiment] = &[
-    experiment!("raiber-table-7.1", "Round-trip estimate: weight of a sample, deviations", raiber_table_7_1::run),
-    experiment!("raiber-fig-7.2", "AIMD: throughput over increase and decrease", raiber_grids::aimd_throughput),
-    experiment!("raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
-    experiment!("raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
-    experiment!("raiber-table-7.3", "Q-learning: learning rate and discount", raiber_grids::learning_rate_and_discount),
-    experiment!("raiber-table-7.4", "Throughput, convergence and drops of every controller", raiber_table_7_4::run),
-    experiment!("raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
-    experiment!("raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
-    experiment!("raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
-    experiment!("raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
-    experiment!("raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
-    experiment!("raiber-fig-7.8", "Throughput against the rate of each peer", raiber_fig_7_4_to_7_8::bandwidth),
-    experiment!("raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
-    experiment!("raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
-    experiment!("raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
-    experiment!("raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
-    experiment!("raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+    experiment!(
+        Overlay,
+        "raiber-table-7.1",
+        "Round-trip estimate: weight of a sample, deviations",
+        raiber_table_7_1::run
+    ),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.2",
+        "AIMD: throughput over increase and decrease",
+        raiber_grids::aimd_throughput
+    ),
+    experiment!(Overlay, "raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
+    experiment!(Overlay, "raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
+    experiment!(
+        Overlay,
+        "raiber-table-7.3",
+        "Q-learning: learning rate and discount",
+        raiber_grids::learning_rate_and_discount
+    ),
+    experiment!(
+        Overlay,
+        "raiber-table-7.4",
+        "Throughput, convergence and drops of every controller",
+        raiber_table_7_4::run
+    ),
+    experiment!(Overlay, "raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
+    experiment!(Overlay, "raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
+    experiment!(Overlay, "raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
+    experiment!(Overlay, "raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
+    experiment!(Overlay, "raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.8",
+        "Throughput against the rate of each peer",
+        raiber_fig_7_4_to_7_8::bandwidth
+    ),
+    experiment!(Overlay, "raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
+    experiment!(Overlay, "raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
+    experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
+    experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
+    experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
 ];
 
 /// What an experiment found.
@@ -91,6 +123,9 @@ pub struct Row {
     pub ci95: Option<f64>,
     /// What the paper says, if it gives a number.
     pub paper: Option<f64>,
+    /// Where the expectation wants ours, if it has both a lower and an upper bound.
+    #[serde(skip)]
+    pub range: Option<(f64, f64)>,
     /// Whether ours lies where the expectation wants it; none without an expectation.
     pub agrees: Option<bool>,
     /// What the expectation rests on, or why there is no interval.
@@ -115,9 +150,31 @@ pub fn find(id: &str) -> Result<&'static Experiment, UnknownExperiment> {
 }
 
 impl Experiment {
-    /// Runs it in `lab`.
-    pub fn run(&self, lab: &Lab) -> Result<Findings, ExperimentError> {
-        (self.run)(lab)
+    /// Where its scenario lies, for messages.
+    fn scenario_file(&self) -> String {
+        format!("experiments/{}/scenario.toml", self.id)
+    }
+
+    /// Runs it as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read, a controller does not run, or at an interruption.
+    pub fn run(&self, request: &Request) -> Result<Findings, ExperimentError> {
+        match self.run {
+            Runner::Overlay(run) => run(&Lab::new(self, request)?),
+        }
+    }
+
+    /// The seed with which it runs.
+    ///
+    /// # Errors
+    ///
+    /// When its scenario does not read.
+    pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
+        Ok(match self.run {
+            Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
+        })
     }
 }
 
@@ -128,7 +185,7 @@ mod tests {
     #[test]
     fn every_experiment_reads_its_scenario_and_its_expectations() {
         for experiment in EXPERIMENTS {
-            Lab::new(experiment, Length::Quick, None).unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
+            experiment.seed(&Request::default()).unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
         }
     }
 

@@ -23,13 +23,14 @@ fn lengths(lab: &Lab, controller: &Entry) -> (u64, usize) {
 
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let scenarios: Vec<Scenario> = lab
-        .controllers()
+        .controllers()?
+        .into_iter()
         .map(|entry| Scenario { seconds: lengths(lab, entry).0, ..lab.with_controller(entry) })
         .collect();
     let measured = lab.run_all(&scenarios)?;
     let mut rows = Vec::new();
     let mut report = Report::new("Raiber 2010, appendix A");
-    for (entry, run) in lab.controllers().zip(&measured) {
+    for (entry, run) in lab.controllers()?.into_iter().zip(&measured) {
         let batch = lengths(lab, entry).1;
         let means = steady_batches(run, batch);
         report = report.section(run.controller).paragraph(format!(

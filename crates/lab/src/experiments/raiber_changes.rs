@@ -35,7 +35,8 @@ fn chart(runs: &[Measured], label: &str, unit: &str, window: usize, of: fn(&Meas
 pub fn joining(lab: &Lab) -> Result<Findings, ExperimentError> {
     let every = lab.seconds(500, 60);
     let scenarios: Vec<Scenario> = lab
-        .controllers()
+        .controllers()?
+        .into_iter()
         .filter(|entry| entry.name != "random")
         .map(|entry| {
             let mut scenario = lab.with_controller(entry);
@@ -83,7 +84,8 @@ fn exchange(lab: &Lab) -> Result<(Vec<Measured>, usize), ExperimentError> {
         limit,
     };
     let scenarios: Vec<Scenario> = lab
-        .learners()
+        .learners()?
+        .into_iter()
         .map(|entry| {
             let mut scenario = lab.with_controller(entry);
             scenario.seconds = 2 * half;

@@ -125,16 +125,19 @@ fn aimd_findings(
 
 /// Figure 7.2: throughput over AIMD's increase and decrease.
 pub fn aimd_throughput(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     aimd_findings(lab, "received_bytes_per_s", "B/s", received)
 }
 
 /// Figure 7.3: drops over AIMD's increase and decrease.
 pub fn aimd_drops(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     aimd_findings(lab, "drops_per_s", "1/s", drops)
 }
 
 /// Table 7.2: throughput and drops over Q-learning's reward of an ACK.
 pub fn reward(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     let full = [0.001, 0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.025, 0.03, 0.1, 0.3, 1.0];
     let rewards: &[f64] = lab.choose(&full, &[0.001, 0.005, 0.01, 0.015, 0.03, 0.3]);
     let seconds = lab.seconds(10_000, 1_500);
@@ -177,6 +180,7 @@ pub fn reward(lab: &Lab) -> Result<Findings, ExperimentError> {
 
 /// Table 7.3: throughput and drops over Q-learning's learning rate and discount.
 pub fn learning_rate_and_discount(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     let rates: &[f64] = lab.choose(&[0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5], &[0.1, 0.2, 0.25, 0.5]);
     let discounts: &[f64] = lab.choose(&[0.5, 0.7, 0.8, 0.9, 0.95], &[0.5, 0.9]);
     let seconds = lab.seconds(10_000, 1_000);

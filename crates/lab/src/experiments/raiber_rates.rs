@@ -46,7 +46,8 @@ pub fn progression(lab: &Lab) -> Result<Findings, ExperimentError> {
     const SHOWN: usize = 600;
     let before = lab.seconds(10_000, 1_400) as usize;
     let scenarios: Vec<Scenario> = lab
-        .learners()
+        .learners()?
+        .into_iter()
         .map(|entry| {
             let mut scenario = lab.with_controller(entry);
             scenario.seconds = (before + SHOWN) as u64;
@@ -76,6 +77,7 @@ pub fn progression(lab: &Lab) -> Result<Findings, ExperimentError> {
 
 /// Figure 7.7: AIMD's rate under different constant delays.
 pub fn under_delay(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     let delays_ms: &[u64] = lab.choose(&[10, 50, 100, 200], &[10, 50, 200]);
     let mut rows = Vec::new();
     let mut report = Report::new("Raiber 2010, figure 7.7")

@@ -25,6 +25,7 @@ struct Point {
 }
 
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
+    lab.no_other_controllers()?;
     let gains: &[f64] = lab.choose(&[0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5], &[0.05, 0.1, 0.15, 0.3, 0.5]);
     let deviations: &[f64] = lab.choose(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0], &[2.0, 3.0, 4.0, 6.0]);
     let by_gain = measure(lab, gains, |scenario, gain| scenario.overlay.rtt.gain = gain)?;

@@ -1,13 +1,11 @@
 //! [Raiber 2010] table 7.6: drops a second against peers, rate, hops and delay.
 
-use anabranch_control::path::registry::Entry;
-
 use super::parameter::{BANDWIDTH, DELAY, HOPS, PEERS, drops, vary};
 use super::{ExperimentError, Findings, Lab};
 use crate::report::{Figure, Report};
 
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
-    let learners: Vec<&'static Entry> = lab.learners().collect();
+    let learners = lab.learners()?;
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for (parameter, caption) in [

@@ -64,6 +64,8 @@ impl Bulk {
             start: Time::from_secs_f64(starts.uniform()),
             stop: None,
             initial_window: None,
+            handshake: false,
+            steered: false,
         };
         FlowScenario {
             length: self.length,
@@ -83,6 +85,7 @@ impl Bulk {
                 ecn: false,
                 paced: false,
             },
+            steering: None,
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct FlowMeasured {
     pub on_time: Duration,
     /// How long each transfer with an end took, from its beginning to its last byte's arrival.
     pub completion: Vec<Duration>,
+    /// The same until its sender knew of that.
+    pub completion_acked: Vec<Duration>,
 }
 
 /// Delays of packets.

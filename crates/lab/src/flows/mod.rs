@@ -1,5 +1,6 @@
 //! Flows over links: the flow machines on a simulated network.
 
+pub mod coordinator;
 mod cross;
 pub mod dumbbell;
 pub mod measured;

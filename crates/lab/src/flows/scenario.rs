@@ -8,6 +8,8 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter};
 use anabranch_sim::varying::Course;
 
+use super::coordinator::Steering;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct FlowScenario {
@@ -29,6 +31,8 @@ pub struct FlowScenario {
     pub cross_traffic: Vec<CrossTraffic>,
     /// What all flows' packets have in common.
     pub packets: PacketSpec,
+    /// How the flows that are steered are, if any is.
+    pub steering: Option<Steering>,
 }
 
 /// Sizes, and when receivers answer.
@@ -137,6 +141,10 @@ pub struct FlowSpec {
     pub stop: Option<Time>,
     /// The window to begin with; RFC 6928's if none is given.
     pub initial_window: Option<Bytes>,
+    /// Whether a connection begins with a round trip before any data.
+    pub handshake: bool,
+    /// Whether the scenario's coordinator sets its window.
+    pub steered: bool,
 }
 
 /// What an application sends.
@@ -146,6 +154,14 @@ pub enum Workload {
     Bulk,
     /// So much, once.
     Once(Bytes),
+    /// So much again and again, each on a connection of its own, a period after the last
+    /// one began, or when it has ended if that is later.
+    Repeated {
+        /// Each time.
+        bytes: Bytes,
+        /// From beginning to beginning.
+        every: Duration,
+    },
     /// On and off in turn, beginning with an off time.
     OnOff {
         /// How long, or how much, it sends when it is on.

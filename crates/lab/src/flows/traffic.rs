@@ -88,11 +88,11 @@ impl Application {
     pub fn begin(&mut self, now: Time, sender: &mut FlowSender) {
         let first = PeerId(0);
         self.opened = true;
-        self.on_since = Some(now);
+        self.on_since.get_or_insert(now);
         self.wake = self.stop;
         match self.workload {
             Workload::Bulk => sender.write(first, u64::MAX, false),
-            Workload::Once(bytes) => sender.write(first, bytes.get(), true),
+            Workload::Once(bytes) | Workload::Repeated { bytes, .. } => sender.write(first, bytes.get(), true),
             Workload::Blocks(_) => self.refill(sender),
             Workload::OnOff { on: OnPeriod::Time { mean }, .. } => {
                 sender.write(first, u64::MAX, false);
@@ -103,6 +103,18 @@ impl Application {
                 sender.write(first, bytes, new_connections);
             }
         }
+    }
+
+    /// Is on, but its connection takes no data yet.
+    pub fn await_handshake(&mut self, now: Time) {
+        self.opened = true;
+        self.on_since = Some(now);
+        self.wake = self.stop;
+    }
+
+    /// Whether it is on.
+    pub fn is_on(&self) -> bool {
+        self.on_since.is_some()
     }
 
     /// Keeps blocks coming.
@@ -121,8 +133,11 @@ impl Application {
     /// Whether the end of what was handed over ends an on-period.
     #[inline]
     pub fn ends_with_its_data(&self) -> bool {
-        self.on_since.is_some()
-            && matches!(self.workload, Workload::Once(_) | Workload::OnOff { on: OnPeriod::Bytes { .. }, .. })
+        let ends = match self.workload {
+            Workload::Once(_) | Workload::Repeated { .. } | Workload::OnOff { on: OnPeriod::Bytes { .. }, .. } => true,
+            Workload::Bulk | Workload::Blocks(_) | Workload::OnOff { .. } => false,
+        };
+        ends && self.on_since.is_some()
     }
 
     /// All that was handed over has been acknowledged.
@@ -132,9 +147,11 @@ impl Application {
 
     /// Goes off until the next on-period, if there is one.
     fn rest(&mut self, now: Time) {
+        let began = self.on_since.unwrap_or(now);
         self.go_off(now);
         self.wake = match self.workload {
             Workload::OnOff { off_mean, .. } if !self.stopped => now + scaled(off_mean, self.rng.exponential()),
+            Workload::Repeated { every, .. } if !self.stopped => (began + every).max(now),
             _ => Time::MAX,
         };
     }

@@ -9,6 +9,7 @@ use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
 use anabranch_sim::network::{Arrived, Event, LinkConfig, LinkId, Network, NetworkBuilder, RouteId, TimerId};
 
+use super::coordinator::Coordinator;
 use super::cross::Source;
 use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
@@ -59,10 +60,34 @@ pub enum FlowRunError {
 /// What a packet carries; a connection is known by its flow and its number in it.
 #[derive(Clone, Copy, Debug)]
 enum Payload {
-    Data { flow: u32, connection: u32, to: PeerId, data: Data },
-    Ack { flow: u32, connection: u32, from: PeerId, ack: Ack },
-    Cross { source: u32 },
+    Data {
+        flow: u32,
+        connection: u32,
+        to: PeerId,
+        data: Data,
+    },
+    Ack {
+        flow: u32,
+        connection: u32,
+        from: PeerId,
+        ack: Ack,
+    },
+    Cross {
+        source: u32,
+    },
+    /// A connection's first packet, and the answer to it.
+    Syn {
+        flow: u32,
+        connection: u32,
+    },
+    SynAck {
+        flow: u32,
+        connection: u32,
+    },
 }
+
+/// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
+const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;
 
 /// Whom a timer wakes.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +112,8 @@ pub struct Flow {
     /// None while there is no connection.
     pub sender: Option<FlowSender>,
     receivers: Vec<FlowReceiver>,
+    /// The wait for the answer to the connection's first packet, and when that left.
+    handshake: Option<(Duration, Time)>,
     application: Application,
     connection: u32,
     /// When the transfer began whose end is awaited.
@@ -107,6 +134,7 @@ pub struct World<'a> {
     owners: Vec<Owner>,
     packets: PacketSpec,
     counting: bool,
+    coordinator: Option<Coordinator>,
     error: Option<FlowRunError>,
 }
 
@@ -128,13 +156,17 @@ pub fn run(scenario: &FlowScenario, mut each_second: impl FnMut(u64) -> bool) ->
     let mut snapshot = vec![0; scenario.links.len()];
     loop {
         let counting_from = if world.counting { Time::MAX } else { scenario.goodput_from };
-        let stop = end.min(second).min(sampler.due()).min(counting_from);
+        let steering = world.coordinator.as_ref().map_or(Time::MAX, Coordinator::due);
+        let stop = end.min(second).min(sampler.due()).min(counting_from).min(steering);
         world.advance(stop)?;
         if stop == counting_from {
             world.counting = true;
             for (link, bytes) in snapshot.iter_mut().enumerate() {
                 *bytes = world.network.count(LinkId(link as u32)).bytes;
             }
+        }
+        if stop == steering {
+            world.steer();
         }
         if stop == sampler.due() {
             sampler.sample(&mut world)?;
@@ -180,6 +212,7 @@ impl<'a> World<'a> {
                 ways,
                 sender: None,
                 receivers: Vec::new(),
+                handshake: None,
                 application: Application::new(spec, scenario.seed),
                 connection: 0,
                 transfer_since: Time::ZERO,
@@ -192,6 +225,7 @@ impl<'a> World<'a> {
                     packets_lost: 0,
                     on_time: Duration::ZERO,
                     completion: Vec::new(),
+                    completion_acked: Vec::new(),
                 },
                 sender_timer,
                 receiver_timer: receiver_timers[0],
@@ -219,6 +253,7 @@ impl<'a> World<'a> {
             owners,
             packets: scenario.packets,
             counting: false,
+            coordinator: scenario.steering.as_ref().map(Coordinator::new),
             error: None,
         };
         // Parameters are refused before anything runs.
@@ -271,6 +306,12 @@ impl<'a> World<'a> {
             }
             Payload::Ack { flow, connection, from, ack } => self.on_ack(flow, connection, from, &ack),
             Payload::Cross { source } => self.sources[source as usize].count.arrived += 1,
+            Payload::Syn { flow, connection } => {
+                let back = self.flows[flow as usize].ways[0].back;
+                let size = self.packets.ack.get() as u32;
+                self.network.send(back, size, false, PayloadBox(Payload::SynAck { flow, connection }));
+            }
+            Payload::SynAck { flow, connection } => self.on_handshake(flow, connection),
         }
     }
 
@@ -320,6 +361,7 @@ impl<'a> World<'a> {
         let Some(sender) = &mut this.sender else { return };
         sender.on_ack(now, from, ack).expect("a simulated receiver acknowledges what it received");
         if this.application.ends_with_its_data() && sender.is_done() {
+            this.measured.completion_acked.push(now.since(this.transfer_since));
             this.application.finished(now);
             self.network.set_timer(this.application_timer, this.application.wake);
         }
@@ -349,6 +391,7 @@ impl<'a> World<'a> {
     fn on_timer(&mut self, owner: Owner) -> Result<(), FlowRunError> {
         let now = self.network.now();
         match owner {
+            Owner::Sender(flow) if self.flows[flow as usize].handshake.is_some() => self.shake_hands(flow),
             Owner::Sender(flow) => {
                 if let Some(sender) = &mut self.flows[flow as usize].sender {
                     sender.on_timer(now);
@@ -382,6 +425,9 @@ impl<'a> World<'a> {
                 this.receivers = this.ways.iter().map(|_| FlowReceiver::new(policy)).collect();
                 this.sender = Some(sender);
                 this.transfer_since = now;
+                if self.spec(flow).handshake {
+                    self.shake_hands(flow);
+                }
             }
             Action::Resume | Action::Pause => {}
             Action::Close => self.close(flow),
@@ -389,7 +435,12 @@ impl<'a> World<'a> {
         let this = &mut self.flows[flow as usize];
         if let Some(sender) = &mut this.sender {
             match action {
-                Action::Open | Action::Resume => this.application.begin(now, sender),
+                // With a handshake, its end begins.
+                Action::Open if this.handshake.is_some() => this.application.await_handshake(now),
+                Action::Open | Action::Resume => {
+                    this.transfer_since = now;
+                    this.application.begin(now, sender);
+                }
                 Action::Pause => sender.take_back(),
                 Action::Close => {}
             }
@@ -397,6 +448,63 @@ impl<'a> World<'a> {
         self.network.set_timer(this.application_timer, this.application.wake);
         self.pump(flow);
         Ok(())
+    }
+
+    /// Sends a connection's first packet, again after each wait for its answer, which doubles.
+    fn shake_hands(&mut self, flow: u32) {
+        let now = self.network.now();
+        let this = &mut self.flows[flow as usize];
+        let wait = this.handshake.map_or(HANDSHAKE_TIMEOUT, |(wait, _)| wait * 2);
+        this.handshake = Some((wait, now));
+        let payload = PayloadBox(Payload::Syn { flow, connection: this.connection });
+        self.network.send(this.ways[0].there, self.packets.ack.get() as u32, false, payload);
+        self.network.set_timer(this.sender_timer, now + wait);
+    }
+
+    /// A connection's first packet was answered.
+    fn on_handshake(&mut self, flow: u32, connection: u32) {
+        let now = self.network.now();
+        let this = &mut self.flows[flow as usize];
+        let (Some(sender), Some((_, sent))) = (&mut this.sender, this.handshake) else { return };
+        if this.connection != connection {
+            return;
+        }
+        this.handshake = None;
+        sender.on_handshake(PeerId(0), now.since(sent));
+        this.application.begin(now, sender);
+        self.network.set_timer(this.application_timer, this.application.wake);
+        self.steer_one(flow);
+        self.pump(flow);
+    }
+
+    /// The coordinator looks at the network and sets every steered flow's window.
+    fn steer(&mut self) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.observe(self.sources.iter().map(|source| source.count.arrived * u64::from(source.size)).sum());
+        for flow in 0..self.flows.len() as u32 {
+            self.steer_one(flow);
+            self.pump(flow);
+        }
+    }
+
+    /// Sets one flow's window, if it is steered and has a connection.
+    fn steer_one(&mut self, flow: u32) {
+        let Some(coordinator) = &self.coordinator else { return };
+        let steered = |flow: usize| self.scenario.flows[flow].steered;
+        if !steered(flow as usize) {
+            return;
+        }
+        let is_active = |&flow: &usize| steered(flow) && self.flows[flow].application.is_on();
+        let active = (0..self.flows.len()).filter(is_active).count();
+        let link = coordinator.link();
+        let Some(capacity) = self.network.rate(LinkId(link as u32)) else { return };
+        let PacketSpec { data, header, .. } = self.packets;
+        let data_share = data.get() as f64 / (data + header).get() as f64;
+        let this = &mut self.flows[flow as usize];
+        let Some(sender) = &mut this.sender else { return };
+        if let Some(min_rtt) = sender.min_rtt(PeerId(0)) {
+            sender.set_bounds(coordinator.bounds(capacity, active, data_share, min_rtt));
+        }
     }
 
     /// Ends a flow's connection: packets of it that are still on their way are nobody's.
@@ -407,6 +515,7 @@ impl<'a> World<'a> {
             this.measured.packets_lost += sender.packets_lost();
             this.connection += 1;
             this.receivers.clear();
+            this.handshake = None;
         }
     }
 

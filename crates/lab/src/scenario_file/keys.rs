@@ -1,6 +1,6 @@
 //! Every key of a scenario: its type, its range, and what it becomes.
 
-use anabranch_control::path::registry::{self, Build, Entry as Controller, Pacing, Setup};
+use anabranch_control::path::registry::{self, Entry as Controller, Pacing, Setup};
 use anabranch_control::path::{MAX_KNOWN_PEERS, MAX_RELAYS};
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
@@ -349,21 +349,20 @@ fn read_rtt(rtt: &Section<'_>) -> Result<RttConfig, ScenarioError> {
 /// The controller's own parameters, checked by making one.
 fn read_parameters(entry: &Entry<'_>, controller: &Controller) -> Result<toml::Table, ScenarioError> {
     let (table, entries) = entry.table()?;
-    let Build::Anywhere(build) = controller.build else {
-        return match entries.first() {
-            Some(first) => Err(first.wrong(format!("the controller \"{}\" has no parameters", controller.name))),
-            None => Ok(table),
-        };
-    };
     let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
-    let Err(error) = build(&setup, &table) else {
-        return Ok(table);
+    let error = match (controller.build.make(&setup, &table), entries.first()) {
+        (None, Some(first)) => {
+            return Err(first.wrong(format!("the controller \"{}\" has no parameters", controller.name)));
+        }
+        (None, None) | (Some(Ok(_)), _) => return Ok(table),
+        (Some(Err(error)), _) => error,
     };
     // The controller names the key, not the line: the line is that of the first key
     // that is wrong by itself, or else of the first one that the message names.
     let alone = |entry: &&Entry<'_>| {
         let value = table[entry.name()].clone();
-        build(&setup, &toml::Table::from_iter([(entry.name().to_owned(), value)])).is_err()
+        let made = controller.build.make(&setup, &toml::Table::from_iter([(entry.name().to_owned(), value)]));
+        made.is_some_and(|made| made.is_err())
     };
     let named = |entry: &&Entry<'_>| error.0.contains(entry.name());
     let blamed = entries.iter().filter(named).find(alone).or_else(|| entries.iter().find(named)).unwrap_or(entry);

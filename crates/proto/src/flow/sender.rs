@@ -125,6 +125,12 @@ impl FlowSender {
         self.writes.push_back(Write { to, left: bytes, last });
     }
 
+    /// Learns the round trip to `to` before any data: from a handshake.
+    pub fn on_handshake(&mut self, to: PeerId, rtt: Duration) {
+        self.spaces[to.0 as usize].rtt.sample(rtt, Duration::ZERO);
+        self.refresh();
+    }
+
     /// Takes back what was handed over and has not left yet.
     pub fn take_back(&mut self) {
         self.writes.clear();

@@ -297,6 +297,12 @@ impl Link {
         }
     }
 
+    /// The rate at `now`, or at the last transmission's beginning if that is later: a link
+    /// that works in advance knows no earlier one any more.
+    pub fn rate_at(&mut self, now: Time) -> Option<Rate> {
+        self.rate.as_mut().map(|rate| rate.at(now))
+    }
+
     /// Asks the discipline who goes next.
     pub fn next_waiting(&mut self, now: Time, dropped: &mut Vec<Waiting>) -> Option<Waiting> {
         self.discipline.as_mut()?.dequeue(now, dropped)

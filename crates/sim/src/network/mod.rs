@@ -9,6 +9,7 @@ mod link;
 mod queue;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 
 pub use link::{Jitter, LinkConfig, LinkCount};
 pub use queue::{Capacity, Discipline, Waiting};
@@ -103,15 +104,29 @@ impl NetworkBuilder {
     pub fn build<P: Copy>(self, timers: usize, seed: u64) -> Network<P> {
         let links: Vec<Link> = self.links.into_iter().map(|config| Link::new(config, seed)).collect();
         let in_advance = computed_in_advance(&links, &self.routes, &self.watched);
-        let sources = 2 * links.len() + timers;
+        let mut sources: Vec<Source> = (0..links.len() as u32).map(Source::Arrival).collect();
+        let arrivals = sources.len();
+        sources.extend((0..timers as u32).map(Source::Timer));
+        let services = (0..links.len()).map(|place| {
+            let place = place as u32;
+            let has_discipline = links[place as usize].discipline.is_some();
+            if has_discipline {
+                sources.push(Source::Service(place));
+            }
+            (sources.len() - 1) as u32
+        });
+        let services = services.collect();
         Network {
             in_advance,
+            first_timer: arrivals,
+            services,
+            pending: Tournament::new(sources.len()),
+            sources: sources.into(),
             links,
             routes: self.routes,
             packets: Vec::new(),
             free: Vec::new(),
             timers: vec![Time::MAX; timers].into(),
-            pending: Tournament::new(sources),
             now: Time::ZERO,
             dropped: Vec::new(),
             events: 0,
@@ -150,6 +165,16 @@ fn computed_in_advance(links: &[Link], routes: &[Box<[u32]>], watched: &[LinkId]
     feeders.iter().enumerate().map(follows).collect()
 }
 
+/// What is pending.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The next arrival at a link's far end.
+    Arrival(u32),
+    /// The end of a transmission on a link with a discipline.
+    Service(u32),
+    Timer(u32),
+}
+
 /// Moves packets that carry a `P`.
 #[derive(Debug)]
 pub struct Network<P> {
@@ -160,8 +185,13 @@ pub struct Network<P> {
     free: Vec<u32>,
     /// When each timer is really due; what is pending may be earlier.
     timers: Box<[Time]>,
-    /// Arrivals of each link, then ends of transmission of each, then timers.
     pending: Tournament,
+    /// What each pending time is.
+    sources: Box<[Source]>,
+    /// Where timers begin among the sources.
+    first_timer: usize,
+    /// Where each link's end of transmission stands among the sources, if it has one.
+    services: Box<[u32]>,
     now: Time,
     dropped: Vec<Waiting>,
     events: u64,
@@ -192,7 +222,7 @@ impl<P: Copy> Network<P> {
         self.timers[timer.0 as usize] = at;
         // One that is put off is looked at again when it was due before: most are put off
         // many times before they come.
-        let source = 2 * self.links.len() + timer.0 as usize;
+        let source = self.first_timer + timer.0 as usize;
         if at < self.pending.get(source) {
             self.pending.set(source, at);
         }
@@ -211,31 +241,33 @@ impl<P: Copy> Network<P> {
             }
             self.now = at;
             self.events += 1;
-            let links = self.links.len();
-            if source < links {
-                let (number, next) = self.links[source].arrive();
-                self.pending.set(source, next);
-                let packet = &mut self.packets[number as usize];
-                packet.passed += 1;
-                if usize::from(packet.passed) == self.routes[packet.route.0 as usize].len() {
-                    self.free.push(number);
-                    let Packet { payload, sent_at, marked, .. } = *packet;
-                    return Some(Event::Arrived(Arrived { payload, sent_at, marked }));
+            match self.sources[source] {
+                Source::Arrival(place) => {
+                    let (number, next) = self.links[place as usize].arrive();
+                    self.pending.set(source, next);
+                    let packet = &mut self.packets[number as usize];
+                    packet.passed += 1;
+                    if usize::from(packet.passed) == self.routes[packet.route.0 as usize].len() {
+                        self.free.push(number);
+                        let Packet { payload, sent_at, marked, .. } = *packet;
+                        return Some(Event::Arrived(Arrived { payload, sent_at, marked }));
+                    }
+                    self.forward(number);
                 }
-                self.forward(number);
-            } else if source < 2 * links {
-                self.pending.set(source, Time::MAX);
-                self.serve(source - links);
-            } else {
-                let timer = source - 2 * links;
-                let due = self.timers[timer];
-                if due > at {
-                    self.pending.set(source, due);
-                    continue;
+                Source::Service(place) => {
+                    self.pending.set(source, Time::MAX);
+                    self.serve(place as usize);
                 }
-                self.timers[timer] = Time::MAX;
-                self.pending.set(source, Time::MAX);
-                return Some(Event::Timer(TimerId(timer as u32)));
+                Source::Timer(timer) => {
+                    let due = self.timers[timer as usize];
+                    if due > at {
+                        self.pending.set(source, due);
+                        continue;
+                    }
+                    self.timers[timer as usize] = Time::MAX;
+                    self.pending.set(source, Time::MAX);
+                    return Some(Event::Timer(TimerId(timer)));
+                }
             }
         }
     }
@@ -280,14 +312,13 @@ impl<P: Copy> Network<P> {
             discipline.enqueue(self.now, waiting, &mut self.dropped, &mut link.discipline_rng);
         }
         self.release_dropped(place);
-        if self.links[place].busy_until() <= self.now && self.pending.get(self.links.len() + place) == Time::MAX {
+        if self.links[place].busy_until() <= self.now && self.pending.get(self.services[place] as usize) == Time::MAX {
             self.serve(place);
         }
     }
 
     /// The transmitter of a link with a discipline is free: it takes the next packet.
     fn serve(&mut self, place: usize) {
-        let links = self.links.len();
         let next = self.links[place].next_waiting(self.now, &mut self.dropped);
         self.release_dropped(place);
         let Some(waiting) = next else { return };
@@ -304,7 +335,7 @@ impl<P: Copy> Network<P> {
             Offer::Gone => self.free.push(waiting.packet),
         }
         let free_at = self.links[place].busy_until();
-        self.pending.set(links + place, free_at);
+        self.pending.set(self.services[place] as usize, free_at);
     }
 
     fn release_dropped(&mut self, place: usize) {
@@ -322,6 +353,11 @@ impl<P: Copy> Network<P> {
     /// soon as its future is known.
     pub fn count(&self, link: LinkId) -> LinkCount {
         self.links[link.0 as usize].count
+    }
+
+    /// The rate of `link` now; none if a packet takes no time.
+    pub fn rate(&mut self, link: LinkId) -> Option<Rate> {
+        self.links[link.0 as usize].rate_at(self.now)
     }
 
     /// How long a packet that came to `link` now would wait before its transmission.

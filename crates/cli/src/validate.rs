@@ -1,0 +1,83 @@
+//! `anabranch validate`: what each model was held against, and the difference.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anabranch_lab::experiments::{Length, Request};
+use anabranch_lab::validate::{Check, Validation, ValidationError, validate};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::number::short;
+use crate::progress;
+
+/// Arguments of `validate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Another table of other programs' dumbbell figures than the one that comes with us
+    #[arg(long, value_name = "FILE.csv")]
+    reference: Option<PathBuf>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    wall_s: f64,
+    checks: &'a [Check],
+    skipped: &'a [String],
+    failed: usize,
+}
+
+/// Makes every check; fails when one does not hold.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let progress = progress::until_interrupted()?;
+    let started = Instant::now();
+    let bar = progress::show(&progress, "validate");
+    let request = Request { length: Length::Full, progress: progress.clone(), ..Request::default() };
+    let validation = validate(args.reference.as_deref(), &request);
+    bar.end();
+    let Validation { checks, skipped } = match validation {
+        Err(ValidationError::Interrupted) => return Err(Failure::interrupted("nothing was written")),
+        other => other?,
+    };
+    let failed = checks.iter().filter(|check| !check.holds()).count();
+    let wall_s = started.elapsed().as_secs_f64();
+    if args.json {
+        println!("{}", serde_json::to_string(&Json { wall_s, checks: &checks, skipped: &skipped, failed })?);
+    } else {
+        print(&checks, &skipped, wall_s);
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of {} checks do not hold", checks.len()))),
+    }
+}
+
+fn print(checks: &[Check], skipped: &[String], wall_s: f64) {
+    let header = ["model", "held against", "quantity", "ours", "theirs", "difference", "bound", ""].map(str::to_owned);
+    let rows = checks.iter().map(|check| {
+        [
+            check.model.clone(),
+            check.against.clone(),
+            check.quantity.clone(),
+            format!("{} {}", short(check.ours), check.unit),
+            format!("{} {}", short(check.reference), check.unit),
+            format!("{:+.2} %", check.difference() * 100.0),
+            check.bound.clone(),
+            if check.holds() { "holds" } else { "DOES NOT HOLD" }.to_owned(),
+        ]
+    });
+    let rows: Vec<[String; 8]> = std::iter::once(header).chain(rows).collect();
+    let widths: Vec<usize> =
+        (0..8).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    for row in rows {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        println!("{}", line.join("  ").trim_end());
+    }
+    for skipped in skipped {
+        println!("skipped {skipped}");
+    }
+    println!("{} checks in {wall_s:.1} s", checks.len());
+}

@@ -1,0 +1,311 @@
+//! A path controller made of one flow controller for each peer: any rule for one path
+//! becomes a rule for one relay of many ([Raiber 2010] 8.2 asks for Cubic and Compound).
+//!
+//! A relay has room while the data in flight over it stays below its controller's window
+//! and its pacing rate lets a packet leave. An ACK is an ACK to the controllers of all
+//! relays on the path, a missed deadline a loss to all of them. The round-trip time that a
+//! controller sees is that of the whole path, of which its relay is a part: rules that read
+//! a queue from it see other relays' delays too.
+
+use core::cmp::Reverse;
+use core::fmt::Debug;
+use std::collections::BinaryHeap;
+
+use super::candidates::Candidates;
+use super::registry::Setup;
+use super::{Hop, Outcome, PathController, Slot, Ticket};
+use crate::delivery_rate::DeliveryRate;
+use crate::flow::registry as flow;
+use crate::flow::{Feedback, FlowController, Limits, LossCause, Lost, PeerId, Sent};
+use crate::pacer::Pacer;
+use crate::registry::ParameterError;
+use crate::rng::Rng;
+use crate::round_trip::RoundTripEstimator;
+use crate::rtt::PairRtts;
+use crate::time::Time;
+use crate::units::{Bytes, Rate};
+
+/// A flow controller for each peer.
+#[derive(Debug)]
+pub struct FlowPeers {
+    packet: Bytes,
+    peers: Box<[Peer]>,
+    candidates: Candidates,
+    /// What was true when each packet left, once for each of its relays.
+    sent: Vec<Sent>,
+    free: Vec<u32>,
+    /// When a peer is worth another look; an entry that is not its peer's `wake` is stale.
+    wakes: BinaryHeap<Reverse<(Time, Slot)>>,
+    /// A peer has got room since `select` found too few.
+    reopened: bool,
+}
+
+#[derive(Debug)]
+struct Peer {
+    controller: Box<dyn FlowController>,
+    limits: Limits,
+    in_flight: Bytes,
+    pacer: Pacer,
+    delivery: DeliveryRate,
+    rtt: RoundTripEstimator,
+    wake: Time,
+}
+
+impl Peer {
+    fn has_room(&self, now: Time, packet: Bytes) -> bool {
+        let fits = self.in_flight + packet <= self.limits.window || self.in_flight == Bytes::ZERO;
+        fits && (self.limits.rate.is_none() || self.pacer.release() <= now)
+    }
+
+    /// When time alone may change what it may send.
+    fn next_wake(&self, now: Time) -> Time {
+        let timer = self.controller.timer().unwrap_or(Time::MAX);
+        let release = self.pacer.release();
+        if self.limits.rate.is_some() && release > now { timer.min(release) } else { timer }
+    }
+}
+
+/// Makes one with `controller` for every peer.
+///
+/// # Errors
+///
+/// What the controller says of its parameters.
+pub fn build(
+    controller: &'static flow::Entry,
+    setup: &Setup,
+    parameters: &toml::Table,
+) -> Result<Box<dyn PathController>, ParameterError> {
+    let of_peer = flow::Setup { initial_window: setup.packet, ..flow::Setup::new(setup.packet, setup.start) };
+    let peer = || -> Result<Peer, ParameterError> {
+        let controller = (controller.build)(&of_peer, parameters)?;
+        Ok(Peer {
+            limits: controller.limits(),
+            controller,
+            in_flight: Bytes::ZERO,
+            pacer: Pacer::default(),
+            delivery: DeliveryRate::default(),
+            rtt: RoundTripEstimator::default(),
+            wake: Time::MAX,
+        })
+    };
+    Ok(Box::new(FlowPeers {
+        packet: setup.packet,
+        peers: (0..setup.peers).map(|_| peer()).collect::<Result<_, _>>()?,
+        candidates: Candidates::all(setup.peers),
+        sent: Vec::new(),
+        free: Vec::new(),
+        wakes: BinaryHeap::new(),
+        reopened: false,
+    }))
+}
+
+impl FlowPeers {
+    /// Brings the candidates and the wake of `slot` in line with what its controller allows.
+    fn review(&mut self, now: Time, slot: Slot) {
+        let peer = &mut self.peers[slot.index()];
+        peer.limits = peer.controller.limits();
+        if peer.has_room(now, self.packet) {
+            self.reopened |= !self.candidates.contains(slot);
+            self.candidates.insert(slot);
+        } else {
+            self.candidates.remove(slot);
+        }
+        let wake = peer.next_wake(now);
+        if wake != peer.wake {
+            peer.wake = wake;
+            if wake < Time::MAX {
+                self.wakes.push(Reverse((wake, slot)));
+            }
+        }
+        // Stale entries go once they are the greater part.
+        if self.wakes.len() > 4 * self.peers.len() {
+            let peers = &self.peers;
+            self.wakes.retain(|Reverse((at, slot))| peers[slot.index()].wake == *at);
+        }
+    }
+
+    /// Lets everything happen that waited for `now`.
+    fn advance(&mut self, now: Time, rng: &mut Rng) {
+        while let Some(&Reverse((at, slot))) = self.wakes.peek() {
+            if at > now {
+                break;
+            }
+            self.wakes.pop();
+            let peer = &mut self.peers[slot.index()];
+            if peer.wake == at {
+                peer.wake = Time::MAX;
+                if peer.controller.timer().is_some_and(|due| due <= now) {
+                    peer.controller.on_timer(now, rng);
+                }
+                self.review(now, slot);
+            }
+        }
+    }
+
+    fn remember(&mut self, sent: Sent) -> Ticket {
+        if let Some(place) = self.free.pop() {
+            self.sent[place as usize] = sent;
+            return Ticket(place);
+        }
+        self.sent.push(sent);
+        Ticket(self.sent.len() as u32 - 1)
+    }
+}
+
+impl PathController for FlowPeers {
+    fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.advance(now, rng);
+        self.reopened = false;
+        if !self.candidates.draw(destination, path, rng) {
+            return false;
+        }
+        for hop in path {
+            let peer = &mut self.peers[hop.slot.index()];
+            let mut sent = Sent { at: now, size, ..Sent::default() };
+            peer.delivery.on_sent(&mut sent, peer.in_flight);
+            peer.in_flight += size;
+            sent.in_flight = peer.in_flight;
+            peer.controller.on_sent(now, PeerId(0), &sent, rng);
+            if let Some(rate) = peer.limits.rate {
+                peer.pacer.on_sent(now, size, rate, peer.limits.burst);
+            }
+            hop.ticket = self.remember(sent);
+            self.review(now, hop.slot);
+        }
+        true
+    }
+
+    fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, _: &PairRtts, rng: &mut Rng) {
+        self.advance(now, rng);
+        for hop in path {
+            let sent = self.sent[hop.ticket.0 as usize];
+            self.free.push(hop.ticket.0);
+            let peer = &mut self.peers[hop.slot.index()];
+            peer.in_flight -= sent.size;
+            let (acked, lost) = match outcome {
+                Outcome::Acked => (Some(sent), None),
+                Outcome::TimedOut => (None, Some(Lost { sent, cause: LossCause::TimeThreshold })),
+            };
+            let mut rate = None;
+            if acked.is_some() {
+                peer.rtt.sample(now.since(sent.at), crate::time::Duration::ZERO);
+                rate = peer.delivery.on_acked(now, sent.size, &sent, peer.rtt.report(true).min);
+            } else {
+                peer.delivery.on_lost(sent.size);
+            }
+            let feedback = Feedback {
+                receiver: PeerId(0),
+                rtt: peer.rtt.report(acked.is_some()),
+                acked: acked.as_slice(),
+                lost: lost.as_slice(),
+                acked_bytes: if acked.is_some() { sent.size } else { Bytes::ZERO },
+                in_flight: peer.in_flight,
+                delivered: peer.delivery.delivered(),
+                rate,
+                ecn_marked_packets: 0,
+                persistent_congestion: false,
+                // A relay that was not full was left out by chance, not by its window.
+                app_limited: peer.in_flight + sent.size + self.packet <= peer.limits.window,
+            };
+            peer.controller.on_feedback(now, &feedback, rng);
+            self.review(now, hop.slot);
+        }
+    }
+
+    fn timer(&self) -> Time {
+        if self.reopened {
+            return Time::ZERO;
+        }
+        self.wakes.peek().map_or(Time::MAX, |Reverse((at, _))| *at)
+    }
+
+    fn rate(&self, peer: Slot) -> Option<Rate> {
+        let peer = &self.peers[peer.index()];
+        Some(peer.limits.rate.unwrap_or(peer.limits.window / peer.rtt.report(false).smoothed))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(&*self.peers)
+            + self.peers.iter().map(|peer| size_of_val(&*peer.controller)).sum::<usize>()
+            + self.candidates.heap_bytes()
+            + self.sent.capacity() * size_of::<Sent>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.wakes.capacity() * size_of::<Reverse<(Time, Slot)>>()
+    }
+
+    fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
+        self.peers[peer.index()].controller.trace(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::registry::Pacing;
+    use crate::rtt::RttConfig;
+    use crate::time::Duration;
+
+    const SETUP: Setup = Setup { peers: 6, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
+    const DESTINATION: Slot = Slot(5);
+
+    fn peers(controller: &str, parameters: &str) -> Box<dyn PathController> {
+        build(flow::find(controller).unwrap(), &SETUP, &parameters.parse().unwrap()).unwrap()
+    }
+
+    fn rng() -> Rng {
+        Rng::stream(1, "test")
+    }
+
+    #[test]
+    fn a_relay_is_used_until_its_window_is_full_and_again_after_an_ack() {
+        let (mut peers, mut rng) = (peers("fixed", "window = 2.0"), rng());
+        let rtts = PairRtts::new(&RttConfig::default(), 6);
+        let mut paths = Vec::new();
+        let mut path = [Hop::default(); 1];
+        while peers.select(Time::ZERO, DESTINATION, SETUP.packet, &mut path, &mut rng) {
+            paths.push(path);
+        }
+        // Five relays with two packets each; the destination relays nothing to itself.
+        assert_eq!(paths.len(), 10);
+        assert_eq!(peers.timer(), Time::MAX);
+        let now = Time::ZERO + Duration::from_millis(50);
+        peers.on_outcome(now, &paths[3], Outcome::Acked, &rtts, &mut rng);
+        assert!(peers.timer() <= now, "room must be told");
+        assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
+        assert_eq!(path[0].slot, paths[3][0].slot);
+        assert!(!peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
+    }
+
+    #[test]
+    fn one_outcome_is_evidence_about_every_relay_of_the_path() {
+        let (mut peers, mut rng) = (peers("reno", ""), rng());
+        let rtts = PairRtts::new(&RttConfig::default(), 6);
+        let window = |peers: &dyn PathController, slot| {
+            let mut window = 0.0;
+            peers.trace(slot, &mut |name, value| {
+                if name == "window" {
+                    window = value
+                }
+            });
+            window
+        };
+        let mut path = [Hop::default(); 3];
+        let mut now = Time::ZERO;
+        for _ in 0..20 {
+            assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
+            now += Duration::from_millis(50);
+            peers.on_outcome(now, &path, Outcome::Acked, &rtts, &mut rng);
+        }
+        let before: Vec<f64> = (0..6).map(|slot| window(&*peers, Slot(slot))).collect();
+        assert!(before[..5].iter().all(|window| *window > 1500.0), "{before:?}");
+        assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
+        peers.on_outcome(now + Duration::SECOND, &path, Outcome::TimedOut, &rtts, &mut rng);
+        for slot in 0..5 {
+            let on_path = path.iter().any(|hop| hop.slot == Slot(slot));
+            let fell = window(&*peers, Slot(slot)) < before[usize::from(slot)];
+            // Two packets are the least, and Reno's window may have been below.
+            assert!(on_path == fell || before[usize::from(slot)] <= 3000.0, "slot {slot}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A coordinator with a global view that steers many senders ([C3]), without learning.
+//!
+//! At equal spans it divides what a link has left beside cross traffic among the flows
+//! that are active, and fixes each one's window: `window = rate per flow * RTT_min`. What
+//! cross traffic takes is what was measured over the span before: monitoring looks back.
+
+use anabranch_control::flow::Bounds;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+/// Steering of flows over one link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steering {
+    /// The link whose rate is divided.
+    pub link: usize,
+    /// Between two decisions.
+    pub every: Duration,
+}
+
+/// The coordinator at work.
+#[derive(Debug)]
+pub struct Coordinator {
+    steering: Steering,
+    due: Time,
+    /// Bytes of cross traffic that had arrived at the last decision.
+    cross_before: u64,
+    cross_rate: Rate,
+}
+
+impl Coordinator {
+    /// Decides for the first time at the beginning.
+    pub fn new(steering: &Steering) -> Coordinator {
+        Coordinator { steering: steering.clone(), due: Time::ZERO, cross_before: 0, cross_rate: Rate::ZERO }
+    }
+
+    /// When it decides next.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// The link that it watches.
+    pub fn link(&self) -> usize {
+        self.steering.link
+    }
+
+    /// Looks at the cross traffic that has arrived in all, `cross_bytes`.
+    pub fn observe(&mut self, cross_bytes: u64) {
+        let new = Bytes::new(cross_bytes - self.cross_before);
+        self.cross_rate = new / self.steering.every;
+        self.cross_before = cross_bytes;
+        self.due += self.steering.every;
+    }
+
+    /// The bounds of one of `flows` flows over the link of `capacity`, of whose bytes the
+    /// share `data_share` is data, under a least round trip of `min_rtt`.
+    pub fn bounds(&self, capacity: Rate, flows: usize, data_share: f64, min_rtt: Duration) -> Bounds {
+        let left = capacity.bits_per_sec().saturating_sub(self.cross_rate.bits_per_sec()) as f64 * data_share;
+        let rate = Rate::from_bits_per_sec((left / flows.max(1) as f64) as u64);
+        // A packet at least: a flow whose share is nothing must still learn when that ends.
+        Bounds { fixed: Some((rate * min_rtt).max(Bytes::new(1))), ..Bounds::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_divided_and_becomes_a_window_over_the_round_trip() {
+        let every = Duration::from_millis(100);
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every });
+        let capacity = Rate::from_bits_per_sec(100_000_000);
+        let rtt = Duration::from_millis(40);
+        let window = |coordinator: &Coordinator, flows| coordinator.bounds(capacity, flows, 1.0, rtt).fixed.unwrap();
+        assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
+        assert_eq!(window(&coordinator, 2), Bytes::new(250_000));
+        // 70 Mbit/s for a tenth of a second.
+        coordinator.observe(875_000);
+        assert_eq!(window(&coordinator, 1), Bytes::new(150_000));
+        coordinator.observe(875_000);
+        assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
+        assert_eq!(coordinator.due(), Time::ZERO + every * 2);
+    }
+}

@@ -1,0 +1,137 @@
+//! What each model was held against, and the difference.
+//!
+//! A check has a bound that was set before the comparison was made; where programs or
+//! versions of one differ from each other, the check names the one that is followed.
+
+mod closed_forms;
+mod dumbbell;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::experiments::{self, ExperimentError, Request};
+use crate::flows::FlowRunError;
+use crate::parallel::Progress;
+
+pub use dumbbell::ReferenceError;
+
+/// Experiments whose figures are themselves comparisons with a model or another program.
+const EXPERIMENTS: [&str; 0] = [];
+
+/// One quantity of one model beside what it was held against.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// What is validated.
+    pub model: String,
+    /// What it is held against: a program, a formula.
+    pub against: String,
+    /// What is compared.
+    pub quantity: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What we measure.
+    pub ours: f64,
+    /// What it should be.
+    pub reference: f64,
+    /// Ours may lie from here...
+    pub low: f64,
+    /// ...to here.
+    pub high: f64,
+    /// What the bound is, in words.
+    pub bound: String,
+}
+
+impl Check {
+    /// Whether ours lies within the bound.
+    pub fn holds(&self) -> bool {
+        (self.low..=self.high).contains(&self.ours)
+    }
+
+    /// Ours less the reference, as a share of it.
+    pub fn difference(&self) -> f64 {
+        self.ours / self.reference - 1.0
+    }
+
+    /// A bound as a share of the reference to both sides.
+    fn within(self, share: f64) -> Check {
+        let low = self.reference * (1.0 - share);
+        let high = self.reference * (1.0 + share);
+        Check { low, high, bound: format!("within {} %", share * 100.0), ..self }
+    }
+}
+
+/// All checks.
+#[derive(Debug)]
+pub struct Validation {
+    /// What was compared.
+    pub checks: Vec<Check>,
+    /// What was not, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Why there is no validation.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidationError {
+    /// The figures of other programs do not read.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// A run failed.
+    #[error(transparent)]
+    Run(#[from] FlowRunError),
+    /// An experiment failed.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Makes every check; `reference` is another table of dumbbell figures than ours.
+///
+/// # Errors
+///
+/// When a table does not read, a run fails, or at an interruption.
+pub fn validate(reference: Option<&Path>, request: &Request) -> Result<Validation, ValidationError> {
+    let progress = &*request.progress;
+    let mut validation = Validation { checks: dumbbell::checks(reference, progress)?, skipped: Vec::new() };
+    validation.checks.extend(closed_forms::checks(progress)?);
+    for id in EXPERIMENTS {
+        let experiment = experiments::find(id).expect("a registered experiment");
+        let before = validation.checks.len();
+        let rows = experiment.run(request)?.rows;
+        for row in rows.iter().filter(|row| row.paper.is_some()) {
+            validation.checks.extend(of_row(id, row));
+        }
+        if validation.checks.len() == before {
+            let why = rows.iter().find(|row| row.ours.is_none()).map_or("it gives no figure", |row| &row.note);
+            validation.skipped.push(format!("{id}: {why}"));
+        }
+    }
+    Ok(validation)
+}
+
+/// An experiment's figure that has a reference and a bound.
+fn of_row(id: &str, row: &experiments::Row) -> Option<Check> {
+    let (low, high) = row.range?;
+    Some(Check {
+        model: row.subject.clone(),
+        against: id.to_owned(),
+        quantity: row.metric.clone(),
+        unit: "",
+        ours: row.ours?,
+        reference: row.paper?,
+        low,
+        high,
+        bound: row.note.clone(),
+    })
+}
+
+/// Runs `scenarios` on all cores.
+fn run_all(
+    scenarios: &[crate::flows::FlowScenario],
+    progress: &Progress,
+) -> Result<Vec<crate::flows::FlowsMeasured>, ValidationError> {
+    let outcomes = crate::parallel::run_all(scenarios, None, progress, |_, outcome| outcome)?;
+    outcomes.into_iter().collect::<Option<_>>().ok_or(ValidationError::Interrupted)
+}
