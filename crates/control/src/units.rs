@@ -188,7 +188,8 @@ impl FromStr for Rate {
         if !number.is_finite() || number < 0.0 || number * bits > u64::MAX as f64 {
             return Err(format!("a rate is between 0 and {} bit/s", u64::MAX));
         }
-        Ok(Rate((number * bits) as u64))
+        // 2.001 Mbit/s are not 2 000 999 bit/s because 2.001 has no exact binary form.
+        Ok(Rate((number * bits).round() as u64))
     }
 }
 
@@ -215,6 +216,7 @@ mod tests {
         assert_eq!("400000 B/s".parse(), Ok(Rate::from_bytes_per_sec(400_000)));
         assert_eq!("4 MB/s".parse(), Ok(Rate::from_bytes_per_sec(4_000_000)));
         assert_eq!("2.5Mbit/s".parse(), Ok(Rate::from_bits_per_sec(2_500_000)));
+        assert_eq!("2.001 Mbit/s".parse(), Ok(Rate::from_bits_per_sec(2_001_000)));
         assert_eq!("1e3 kbit/s".parse(), Ok(Rate::from_bits_per_sec(1_000_000)));
         for wrong in ["", "12", "fast", "-1 B/s", "1 MB", "nan B/s", "1e30 GB/s"] {
             assert!(wrong.parse::<Rate>().is_err(), "{wrong:?} was read as a rate");

@@ -6,19 +6,29 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod allegro;
+mod bic;
 mod block_window;
 mod bounded;
+mod compound;
+pub mod counting;
+mod cubic;
 mod fixed;
+pub mod hystart;
 mod learningcc;
+#[cfg(test)]
+mod liveness;
 mod monitor;
 mod pcc;
 pub mod recovery;
 pub mod registry;
 mod reno;
 pub mod round;
+pub mod slow_start;
 #[cfg(test)]
 mod testing;
+mod vegas;
 mod vivace;
+mod westwood;
 
 use core::fmt::Debug;
 

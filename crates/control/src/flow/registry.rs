@@ -1,7 +1,9 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
-use super::{FlowController, allegro, block_window, fixed, learningcc, reno, vivace};
+use super::{
+    FlowController, allegro, bic, block_window, compound, cubic, fixed, learningcc, reno, vegas, vivace, westwood,
+};
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
 use crate::units::Bytes;
@@ -43,6 +45,36 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "blocks to receivers in turn; holds the shared queue at a share of what it can hold",
         source: "[Efthymiopoulos 2015] 4, 5",
         build: block_window::build,
+    },
+    Entry {
+        name: "cubic",
+        summary: "a cubic function of the time since the last loss, never below Reno",
+        source: "RFC 9438; HyStart++: RFC 9406",
+        build: cubic::build,
+    },
+    Entry {
+        name: "bic",
+        summary: "a binary search between the window after the last loss and that before it",
+        source: "Xu, Harfoush, Rhee 2004",
+        build: bic::build,
+    },
+    Entry {
+        name: "vegas",
+        summary: "keeps 2 to 4 packets of its own in the queue, by round-trip times",
+        source: "Brakmo, Peterson 1995",
+        build: vegas::build,
+    },
+    Entry {
+        name: "westwood",
+        summary: "Reno that falls to the measured rate times the least round trip (Westwood+)",
+        source: "Grieco, Mascolo 2004",
+        build: westwood::build,
+    },
+    Entry {
+        name: "compound",
+        summary: "Reno plus a window that grows fast while the queue is short",
+        source: "Tan, Song, Zhang, Sridharan 2006; draft-sridharan-tcpm-ctcp-02",
+        build: compound::build,
     },
     Entry {
         name: "fixed",

@@ -10,11 +10,14 @@
 //! With selective ACKs, the NewReno of RFC 6582 is one reduction for all losses of one
 //! flight. Whether growth counts bytes or ACKs is left open by RFC 5681 3.1: counting ACKs
 //! grows by half as much where each second packet is acknowledged, as ns-2 and ns-3 do.
+//! Slow start may watch round trips (HyStart++, RFC 9406).
 
 use serde::Deserialize;
 
+use super::counting::Counting;
 use super::recovery::Recovery;
 use super::registry::Setup;
+use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
@@ -23,17 +26,6 @@ use crate::units::Bytes;
 
 /// Packets in the smallest window, RFC 9002 7.2.
 const MINIMUM_PACKETS: f64 = 2.0;
-
-/// What growth counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Counting {
-    /// What is acknowledged (RFC 3465, RFC 9002).
-    #[default]
-    Bytes,
-    /// ACKs, each as one packet, however much it acknowledges (RFC 5681).
-    Acks,
-}
 
 /// What is halved after a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -53,6 +45,7 @@ enum Halving {
 struct Config {
     counting: Counting,
     halving: Halving,
+    hystart: bool,
 }
 
 /// The controller; windows in bytes.
@@ -60,43 +53,21 @@ struct Config {
 struct Reno {
     packet: f64,
     window: f64,
-    slow_start_threshold: f64,
+    slow_start: SlowStart,
     recovery: Recovery,
     config: Config,
 }
 
 /// Makes `reno`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
-    let config = crate::registry::parameters(parameters)?;
+    let config: Config = crate::registry::parameters(parameters)?;
     Ok(Box::new(Reno {
         packet: setup.packet.get() as f64,
         window: setup.initial_window.get() as f64,
-        slow_start_threshold: f64::INFINITY,
+        slow_start: SlowStart::new(config.hystart),
         recovery: Recovery::default(),
         config,
     }))
-}
-
-impl Reno {
-    /// Data whose ACK lets the window grow: none that left before the last reduction.
-    #[inline]
-    fn counted(&self, feedback: &Feedback<'_>) -> f64 {
-        let newest = feedback.acked.last().filter(|sent| !self.recovery.covers(sent));
-        match (newest, self.config.counting) {
-            (None, _) => 0.0,
-            (Some(_), Counting::Bytes) => feedback.acked_bytes.get() as f64,
-            (Some(_), Counting::Acks) => self.packet,
-        }
-    }
-
-    #[inline]
-    fn grow(&mut self, counted: f64) {
-        if self.window < self.slow_start_threshold {
-            self.window += counted;
-        } else {
-            self.window += self.packet * counted / self.window;
-        }
-    }
 }
 
 impl FlowController for Reno {
@@ -107,12 +78,12 @@ impl FlowController for Reno {
                 Halving::Window => self.window,
                 Halving::InFlight => feedback.in_flight.get() as f64,
             };
-            self.slow_start_threshold = (halved / 2.0).max(MINIMUM_PACKETS * self.packet);
-            self.window = self.slow_start_threshold;
-        } else if !feedback.app_limited {
-            let counted = self.counted(feedback);
+            self.window = (halved / 2.0).max(MINIMUM_PACKETS * self.packet);
+            self.slow_start.end(self.window);
+        } else {
+            let counted = self.config.counting.counted(feedback, &self.recovery, self.packet);
             if counted > 0.0 {
-                self.grow(counted);
+                self.window = self.slow_start.reno(self.window, counted, self.packet, feedback);
             }
         }
         if feedback.persistent_congestion {
@@ -128,8 +99,7 @@ impl FlowController for Reno {
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         record("window", self.window);
-        // Infinity before the first loss: plots want a number.
-        record("slow_start_threshold", self.slow_start_threshold.min(f64::from(u32::MAX)));
+        record("slow_start_threshold", self.slow_start.traced_threshold());
     }
 }
 

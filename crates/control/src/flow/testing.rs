@@ -56,6 +56,40 @@ enum Fate {
     Lost,
 }
 
+/// What a receiver says that acknowledges `acked` after `rtt`, and nothing else.
+pub fn feedback(acked: &[Sent], rtt: Duration) -> Feedback<'_> {
+    Feedback {
+        receiver: PeerId(0),
+        rtt: RoundTrip { latest: Some(rtt), smoothed: rtt, variation: Duration::ZERO, min: rtt },
+        acked,
+        lost: &[],
+        acked_bytes: acked.iter().map(|sent| sent.size).sum(),
+        in_flight: Bytes::ZERO,
+        delivered: acked.last().map_or(Bytes::ZERO, |sent| sent.delivered + sent.size),
+        rate: None,
+        ecn_marked_packets: 0,
+        persistent_congestion: false,
+        app_limited: false,
+    }
+}
+
+/// Tells `controller` that one packet was acknowledged `rtt` after it left.
+pub fn told(controller: &mut dyn FlowController, now: Time, rtt: Duration, app_limited: bool, rng: &mut Rng) {
+    let acked = [Sent { at: Time::from_nanos(now.as_nanos() - rtt.as_nanos()), size: PACKET, ..Sent::default() }];
+    controller.on_feedback(now, &Feedback { app_limited, ..feedback(&acked, rtt) }, rng);
+}
+
+/// What `controller` records under `name`.
+pub fn traced(controller: &dyn FlowController, name: &str) -> f64 {
+    let mut found = None;
+    controller.trace(&mut |recorded, value| {
+        if recorded == name {
+            found = Some(value);
+        }
+    });
+    found.expect("the controller records it")
+}
+
 /// Drives `controller` with bulk data for `seconds` over `path`.
 pub fn drive(controller: &mut dyn FlowController, path: Path, seconds: f64, seed: u64) -> Drive {
     let mut drive = Drive::default();

@@ -13,7 +13,7 @@ use crate::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::Measured;
 use crate::parallel::{self, Job, Progress};
 use crate::scenario::{Scenario, default_offered};
-use crate::scenario_file::{self, ScenarioError};
+use crate::scenario_file::{self, Override, ScenarioError};
 
 /// How long an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct Lab<S = Scenario> {
     pub progress: Arc<Progress>,
     /// Names of controllers that were asked for instead of the paper's.
     asked: Vec<String>,
+    /// The scenario's text and file, from which it is read again for another seed.
+    text: (&'static str, String),
 }
 
 /// A place for flows over links.
@@ -188,6 +190,17 @@ impl Lab<Scenario> {
 }
 
 impl Lab<FlowScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_flows(experiment: &Experiment, request: &Request) -> Result<FlowLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_flows(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
     /// The controllers that were asked for, or else those of the paper.
     ///
     /// # Errors
@@ -202,10 +215,17 @@ impl Lab<FlowScenario> {
         names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
     }
 
+    /// The experiment's scenario with `seed`, which also decides when flows begin.
+    pub fn with_seed(&self, seed: u64) -> FlowScenario {
+        let (text, file) = &self.text;
+        let seed = Override::new(format!("seed {seed}"), "run.seed", seed.to_string());
+        scenario_file::parse_flows(text, file, &[seed]).expect("it was read before")
+    }
+
     /// The experiment's scenario with `controller` for every flow, its parameters at their
     /// defaults, and `seed`.
     pub fn with_controller(&self, controller: &'static flow::Entry, seed: u64) -> FlowScenario {
-        let mut scenario = FlowScenario { seed, ..self.scenario.clone() };
+        let mut scenario = self.with_seed(seed);
         for flow in &mut scenario.flows {
             flow.controller = controller;
             flow.parameters = toml::Table::new();
@@ -237,6 +257,7 @@ impl<S> Lab<S> {
             expected: Expected::parse(experiment.expected)?,
             progress: request.progress.clone(),
             asked: request.controllers.clone(),
+            text: (experiment.scenario, experiment.scenario_file()),
         })
     }
 }

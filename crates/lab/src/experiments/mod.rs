@@ -39,6 +39,8 @@ pub struct Experiment {
 enum Runner {
     /// An overlay of peers.
     Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
+    /// Flows over links.
+    Flows(fn(&FlowLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -163,6 +165,7 @@ impl Experiment {
     pub fn run(&self, request: &Request) -> Result<Findings, ExperimentError> {
         match self.run {
             Runner::Overlay(run) => run(&Lab::new(self, request)?),
+            Runner::Flows(run) => run(&Lab::new_flows(self, request)?),
         }
     }
 
@@ -174,6 +177,7 @@ impl Experiment {
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
             Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
+            Runner::Flows(_) => Lab::new_flows(self, request)?.scenario.seed,
         })
     }
 }

@@ -2,13 +2,15 @@
 
 use anabranch_control::path::registry::{self, Entry as Controller, Pacing, Setup};
 use anabranch_control::path::{MAX_KNOWN_PEERS, MAX_RELAYS};
+use anabranch_control::registry::no_parameters;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_sim::delay::DelayModel;
 
 use super::error::ScenarioError;
-use super::section::{Entry, Section, nearest};
+use super::parameters;
+use super::section::{Entry, Section};
 use super::tree::Node;
 use crate::scenario::{
     LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, default_offered,
@@ -348,37 +350,11 @@ fn read_rtt(rtt: &Section<'_>) -> Result<RttConfig, ScenarioError> {
 
 /// The controller's own parameters, checked by making one.
 fn read_parameters(entry: &Entry<'_>, controller: &Controller) -> Result<toml::Table, ScenarioError> {
-    let (table, entries) = entry.table()?;
     let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
-    let error = match (controller.build.make(&setup, &table), entries.first()) {
-        (None, Some(first)) => {
-            return Err(first.wrong(format!("the controller \"{}\" has no parameters", controller.name)));
-        }
-        (None, None) | (Some(Ok(_)), _) => return Ok(table),
-        (Some(Err(error)), _) => error,
-    };
-    // The controller names the key, not the line: the line is that of the first key
-    // that is wrong by itself, or else of the first one that the message names.
-    let alone = |entry: &&Entry<'_>| {
-        let value = table[entry.name()].clone();
-        let made = controller.build.make(&setup, &toml::Table::from_iter([(entry.name().to_owned(), value)]));
-        made.is_some_and(|made| made.is_err())
-    };
-    let named = |entry: &&Entry<'_>| error.0.contains(entry.name());
-    let blamed = entries.iter().filter(named).find(alone).or_else(|| entries.iter().find(named)).unwrap_or(entry);
-    Err(blamed.wrong(with_suggestion(&error.0)))
-}
-
-/// Adds the nearest known name to serde's "unknown field `a`, expected one of `b`, `c`".
-fn with_suggestion(message: &str) -> String {
-    let mut names = message.split('`').skip(1).step_by(2);
-    match (message.starts_with("unknown field"), names.next()) {
-        (true, Some(word)) => match nearest(word, &names.collect::<Vec<_>>()) {
-            Some(near) => format!("{message}; did you mean `{near}`?"),
-            None => message.to_owned(),
-        },
-        _ => message.to_owned(),
-    }
+    parameters::read(entry, |table| match controller.build.make(&setup, table) {
+        Some(made) => made.map(drop),
+        None => no_parameters(table),
+    })
 }
 
 fn read_misbehaving(section: &Section<'_>, peers: usize) -> Result<Vec<(Vec<u32>, Misbehaviour)>, ScenarioError> {

@@ -57,37 +57,109 @@
 //! forge = false                   # discards data and makes up its ACK
 //! ```
 
+//!
+//! A scenario of flows over links has other tables: see [`flows`].
+
 use std::fs;
 use std::path::Path;
 
 pub use error::{Place, ScenarioError, Source, Wrong};
+pub use flows::to_toml as flows_to_toml;
 pub use tree::Override;
 pub use write::to_toml;
 
+use crate::flows::FlowScenario;
 use crate::scenario::Scenario;
-use tree::{Node, Value};
+use section::Section;
+use tree::Node;
 
 mod error;
+pub mod flows;
 mod keys;
+mod parameters;
 mod section;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod write;
 
-/// Reads the scenario at `path`, with `overrides` in place of what it says.
+/// A scenario of either kind.
+#[derive(Clone, Debug)]
+pub enum AnyScenario {
+    /// Peers that relay: the file has a table `[overlay]`.
+    Overlay(Scenario),
+    /// Flows over links: it has `[[flow]]`.
+    Flows(FlowScenario),
+}
+
+impl AnyScenario {
+    /// It as text that says everything, defaults too; reading it gives the same scenario.
+    pub fn to_toml(&self) -> String {
+        match self {
+            AnyScenario::Overlay(scenario) => to_toml(scenario),
+            AnyScenario::Flows(scenario) => flows_to_toml(scenario),
+        }
+    }
+
+    /// The seed of every random stream.
+    pub fn seed(&self) -> u64 {
+        match self {
+            AnyScenario::Overlay(scenario) => scenario.seed,
+            AnyScenario::Flows(scenario) => scenario.seed,
+        }
+    }
+}
+
+/// Reads the scenario at `path`, of either kind, with `overrides` in place of what it says.
+///
+/// # Errors
+///
+/// When the file cannot be read, and whatever [`parse_any`] refuses.
+pub fn read_any(path: &Path, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
+    parse_any(&text_of(path)?, &path.display().to_string(), overrides)
+}
+
+/// Reads the scenario of an overlay at `path`, with `overrides` in place of what it says.
 ///
 /// # Errors
 ///
 /// When the file cannot be read, and whatever [`parse`] refuses.
 pub fn read(path: &Path, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
-    parse(&text, &path.display().to_string(), overrides)
+    parse(&text_of(path)?, &path.display().to_string(), overrides)
 }
 
-/// Reads the scenario in `text`, with `overrides` in place of what it says; errors
-/// call it `file`.
+fn text_of(path: &Path) -> Result<String, ScenarioError> {
+    fs::read_to_string(path).map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })
+}
+
+/// Reads the scenario in `text`, of either kind, with `overrides` in place of what it
+/// says; errors call it `file`.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
+    let tree = tree(text, file, overrides)?;
+    let has = |key: &&str| tree.get(&[key]).is_some();
+    match (has(&"overlay"), flows::OWN.iter().find(|key| has(key))) {
+        (true, None) => Ok(AnyScenario::Overlay(keys::scenario(&tree)?)),
+        (false, Some(_)) => Ok(AnyScenario::Flows(flows::scenario(&tree)?)),
+        (true, Some(own)) => {
+            let known: Vec<&str> = flows::ROOT.iter().copied().chain(["overlay"]).collect();
+            let root = Section::open("", &tree, &known)?;
+            let problem = "a scenario has an overlay or flows over links, not both; expected it without [overlay]";
+            Err(root.blame(&[own], problem))
+        }
+        (false, None) => {
+            let known: Vec<&str> = ["run", "overlay"].into_iter().chain(flows::OWN.iter().copied()).collect();
+            let root = Section::open("", &tree, &known)?;
+            Err(root.missing("overlay", "a table [overlay], or [[flow]] with the links that flows pass"))
+        }
+    }
+}
+
+/// Reads the scenario of an overlay in `text`, with `overrides` in place of what it says;
+/// errors call it `file`.
 ///
 /// An override that chooses another controller leaves out the parameters in the text,
 /// which are the old one's; one that chooses another model of limits or delays leaves
@@ -97,22 +169,20 @@ pub fn read(path: &Path, overrides: &[Override]) -> Result<Scenario, ScenarioErr
 ///
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
+    keys::scenario(&tree(text, file, overrides)?)
+}
+
+/// Reads the scenario of flows in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<FlowScenario, ScenarioError> {
+    flows::scenario(&tree(text, file, overrides)?)
+}
+
+fn tree(text: &str, file: &str, overrides: &[Override]) -> Result<Node, ScenarioError> {
     let mut tree = Node::parse(text, file)?;
-    let name = |tree: &Node| match tree.get(&["overlay", "controller"]) {
-        Some(Node { value: Value::Text(name), .. }) => Some(name.clone()),
-        _ => None,
-    };
-    let (choosing, others): (Vec<_>, Vec<_>) =
-        overrides.iter().partition(|change| change.key() == "overlay.controller");
-    let before = name(&tree);
-    for change in choosing {
-        tree.apply(change)?;
-    }
-    if name(&tree) != before {
-        tree.remove("overlay", "parameters");
-    }
-    for change in others {
-        tree.apply(change)?;
-    }
-    keys::scenario(&tree)
+    tree.apply_all(overrides)?;
+    Ok(tree)
 }

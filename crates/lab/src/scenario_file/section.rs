@@ -62,6 +62,23 @@ impl<'t> Section<'t> {
         self.get(key).map(|entry| Section::open(&entry.key, entry.node, known)).transpose()
     }
 
+    /// Which one of `keys` is there; `what` says what they mean.
+    pub fn one_of(&self, keys: &[&'static str], what: &str) -> Result<(&'static str, Entry<'t>), ScenarioError> {
+        let mut found: Vec<_> = keys.iter().filter_map(|key| self.get(key).map(|entry| (*key, entry))).collect();
+        // What the command line says takes the place of what the file says.
+        if found.iter().any(|(_, entry)| entry.node.place.is_option()) {
+            found.retain(|(_, entry)| entry.node.place.is_option());
+        }
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (None, _) => Err(self.wrong(format!("expected {what}: one of {}", keys.join(", ")))),
+            (Some(only), None) => Ok(only),
+            (Some((first, _)), Some((_, second))) => {
+                Err(second.wrong(format!("there is \"{first}\" already; expected one of {}", keys.join(", "))))
+            }
+        }
+    }
+
     /// The tables under `key`, each written with double brackets.
     pub fn sections(&self, key: &str, known: &[&str]) -> Result<Vec<Section<'t>>, ScenarioError> {
         let Some(entry) = self.get(key) else {
@@ -140,6 +157,11 @@ impl<'t> Entry<'t> {
         Ok(nanos(self.number(0.0..=longest as f64)?, 1e9))
     }
 
+    /// A span written in seconds, within `range`.
+    pub fn seconds_in(&self, range: RangeInclusive<f64>) -> Result<Duration, ScenarioError> {
+        Ok(nanos(self.number(range)?, 1e9))
+    }
+
     /// A rate with its unit, more than nothing.
     pub fn rate(&self) -> Result<Rate, ScenarioError> {
         let Value::Text(text) = &self.node.value else {
@@ -147,9 +169,9 @@ impl<'t> Entry<'t> {
         };
         let rate: Rate = text.parse().map_err(|problem: String| self.wrong(problem))?;
         if rate == Rate::ZERO {
-            let problem = "nothing would ever pass; expected more than 0 (a relay that passes nothing on is \
-                           [[overlay.misbehave]] with drop = 1)";
-            return Err(self.wrong(problem));
+            let relay = " (a relay that passes nothing on is [[overlay.misbehave]] with drop = 1)";
+            let hint = if self.key.starts_with("overlay.") { relay } else { "" };
+            return Err(self.wrong(format!("nothing would ever pass; expected more than 0{hint}")));
         }
         if rate > HIGHEST_RATE {
             return Err(self.wrong("expected at most \"100 Gbit/s\""));
@@ -179,6 +201,26 @@ impl<'t> Entry<'t> {
             Some(near) => format!("did you mean \"{near}\"? (expected one of {expected})"),
             None => format!("expected one of {expected}"),
         }))
+    }
+
+    /// Whether it is a table.
+    pub fn is_table(&self) -> bool {
+        matches!(self.node.value, Value::Table(_))
+    }
+
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
+    /// The table that it is; all that it may hold is in `known`.
+    pub fn open(&self, known: &[&str]) -> Result<Section<'t>, ScenarioError> {
+        Section::open(&self.key, self.node, known)
+    }
+
+    /// Its words, if it is words.
+    pub fn words(&self) -> Option<&'t str> {
+        self.node.text()
     }
 
     /// Yes or no.

@@ -105,32 +105,57 @@ impl Node {
         }
     }
 
-    /// Puts the value of `change` where its key says. A step of the key is a name,
-    /// or the place in a list, counted from 0.
-    pub fn apply(&mut self, change: &Override) -> Result<(), ScenarioError> {
-        let new = change.node()?;
-        let mut node = self;
-        for step in change.key.split('.') {
-            if step.is_empty() {
-                return Err(
-                    change.wrong(format!("\"{}\" is not a key; expected one such as overlay.relays", change.key))
-                );
-            }
-            node = match &mut node.value {
-                Value::Table(table) => table
-                    .entry(step.to_owned())
-                    .or_insert_with(|| Node { place: change.place(), value: Value::Table(BTreeMap::new()) }),
-                Value::List(list) => {
-                    let length = list.len();
-                    step.parse().ok().and_then(|index: usize| list.get_mut(index)).ok_or_else(|| {
-                        change.wrong(format!("\"{step}\" is not a place in a list of {length}, which counts from 0"))
-                    })?
-                }
-                _ => return Err(change.wrong(format!("\"{step}\" is a part of a value that has no parts"))),
-            };
+    /// Puts the values of all `changes` where their keys say. One that chooses another
+    /// controller leaves out the parameters beside it, which are the old one's.
+    pub fn apply_all(&mut self, changes: &[Override]) -> Result<(), ScenarioError> {
+        let (choosing, others): (Vec<_>, Vec<_>) =
+            changes.iter().partition(|change| change.key.ends_with(".controller"));
+        choosing.into_iter().chain(others).try_for_each(|change| self.apply(change))
+    }
+
+    /// Puts the value of `change` where its key says. A step of the key is a name, or the
+    /// place in a list, counted from 0, or `all` places of a list.
+    fn apply(&mut self, change: &Override) -> Result<(), ScenarioError> {
+        let steps: Vec<&str> = change.key.split('.').collect();
+        self.put(&steps, &change.node()?, change)
+    }
+
+    fn put(&mut self, steps: &[&str], new: &Node, change: &Override) -> Result<(), ScenarioError> {
+        let Some((&step, rest)) = steps.split_first() else {
+            *self = new.clone();
+            return Ok(());
+        };
+        if step.is_empty() {
+            return Err(change.wrong(format!("\"{}\" is not a key; expected one such as overlay.relays", change.key)));
         }
-        *node = new;
-        Ok(())
+        match &mut self.value {
+            Value::Table(table) => {
+                if rest.is_empty() && step == "controller" && table.get(step).and_then(Node::text) != new.text() {
+                    table.remove("parameters");
+                }
+                let node = table
+                    .entry(step.to_owned())
+                    .or_insert_with(|| Node { place: change.place(), value: Value::Table(BTreeMap::new()) });
+                node.put(rest, new, change)
+            }
+            Value::List(list) if step == "all" => list.iter_mut().try_for_each(|node| node.put(rest, new, change)),
+            Value::List(list) => {
+                let length = list.len();
+                let node = step.parse().ok().and_then(|index: usize| list.get_mut(index)).ok_or_else(|| {
+                    change.wrong(format!("\"{step}\" is not a place in a list of {length}, which counts from 0"))
+                })?;
+                node.put(rest, new, change)
+            }
+            _ => Err(change.wrong(format!("\"{step}\" is a part of a value that has no parts"))),
+        }
+    }
+
+    /// Its words, if it is words.
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
     }
 
     /// The value at `path` from here.
@@ -139,15 +164,6 @@ impl Node {
             Value::Table(table) => table.get(*step),
             _ => None,
         })
-    }
-
-    /// Takes out what `table` holds under `key`.
-    pub fn remove(&mut self, table: &str, key: &str) {
-        if let Value::Table(root) = &mut self.value
-            && let Some(Node { value: Value::Table(inner), .. }) = root.get_mut(table)
-        {
-            inner.remove(key);
-        }
     }
 
     /// The value without its places.

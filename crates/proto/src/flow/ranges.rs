@@ -68,6 +68,8 @@ impl ReceivedNumbers {
     fn insert_seldom(&mut self, number: u64) -> bool {
         let at = self.ranges.partition_point(|(first, _)| *first <= number);
         if at > 0 && self.ranges[at - 1].1 >= number {
+            // A copy: the ACK of the first was lost, so that this one must tell it.
+            self.newest = at - 1;
             return false;
         }
         if at == 0 && self.ranges.len() == MAX_RECEIVED_RANGES {

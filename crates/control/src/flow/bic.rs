@@ -1,0 +1,271 @@
+//! BIC: after a loss the right window lies between the one that lost and the one that the
+//! reduction left, and a binary search looks for it: each round trip goes half of the way,
+//! or a largest step where that would be too far. Past the old maximum it looks for a new
+//! one with steps that double. Small windows grow as Reno's.
+//!
+//! ```text
+//! target = (max + min) / 2, and min = W as W grows                 [Xu 2004] III-B
+//! W     += clamp(target - W, Smin, Smax) / W   for each packet     [Xu 2004] III-A, B
+//! past max: W += s / W with s = 1, 2, 4, ... Smax for each round   [Xu 2004] III-C
+//! loss     max = W, or (W + (1 - beta) W) / 2 below the last max   [Xu 2004] III-D
+//!          min = W = (1 - beta) W                                  [Xu 2004] III
+//! Reno below low_window                                            [Xu 2004] III-E
+//! ```
+//!
+//! L. Xu, K. Harfoush, I. Rhee: Binary increase congestion control (BIC) for fast
+//! long-distance networks. INFOCOM 2004. `min` follows `W`, so `target - W` is half of the
+//! distance to `max`; `Smin` keeps that from becoming endless.
+
+use serde::Deserialize;
+
+use super::counting::Counting;
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::slow_start::SlowStart;
+use super::{Feedback, FlowController, Limits};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// Packets in the smallest window.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// What is left after a loss below `low_window`: Reno's half.
+const RENO_SHARE: f64 = 0.5;
+
+/// Parameters of `bic`; windows and steps in packets.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// Largest step of a round trip, Smax.
+    largest_step: f64,
+    /// Smallest step of a round trip, Smin.
+    smallest_step: f64,
+    /// Below it the window is Reno's.
+    low_window: f64,
+    /// Share of the window that a loss takes.
+    beta: f64,
+    counting: Counting,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        // [Xu 2004], the values of its simulations: Smax 32, Smin 0.01, low_window 14,
+        // beta 0.125.
+        Config { largest_step: 32.0, smallest_step: 0.01, low_window: 14.0, beta: 0.125, counting: Counting::Bytes }
+    }
+}
+
+/// What the window looks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Search {
+    /// The window at which the last loss came.
+    Below { max: f64 },
+    /// A new maximum, by `step` more in this round trip, until `end`.
+    Beyond { step: f64, end: f64 },
+    /// The same, with largest steps.
+    BeyondLinearly,
+}
+
+/// The controller; windows in packets.
+#[derive(Debug)]
+struct Bic {
+    packet: f64,
+    window: f64,
+    search: Search,
+    /// The window that the last loss made the target.
+    last_max: f64,
+    slow_start: SlowStart,
+    recovery: Recovery,
+    config: Config,
+}
+
+/// Makes `bic`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("largest_step", config.largest_step, 0.1..=10_000.0)?;
+    in_range("smallest_step", config.smallest_step, 0.0001..=config.largest_step)?;
+    in_range("low_window", config.low_window, 0.0..=1e6)?;
+    in_range("beta", config.beta, 0.001..=0.9)?;
+    Ok(Box::new(Bic::new(setup, config)))
+}
+
+impl Bic {
+    fn new(setup: &Setup, config: Config) -> Bic {
+        let packet = setup.packet.get() as f64;
+        Bic {
+            packet,
+            window: setup.initial_window.get() as f64 / packet,
+            search: Search::BeyondLinearly,
+            last_max: 0.0,
+            slow_start: SlowStart::new(false),
+            recovery: Recovery::default(),
+            config,
+        }
+    }
+
+    fn reduce(&mut self) {
+        let before = self.window;
+        if before < self.config.low_window {
+            self.window = before * RENO_SHARE;
+            self.last_max = before;
+        } else {
+            // min = (1 - beta) W; max = W, or halfway between both where W < the last max.
+            self.window = before * (1.0 - self.config.beta);
+            self.last_max = if before < self.last_max { (before + self.window) / 2.0 } else { before };
+        }
+        self.search = Search::Below { max: self.last_max };
+        self.window = self.window.max(MINIMUM_PACKETS);
+        self.slow_start.end(self.window);
+    }
+
+    /// The present step of a round trip.
+    #[inline]
+    fn step(&mut self) -> f64 {
+        let Config { largest_step, smallest_step, .. } = self.config;
+        match self.search {
+            // target - W = (max + W) / 2 - W.
+            Search::Below { max } if self.window < max => {
+                return ((max - self.window) / 2.0).clamp(smallest_step, largest_step);
+            }
+            Search::Below { .. } => self.search = Search::Beyond { step: 1.0, end: self.window + 1.0 },
+            Search::Beyond { step, end } if self.window >= end => {
+                let step = 2.0 * step;
+                self.search = match step >= largest_step {
+                    true => Search::BeyondLinearly,
+                    false => Search::Beyond { step, end: self.window + step },
+                };
+            }
+            _ => {}
+        }
+        match self.search {
+            Search::Beyond { step, .. } => step.min(largest_step),
+            _ => largest_step,
+        }
+    }
+}
+
+impl FlowController for Bic {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        if self.recovery.begins(now, feedback) {
+            self.reduce();
+        } else {
+            let packets = self.config.counting.counted(feedback, &self.recovery, self.packet) / self.packet;
+            if packets > 0.0 {
+                if self.slow_start.holds(self.window) {
+                    self.window = self.slow_start.grown(self.window, packets, 1.0, feedback);
+                } else {
+                    let step = if self.window < self.config.low_window { 1.0 } else { self.step() };
+                    self.window += step * packets / self.window;
+                }
+            }
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS;
+            self.recovery.reset();
+        }
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window * self.packet);
+        record("slow_start_threshold", self.slow_start.traced_threshold() * self.packet);
+        record("last_max", self.last_max * self.packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{PACKET, Path, drive, told};
+    use crate::time::Duration;
+    use crate::units::Rate;
+
+    fn bic(window: f64, search: Search) -> Bic {
+        let mut bic = Bic::new(&Setup::new(PACKET, Time::ZERO), Config::default());
+        (bic.window, bic.search) = (window, search);
+        bic.slow_start.end(window);
+        bic
+    }
+
+    #[test]
+    fn the_search_goes_half_of_the_way_but_no_further_than_a_largest_step() {
+        let step = |window: f64| bic(window, Search::Below { max: 200.0 }).step();
+        assert_eq!([step(100.0), step(136.0), step(180.0), step(199.0)], [32.0, 32.0, 10.0, 0.5]);
+        assert_eq!(step(199.999), 0.01);
+    }
+
+    #[test]
+    fn beyond_the_maximum_steps_double_until_they_are_largest() {
+        let mut bic = bic(200.0, Search::Below { max: 200.0 });
+        let mut steps = Vec::new();
+        while steps.len() < 8 {
+            let step = bic.step();
+            steps.push(step);
+            bic.window += step;
+        }
+        assert_eq!(steps, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]);
+    }
+
+    #[test]
+    fn a_loss_takes_an_eighth_and_sets_the_maximum_lower_below_the_last_one() {
+        let mut bic = bic(160.0, Search::BeyondLinearly);
+        bic.reduce();
+        assert_eq!((bic.window, bic.search), (140.0, Search::Below { max: 160.0 }));
+        bic.window = 144.0;
+        bic.reduce();
+        assert_eq!((bic.window, bic.search), (126.0, Search::Below { max: 135.0 }));
+        bic.window = 12.0;
+        bic.reduce();
+        assert_eq!(bic.window, 6.0, "below low_window a loss halves");
+    }
+
+    #[test]
+    fn near_the_old_maximum_the_distance_halves_in_less_than_two_round_trips() {
+        let mut bic = bic(160.0, Search::Below { max: 200.0 });
+        let mut rng = Rng::stream(1, "controller");
+        let mut round_trips_until = |distance: f64| {
+            let mut round_trips = 0.0;
+            while 200.0 - bic.window > distance {
+                round_trips += 1.0 / bic.window;
+                told(&mut bic, Time::from_secs_f64(1.0), Duration::from_millis(100), false, &mut rng);
+            }
+            round_trips
+        };
+        // Each ACK goes 1 / W of half of the distance: W' = (max - W) / 2 a round trip.
+        let expected = 2.0 * core::f64::consts::LN_2;
+        for distance in [20.0, 10.0, 5.0, 2.5] {
+            let round_trips = round_trips_until(distance);
+            assert!((round_trips / expected - 1.0).abs() < 0.01, "{round_trips} to {distance} packets");
+        }
+    }
+
+    #[test]
+    fn after_each_loss_an_eighth_is_gone_and_the_window_comes_back() {
+        // 1000 packets a round trip fill it.
+        let path = Path {
+            rate: Rate::from_bytes_per_sec(10_000_000),
+            rtt: Duration::from_millis(100),
+            buffer: 100,
+            loss: 0.0,
+        };
+        let mut bic = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        let run = drive(&mut *bic, path, 60.0, 1);
+        let settled = Time::from_secs_f64(20.0);
+        let fell = |i: &usize| run.window[*i] < 0.95 * run.window[i - 1] && run.at[*i] > settled;
+        let falls: Vec<usize> = (1..run.at.len()).filter(fell).collect();
+        assert!(falls.len() > 5, "{} falls", falls.len());
+        for i in falls {
+            let (before, after) = (run.window[i - 1], run.window[i]);
+            assert!((after / before - 0.875).abs() < 0.002, "{before} fell to {after}");
+            // A window of 1101 packets fills the path and the queue.
+            assert!((1090.0..1200.0).contains(&before), "a loss at {before}");
+        }
+    }
+}

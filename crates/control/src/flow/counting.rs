@@ -1,0 +1,33 @@
+//! What a window's growth counts: RFC 5681 3.1 leaves it open, and with a receiver that
+//! answers each second packet the choice is a factor of two.
+
+use serde::Deserialize;
+
+use super::Feedback;
+use super::recovery::Recovery;
+
+/// What growth counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counting {
+    /// What is acknowledged (RFC 3465, RFC 9002, RFC 9438).
+    #[default]
+    Bytes,
+    /// ACKs, each as one packet, however much it acknowledges (RFC 5681).
+    Acks,
+}
+
+impl Counting {
+    /// Bytes whose ACK lets the window grow: none that left before the last reduction
+    /// (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
+    #[inline]
+    pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
+        if feedback.app_limited || feedback.acked.last().is_none_or(|newest| recovery.covers(newest)) {
+            return 0.0;
+        }
+        match self {
+            Counting::Bytes => feedback.acked_bytes.get() as f64,
+            Counting::Acks => packet,
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Cubic: after a loss the window follows a cubic function of the time since, which rises
+//! fast at first, is flat around the window at which the loss came, and then looks for more.
+//! Where that would be slower than Reno it follows an estimate of Reno's window. Growth
+//! hardly depends on the round trip, so that flows with different ones share evenly.
+//!
+//! ```text
+//! W_cubic(t) = C (t - K)^3 + W_max                                       RFC 9438 fig. 1
+//! K          = cbrt((W_max - W_epoch) / C)                               RFC 9438 fig. 2
+//! target     = clamp(W_cubic(t + RTT), W, 1.5 W)                         RFC 9438 4.2
+//! W         += (target - W) / W          for each packet acknowledged    RFC 9438 4.4, 4.5
+//! W_est     += alpha / W                 for each packet acknowledged    RFC 9438 fig. 4
+//! W          = W_est                     where W_cubic(t) < W_est        RFC 9438 4.3
+//! loss         W_max = W, or W (1 + beta) / 2 below the last W_max       RFC 9438 4.7
+//!              W = ssthresh = max(beta W, 2 packets)                     RFC 9438 4.6
+//! ```
+//!
+//! Where we depart from the letter: 4.4 and 4.5 speak of each new ACK, and we count packets
+//! acknowledged, as 4.3 does, so that delayed ACKs do not slow the curve. 4.6 reduces what
+//! is in flight, or the window if it cannot grow unused: we do the latter. In the
+//! Reno-friendly region the window never falls to `W_est`. After a timeout 4.8 takes the
+//! window back to one packet; ours is two (RFC 9002, 7.2).
+
+use serde::Deserialize;
+
+use super::counting::Counting;
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::slow_start::SlowStart;
+use super::{Feedback, FlowController, Limits};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::Bytes;
+
+/// Packets in the smallest window, RFC 9438 4.6.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// The window grows by no more than this in a round trip, RFC 9438 4.2.
+const MOST_GROWTH: f64 = 1.5;
+
+/// Whose estimate of Reno's window is a lower bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RenoFriendly {
+    /// Grows by a packet each round trip from the window before the reduction on.
+    #[default]
+    #[serde(rename = "rfc-9438")]
+    Rfc9438,
+    /// Grows by alpha all the time (RFC 8312, 4.2), as Linux and ns-3 do.
+    #[serde(rename = "rfc-8312")]
+    Rfc8312,
+    /// No bound.
+    Off,
+}
+
+/// Parameters of `cubic`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// Share of the window that is left after a loss.
+    beta: f64,
+    /// How steep the curve is, packets / s^3.
+    c: f64,
+    counting: Counting,
+    fast_convergence: bool,
+    reno_friendly: RenoFriendly,
+    hystart: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            // RFC 9438 4.6.
+            beta: 0.7,
+            // RFC 9438 5.1.
+            c: 0.4,
+            counting: Counting::Bytes,
+            fast_convergence: true,
+            reno_friendly: RenoFriendly::Rfc9438,
+            hystart: false,
+        }
+    }
+}
+
+/// A congestion avoidance stage.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    start: Time,
+    k: f64,
+    w_max: f64,
+    w_est: f64,
+    alpha: f64,
+}
+
+/// The controller; windows in packets, as in the RFC.
+#[derive(Debug)]
+struct Cubic {
+    packet: f64,
+    window: f64,
+    w_max: f64,
+    /// The window before the last reduction.
+    w_prior: f64,
+    /// None until the first packet is counted in congestion avoidance.
+    epoch: Option<Epoch>,
+    /// Since when the application has left the window unused: that time does not count.
+    unused_since: Option<Time>,
+    slow_start: SlowStart,
+    recovery: Recovery,
+    config: Config,
+}
+
+/// Makes `cubic`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("beta", config.beta, 0.1..=0.99)?;
+    in_range("c", config.c, 0.001..=1000.0)?;
+    Ok(Box::new(Cubic::new(setup, config)))
+}
+
+impl Cubic {
+    fn new(setup: &Setup, config: Config) -> Cubic {
+        let packet = setup.packet.get() as f64;
+        Cubic {
+            packet,
+            window: setup.initial_window.get() as f64 / packet,
+            w_max: 0.0,
+            w_prior: 0.0,
+            epoch: None,
+            unused_since: None,
+            slow_start: SlowStart::new(config.hystart),
+            recovery: Recovery::default(),
+            config,
+        }
+    }
+
+    fn reduce(&mut self) {
+        // W_max = W (1 + beta) / 2 where W < W_max: the flow gives room to a new one (4.7).
+        let beta = self.config.beta;
+        self.w_max = match self.config.fast_convergence && self.window < self.w_max {
+            true => self.window * (1.0 + beta) / 2.0,
+            false => self.window,
+        };
+        self.w_prior = self.window;
+        // ssthresh = beta W, at least two packets (4.6).
+        self.window = (beta * self.window).max(MINIMUM_PACKETS);
+        self.slow_start.end(self.window);
+        self.epoch = None;
+    }
+
+    /// Begins a congestion avoidance stage.
+    fn epoch(&self, now: Time) -> Epoch {
+        // K = cbrt((W_max - W_epoch) / C). Without a reduction before, after HyStart++ or a
+        // timeout, K is 0 and W_max the window (4.8, 4.10).
+        let rise = self.w_max - self.window;
+        let (k, w_max) = if rise > 0.0 { (libm::cbrt(rise / self.config.c), self.w_max) } else { (0.0, self.window) };
+        // alpha = 3 (1 - beta) / (1 + beta): as much as Reno on average (4.3).
+        let beta = self.config.beta;
+        let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
+        Epoch { start: now, k, w_max, w_est: self.window, alpha }
+    }
+
+    /// Congestion avoidance after `packets` were acknowledged.
+    #[inline]
+    fn avoid(&mut self, now: Time, packets: f64, rtt: Duration) {
+        let mut epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => self.epoch(now),
+        };
+        let t = now.since(epoch.start).as_secs_f64() - epoch.k;
+        let curve = |t: f64| self.config.c * t * t * t + epoch.w_max;
+        let share = packets / self.window;
+        // W_est += alpha / W, and alpha = 1 from the window before the reduction on (4.3).
+        epoch.w_est += epoch.alpha * share;
+        if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
+            epoch.alpha = 1.0;
+        }
+        if self.config.reno_friendly != RenoFriendly::Off && curve(t) < epoch.w_est {
+            self.window = self.window.max(epoch.w_est);
+        } else {
+            // target = clamp(W_cubic(t + RTT), W, 1.5 W) (4.2); W += (target - W) / W (4.4).
+            let target = curve(t + rtt.as_secs_f64()).clamp(self.window, MOST_GROWTH * self.window);
+            self.window += (target - self.window) * share;
+        }
+        self.epoch = Some(epoch);
+    }
+
+    /// Moves the curve by the time in which the application did not use the window.
+    #[inline]
+    fn note_use(&mut self, now: Time, app_limited: bool) {
+        if app_limited {
+            self.unused_since.get_or_insert(now);
+        } else if let Some(since) = self.unused_since.take()
+            && let Some(epoch) = &mut self.epoch
+        {
+            epoch.start += now.since(since.max(epoch.start));
+        }
+    }
+}
+
+impl FlowController for Cubic {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        self.note_use(now, feedback.app_limited);
+        if self.recovery.begins(now, feedback) {
+            self.reduce();
+        } else {
+            let packets = self.config.counting.counted(feedback, &self.recovery, self.packet) / self.packet;
+            if packets > 0.0 {
+                if self.slow_start.holds(self.window) {
+                    self.window = self.slow_start.grown(self.window, packets, 1.0, feedback);
+                } else {
+                    self.avoid(now, packets, feedback.rtt.smoothed);
+                }
+            }
+        }
+        if feedback.persistent_congestion {
+            // Slow start up to the reduced window, then the curve from there (4.8).
+            self.window = MINIMUM_PACKETS;
+            self.w_max = 0.0;
+            self.epoch = None;
+            self.recovery.reset();
+        }
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window * self.packet);
+        record("slow_start_threshold", self.slow_start.traced_threshold() * self.packet);
+        record("w_max", self.w_max * self.packet);
+        record("w_est", self.epoch.map_or(0.0, |epoch| epoch.w_est * self.packet));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{Drive, PACKET, Path, drive, told};
+    use crate::units::Rate;
+
+    /// 1000 packets a round trip fill it; the curve takes seconds, Reno's way back minutes.
+    const WIDE: Path =
+        Path { rate: Rate::from_bytes_per_sec(10_000_000), rtt: Duration::from_millis(100), buffer: 100, loss: 0.0 };
+
+    /// Round trips so short that Reno is faster than the curve.
+    const SHORT: Path = Path {
+        rate: Rate::from_bytes_per_sec(100_000_000),
+        rtt: Duration::from_millis(10),
+        buffer: 10_000,
+        loss: 0.01,
+    };
+
+    fn run(parameters: &str, path: Path, seconds: f64) -> Drive {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
+    }
+
+    fn cubic(window: f64) -> Cubic {
+        let mut cubic = Cubic::new(&Setup::new(PACKET, Time::ZERO), Config::default());
+        cubic.window = window;
+        cubic.slow_start.end(window);
+        cubic
+    }
+
+    #[test]
+    fn between_losses_the_window_follows_the_curve_of_the_rfc() {
+        let run = run("fast_convergence = false", WIDE, 60.0);
+        let falls: Vec<usize> = (1..run.at.len())
+            .filter(|&i| run.window[i] < 0.75 * run.window[i - 1] && run.at[i] > Time::from_secs_f64(5.0))
+            .collect();
+        assert!(falls.len() >= 3, "{} falls", falls.len());
+        for pair in falls.windows(2) {
+            let (w_max, after) = (run.window[pair[0] - 1], run.window[pair[0]]);
+            assert!((after / w_max - 0.7).abs() < 0.002, "{w_max} fell to {after}");
+            let start = (pair[0]..pair[1]).find(|&i| run.window[i] > after).unwrap();
+            let k = libm::cbrt((w_max - after) / 0.4);
+            for i in start..pair[1] {
+                let t = run.at[i].since(run.at[start]).as_secs_f64();
+                let curve = 0.4 * (t - k) * (t - k) * (t - k) + w_max;
+                assert!((run.window[i] / curve - 1.0).abs() < 0.01, "{} after {t} s, the curve {curve}", run.window[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn where_round_trips_are_short_throughput_is_renos() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut reno = super::super::reno::build(&setup, &toml::Table::new()).unwrap();
+        let reno = drive(&mut *reno, SHORT, 200.0, 1).throughput();
+        let by_8312 = run("reno_friendly = \"rfc-8312\"", SHORT, 200.0).throughput();
+        assert!((by_8312 / reno - 1.0).abs() < 0.05, "RFC 8312: {by_8312} against Reno's {reno}");
+        // RFC 9438 grows by a whole packet where RFC 8312 goes on with alpha, so it is faster.
+        let by_9438 = run("", SHORT, 200.0).throughput();
+        assert!((1.0..1.2).contains(&(by_9438 / reno)), "RFC 9438: {by_9438} against Reno's {reno}");
+        let off = run("reno_friendly = \"off\"", SHORT, 200.0).throughput();
+        assert!(off < 0.6 * reno, "the curve alone: {off} against Reno's {reno}");
+    }
+
+    #[test]
+    fn a_loss_below_the_last_maximum_lowers_the_next_one() {
+        let mut cubic = cubic(100.0);
+        cubic.reduce();
+        assert_eq!((cubic.w_max, cubic.window), (100.0, 70.0));
+        cubic.window = 80.0;
+        cubic.reduce();
+        assert_eq!(cubic.w_max, 80.0 * 0.85);
+        assert!((cubic.window - 56.0).abs() < 1e-9);
+        cubic.window = 90.0;
+        cubic.reduce();
+        assert_eq!(cubic.w_max, 90.0);
+    }
+
+    #[test]
+    fn what_the_application_leaves_unused_neither_grows_the_window_nor_moves_the_curve() {
+        let mut cubic = cubic(100.0);
+        cubic.reduce();
+        let mut rng = Rng::stream(1, "controller");
+        let mut tell = |cubic: &mut Cubic, at_ms: u64, app_limited: bool| {
+            let now = Time::ZERO + Duration::from_millis(at_ms);
+            told(cubic, now, Duration::from_millis(100), app_limited, &mut rng);
+            cubic.window
+        };
+        let before = tell(&mut cubic, 1000, false);
+        assert_eq!(tell(&mut cubic, 1001, true), before);
+        assert_eq!(tell(&mut cubic, 9000, true), before);
+        // 8 s later the curve stands where it stood: an ACK adds what it would have added.
+        let added = tell(&mut cubic, 9001, false) - before;
+        let mut other = super::tests::cubic(100.0);
+        other.reduce();
+        let first = tell(&mut other, 1000, false);
+        let expected = tell(&mut other, 1001, false) - first;
+        assert!((added - expected).abs() < 1e-3, "{added} against {expected}");
+    }
+
+    #[test]
+    fn counting_acks_where_each_second_packet_is_answered_halves_the_growth() {
+        let grown = |counting| {
+            let mut cubic = cubic(100.0);
+            cubic.config.counting = counting;
+            cubic.reduce();
+            let (before, now) = (cubic.window, Time::from_secs_f64(1.0));
+            let sent = [crate::flow::Sent { at: now, size: PACKET, ..Default::default() }; 2];
+            let feedback = crate::flow::testing::feedback(&sent, Duration::from_millis(100));
+            cubic.on_feedback(now, &feedback, &mut Rng::stream(1, "controller"));
+            cubic.window - before
+        };
+        let (bytes, acks) = (grown(Counting::Bytes), grown(Counting::Acks));
+        assert!((bytes / acks - 2.0).abs() < 1e-6, "{bytes} and {acks}");
+    }
+}

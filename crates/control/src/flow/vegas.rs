@@ -1,0 +1,199 @@
+//! Vegas: compares the rate that the window would give without a queue with the rate that
+//! it gives, once each round trip. The difference, times the least round trip, is how many
+//! of its own packets wait in the queue; below `alpha` the window grows by a packet, above
+//! `beta` it shrinks by one. It so holds a short queue instead of filling it until a loss.
+//!
+//! ```text
+//! Expected = F / BaseRTT,  Actual = F / RTT             [Brakmo, Peterson 1995] III-B
+//! Diff     = (Expected - Actual) BaseRTT = F (1 - BaseRTT / RTT)
+//! W += 1 where Diff < alpha,  W -= 1 where Diff > beta  [Brakmo, Peterson 1995] III-B
+//! slow start: W doubles every other round trip, until Diff > gamma      III-C
+//! ```
+//!
+//! L. S. Brakmo, L. L. Peterson: TCP Vegas: end to end congestion avoidance on a global
+//! Internet. IEEE JSAC 13(8), 1995. `F` is what was delivered over the flight of the packet
+//! whose round trip is taken, for the paper's window, which it takes to equal what is in
+//! transit. The round trip is the least of the round's samples, not that of one segment, so
+//! that a receiver that waits before it answers is not mistaken for a queue. The paper's
+//! third part, an earlier retransmission, is the sender's affair, as is how losses are
+//! found; a round trip with a loss halves the window, as in Reno.
+
+use serde::Deserialize;
+
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::round::Rounds;
+use super::{Feedback, FlowController, Limits};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::Bytes;
+
+/// Packets in the smallest window.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// No sample.
+const NONE: Duration = Duration::from_nanos(u64::MAX);
+
+/// Parameters of `vegas`, packets in the queue.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    alpha: f64,
+    beta: f64,
+    gamma: f64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        // [Brakmo, Peterson 1995] IV: Vegas-2,4, with gamma 1.
+        Config { alpha: 2.0, beta: 4.0, gamma: 1.0 }
+    }
+}
+
+/// The controller; windows in packets.
+#[derive(Debug)]
+struct Vegas {
+    packet: f64,
+    window: f64,
+    slow_start: bool,
+    /// The window doubles in this round of slow start.
+    doubles: bool,
+    rounds: Rounds,
+    round_rtt: Duration,
+    /// Diff when it was last taken.
+    queued: f64,
+    recovery: Recovery,
+    config: Config,
+}
+
+/// Makes `vegas`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("alpha", config.alpha, 0.1..=10_000.0)?;
+    in_range("beta", config.beta, config.alpha..=10_000.0)?;
+    in_range("gamma", config.gamma, 0.1..=10_000.0)?;
+    let packet = setup.packet.get() as f64;
+    Ok(Box::new(Vegas {
+        packet,
+        window: setup.initial_window.get() as f64 / packet,
+        slow_start: true,
+        doubles: true,
+        rounds: Rounds::default(),
+        round_rtt: NONE,
+        queued: 0.0,
+        recovery: Recovery::default(),
+        config,
+    }))
+}
+
+impl Vegas {
+    /// A round trip has ended, over which `flight` packets were delivered.
+    fn judge(&mut self, flight: f64, rtt: Duration, base: Duration) {
+        // Diff = F (1 - BaseRTT / RTT).
+        self.queued = flight * (1.0 - base.as_secs_f64() / rtt.as_secs_f64().max(f64::MIN_POSITIVE));
+        if self.slow_start {
+            // A round in which the window stands still allows a valid comparison.
+            self.slow_start = self.doubles || self.queued <= self.config.gamma;
+            self.doubles = !self.doubles;
+        } else if self.queued < self.config.alpha {
+            self.window += 1.0;
+        } else if self.queued > self.config.beta {
+            self.window = (self.window - 1.0).max(MINIMUM_PACKETS);
+        }
+    }
+}
+
+impl FlowController for Vegas {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        if self.recovery.begins(now, feedback) {
+            self.window = (self.window / 2.0).max(MINIMUM_PACKETS);
+            self.slow_start = false;
+            self.rounds.restart(feedback.delivered);
+            self.round_rtt = NONE;
+        } else if let Some(newest) = feedback.acked.last() {
+            self.round_rtt = self.round_rtt.min(feedback.rtt.latest.unwrap_or(NONE));
+            if self.rounds.ends(feedback) {
+                if self.round_rtt != NONE && !feedback.app_limited && !self.recovery.covers(newest) {
+                    let flight = (feedback.delivered - newest.delivered).get() as f64 / self.packet;
+                    self.judge(flight, self.round_rtt, feedback.rtt.min);
+                }
+                self.round_rtt = NONE;
+            }
+            if self.slow_start && self.doubles && !feedback.app_limited {
+                self.window += feedback.acked_bytes.get() as f64 / self.packet;
+            }
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS;
+            self.slow_start = true;
+            self.recovery.reset();
+        }
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window * self.packet);
+        record("queued", self.queued * self.packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{Drive, PACKET, Path, drive};
+    use crate::units::Rate;
+
+    /// 100 packets a round trip fill it; a packet takes 1 ms.
+    const PATH: Path =
+        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+
+    fn vegas(path: Path, seconds: f64) -> Drive {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        drive(&mut *build(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
+    }
+
+    #[test]
+    fn two_to_four_packets_wait_in_the_queue() {
+        let run = vegas(PATH, 60.0);
+        assert_eq!(run.lost, 0);
+        let late = &run.rtt_ms[run.rtt_ms.len() / 2..];
+        // A round trip without a queue is 100 ms and the packet's own millisecond.
+        let queued: Vec<f64> = late.iter().map(|rtt| rtt - 101.0).collect();
+        let mean = queued.iter().sum::<f64>() / queued.len() as f64;
+        assert!((2.0..=4.0).contains(&mean), "{mean} packets on average");
+        assert!(
+            queued.iter().all(|packets| (1.0..=5.0).contains(packets)),
+            "{:?}",
+            queued.iter().copied().fold(0.0, f64::max)
+        );
+    }
+
+    #[test]
+    fn slow_start_doubles_the_window_every_other_round_trip() {
+        let wide = Path { rate: Rate::from_bytes_per_sec(1_000_000_000), ..PATH };
+        let run = vegas(wide, 0.85);
+        let after = |round_trips: f64| {
+            let end = Time::from_secs_f64(0.1005 * round_trips + 0.05);
+            run.window[run.at.iter().rposition(|at| *at <= end).unwrap()]
+        };
+        let windows: Vec<f64> = (1..=8).map(|round| after(f64::from(round))).collect();
+        let falls = |a: f64, b: f64| (a / b - 1.0).abs() < 0.05;
+        for pair in windows.windows(3) {
+            assert!(falls(pair[2], 2.0 * pair[0]), "{windows:?}");
+            assert!(falls(pair[1], pair[0]) || falls(pair[1], pair[2]), "{windows:?}");
+        }
+    }
+
+    #[test]
+    fn slow_start_ends_once_more_than_gamma_packets_wait() {
+        let run = vegas(PATH, 60.0);
+        let highest = run.window.iter().copied().fold(0.0, f64::max);
+        assert!(highest < 170.0, "{highest}: a queue of 100 packets is a window of 200");
+    }
+}

@@ -1,0 +1,187 @@
+//! Westwood+: Reno that measures how much is delivered in each round trip, and after a
+//! loss falls to what that rate carries in the least round trip, instead of half. A loss
+//! at random then costs little, for the measured rate is still what the path carries.
+//!
+//! ```text
+//! b_k = delivered in round trip k / its length          [Grieco, Mascolo 2004] 2
+//! BWE = 0.9 BWE + 0.1 b_k                               [Grieco, Mascolo 2004] 2
+//! loss  W = ssthresh = max(BWE RTT_min, 2 packets)      [Grieco, Mascolo 2004] 2
+//! else  as Reno                                         RFC 5681
+//! ```
+//!
+//! L. A. Grieco, S. Mascolo: Performance evaluation and comparison of Westwood+, New Reno,
+//! and Vegas TCP congestion control. ACM CCR 34(2), 2004. The first sample sets the filter,
+//! which the paper leaves open, and a window below `BWE RTT_min` is not raised by a loss,
+//! as in the first Westwood (Mascolo et al., MobiCom 2001).
+
+use serde::Deserialize;
+
+use super::counting::Counting;
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::round::Rounds;
+use super::slow_start::SlowStart;
+use super::{Feedback, FlowController, Limits};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// Packets in the smallest window.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// Parameters of `westwood`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// Weight of the past in the bandwidth filter.
+    memory: f64,
+    counting: Counting,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        // [Grieco, Mascolo 2004] 2: alpha = 0.9.
+        Config { memory: 0.9, counting: Counting::Bytes }
+    }
+}
+
+/// Bandwidth, sampled once each round trip; bytes a second.
+#[derive(Clone, Copy, Debug)]
+struct Bandwidth {
+    rounds: Rounds,
+    since: Time,
+    delivered: Bytes,
+    estimate: Option<f64>,
+}
+
+impl Bandwidth {
+    /// Takes a sample when a round trip has ended.
+    #[inline]
+    fn observe(&mut self, now: Time, feedback: &Feedback<'_>, memory: f64) {
+        if !self.rounds.ends(feedback) {
+            return;
+        }
+        let span = now.since(self.since).as_secs_f64();
+        let delivered = (feedback.delivered - self.delivered).get() as f64;
+        (self.since, self.delivered) = (now, feedback.delivered);
+        // A round in which the application had nothing to send says nothing of the path.
+        if span > 0.0 && !feedback.app_limited {
+            // BWE = 0.9 BWE + 0.1 b_k.
+            let sample = delivered / span;
+            self.estimate = Some(self.estimate.map_or(sample, |past| memory * past + (1.0 - memory) * sample));
+        }
+    }
+}
+
+/// The controller; windows in bytes.
+#[derive(Debug)]
+struct Westwood {
+    packet: f64,
+    window: f64,
+    bandwidth: Bandwidth,
+    slow_start: SlowStart,
+    recovery: Recovery,
+    config: Config,
+}
+
+/// Makes `westwood`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("memory", config.memory, 0.0..=0.9999)?;
+    let bandwidth = Bandwidth { rounds: Rounds::default(), since: setup.start, delivered: Bytes::ZERO, estimate: None };
+    Ok(Box::new(Westwood {
+        packet: setup.packet.get() as f64,
+        window: setup.initial_window.get() as f64,
+        bandwidth,
+        slow_start: SlowStart::new(false),
+        recovery: Recovery::default(),
+        config,
+    }))
+}
+
+impl FlowController for Westwood {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        self.bandwidth.observe(now, feedback, self.config.memory);
+        if self.recovery.begins(now, feedback) {
+            // W = ssthresh = max(BWE RTT_min, 2 packets); half before the first sample.
+            let carried = match self.bandwidth.estimate {
+                Some(estimate) => estimate * feedback.rtt.min.as_secs_f64(),
+                None => self.window / 2.0,
+            };
+            let threshold = carried.max(MINIMUM_PACKETS * self.packet);
+            self.slow_start.end(threshold);
+            self.window = self.window.min(threshold);
+        } else {
+            let counted = self.config.counting.counted(feedback, &self.recovery, self.packet);
+            if counted > 0.0 {
+                self.window = self.slow_start.reno(self.window, counted, self.packet, feedback);
+            }
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS * self.packet;
+            self.recovery.reset();
+        }
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new(self.window as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window);
+        record("slow_start_threshold", self.slow_start.traced_threshold());
+        record("bandwidth", self.bandwidth.estimate.map_or(0.0, |estimate| estimate * 8.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{Drive, PACKET, Path, drive, traced};
+    use crate::time::Duration;
+    use crate::units::Rate;
+
+    /// 100 packets a round trip fill it, and a packet in 1000 is lost at random.
+    const LOSSY: Path =
+        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 100, loss: 0.001 };
+
+    fn run(name: &str, path: Path, seconds: f64) -> Drive {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let entry = crate::flow::registry::find(name).unwrap();
+        drive(&mut *(entry.build)(&setup, &toml::Table::new()).unwrap(), path, seconds, 1)
+    }
+
+    #[test]
+    fn a_loss_leaves_what_the_rate_carries_in_the_least_round_trip() {
+        let run = run("westwood", LOSSY, 120.0);
+        let mut falls = 0;
+        for i in 1..run.at.len() {
+            let settled = run.at[i] > Time::from_secs_f64(20.0);
+            if settled && run.window[i] < run.window[i - 1] - 0.5 {
+                // 1000 packets a second and 101 ms, and not half of the window before.
+                assert!((85.0..=102.0).contains(&run.window[i]), "from {} to {}", run.window[i - 1], run.window[i]);
+                falls += 1;
+            }
+        }
+        assert!(falls > 50, "{falls} falls");
+    }
+
+    #[test]
+    fn random_losses_cost_less_than_reno_pays() {
+        let lossy = Path { loss: 0.01, ..LOSSY };
+        let (westwood, reno) = (run("westwood", lossy, 120.0).throughput(), run("reno", lossy, 120.0).throughput());
+        assert!(westwood > 3.0 * reno, "{westwood} against Reno's {reno}");
+    }
+
+    #[test]
+    fn the_filter_finds_the_rate_of_the_bottleneck() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut westwood = build(&setup, &toml::Table::new()).unwrap();
+        drive(&mut *westwood, Path { loss: 0.0, ..LOSSY }, 60.0, 1);
+        let bandwidth = traced(&*westwood, "bandwidth");
+        assert!((bandwidth / 8e6 - 1.0).abs() < 0.05, "{bandwidth} bits a second");
+    }
+}
