@@ -24,7 +24,8 @@ pub fn run(_args: &Args) -> Result<(), Failure> {
     }
     println!("\nFlow controllers: one sender's window and pacing rate; as flow:NAME, one for each peer of an overlay");
     for entry in flow::CONTROLLERS {
-        println!("  {:width$}  {} ({})", entry.name, entry.summary, entry.source);
+        let needs = entry.needs().map_or(String::new(), |needs| format!("; needs {needs}"));
+        println!("  {:width$}  {} ({}{needs})", entry.name, entry.summary, entry.source);
     }
     Ok(())
 }

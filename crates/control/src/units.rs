@@ -83,7 +83,14 @@ impl Mul<Duration> for Rate {
 impl Div<Duration> for Bytes {
     type Output = Rate;
     /// The rate at which these bytes pass in `span`; the highest rate for no span.
+    #[inline]
     fn div(self, span: Duration) -> Rate {
+        // Below 2 GB 64 bits hold the product, and divide much faster.
+        if let Some(product) = self.0.checked_mul((BITS_PER_BYTE * NANOS_PER_SEC) as u64)
+            && span.as_nanos() > 0
+        {
+            return Rate(product / span.as_nanos());
+        }
         match u128::from(span.as_nanos()) {
             0 => Rate(u64::MAX),
             nanos => {
@@ -96,7 +103,13 @@ impl Div<Duration> for Bytes {
 impl Div<Rate> for Bytes {
     type Output = Duration;
     /// How long these bytes take at `rate`, rounded up; the longest span for no rate.
+    #[inline]
     fn div(self, rate: Rate) -> Duration {
+        if let Some(product) = self.0.checked_mul((BITS_PER_BYTE * NANOS_PER_SEC) as u64)
+            && rate.0 > 0
+        {
+            return Duration::from_nanos(product.div_ceil(rate.0));
+        }
         match u128::from(rate.0) {
             0 => Duration::from_nanos(u64::MAX),
             bits => {

@@ -6,6 +6,7 @@ pub mod flows;
 pub mod output;
 pub mod overlay;
 pub mod parallel;
+pub mod remy_table;
 pub mod report;
 pub mod run_files;
 pub mod scenario;

@@ -44,7 +44,7 @@ struct Row {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let named: Result<Vec<&'static Entry>, _> = args.controllers.iter().map(|name| registry::find(name)).collect();
     let controllers = match named? {
-        none if none.is_empty() => CONTROLLERS.iter().collect(),
+        none if none.is_empty() => CONTROLLERS.iter().filter(|entry| entry.needs().is_none()).collect(),
         named => named,
     };
     let mut rows = Vec::new();

@@ -70,3 +70,35 @@ impl FlowController for Fixed {
         record("window", self.window.get() as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{PACKET, Path, drive};
+    use crate::time::Duration;
+    use crate::units::Rate;
+
+    /// 20 packets a round trip fill it.
+    const PATH: Path =
+        Path { rate: Rate::from_bytes_per_sec(200_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+
+    /// Packets a second and the last round trip in ms.
+    fn throughput_and_delay(controller: Result<Box<dyn FlowController>, ParameterError>) -> (f64, f64) {
+        let run = drive(&mut *controller.unwrap(), PATH, 60.0, 1);
+        assert!(run.window.windows(2).all(|pair| pair[0] == pair[1]), "the window changed");
+        (run.throughput(), *run.rtt_ms.last().unwrap())
+    }
+
+    #[test]
+    fn throughput_is_the_path_s_or_the_window_each_round_trip_and_the_rest_waits() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let none = toml::Table::new();
+        // A round trip is 100 ms and the 5 ms in which a packet is sent.
+        let (throughput, delay) = throughput_and_delay(min_delay(&setup, &none));
+        assert!((throughput - 1.0 / 0.105).abs() < 0.1 && (delay - 105.0).abs() < 0.1, "{throughput} {delay}");
+        let (throughput, delay) = throughput_and_delay(build(&setup, &"window = 10".parse().unwrap()));
+        assert!((throughput - 10.0 / 0.105).abs() < 0.5 && (delay - 105.0).abs() < 0.1, "{throughput} {delay}");
+        let (throughput, delay) = throughput_and_delay(max_throughput(&setup, &none));
+        assert!((throughput - 200.0).abs() < 1.0 && (delay - 200.0).abs() < 0.1, "{throughput} {delay}");
+    }
+}

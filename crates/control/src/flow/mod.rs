@@ -6,29 +6,36 @@
 //! socket. Windows, rates and sizes count data bytes without headers.
 
 mod allegro;
+mod bbr;
+mod bbr3;
 mod bic;
 mod block_window;
 mod bounded;
 mod compound;
+mod copa;
 pub mod counting;
 mod cubic;
 mod fixed;
 pub mod hystart;
 mod learningcc;
+mod ledbat;
 #[cfg(test)]
 mod liveness;
 mod monitor;
 mod pcc;
 pub mod recovery;
 pub mod registry;
+mod remy;
 mod reno;
 pub mod round;
+mod sliding;
 pub mod slow_start;
 #[cfg(test)]
 mod testing;
 mod vegas;
 mod vivace;
 mod westwood;
+mod xavier;
 
 use core::fmt::Debug;
 

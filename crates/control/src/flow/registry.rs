@@ -2,7 +2,8 @@
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
 use super::{
-    FlowController, allegro, bic, block_window, compound, cubic, fixed, learningcc, reno, vegas, vivace, westwood,
+    FlowController, allegro, bbr, bbr3, bic, block_window, compound, copa, cubic, fixed, learningcc, ledbat, remy,
+    reno, vegas, vivace, westwood, xavier,
 };
 use crate::registry::{ParameterError, UnknownController};
 use crate::time::Time;
@@ -77,6 +78,54 @@ pub const CONTROLLERS: &[Entry] = &[
         build: compound::build,
     },
     Entry {
+        name: "bbr",
+        summary: "version 1: paces at the highest delivery rate of ten rounds, whatever is lost",
+        source: "draft-cardwell-iccrg-bbr-congestion-control-00",
+        build: bbr::build,
+    },
+    Entry {
+        name: "bbr3",
+        summary: "version 3: as version 1, within bounds that losses above 2 % set",
+        source: "draft-ietf-ccwg-bbr-04",
+        build: bbr3::build,
+    },
+    Entry {
+        name: "copa",
+        summary: "steers towards a rate of 1 over half the queueing delay, in packets",
+        source: "Arun, Balakrishnan, NSDI 2018",
+        build: copa::build,
+    },
+    Entry {
+        name: "ledbat",
+        summary: "fills what others leave, with a queue of at most 100 ms",
+        source: "RFC 6817",
+        build: ledbat::build,
+    },
+    Entry {
+        name: "ledbat++",
+        summary: "the same with 60 ms, a slower growth and periodic slowdowns",
+        source: "draft-irtf-iccrg-ledbat-plus-plus-01",
+        build: ledbat::plus_plus::build,
+    },
+    Entry {
+        name: "xavier",
+        summary: "learns by SARSA what an ACK should do to the window",
+        source: "[Xavier] 4.3",
+        build: xavier::build,
+    },
+    Entry {
+        name: "xavier-precursor",
+        summary: "the same with the discount and the step of its precursor's code",
+        source: "[Xavier] 4.3",
+        build: xavier::build_precursor,
+    },
+    Entry {
+        name: "remy",
+        summary: "a table of rules, made in advance, says what an ACK does",
+        source: "Winstein and Balakrishnan, SIGCOMM 2013",
+        build: remy::build,
+    },
+    Entry {
         name: "fixed",
         summary: "a window that never changes",
         source: "the window is its parameter",
@@ -91,6 +140,9 @@ pub const CONTROLLERS: &[Entry] = &[
     Entry { name: "min-delay", summary: "one packet in flight", source: "[Xavier] 4.1", build: fixed::min_delay },
 ];
 
+/// Controllers that cannot be made from their defaults, and the parameter that they need.
+const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS)];
+
 /// One controller that can be asked for by name.
 #[derive(Debug)]
 pub struct Entry {
@@ -102,6 +154,13 @@ pub struct Entry {
     pub source: &'static str,
     /// How it is made.
     pub build: Builder,
+}
+
+impl Entry {
+    /// The parameter without which it cannot be made, and what that is.
+    pub fn needs(&self) -> Option<&'static str> {
+        NEEDS.iter().find(|(name, _)| *name == self.name).map(|(_, needs)| *needs)
+    }
 }
 
 /// Makes a controller from a sender's setup and the parameters that were set.
@@ -148,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_controller_is_made_from_its_defaults_with_a_window_and_a_trace() {
-        for entry in CONTROLLERS {
+        for entry in CONTROLLERS.iter().filter(|entry| entry.needs().is_none()) {
             let controller = (entry.build)(&SETUP, &toml::Table::new()).unwrap();
             assert!(controller.limits().window > Bytes::ZERO, "{} begins with no window", entry.name);
             let mut names = Vec::new();
@@ -157,6 +216,14 @@ mod tests {
                 names.push(name);
             });
             assert!(!names.is_empty(), "{} has no trace", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_controller_that_needs_a_parameter_says_so() {
+        for (name, needs) in NEEDS {
+            let error = (find(name).unwrap().build)(&SETUP, &toml::Table::new()).unwrap_err();
+            assert!(error.0.contains(needs), "{name}: {error}");
         }
     }
 

@@ -92,6 +92,35 @@ pub fn traced(controller: &dyn FlowController, name: &str) -> f64 {
 
 /// Drives `controller` with bulk data for `seconds` over `path`.
 pub fn drive(controller: &mut dyn FlowController, path: Path, seconds: f64, seed: u64) -> Drive {
+    drive_behind(controller, path, |_| Duration::ZERO, seconds, seed)
+}
+
+/// A feedback that says nothing, to be filled in.
+pub fn silence() -> Feedback<'static> {
+    Feedback {
+        receiver: PeerId(0),
+        rtt: RoundTripEstimator::default().report(false),
+        acked: &[],
+        lost: &[],
+        acked_bytes: Bytes::ZERO,
+        in_flight: Bytes::ZERO,
+        delivered: Bytes::ZERO,
+        rate: None,
+        ecn_marked_packets: 0,
+        persistent_congestion: false,
+        app_limited: false,
+    }
+}
+
+/// Drives as `drive` does, where packets that leave at some time also wait for so long in a
+/// queue that others fill, and that does not slow them otherwise.
+pub fn drive_behind(
+    controller: &mut dyn FlowController,
+    path: Path,
+    others: impl Fn(Time) -> Duration,
+    seconds: f64,
+    seed: u64,
+) -> Drive {
     let mut drive = Drive::default();
     let (mut loss_rng, mut rng) = (Rng::stream(seed, "loss"), Rng::stream(seed, "controller"));
     let (mut pacer, mut delivery, mut estimator) =
@@ -120,7 +149,7 @@ pub fn drive(controller: &mut dyn FlowController, path: Path, seconds: f64, seed
             } else {
                 busy_until = start + transmission;
                 let fate = if loss_rng.chance(path.loss) { Fate::Lost } else { Fate::Acked };
-                fates.push_back((busy_until + path.rtt, sent, fate));
+                fates.push_back((busy_until + path.rtt + others(now), sent, fate));
             }
             controller.on_sent(now, PeerId(0), &sent, &mut rng);
             continue;

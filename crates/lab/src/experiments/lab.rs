@@ -160,7 +160,8 @@ impl Lab<Scenario> {
             return Ok(CONTROLLERS.iter().collect());
         }
         if self.asked.iter().any(|name| name == "all") {
-            return Ok(CONTROLLERS.iter().chain(flow_controllers()).collect());
+            let made = |entry: &&Entry| !matches!(entry.build, Build::Flow(flow) if flow.needs().is_some());
+            return Ok(CONTROLLERS.iter().chain(flow_controllers()).filter(made).collect());
         }
         self.asked.iter().map(|name| path::find(name).map_err(ExperimentError::from)).collect()
     }
@@ -209,7 +210,7 @@ impl Lab<FlowScenario> {
     pub fn controllers(&self, paper: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
         let asked: Vec<&str> = self.asked.iter().map(String::as_str).collect();
         if asked.contains(&"all") {
-            return Ok(flow::CONTROLLERS.iter().collect());
+            return Ok(flow::CONTROLLERS.iter().filter(|entry| entry.needs().is_none()).collect());
         }
         let names = if asked.is_empty() { paper } else { &asked };
         names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()

@@ -44,6 +44,11 @@ pub struct FlowMeasured {
     pub packets_lost: u64,
     /// Time in which the application had something to send or in flight.
     pub on_time: Duration,
+    /// The same, where time with `n` flows on counts as an `n`-th.
+    pub share_time: Duration,
+    /// Data that arrived after its connection had ended; of data that was sent again, each
+    /// time.
+    pub late_bytes: u64,
     /// How long each transfer with an end took, from its beginning to its last byte's arrival.
     pub completion: Vec<Duration>,
     /// The same until its sender knew of that.

@@ -6,6 +6,7 @@ pub mod dumbbell;
 pub mod measured;
 mod sample;
 pub mod scenario;
+mod shares;
 pub mod topology;
 mod traffic;
 mod world;

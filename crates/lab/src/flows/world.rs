@@ -14,6 +14,7 @@ use super::cross::Source;
 use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
 use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec};
+use super::shares::Shares;
 use super::traffic::{Action, Application};
 
 /// Why a run could not begin, or did not end.
@@ -135,6 +136,7 @@ pub struct World<'a> {
     packets: PacketSpec,
     counting: bool,
     coordinator: Option<Coordinator>,
+    shares: Shares,
     error: Option<FlowRunError>,
 }
 
@@ -224,6 +226,8 @@ impl<'a> World<'a> {
                     packets_sent: 0,
                     packets_lost: 0,
                     on_time: Duration::ZERO,
+                    share_time: Duration::ZERO,
+                    late_bytes: 0,
                     completion: Vec::new(),
                     completion_acked: Vec::new(),
                 },
@@ -254,6 +258,7 @@ impl<'a> World<'a> {
             packets: scenario.packets,
             counting: false,
             coordinator: scenario.steering.as_ref().map(Coordinator::new),
+            shares: Shares::new(scenario.flows.len()),
             error: None,
         };
         // Parameters are refused before anything runs.
@@ -320,6 +325,7 @@ impl<'a> World<'a> {
         let now = self.network.now();
         let this = &mut self.flows[flow as usize];
         if this.connection != connection || this.receivers.is_empty() {
+            this.measured.late_bytes += u64::from(data.length);
             return;
         }
         let received = this.receivers[to.0 as usize].on_data(now, data, marked);
@@ -364,6 +370,7 @@ impl<'a> World<'a> {
             this.measured.completion_acked.push(now.since(this.transfer_since));
             this.application.finished(now);
             self.network.set_timer(this.application_timer, this.application.wake);
+            self.shares.note(now, flow as usize, false);
         }
         self.pump(flow);
     }
@@ -446,6 +453,7 @@ impl<'a> World<'a> {
             }
         }
         self.network.set_timer(this.application_timer, this.application.wake);
+        self.shares.note(now, flow as usize, this.application.is_on());
         self.pump(flow);
         Ok(())
     }
@@ -539,8 +547,10 @@ impl<'a> World<'a> {
 
     fn finish(mut self, end: Time, snapshot: &[u64], sampler: Sampler) -> FlowsMeasured {
         for flow in 0..self.flows.len() {
+            self.shares.note(end, flow, false);
             let this = &mut self.flows[flow];
             this.measured.on_time = this.application.on_time(end);
+            this.measured.share_time = self.shares.of(flow);
             self.close(flow as u32);
         }
         let links = snapshot.iter().enumerate().map(|(link, before)| {

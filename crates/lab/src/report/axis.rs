@@ -13,6 +13,7 @@ pub struct Axis {
     /// Numbers from this power of ten on move their thousands into the title.
     plain_powers: i32,
     whole: bool,
+    reversed: bool,
 }
 
 impl Axis {
@@ -26,6 +27,7 @@ impl Axis {
             range: None,
             plain_powers: 7,
             whole: false,
+            reversed: false,
         }
     }
 
@@ -39,6 +41,13 @@ impl Axis {
     /// logarithmic axis.
     pub fn from_zero(mut self) -> Self {
         self.from_zero = true;
+        self
+    }
+
+    /// The largest value first: for what should be small, so that better is where one looks
+    /// for it.
+    pub fn reversed(mut self) -> Self {
+        self.reversed = true;
         self
     }
 
@@ -130,6 +139,7 @@ impl Axis {
             low,
             high,
             logarithmic: false,
+            reversed: self.reversed,
             factor,
             ticks: ticks.collect(),
             minor: Vec::new(),
@@ -174,6 +184,7 @@ impl Axis {
             low,
             high,
             logarithmic: true,
+            reversed: self.reversed,
             factor: 1.0,
             ticks: shown.into_iter().step_by(every).map(|value| (value, label(value))).collect(),
             minor: minor.filter(inside).collect(),
@@ -231,6 +242,7 @@ pub(super) struct Scale {
     pub(super) low: f64,
     pub(super) high: f64,
     logarithmic: bool,
+    reversed: bool,
     /// What values are divided by before they are written, as the title says.
     pub(super) factor: f64,
     /// Values with their numbers.
@@ -243,11 +255,12 @@ pub(super) struct Scale {
 impl Scale {
     /// Place of `value` between the low end (0) and the high one (1), or beyond.
     pub(super) fn place(&self, value: f64) -> f64 {
-        if self.logarithmic {
+        let place = if self.logarithmic {
             libm::log(value / self.low) / libm::log(self.high / self.low)
         } else {
             (value - self.low) / (self.high - self.low)
-        }
+        };
+        if self.reversed { 1.0 - place } else { place }
     }
 
     /// Where bars stand: zero, or the end nearest to it.
@@ -291,6 +304,15 @@ mod tests {
         assert_eq!(labels(&scale), expected);
         assert_eq!(scale.title, "throughput (bytes/s)");
         assert_eq!((scale.place(0.0), scale.place(100_000.0)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn a_reversed_axis_begins_with_the_largest() {
+        let scale = Axis::new("delay", "ms").reversed().fit([0.0, 40.0].into_iter(), 4, Ends::OnTick);
+        assert_eq!((scale.place(40.0), scale.place(10.0), scale.place(0.0)), (0.0, 0.75, 1.0));
+        assert_eq!(labels(&scale), ["0", "10", "20", "30", "40"]);
+        let scale = Axis::new("delay", "ms").log().reversed().fit([1.0, 100.0].into_iter(), 4, Ends::OnTick);
+        assert!((scale.place(10.0) - 0.5).abs() < 1e-12 && scale.place(100.0) == 0.0);
     }
 
     #[test]

@@ -70,12 +70,13 @@ pub(super) fn frame(svg: &mut Svg, x: &Horizontal<'_>, y: &Scale, legend: &[(Key
     if let Horizontal::Names { names, .. } = x {
         left = left.max(room_for_slanted(names, WIDTH - left - right - RIGHT));
     }
-    // The last number of a horizontal axis sits half beyond its end.
+    // The rightmost number of a horizontal axis sits half beyond its end.
     let overhang = match x {
         Horizontal::Numbers(scale) => scale
             .ticks
-            .last()
-            .map_or(0.0, |(value, label)| text_width(label, TICK_TEXT) / 2.0 - (1.0 - scale.place(*value)) * 300.0),
+            .iter()
+            .map(|(value, label)| text_width(label, TICK_TEXT) / 2.0 - (1.0 - scale.place(*value)) * 300.0)
+            .fold(0.0, f64::max),
         Horizontal::Names { .. } => 0.0,
     };
     let width = WIDTH - left - right - RIGHT.max(overhang + 2.0);

@@ -10,10 +10,14 @@ use super::frame::{
 };
 use super::palette::{marker, series_class};
 use super::svg::{Path, Svg};
+use crate::stats::{Ellipse, percentile};
 
 /// More points than this in a series are drawn with a thin, undashed line: dashes
 /// and thick strokes of a curve that goes up and down in every pixel only blur it.
 const DENSE: usize = 400;
+
+/// Corners of the polygon that is drawn for an ellipse.
+const ELLIPSE_CORNERS: usize = 72;
 
 /// A chart of `y` over `x`.
 #[derive(Debug, Clone, PartialEq)]
@@ -187,6 +191,17 @@ impl Series {
     /// Points without a line.
     pub fn points(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { line: false, markers: true, ..Self::line(name, points) }
+    }
+
+    /// Two numbers of many runs: the contour at one standard deviation of the Gaussian that
+    /// fits `points`, and a dot at their medians. Nothing where a point is not finite.
+    pub fn ellipse(name: impl Into<String>, points: &[(f64, f64)]) -> Self {
+        let median = |values: Vec<f64>| percentile(&values, 0.5).unwrap_or(f64::NAN);
+        let center = (median(points.iter().map(|p| p.0).collect()), median(points.iter().map(|p| p.1).collect()));
+        let mut drawn = Ellipse::of(points).map_or(Vec::new(), |ellipse| ellipse.contour(ELLIPSE_CORNERS));
+        // A gap, so that the dot is a stretch of its own.
+        drawn.extend([(f64::NAN, f64::NAN), center]);
+        Self::line(name, drawn)
     }
 
     /// A line with a marker at every point and its interval: triples of `x`, `y` and

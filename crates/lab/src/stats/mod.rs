@@ -12,12 +12,14 @@
 mod batch;
 mod convergence;
 mod correlation;
+mod ellipse;
 mod normality;
 mod summary;
 
 pub use batch::{Interval, MIN_BATCHES, MeanEstimate, batch_means, estimate_mean, estimate_of_runs};
 pub use convergence::{PAPER_SHARE, PAPER_WINDOW_S, time_to_convergence};
 pub use correlation::{Autocorrelation, autocorrelation};
+pub use ellipse::Ellipse;
 pub use normality::{Normality, QqPoint, normality};
 pub use summary::{jain_fairness, mean, percentile, std_dev, variance};
 

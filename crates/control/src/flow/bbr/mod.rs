@@ -1,0 +1,398 @@
+//! BBR, version 1: models the path by the highest delivery rate of the last rounds and the
+//! least round trip of the last seconds, and paces at that rate whatever is lost. One round
+//! trip in eight sends a quarter more, to see whether more is delivered, and the next a
+//! quarter less, to drain what that has queued; a window of twice the product of both
+//! bounds what delayed ACKs may put in flight. When the least round trip has not been seen
+//! for 10 s, four packets are in flight for 200 ms, so that every queue drains.
+//!
+//! ```text
+//! BtlBw  = max over 10 rounds of the delivery rate         4.1.1.3
+//! RTprop = min over 10 s of the round trip                 4.1.2.3
+//! rate   = pacing_gain * BtlBw                             4.2.1
+//! W      = cwnd_gain * BtlBw * RTprop + 3 * send_quantum   4.2.3.2
+//! ```
+//!
+//! Sections are those of draft-cardwell-iccrg-bbr-congestion-control-00. Departures:
+//!
+//! - Recovery is RFC 9002's: it lasts until a packet is acknowledged that left after the
+//!   loss was known, so that it and the round of packet conservation end together (4.2.3.4
+//!   lets TCP's recovery last longer, until every loss is repaired).
+//! - RTprop comes from packets whose number is the highest acknowledged, the only ones
+//!   that give a sample (RFC 9002, 5.1), not from each acknowledged packet.
+//! - What Linux adds is left out: ACK aggregation, long-term sampling against policers.
+
+pub mod model;
+#[cfg(test)]
+mod tests;
+
+use serde::Deserialize;
+
+use self::model::{FullPipe, LossRecovery, Lull, MIN_PIPE_PACKETS, MinRtt, PROBE_RTT_DURATION, Step};
+use super::registry::Setup;
+use super::round::Rounds;
+use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use crate::filter::WindowedMax;
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
+
+/// 2 / ln 2, the least gain that doubles the rate each round (4.3.2.1, BBRHighGain).
+const HIGH_GAIN: f64 = 2.885;
+
+/// Pacing gains of ProbeBW, a round trip each (4.3.4.1).
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+
+/// The round trip for the pacing rate before there is a sample (4.2.1).
+const FIRST_RTT_S: f64 = 1e-3;
+
+/// Parameters of `bbr`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// Window over the bandwidth-delay product in ProbeBW (4.2.3.2, 4.3.4.1).
+    cwnd_gain: f64,
+    /// Rounds of the bandwidth filter (4.1.1.3, BtlBwFilterLen).
+    bandwidth_rounds: u64,
+    /// Seconds of the round-trip filter, and so between two probes of it (4.1.2.3).
+    min_rtt_s: f64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { cwnd_gain: 2.0, bandwidth_rounds: 10, min_rtt_s: 10.0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Startup,
+    Drain,
+    ProbeBw,
+    ProbeRtt,
+}
+
+/// The controller; data in bytes, rates in bytes a second.
+#[derive(Debug)]
+struct Bbr {
+    config: Config,
+    packet: f64,
+    initial_window: f64,
+    state: State,
+    pacing_gain: f64,
+    window_gain: f64,
+    /// Bits a second over rounds.
+    bandwidths: WindowedMax,
+    bandwidth: f64,
+    min_rtt: MinRtt,
+    rounds: Rounds,
+    full_pipe: FullPipe,
+    filled: bool,
+    phase: usize,
+    phase_since: Time,
+    /// When the probe of the round trip may end, once the queue is drained.
+    probe_until: Option<Time>,
+    probe_round_done: bool,
+    lull: Lull,
+    idle_restart: bool,
+    recovery: LossRecovery,
+    /// In the first round of recovery only what is delivered is replaced.
+    conserving: bool,
+    window: f64,
+    /// The last window that neither recovery nor a probe had made smaller.
+    prior_window: f64,
+    rate: f64,
+    quantum: f64,
+    /// Whether the pacing rate rests on a round trip.
+    timed: bool,
+    limits: Limits,
+}
+
+/// Makes `bbr`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("cwnd_gain", config.cwnd_gain, 1.0..=100.0)?;
+    in_range("bandwidth_rounds", config.bandwidth_rounds as f64, 1.0..=16.0)?;
+    in_range("min_rtt_s", config.min_rtt_s, 0.1..=3600.0)?;
+    Ok(Box::new(new(setup, config)))
+}
+
+fn new(setup: &Setup, config: Config) -> Bbr {
+    let window = setup.initial_window.get() as f64;
+    let mut bbr = Bbr {
+        packet: setup.packet.get() as f64,
+        initial_window: window,
+        state: State::Startup,
+        pacing_gain: HIGH_GAIN,
+        window_gain: HIGH_GAIN,
+        bandwidths: WindowedMax::new(config.bandwidth_rounds),
+        bandwidth: 0.0,
+        min_rtt: MinRtt::new(setup.start),
+        rounds: Rounds::default(),
+        full_pipe: FullPipe::default(),
+        filled: false,
+        phase: 0,
+        phase_since: setup.start,
+        probe_until: None,
+        probe_round_done: false,
+        lull: Lull::default(),
+        idle_restart: false,
+        recovery: LossRecovery::default(),
+        conserving: false,
+        window,
+        prior_window: window,
+        rate: HIGH_GAIN * window / FIRST_RTT_S,
+        quantum: 0.0,
+        timed: false,
+        limits: Limits::window(setup.initial_window),
+        config,
+    };
+    bbr.set_quantum();
+    bbr.refresh();
+    bbr
+}
+
+impl Bbr {
+    /// What `gain` times the path's product needs in flight (4.2.3.2, BBRInflight).
+    #[inline]
+    fn in_flight_for(&self, gain: f64) -> f64 {
+        match self.min_rtt.get() {
+            // estimated_bdp = BtlBw * RTprop; gain * estimated_bdp + 3 * send_quantum
+            Some(rtt) => gain * self.bandwidth * rtt.as_secs_f64() + 3.0 * self.quantum,
+            None => self.initial_window,
+        }
+    }
+
+    /// BtlBw: samples that the application limited count only if they are higher (4.1.1.4).
+    #[inline]
+    fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
+        let (Some(sample), Some(newest)) = (&feedback.rate, feedback.acked.last()) else { return };
+        let bits = sample.rate().bits_per_sec();
+        let limited = sample.app_limited || self.lull.contains(newest);
+        if !limited || bits >= self.bandwidths.get() {
+            let highest = self.bandwidths.update(self.rounds.count(), bits);
+            self.bandwidth = highest as f64 / 8.0;
+        }
+    }
+
+    /// Whether the phase of ProbeBW is over (4.3.4.3, BBRIsNextCyclePhase).
+    #[inline]
+    fn phase_is_over(&self, now: Time, prior_in_flight: f64, lost: bool) -> bool {
+        let full_length = self.min_rtt.get().is_none_or(|rtt| now.since(self.phase_since) > rtt);
+        if self.pacing_gain > 1.0 {
+            full_length && (lost || prior_in_flight >= self.in_flight_for(self.pacing_gain))
+        } else if self.pacing_gain < 1.0 {
+            full_length || prior_in_flight <= self.in_flight_for(1.0)
+        } else {
+            full_length
+        }
+    }
+
+    fn enter_phase(&mut self, now: Time, phase: usize) {
+        self.phase = phase % CYCLE.len();
+        self.phase_since = now;
+        self.pacing_gain = CYCLE[self.phase];
+    }
+
+    /// Begins anywhere in the cycle but at the phase that drains (4.3.4.2).
+    fn enter_probe_bw(&mut self, now: Time, rng: &mut Rng) {
+        self.state = State::ProbeBw;
+        self.window_gain = self.config.cwnd_gain;
+        // cycle_index = 8 - 1 - random in 0..=6, then one further
+        self.enter_phase(now, CYCLE.len() - rng.below(CYCLE.len() - 1));
+    }
+
+    fn enter_startup(&mut self) {
+        self.state = State::Startup;
+        self.pacing_gain = HIGH_GAIN;
+        self.window_gain = HIGH_GAIN;
+    }
+
+    fn check_full_pipe(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
+        let limited = feedback.rate.is_none_or(|sample| sample.app_limited);
+        if !self.filled && round_ended && !limited {
+            self.filled = self.full_pipe.on_round(self.bandwidth);
+        }
+        if self.state == State::Startup && self.filled {
+            // 4.3.3: the inverse of Startup's gain drains in a round what that has queued.
+            self.state = State::Drain;
+            self.pacing_gain = 1.0 / HIGH_GAIN;
+            self.window_gain = HIGH_GAIN;
+        }
+        if self.state == State::Drain && feedback.in_flight.get() as f64 <= self.in_flight_for(1.0) {
+            self.enter_probe_bw(now, rng);
+        }
+    }
+
+    /// RTprop, and whether it must be probed (4.1.2.3, 4.3.5).
+    fn check_min_rtt(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
+        let stale = self.min_rtt.is_stale(now, Duration::from_secs_f64(self.config.min_rtt_s));
+        if let Some(sample) = feedback.rtt.latest
+            && (stale || self.min_rtt.get().is_none_or(|least| sample <= least))
+        {
+            self.min_rtt.set(sample, now);
+        }
+        if stale && self.state != State::ProbeRtt && !self.idle_restart {
+            self.save_window();
+            self.state = State::ProbeRtt;
+            self.pacing_gain = 1.0;
+            self.window_gain = 1.0;
+            self.probe_until = None;
+            self.lull.extend(feedback, true);
+        }
+        if self.state == State::ProbeRtt {
+            self.lull.extend(feedback, false);
+            match self.probe_until {
+                None if feedback.in_flight.get() as f64 <= MIN_PIPE_PACKETS * self.packet => {
+                    self.probe_until = Some(now + PROBE_RTT_DURATION);
+                    self.probe_round_done = false;
+                    self.rounds.restart(feedback.delivered);
+                }
+                None => {}
+                Some(until) => {
+                    self.probe_round_done |= round_ended;
+                    if self.probe_round_done && now > until {
+                        self.min_rtt.seen = now;
+                        self.window = self.window.max(self.prior_window);
+                        if self.filled { self.enter_probe_bw(now, rng) } else { self.enter_startup() }
+                    }
+                }
+            }
+        }
+        self.idle_restart = false;
+    }
+
+    fn save_window(&mut self) {
+        let modulated = self.recovery.is_active() || self.state == State::ProbeRtt;
+        self.prior_window = if modulated { self.prior_window.max(self.window) } else { self.window };
+    }
+
+    /// The pacing rate falls only once the pipe was full (4.2.1).
+    fn set_rate(&mut self, gain: f64, feedback: Option<&Feedback<'_>>) {
+        if let Some(feedback) = feedback
+            && !self.timed
+            && feedback.rtt.latest.is_some()
+        {
+            self.timed = true;
+            let rtt = feedback.rtt.smoothed.as_secs_f64().max(1e-9);
+            self.rate = HIGH_GAIN * self.initial_window / rtt;
+        }
+        let rate = gain * self.bandwidth;
+        if rate > 0.0 && (self.filled || rate > self.rate) {
+            self.rate = rate;
+        }
+    }
+
+    /// What leaves at once (4.2.2).
+    fn set_quantum(&mut self) {
+        self.quantum = if self.rate < 1.2e6 / 8.0 {
+            self.packet
+        } else if self.rate < 24e6 / 8.0 {
+            2.0 * self.packet
+        } else {
+            (self.rate * 1e-3).min(64.0 * 1024.0)
+        };
+    }
+
+    /// The window (4.2.3.4 to 4.2.3.6).
+    fn set_window(&mut self, now: Time, feedback: &Feedback<'_>, lost: f64) {
+        let in_flight = feedback.in_flight.get() as f64;
+        let acked = feedback.acked_bytes.get() as f64;
+        let was_active = self.recovery.is_active();
+        match self.recovery.step(now, feedback) {
+            Step::Begins => {
+                if !was_active {
+                    self.prior_window =
+                        if self.state == State::ProbeRtt { self.prior_window.max(self.window) } else { self.window };
+                }
+                // cwnd = packets_in_flight + max(packets_delivered, 1)
+                self.window = in_flight + acked.max(self.packet);
+                self.conserving = true;
+            }
+            Step::Ends => {
+                self.conserving = false;
+                self.window = self.window.max(self.prior_window);
+            }
+            Step::None => {}
+        }
+        if feedback.persistent_congestion {
+            self.prior_window = self.prior_window.max(self.window);
+            self.window = self.packet;
+            return;
+        }
+        if lost > 0.0 {
+            self.window = (self.window - lost).max(self.packet);
+        }
+        let target = self.in_flight_for(self.window_gain);
+        if self.conserving {
+            self.window = self.window.max(in_flight + acked);
+        } else {
+            if self.filled {
+                self.window = (self.window + acked).min(target);
+            } else if self.window < target || (feedback.delivered.get() as f64) < self.initial_window {
+                self.window += acked;
+            }
+            self.window = self.window.max(MIN_PIPE_PACKETS * self.packet);
+        }
+        if self.state == State::ProbeRtt {
+            self.window = self.window.min(MIN_PIPE_PACKETS * self.packet);
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        self.limits = Limits {
+            window: Bytes::new(self.window.max(1.0) as u64),
+            rate: Some(Rate::from_bytes_per_sec_f64(self.rate.max(1.0))),
+            // The packet that leaves is not part of what may leave beside it.
+            burst: Bytes::new((self.quantum - self.packet).max(0.0) as u64),
+        };
+    }
+}
+
+impl FlowController for Bbr {
+    /// A flow that was idle paces at the bandwidth that it knew (4.3.6).
+    #[inline]
+    fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
+        if packet.in_flight == packet.size && packet.app_limited {
+            self.idle_restart = true;
+            if self.state == State::ProbeBw {
+                self.set_rate(1.0, None);
+                self.refresh();
+            }
+        }
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
+        let lost: u64 = feedback.lost.iter().map(|lost| lost.sent.size.get()).sum();
+        let prior_in_flight = (feedback.in_flight.get() + feedback.acked_bytes.get() + lost) as f64;
+        let round_ended = self.rounds.ends(feedback);
+        if !feedback.acked.is_empty() {
+            self.update_bandwidth(feedback);
+            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > 0) {
+                self.enter_phase(now, self.phase + 1);
+            }
+            self.check_full_pipe(now, round_ended, feedback, rng);
+            self.check_min_rtt(now, round_ended, feedback, rng);
+            self.set_rate(self.pacing_gain, Some(feedback));
+            self.set_quantum();
+        }
+        self.set_window(now, feedback, lost as f64);
+        self.refresh();
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window);
+        record("rate", self.rate * 8.0);
+        record("bandwidth", self.bandwidth * 8.0);
+        record("min_rtt", self.min_rtt.get().map_or(0.0, Duration::as_millis_f64));
+        record("pacing_gain", self.pacing_gain);
+        record("state", f64::from(self.state as u8));
+    }
+}

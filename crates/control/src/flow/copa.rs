@@ -1,0 +1,357 @@
+//! Copa: moves the window towards a rate of one packet for each `delta` queueing delays,
+//! which keeps `1 / delta` packets of each flow in the queue, and lets the queue run empty
+//! every few round trips, so that the least round trip stays known. While the rate stays on
+//! one side of its target, the steps double each round trip. When the queue never runs
+//! empty, somebody else fills it: then `1 / delta` follows losses, as Reno's window does.
+//!
+//! ```text
+//! d_q      = RTTstanding - RTTmin                       queueing delay
+//! lambda_t = 1 / (delta d_q)                            target, packets a second (eq. 1)
+//! lambda   = W / RTTstanding                            rate
+//! ACK        W += v / (delta W) if lambda <= lambda_t, else W -= v / (delta W)
+//! pacing   = 2 W / RTTstanding
+//! ```
+//!
+//! Arun, Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet",
+//! NSDI 2018, sections 2.1 and 2.2. Departures and readings:
+//!
+//! - Growth counts what an ACK acknowledges, so that delayed ACKs do not slow it.
+//! - The velocity is 1 again with the first ACK that turns the window, not with the next
+//!   round trip: a whole round trip backwards at a high velocity made the window of a lone
+//!   flow swing between a third and five thirds of the path's product.
+//! - One ACK moves the window by no more than it acknowledges, which is slow start's pace:
+//!   the paper bounds `v` by nothing.
+//! - Competing is off by default, since it was seen to run away (see `Config`).
+//! - A rising `1 / delta` falls back to its default at once when the queue runs empty.
+//! - After persistent congestion, of which the paper says nothing, the window is 2 packets.
+
+use serde::Deserialize;
+
+use super::recovery::Recovery;
+use super::registry::Setup;
+use super::round::Rounds;
+use super::sliding::{SlidingMax, SlidingMin};
+use super::{Feedback, FlowController, Limits};
+use crate::filter::WindowedMin;
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
+
+/// Span of RTTmin (2.1).
+const MIN_RTT_SPAN: Duration = Duration::from_millis(10_000);
+
+/// RTTstanding is the least of half a smoothed round trip (2.1).
+const STANDING_SHARE: u64 = 2;
+
+/// Pacing rate over `W / RTTstanding` (2.1).
+const PACING_GAIN: f64 = 2.0;
+
+/// Round trips in one direction before the velocity doubles (2.1).
+const STEADY_ROUNDS: u32 = 3;
+
+/// The queue is nearly empty below this share of the highest delay (2.2).
+const NEARLY_EMPTY: f64 = 0.1;
+
+/// Round trips over which the highest delay is taken (2.2).
+const MAX_RTT_ROUNDS: u64 = 4;
+
+/// Round trips without a nearly empty queue before somebody else must be filling it (2.2).
+const FULL_ROUNDS: u64 = 5;
+
+/// Packets in the smallest window.
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// Packets that leave at once under the pacing rate, as for other paced windows.
+const BURST_PACKETS: u64 = 1;
+
+/// Parameters of `copa`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// `1 / delta` is how many packets a flow keeps in the queue (2.1).
+    delta: f64,
+    /// Whether to compete with those who fill the queue (2.2). Off unless it is asked for:
+    /// in a short buffer Copa's flows take each other for such (docs/flow/copa.md).
+    competitive: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { delta: 0.5, competitive: false }
+    }
+}
+
+/// The controller; windows in packets.
+#[derive(Debug)]
+struct Copa {
+    config: Config,
+    packet: f64,
+    window: f64,
+    slow_start: bool,
+    /// `1 / delta`.
+    queued: f64,
+    competing: bool,
+    min_rtt: WindowedMin,
+    standing_rtt: SlidingMin,
+    max_rtt: SlidingMax,
+    /// When the queue was last nearly empty.
+    emptied: Time,
+    velocity: f64,
+    /// Round trips since the window began to move in one direction.
+    steady: u32,
+    rising: bool,
+    /// The window when the present round began.
+    round_window: f64,
+    rounds: Rounds,
+    recovery: Recovery,
+    queueing_delay: Duration,
+    limits: Limits,
+}
+
+/// Makes `copa`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("delta", config.delta, 0.001..=10.0)?;
+    Ok(Box::new(Copa::new(setup, config)))
+}
+
+impl Copa {
+    fn new(setup: &Setup, config: Config) -> Copa {
+        let packet = setup.packet.get() as f64;
+        let window = setup.initial_window.get() as f64 / packet;
+        Copa {
+            config,
+            packet,
+            window,
+            slow_start: true,
+            queued: 1.0 / config.delta,
+            competing: false,
+            min_rtt: WindowedMin::new(MIN_RTT_SPAN.as_nanos()),
+            standing_rtt: SlidingMin::default(),
+            max_rtt: SlidingMax::default(),
+            emptied: setup.start,
+            velocity: 1.0,
+            steady: 0,
+            rising: true,
+            round_window: window,
+            rounds: Rounds::default(),
+            recovery: Recovery::default(),
+            queueing_delay: Duration::ZERO,
+            limits: Limits::window(setup.initial_window),
+        }
+    }
+
+    /// Once a round trip: the velocity doubles while the window keeps its direction, from
+    /// the third round trip on, and is 1 again when it turns (2.1).
+    fn update_velocity(&mut self) {
+        let rises = self.window > self.round_window;
+        if rises == self.rising {
+            self.steady += 1;
+            if self.steady >= STEADY_ROUNDS {
+                self.velocity *= 2.0;
+            }
+        } else {
+            self.turn(rises);
+        }
+        self.round_window = self.window;
+    }
+
+    fn turn(&mut self, rises: bool) {
+        self.rising = rises;
+        self.steady = 0;
+        self.velocity = 1.0;
+    }
+
+    /// Whether somebody else fills the queue, and how hard to push then (2.2).
+    fn update_mode(&mut self, now: Time, round_ended: bool, lost: bool, smoothed: Duration) {
+        self.competing = self.config.competitive && now.since(self.emptied) > smoothed * FULL_ROUNDS;
+        let default = 1.0 / self.config.delta;
+        if !self.competing {
+            self.queued = default;
+        } else if lost {
+            // delta stays at or below its default
+            self.queued = (self.queued / 2.0).max(default);
+        } else if round_ended {
+            self.queued += 1.0;
+        }
+    }
+
+    /// W += v / (delta W) for each packet that is acknowledged, or less.
+    fn steer(&mut self, standing: Duration, acked: f64) {
+        // lambda <= lambda_t: W / RTTstanding <= 1 / (delta d_q)
+        let too_slow = self.window * self.queueing_delay.as_secs_f64() <= self.queued * standing.as_secs_f64();
+        if self.slow_start {
+            if too_slow {
+                self.window += acked;
+                return;
+            }
+            self.slow_start = false;
+            self.round_window = self.window;
+        }
+        if too_slow != self.rising && self.velocity > 1.0 {
+            self.turn(too_slow);
+        }
+        let step = (self.velocity * self.queued * acked / self.window).min(acked);
+        self.window += if too_slow { step } else { -step };
+    }
+}
+
+impl FlowController for Copa {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        let lost = self.recovery.begins(now, feedback);
+        let round_ended = self.rounds.ends(feedback);
+        let smoothed = feedback.rtt.smoothed;
+        if let Some(sample) = feedback.rtt.latest {
+            let rtt = sample.as_nanos();
+            let least = self.min_rtt.update(now.as_nanos(), rtt);
+            let most = self.max_rtt.update(now, rtt, smoothed * MAX_RTT_ROUNDS);
+            let standing = Duration::from_nanos(self.standing_rtt.update(now, rtt, smoothed / STANDING_SHARE));
+            self.queueing_delay = standing - Duration::from_nanos(least);
+            // d_q < 0.1 (RTTmax - RTTmin)
+            let threshold = NEARLY_EMPTY * (most - least.min(most)) as f64;
+            if (self.queueing_delay.as_nanos() as f64) < threshold {
+                self.emptied = now;
+            }
+            self.update_mode(now, round_ended, lost, smoothed);
+            if !feedback.app_limited {
+                if round_ended && !self.slow_start {
+                    self.update_velocity();
+                }
+                self.steer(standing, feedback.acked_bytes.get() as f64 / self.packet);
+            }
+            self.window = self.window.max(MINIMUM_PACKETS);
+            let window = self.window * self.packet;
+            let rate = PACING_GAIN * window / standing.as_secs_f64().max(1e-9);
+            self.limits.rate = Some(Rate::from_bytes_per_sec_f64(rate));
+        } else if lost {
+            self.update_mode(now, false, true, smoothed);
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS;
+            self.velocity = 1.0;
+            self.recovery.reset();
+        }
+        self.limits.window = Bytes::new((self.window * self.packet) as u64);
+        self.limits.burst = Bytes::new(self.packet as u64 * BURST_PACKETS);
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window * self.packet);
+        record("rate", self.limits.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
+        record("queueing_delay", self.queueing_delay.as_millis_f64());
+        record("delta", 1.0 / self.queued);
+        record("velocity", self.velocity);
+        record("competing", f64::from(u8::from(self.competing)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+
+    /// 100 packets a round trip fill it.
+    const PATH: Path =
+        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+
+    fn copa(parameters: &str) -> Box<dyn FlowController> {
+        build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+    }
+
+    /// Packets in the queue when each ACK's packet left it, from `from` seconds on.
+    fn queue(run: &Drive, from: f64) -> Vec<f64> {
+        let late = run.at.iter().zip(&run.rtt_ms).filter(|(at, rtt)| at.as_secs_f64() > from && rtt.is_finite());
+        late.map(|(_, rtt)| rtt - 101.0).collect()
+    }
+
+    fn mean(values: &[f64]) -> f64 {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    #[test]
+    fn the_queue_holds_about_one_over_delta_packets() {
+        // Section 4's analysis: between none and 2.5 / delta packets, 1.25 / delta on average.
+        for (delta, expected) in [(0.5, 2.0), (0.2, 5.0), (0.1, 10.0)] {
+            let run = drive(&mut *copa(&format!("delta = {delta}")), PATH, 60.0, 1);
+            let mean = mean(&queue(&run, 20.0));
+            assert!((1.0..1.5).contains(&(mean / expected)), "delta {delta}: {mean} packets queued on average");
+            assert!(run.throughput() > 950.0, "delta {delta}: {} packets a second", run.throughput());
+        }
+    }
+
+    #[test]
+    fn the_window_swings_around_the_product_and_empties_the_queue_each_five_round_trips() {
+        let run = drive(&mut *copa("delta = 0.1"), PATH, 60.0, 1);
+        let late: Vec<f64> = run
+            .at
+            .iter()
+            .zip(&run.window)
+            .filter(|(at, _)| at.as_secs_f64() > 20.0)
+            .map(|(_, window)| *window)
+            .collect();
+        let (least, most) = (late.iter().copied().fold(f64::MAX, f64::min), late.iter().copied().fold(0.0, f64::max));
+        // Section 4's analysis: the queue swings between none and 2.5 / delta packets.
+        assert!((95.0..=102.0).contains(&least) && (110.0..=130.0).contains(&most), "from {least} to {most}");
+        let empty: Vec<f64> = run
+            .at
+            .iter()
+            .zip(&run.rtt_ms)
+            .filter(|(at, rtt)| at.as_secs_f64() > 20.0 && **rtt < 101.0 + 2.5)
+            .map(|(at, _)| at.as_secs_f64())
+            .collect();
+        let pause = empty.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(pause < 5.0 * 0.13, "the queue was not nearly empty for {pause} s");
+    }
+
+    #[test]
+    fn slow_start_doubles_the_window_until_the_rate_exceeds_its_target() {
+        let run = drive(&mut *copa(""), PATH, 0.39, 1);
+        let last = run.window.last().unwrap();
+        assert!((79.0..=82.0).contains(last), "{last}");
+    }
+
+    #[test]
+    fn packets_leave_at_twice_the_window_a_standing_round_trip() {
+        let run = drive(&mut *copa(""), PATH, 30.0, 1);
+        let (window, rate) = (run.window.last().unwrap(), run.rate.last().unwrap());
+        assert!((rate / (2.0 * window / 0.102) - 1.0).abs() < 0.05, "{rate} packets a second for {window}");
+    }
+
+    #[test]
+    fn a_queue_that_never_empties_makes_it_compete_if_it_may() {
+        // Others queue 40 ms from 10 s on; after RTTmin's 10 s that would look like the path.
+        let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 10.0 { 40 } else { 0 });
+        let window = |parameters: &str| {
+            let run = drive_behind(&mut *copa(parameters), PATH, others, 18.0, 1);
+            *run.window.last().unwrap()
+        };
+        let (yields, competes) = (window("competitive = false"), window("competitive = true"));
+        assert!(competes > 1.3 * yields, "{competes} against {yields}");
+    }
+
+    #[test]
+    fn a_window_that_turns_moves_slowly_again() {
+        let mut copa = Copa {
+            velocity: 8.0,
+            steady: 5,
+            rising: true,
+            round_window: 50.0,
+            window: 40.0,
+            ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default())
+        };
+        copa.update_velocity();
+        assert_eq!((copa.velocity, copa.steady, copa.rising), (1.0, 0, false));
+        for expected in [1.0, 1.0, 2.0, 4.0] {
+            copa.window -= 1.0;
+            copa.update_velocity();
+            assert!((copa.velocity - expected).abs() < 1e-9, "{} instead of {expected}", copa.velocity);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! LEDBAT++: LEDBAT that grows no faster than Reno however short the path, falls by up to
+//! half a window a round trip while its queue is above the target, and stops for two round
+//! trips now and then. The slowdowns drain the queue, so that the base delay is seen again
+//! and a newcomer does not take the queue of those before it for the path.
+//!
+//! ```text
+//! GAIN  = 1 / min(16, ceil(2 TARGET / base))                           4.2
+//! below the target, a round trip:  W += GAIN                           4.3
+//! above:  W += max(GAIN - W (delay / TARGET - 1), -W / 2)              4.3
+//! slow start:  W += GAIN * acked, until delay > 3/4 TARGET             4.1
+//! slowdown:  W = 2 for 2 round trips, then slow start up to the old W  4.4
+//! ```
+//!
+//! draft-irtf-iccrg-ledbat-plus-plus-01; windows in packets. Readings:
+//!
+//! - Slow start ends by delay only the first time (4.1): on the way back from a slowdown it
+//!   ends at the old window. There, too, it grows by GAIN: 4.4 names only slow start.
+//! - What a round trip adds is spread over its ACKs by what they acknowledge.
+//! - A loss on the way back from a slowdown ends the slowdown: the next interval counts it.
+
+use serde::Deserialize;
+
+use super::delay::{Delay, MAX_SAMPLES};
+use crate::flow::recovery::Recovery;
+use crate::flow::registry::Setup;
+use crate::flow::{Feedback, FlowController, Limits};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::Bytes;
+
+/// Packets in the smallest and in the first window (4.1, 4.4).
+const MINIMUM_PACKETS: f64 = 2.0;
+
+/// The highest divisor of the gain (4.2).
+const MAX_DIVISOR: f64 = 16.0;
+
+/// `Constant` of the decrease (4.3).
+const DECREASE: f64 = 1.0;
+
+/// Share of the target at which the first slow start ends (4.1).
+const SLOW_START_EXIT: f64 = 0.75;
+
+/// Round trips that a slowdown lasts, and that the first waits for after slow start (4.4).
+const SLOWDOWN_ROUNDS: u64 = 2;
+
+/// Time between two slowdowns, over how long one takes: they cost at most a tenth (4.4).
+const INTERVAL: u64 = 9;
+
+/// Parameters of `ledbat++`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// TARGET (4.5).
+    target_ms: f64,
+    /// Samples of which the least counts as the current delay, as in `ledbat`.
+    filter_samples: usize,
+    /// Whether to slow down periodically (4.4).
+    slowdowns: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { target_ms: 60.0, filter_samples: 4, slowdowns: true }
+    }
+}
+
+/// Where a slowdown stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The first slow start.
+    Start,
+    /// Sends with the target in view, and slows down at this time.
+    Steady { slow_down: Time },
+    /// Holds two packets until then; `since` is when it began.
+    Hold { since: Time, until: Time },
+    /// Slow start up to the old window.
+    Return { since: Time },
+}
+
+/// The controller; windows in packets.
+#[derive(Debug)]
+struct LedbatPlusPlus {
+    packet: f64,
+    window: f64,
+    threshold: f64,
+    target_s: f64,
+    slowdowns: bool,
+    phase: Phase,
+    delay: Delay,
+    recovery: Recovery,
+}
+
+/// Makes `ledbat++`.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
+    let config: Config = crate::registry::parameters(parameters)?;
+    in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
+    in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
+    Ok(Box::new(LedbatPlusPlus {
+        packet: setup.packet.get() as f64,
+        window: MINIMUM_PACKETS,
+        threshold: f64::INFINITY,
+        target_s: config.target_ms / 1e3,
+        slowdowns: config.slowdowns,
+        phase: Phase::Start,
+        delay: Delay::new(config.filter_samples),
+        recovery: Recovery::default(),
+    }))
+}
+
+impl LedbatPlusPlus {
+    /// GAIN = 1 / min(16, ceil(2 TARGET / base))
+    #[inline]
+    fn gain(&self) -> f64 {
+        let base = self.delay.base().map_or(0.0, Duration::as_secs_f64);
+        let ratio = 2.0 * self.target_s / base;
+        1.0 / if ratio < MAX_DIVISOR { ratio.ceil().max(1.0) } else { MAX_DIVISOR }
+    }
+
+    /// Goes on, with the target in view, until `interval` is over.
+    fn steady(&mut self, now: Time, interval: Duration) {
+        self.phase = Phase::Steady { slow_down: if self.slowdowns { now + interval } else { Time::MAX } };
+    }
+
+    /// Ends the way back from a slowdown that began at `since`.
+    fn returned(&mut self, now: Time, since: Time) {
+        self.steady(now, now.since(since) * INTERVAL);
+    }
+
+    /// `acked` packets are acknowledged.
+    #[inline]
+    fn grow(&mut self, now: Time, acked: f64, smoothed: Duration) {
+        let gain = self.gain();
+        let delay = self.delay.queueing().as_secs_f64() / self.target_s;
+        match self.phase {
+            Phase::Start if delay > SLOW_START_EXIT => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
+            Phase::Start => self.window += gain * acked,
+            Phase::Hold { .. } => {}
+            Phase::Return { since } => {
+                self.window += gain * acked;
+                if self.window >= self.threshold {
+                    self.window = self.threshold;
+                    self.returned(now, since);
+                }
+            }
+            Phase::Steady { .. } => {
+                let change = if delay <= 1.0 {
+                    gain
+                } else {
+                    (gain - DECREASE * self.window * (delay - 1.0)).max(-self.window / 2.0)
+                };
+                self.window += change * acked / self.window;
+            }
+        }
+    }
+}
+
+impl FlowController for LedbatPlusPlus {
+    #[inline]
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+        let smoothed = feedback.rtt.smoothed;
+        if let Some(rtt) = feedback.rtt.latest {
+            self.delay.update(now, rtt);
+        }
+        if self.recovery.begins(now, feedback) {
+            self.window /= 2.0;
+            self.threshold = self.window.max(MINIMUM_PACKETS);
+            match self.phase {
+                Phase::Start => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
+                Phase::Return { since } => self.returned(now, since),
+                Phase::Steady { .. } | Phase::Hold { .. } => {}
+            }
+        } else if !feedback.app_limited && feedback.rtt.latest.is_some() {
+            self.grow(now, feedback.acked_bytes.get() as f64 / self.packet, smoothed);
+        }
+        match self.phase {
+            Phase::Steady { slow_down } if now >= slow_down => {
+                self.threshold = self.window.max(MINIMUM_PACKETS);
+                self.window = MINIMUM_PACKETS;
+                self.phase = Phase::Hold { since: now, until: now + smoothed * SLOWDOWN_ROUNDS };
+            }
+            Phase::Hold { since, until } if now >= until => self.phase = Phase::Return { since },
+            _ => {}
+        }
+        if feedback.persistent_congestion {
+            self.window = MINIMUM_PACKETS;
+            self.recovery.reset();
+        }
+        self.window = self.window.max(MINIMUM_PACKETS);
+    }
+
+    #[inline]
+    fn limits(&self) -> Limits {
+        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", self.window * self.packet);
+        record("queueing_delay", self.delay.queueing().as_millis_f64());
+        record("base_delay", self.delay.base().map_or(0.0, Duration::as_millis_f64));
+        record("gain", self.gain());
+    }
+}

@@ -1,0 +1,107 @@
+//! Both LEDBATs, driven packet by packet.
+
+use super::*;
+use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+use crate::units::Rate;
+
+/// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
+const PATH: Path =
+    Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+
+fn ledbat(parameters: &str) -> Box<dyn FlowController> {
+    build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+}
+
+fn plus_plus(parameters: &str) -> Box<dyn FlowController> {
+    plus_plus::build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
+}
+
+fn late(run: &Drive, from: f64, values: &[f64]) -> Vec<f64> {
+    run.at.iter().zip(values).filter(|(at, _)| at.as_secs_f64() > from).map(|(_, value)| *value).collect()
+}
+
+#[test]
+fn ledbat_settles_with_the_queue_at_its_target() {
+    for (target, controller) in [(100.0, ledbat("")), (25.0, ledbat("target_ms = 25"))] {
+        let mut controller = controller;
+        let run = drive(&mut *controller, PATH, 300.0, 1);
+        for rtt in late(&run, 200.0, &run.rtt_ms) {
+            assert!((rtt - 101.0 - target).abs() < 3.0, "a round trip of {rtt} ms for a target of {target} ms");
+        }
+    }
+}
+
+#[test]
+fn ledbat_grows_by_no_more_than_a_packet_a_round_trip() {
+    let run = drive(&mut *ledbat(""), PATH, 5.0, 1);
+    let last = run.window.last().unwrap();
+    assert!((44.0..=51.0).contains(last), "{last} packets after 49 round trips from 2");
+}
+
+#[test]
+fn ledbat_yields_to_a_queue_that_others_hold_above_its_target() {
+    let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 100.0 { 150 } else { 0 });
+    let run = drive_behind(&mut *ledbat(""), PATH, others, 200.0, 1);
+    assert!(late(&run, 90.0, &run.window)[0] > 150.0, "it had not filled the path before");
+    assert!(run.window.last().unwrap() < &3.0, "{:?} packets against 150 ms of others", run.window.last());
+}
+
+#[test]
+fn plus_plus_yields_to_a_queue_that_others_hold_above_its_target() {
+    let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 50.0 { 90 } else { 0 });
+    let run = drive_behind(&mut *plus_plus(""), PATH, others, 70.0, 1);
+    assert!(run.window.last().unwrap() < &3.0, "{:?} packets against 90 ms of others", run.window.last());
+}
+
+#[test]
+fn ledbat_halves_its_window_once_for_a_flight_with_losses() {
+    let run = drive(&mut *ledbat(""), Path { buffer: 20, ..PATH }, 60.0, 1);
+    let falls = run.window.windows(2).filter(|pair| pair[1] < 0.9 * pair[0]).count();
+    let halved = run.window.windows(2).filter(|pair| (pair[1] / pair[0] - 0.5).abs() < 0.01).count();
+    assert!(falls == halved && (4..=12).contains(&falls), "{falls} falls, {halved} of them to a half");
+}
+
+#[test]
+fn plus_plus_grows_as_its_gain_says() {
+    // ceil(2 * 60 / 101) = 2: 1.5 times the window each round trip, from two packets.
+    let run = drive(&mut *plus_plus(""), PATH, 0.75, 1);
+    let last = run.window.last().unwrap();
+    assert!((20.0..=36.0).contains(last), "{last} packets after 7 round trips");
+    let steady = drive(&mut *plus_plus("slowdowns = false"), Path { buffer: 5000, ..PATH }, 60.0, 1);
+    let steps = steady.window.windows(2).map(|pair| pair[1] - pair[0]);
+    let most = steady.at.iter().zip(steps).filter(|(at, _)| at.as_secs_f64() > 10.0).map(|(_, step)| step);
+    let most = most.fold(0.0, f64::max);
+    assert!(most <= 0.5 / 100.0 + 1e-3, "an ACK added {most} packets");
+}
+
+#[test]
+fn plus_plus_keeps_its_queue_at_60_ms_between_slowdowns() {
+    let run = drive(&mut *plus_plus("slowdowns = false"), PATH, 120.0, 1);
+    for rtt in late(&run, 60.0, &run.rtt_ms) {
+        assert!((rtt - 101.0 - 60.0).abs() < 5.0, "a round trip of {rtt} ms");
+    }
+}
+
+#[test]
+fn plus_plus_slows_down_for_two_round_trips_and_for_a_tenth_of_the_time_at_most() {
+    let run = drive(&mut *plus_plus(""), PATH, 300.0, 1);
+    let mut began = Vec::new();
+    for (i, pair) in run.window.windows(2).enumerate() {
+        if pair[0] > 10.0 && pair[1] <= 2.0 {
+            began.push(run.at[i + 1].as_secs_f64());
+        }
+    }
+    assert!(began.len() >= 5, "slowdowns at {began:?}");
+    for start in &began {
+        let held = run.at.iter().zip(&run.window).filter(|(at, window)| {
+            let since = at.as_secs_f64() - start;
+            (0.0..1.0).contains(&since) && **window <= 2.0
+        });
+        let last = held.map(|(at, _)| at.as_secs_f64()).fold(0.0, f64::max);
+        assert!((0.2..0.6).contains(&(last - start)), "held for {} s", last - start);
+    }
+    // The base delay is seen in each, however long the queue stood before.
+    let lowest = late(&run, 200.0, &run.rtt_ms).into_iter().fold(f64::MAX, f64::min);
+    assert!((101.0 - lowest).abs() < 0.01, "{lowest} ms");
+    assert!(run.throughput() > 850.0, "{} packets a second", run.throughput());
+}
