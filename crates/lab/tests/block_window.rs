@@ -53,6 +53,8 @@ fn case(seed: u64, buffer: Capacity, most_receivers: f64) -> Case {
         start: Time::ZERO,
         stop: None,
         initial_window: None,
+        handshake: false,
+        steered: false,
     };
     let scenario = FlowScenario {
         length: Duration::SECOND * SECONDS,
@@ -64,6 +66,7 @@ fn case(seed: u64, buffer: Capacity, most_receivers: f64) -> Case {
         flows: vec![flow],
         cross_traffic: Vec::new(),
         packets,
+        steering: None,
     };
     Case { rate, scenario }
 }
