@@ -2,6 +2,7 @@
 //! and judges its own figures by expectations that stand beside the scenario.
 
 mod c3;
+mod efthymiopoulos;
 mod expected;
 mod lab;
 mod learningcc;
@@ -115,6 +116,49 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ),
     experiment!(Flows, "learningcc-fig-6", "LearningCC: utilisation under 5 % random loss", learningcc::utilisation_5),
     experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-3-5",
+        "Block window: the latency of the path changes",
+        efthymiopoulos::alone::latency
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-6",
+        "Block window: four receivers at different distances",
+        efthymiopoulos::alone::receivers
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-7-9",
+        "Block window: the rate of the upload changes",
+        efthymiopoulos::alone::bandwidth
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-10-12",
+        "Block window: TCP BIC joins for 60 s",
+        efthymiopoulos::tcp::bic_joins
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-13-15",
+        "Block window: TCP BIC is ahead and leaves",
+        efthymiopoulos::tcp::bic_first
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-16-18",
+        "Block window: TCP Reno from 15 to 75 s",
+        efthymiopoulos::tcp::reno_joins
+    ),
+    experiment!(Flows, "efthymiopoulos-fig-19-21", "Block window: TCP Reno is ahead", efthymiopoulos::tcp::reno_first),
+    experiment!(
+        Flows,
+        "efthymiopoulos-lemmas",
+        "Block window: the two lemmas over packets",
+        efthymiopoulos::lemmas::run
+    ),
 ];
 
 /// What an experiment found.

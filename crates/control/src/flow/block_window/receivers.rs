@@ -66,10 +66,11 @@ impl Receivers {
     }
 
     /// The round trip of the last packet to `receiver` that left before `at` and came
-    /// through, as far back as is remembered.
+    /// through, as far back as is remembered. Of packets that left at one instant the last
+    /// waited longest.
     pub fn round_trip_before(&self, receiver: PeerId, at: Time) -> Option<Duration> {
         let recent = self.get(receiver)?.recent.iter().flatten();
-        recent.filter(|(sent_at, _)| *sent_at <= at).max_by_key(|(sent_at, _)| *sent_at).map(|(_, rtt)| *rtt)
+        recent.filter(|(sent_at, _)| *sent_at <= at).max().map(|(_, rtt)| *rtt)
     }
 
     /// `dmin_p`.
@@ -129,6 +130,8 @@ mod tests {
             receivers.on_round_trip(PeerId(0), at(i), ms(100 + i), ms(100));
         }
         assert_eq!(receivers.round_trip_before(PeerId(0), at(15)), Some(ms(115)));
+        receivers.on_round_trip(PeerId(0), at(18), ms(117), ms(100));
+        assert_eq!(receivers.round_trip_before(PeerId(0), at(18)), Some(ms(118)), "of two at one instant");
         assert_eq!(receivers.round_trip_before(PeerId(0), at(3)), None, "long forgotten");
         assert_eq!(receivers.round_trip_before(PeerId(7), at(15)), None, "never served");
     }
