@@ -12,6 +12,9 @@ mod raiber_rates;
 mod raiber_table_7_1;
 mod raiber_table_7_4;
 mod raiber_table_7_6;
+mod remy_golden;
+mod remy_tables;
+mod xavier;
 
 use serde::Serialize;
 
@@ -99,6 +102,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
     experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+    experiment!(Flows, "xavier-fig-1", "Xavier, baselines, tables and TCPs at 15 Mbit/s", xavier::fig_1),
+    experiment!(Flows, "xavier-fig-2", "The same at 3 Mbit/s", xavier::fig_2),
+    experiment!(Flows, "xavier-fig-3", "Xavier: throughput and delay by the bonus for growth", xavier::fig_3),
+    experiment!(Flows, "xavier-fig-4", "Xavier: features taken away one by one", xavier::fig_4),
+    experiment!(Flows, "remy-golden", "Remy's tables in the network of Remy's simulator", remy_golden::run),
 ];
 
 /// What an experiment found.
