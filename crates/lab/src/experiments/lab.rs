@@ -12,6 +12,7 @@ use super::{Experiment, Row};
 use crate::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::Measured;
 use crate::parallel::{self, Job, Progress};
+use crate::remy_table::TableError;
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, Override, ScenarioError};
 
@@ -59,6 +60,9 @@ pub enum ExperimentError {
     /// The experiment is about certain controllers and takes no others.
     #[error("{0} takes no --controllers: it is about those that the paper compares in it")]
     FixedControllers(&'static str),
+    /// A file that the environment names is no table of Remy's rules.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,

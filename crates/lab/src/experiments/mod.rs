@@ -15,6 +15,9 @@ mod raiber_rates;
 mod raiber_table_7_1;
 mod raiber_table_7_4;
 mod raiber_table_7_6;
+mod remy_golden;
+mod remy_tables;
+mod xavier;
 
 use serde::Serialize;
 
@@ -159,6 +162,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "Block window: the two lemmas over packets",
         efthymiopoulos::lemmas::run
     ),
+    experiment!(Flows, "xavier-fig-1", "Xavier, baselines, tables and TCPs at 15 Mbit/s", xavier::fig_1),
+    experiment!(Flows, "xavier-fig-2", "The same at 3 Mbit/s", xavier::fig_2),
+    experiment!(Flows, "xavier-fig-3", "Xavier: throughput and delay by the bonus for growth", xavier::fig_3),
+    experiment!(Flows, "xavier-fig-4", "Xavier: features taken away one by one", xavier::fig_4),
+    experiment!(Flows, "remy-golden", "Remy's tables in the network of Remy's simulator", remy_golden::run),
 ];
 
 /// What an experiment found.

@@ -57,7 +57,7 @@ mod tests {
         let points = [(1.0, 2.0), (2.0, 5.0), (4.0, 4.0), (7.0, 9.0)];
         let ellipse = Ellipse::of(&points).unwrap();
         assert_eq!(ellipse.mean, (3.5, 5.0));
-        assert_eq!(ellipse.covariance, (5.25, 5.0, 6.5));
+        assert_eq!(ellipse.covariance, (5.25, 5.25, 6.5));
         let (xx, xy, yy) = ellipse.covariance;
         let contour = ellipse.contour(32);
         assert_eq!((contour.len(), contour[0]), (33, contour[32]));

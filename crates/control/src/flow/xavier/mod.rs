@@ -23,6 +23,9 @@
 //!   the receiver's window in the ns-2 scripts of the report's reference 13.
 //! - Losses: actions answer "non-duplicate ACKs" only, which leaves duplicate ones to the TCP
 //!   that it is built on: half, once each round trip; a packet after persistent congestion.
+//! - Pauses change nothing, or with `restart` the first window holds again after one of
+//!   more than EWMA-RTT without a packet in flight, as where ns-2's agent is reset for each
+//!   transfer (RFC 5681, 4.1 asks for it after a pause of a retransmission timeout).
 //! - Ties are broken by lot: the first choice is between four zeros.
 //! - Nothing grows, and no bonus is earned, while the application sends less than the window.
 
@@ -81,6 +84,8 @@ struct Config {
     ewma_precision_ms: f64,
     /// What a loss does.
     loss: OnLoss,
+    /// Whether the first window holds again after a pause.
+    restart: bool,
 }
 
 impl Default for Config {
@@ -99,6 +104,7 @@ impl Default for Config {
             // ns-2's default tcpTick_.
             ewma_precision_ms: 10.0,
             loss: OnLoss::Halve,
+            restart: false,
         }
     }
 }
@@ -141,6 +147,9 @@ struct Xavier {
     step: Step,
     packet: f64,
     window: f64,
+    first_window: f64,
+    /// When the last ACK came.
+    heard: Time,
     recovery: Recovery,
     /// None before the first sample.
     ewma_ms: Option<f64>,
@@ -185,12 +194,15 @@ impl Xavier {
         in_range("discount", discount, 0.0..=0.999)?;
         in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
         in_range("ewma_precision_ms", config.ewma_precision_ms, 0.001..=10_000.0)?;
+        let first_window = (setup.initial_window.get() as f64 / setup.packet.get() as f64).clamp(1.0, MAXIMUM_WINDOW);
         Ok(Xavier {
             config,
             discount,
             step: config.learning_rate.map_or(step, Step::Constant),
             packet: setup.packet.get() as f64,
-            window: (setup.initial_window.get() as f64 / setup.packet.get() as f64).clamp(1.0, MAXIMUM_WINDOW),
+            window: first_window,
+            first_window,
+            heard: setup.start,
             recovery: Recovery::default(),
             ewma_ms: None,
             min_rtt_ms: f64::INFINITY,
@@ -269,7 +281,12 @@ impl Xavier {
 
 impl FlowController for Xavier {
     #[inline]
-    fn on_sent(&mut self, _: Time, _: PeerId, _: &Sent, _: &mut Rng) {
+    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
+        let alone = packet.in_flight == packet.size;
+        let paused_ms = now.since(self.heard).as_millis_f64();
+        if self.config.restart && alone && self.ewma_ms.is_some_and(|ewma_ms| paused_ms > ewma_ms) {
+            self.window = self.window.min(self.first_window);
+        }
         if let Some(decision) = self.fresh.take() {
             if self.waiting.len() == MAXIMUM_WAITING {
                 self.waiting.pop_front();
@@ -287,6 +304,7 @@ impl FlowController for Xavier {
             self.window = (self.window / 2.0).max(1.0);
         }
         let Some(rtt) = feedback.rtt.latest.filter(|_| !feedback.acked.is_empty()) else { return };
+        self.heard = now;
         let ewma_ms = self.observe(rtt.as_millis_f64());
         let state = State::new(self.ratio, ewma_ms / self.config.ewma_precision_ms);
         let action = self.choose(state, rng);

@@ -251,6 +251,26 @@ fn with_the_bonus_it_grows_until_the_path_is_full() {
 }
 
 #[test]
+fn after_a_pause_the_first_window_holds_again_if_it_is_asked_for() {
+    for (parameters, window) in [("restart = true", 10.0), ("", 50.0)] {
+        let mut xavier = xavier(parameters);
+        let mut acks = Acks::new();
+        let sent = acks.send(&mut xavier);
+        acks.acknowledge(&mut xavier, sent, 100);
+        xavier.window = 50.0;
+        let leave = |xavier: &mut Xavier, ms: u64, in_flight: Bytes| {
+            let packet = Sent { size: PACKET, in_flight, ..Sent::default() };
+            let now = Time::from_secs_f64(1.0) + Duration::from_millis(ms);
+            xavier.on_sent(now, PeerId(0), &packet, &mut Rng::stream(1, "pause"));
+            xavier.window
+        };
+        assert_eq!(leave(&mut xavier, 99, PACKET), 50.0, "no pause yet");
+        assert_eq!(leave(&mut xavier, 500, PACKET * 2), 50.0, "another packet is on its way");
+        assert_eq!(leave(&mut xavier, 101, PACKET), window, "{parameters}");
+    }
+}
+
+#[test]
 fn parameters_outside_their_range_are_refused() {
     let setup = Setup::new(PACKET, Time::ZERO);
     for (wrong, named) in [

@@ -1,6 +1,7 @@
 //! Flows: who sends what to whom under which controller.
 
 use anabranch_control::flow::registry::{self, Setup};
+use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
@@ -11,6 +12,7 @@ use super::super::section::{Entry, Section, nearest};
 use super::{LONGEST_RUN_S, MOST_BYTES, MOST_FLOWS, MOST_LINKS, MOST_PACKETS, MOST_RECEIVERS, name};
 use crate::flows::scenario::{FlowScenario, FlowSpec, OnPeriod, Path, Receiver, Workload};
 use crate::flows::topology::{Topology, least};
+use crate::remy_table;
 
 pub const FLOW: &[&str] = &[
     "name",
@@ -141,7 +143,11 @@ impl<'s, 't> FlowReader<'s, 't> {
         let mut setup = Setup::new(scenario.packets.data, Time::ZERO);
         setup.initial_window = initial_window.unwrap_or(setup.initial_window);
         let parameters = match section.get("parameters") {
-            Some(entry) => parameters::read(&entry, |table| (controller.build)(&setup, table).map(drop))?,
+            Some(entry) => {
+                let resolved = |table: &toml::Table| with_rules(controller, table);
+                let table = parameters::read(&entry, |table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
+                resolved(&table).map_err(|error| entry.wrong(error.to_string()))?
+            }
             None => toml::Table::new(),
         };
         let first = section.get("first").map_or(Ok(0), |entry| entry.whole(0..=MOST_FLOWS as u64))?;
@@ -183,6 +189,17 @@ impl<'s, 't> FlowReader<'s, 't> {
         }
         Ok(FlowSpec { name, start, receivers: ways, ..self.flow.clone() })
     }
+}
+
+/// The parameters, with the rules of a table in place of its file's name. A relative path
+/// begins where the program runs.
+fn with_rules(controller: &registry::Entry, parameters: &toml::Table) -> Result<toml::Table, ParameterError> {
+    let mut parameters = parameters.clone();
+    if controller.name == "remy" {
+        let wrong = |error: remy_table::TableError| ParameterError(error.to_string());
+        remy_table::resolve(&mut parameters, std::path::Path::new("")).map_err(wrong)?;
+    }
+    Ok(parameters)
 }
 
 /// `text` with a copy's number.

@@ -408,3 +408,18 @@ proptest! {
         assert_comes_back(&scenario);
     }
 }
+
+#[test]
+fn a_table_of_rules_is_read_from_the_file_that_is_named() {
+    let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
+    let error = read(&text, &[]).unwrap_err();
+    assert!(error.contains("no/such.dna") && error.contains("f.toml:6"), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("one.dna");
+    // A tree that is one leaf: its box has no bounds of its own, its window grows by a packet.
+    std::fs::write(&file, [0x1a, 0x03, 0xf8, 0x01, 0x02]).unwrap();
+    let text = text.replace("no/such.dna", file.to_str().unwrap());
+    let scenario = read(&text, &[]).unwrap();
+    let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
+    assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
+}
