@@ -15,8 +15,8 @@ use super::{Ack, Data};
 /// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
 const PACING_GAIN_PERCENT: u64 = 125;
 
-/// Packets that leave at once under a pace that the sender sets itself.
-const PACING_BURST_PACKETS: u64 = 2;
+/// Packets that leave at once under a pace that the sender sets itself: evenly.
+const PACING_BURST_PACKETS: u64 = 1;
 
 /// How a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,8 +340,15 @@ impl FlowSender {
         for space in &self.spaces {
             consider(space.timer(self.config.max_ack_delay));
         }
-        consider(self.awaits_pacer.then(|| self.pacer.release()));
+        consider(self.awaits_pacer.then(|| self.release()));
         earliest
+    }
+
+    /// When the pacer has room for all that may leave at once: one wake for a burst.
+    #[inline]
+    fn release(&self) -> Time {
+        let rate = self.limits.rate.unwrap_or(Rate::ZERO);
+        self.pacer.release() + (self.limits.burst - self.config.packet) / rate
     }
 
     /// Asks the controller what holds now.

@@ -384,7 +384,7 @@ impl Bbr3 {
             window: Bytes::new(self.window.max(1.0) as u64),
             rate: Some(Rate::from_bytes_per_sec_f64(self.rate.max(1.0))),
             // The packet that leaves is not part of what may leave beside it.
-            burst: Bytes::new((self.quantum - self.packet).max(0.0) as u64),
+            burst: Bytes::new(self.quantum as u64),
         };
     }
 
