@@ -36,6 +36,12 @@ pub struct Args {
     /// Write summary.json, series.parquet and report.html into DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write each flow's events as qlog into DIR too
+    #[arg(long, requires = "out")]
+    qlog: bool,
+    /// Write every packet as a capture for Wireshark into DIR too
+    #[arg(long, requires = "out")]
+    pcap: bool,
 }
 
 /// Runs the scenario until its end or Ctrl-C.
@@ -46,6 +52,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         create_dir(out)?;
     }
     match scenario {
+        AnyScenario::Overlay(_) if args.qlog || args.pcap => Err(Failure::new(format!(
+            "{name}: --qlog and --pcap are for flows over links; this is an overlay, whose report --out writes"
+        ))),
         AnyScenario::Overlay(scenario) => overlay(args, &scenario, &name),
         AnyScenario::Flows(scenario) => flows::run(args, scenario, &name),
     }

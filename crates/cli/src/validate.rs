@@ -64,7 +64,10 @@ fn print(checks: &[Check], skipped: &[String], wall_s: f64) {
             check.quantity.clone(),
             format!("{} {}", short(check.ours), check.unit),
             format!("{} {}", short(check.reference), check.unit),
-            format!("{:+.2} %", check.difference() * 100.0),
+            match check.difference() {
+                share if share.is_finite() => format!("{:+.2} %", share * 100.0),
+                _ => "-".to_owned(),
+            },
             check.bound.clone(),
             if check.holds() { "holds" } else { "DOES NOT HOLD" }.to_owned(),
         ]

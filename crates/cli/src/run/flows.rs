@@ -1,10 +1,14 @@
 //! A run of flows over links.
 
 use std::io::{self, Write};
+use std::path::Path;
 
-use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::FlowsSummary;
+use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::output::Staged;
+use anabranch_lab::parallel::Job;
 
 use super::{Args, print_labelled, timed};
 use crate::failure::Failure;
@@ -13,13 +17,47 @@ use crate::table;
 /// More flows do not fit on a screen.
 const MOST_ROWS: usize = 40;
 
+/// A run that is written down packet by packet.
+struct Recorded<'a> {
+    scenario: &'a FlowScenario,
+    dir: &'a Path,
+    formats: Formats,
+}
+
+impl Job for Recorded<'_> {
+    type Measured = (FlowsMeasured, Vec<Staged>);
+    type Error = RecordError;
+
+    fn seconds(&self) -> u64 {
+        self.scenario.seconds()
+    }
+
+    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Self::Measured, RecordError> {
+        record(self.dir, self.scenario, self.formats, |_| goes_on())
+    }
+
+    fn is_whole(&self, (measured, _): &Self::Measured) -> bool {
+        self.scenario.is_whole(measured)
+    }
+}
+
 /// Runs the scenario until its end or Ctrl-C.
 pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Failure> {
     if args.out.is_none() {
         // Only files show it.
         scenario.sample_every = None;
     }
-    let (measured, wall_s) = timed(&scenario, name)?;
+    let formats = Formats { qlog: args.qlog, pcap: args.pcap };
+    let (measured, records, wall_s) = match &args.out {
+        Some(dir) if formats != Formats::default() => {
+            let ((measured, records), wall_s) = timed(&Recorded { scenario: &scenario, dir, formats }, name)?;
+            (measured, records, wall_s)
+        }
+        _ => {
+            let (measured, wall_s) = timed(&scenario, name)?;
+            (measured, Vec::new(), wall_s)
+        }
+    };
     let summary = FlowsSummary::of(&scenario, &measured);
     let finished = FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
     let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
@@ -31,6 +69,11 @@ pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Fa
     }
     for (path, what) in written.into_iter().flatten() {
         eprintln!("wrote {}: {what}", path.display());
+    }
+    if let (Some(out), false) = (&args.out, records.is_empty()) {
+        let files = records.len();
+        records.into_iter().try_for_each(Staged::commit)?;
+        eprintln!("wrote {files} files of packets and events into {}", out.display());
     }
     if finished.interrupted() {
         let (done, all) = (measured.length, scenario.length);

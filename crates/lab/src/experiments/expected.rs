@@ -73,7 +73,10 @@ impl Expected {
             ours,
             ci95: None,
             paper: line.and_then(|line| line.paper),
-            range: line.and_then(|line| line.low.zip(line.high)),
+            range: (
+                line.and_then(|line| line.low).unwrap_or(f64::NEG_INFINITY),
+                line.and_then(|line| line.high).unwrap_or(f64::INFINITY),
+            ),
             agrees,
             note: line.map(|line| line.why.clone()).unwrap_or_default(),
         }

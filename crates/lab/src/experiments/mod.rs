@@ -193,9 +193,9 @@ pub struct Row {
     pub ci95: Option<f64>,
     /// What the paper says, if it gives a number.
     pub paper: Option<f64>,
-    /// Where the expectation wants ours, if it has both a lower and an upper bound.
+    /// From where to where the expectation wants ours; no bound is infinity.
     #[serde(skip)]
-    pub range: Option<(f64, f64)>,
+    pub range: (f64, f64),
     /// Whether ours lies where the expectation wants it; none without an expectation.
     pub agrees: Option<bool>,
     /// What the expectation rests on, or why there is no interval.
