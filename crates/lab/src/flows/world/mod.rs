@@ -1,5 +1,9 @@
 //! One run: the flow machines, their applications and the network, moved by its events.
 
+mod links;
+mod recording;
+mod steering;
+
 use anabranch_control::flow::PeerId;
 use anabranch_control::flow::registry::Setup;
 use anabranch_control::registry::ParameterError;
@@ -7,17 +11,14 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
-use anabranch_sim::network::{
-    Arrived, Capacity, Codel, Discipline, Event, FqCodel, LinkConfig, LinkId, Network, NetworkBuilder, Red, RouteId,
-    TimerId,
-};
+use anabranch_sim::network::{Arrived, Event, LinkId, Network, NetworkBuilder, RouteId, TimerId};
 
 use super::coordinator::Coordinator;
 use super::cross::Source;
 use super::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
 use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
-use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec};
+use super::scenario::{FlowScenario, FlowSpec, PacketSpec};
 use super::shares::Shares;
 use super::traffic::{Action, Application};
 
@@ -92,9 +93,6 @@ enum Payload {
         connection: u32,
     },
 }
-
-/// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
-const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;
 
 /// Whom a timer wakes.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +219,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     fn new(scenario: &'a FlowScenario) -> Result<World<'a, RECORDED>, FlowRunError> {
         let mut builder = NetworkBuilder::new();
         for link in &scenario.links {
-            let id = builder.link(link_config(link));
+            let id = builder.link(links::link_config(link));
             if scenario.sample_every.is_some() {
                 builder.watch(id);
             }
@@ -538,63 +536,6 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
         Ok(())
     }
 
-    /// Sends a connection's first packet, again after each wait for its answer, which doubles.
-    fn shake_hands(&mut self, flow: u32) {
-        let now = self.network.now();
-        let this = &mut self.flows[flow as usize];
-        let wait = this.handshake.map_or(HANDSHAKE_TIMEOUT, |(wait, _)| wait * 2);
-        this.handshake = Some((wait, now));
-        let payload = PayloadBox(Payload::Syn { flow, connection: this.connection });
-        self.network.send(this.ways[0].there, self.packets.ack.get() as u32, false, payload);
-        self.network.set_timer(this.sender_timer, now + wait);
-    }
-
-    /// A connection's first packet was answered.
-    fn on_handshake(&mut self, flow: u32, connection: u32) {
-        let now = self.network.now();
-        let this = &mut self.flows[flow as usize];
-        let (Some(sender), Some((_, sent))) = (&mut this.sender, this.handshake) else { return };
-        if this.connection != connection {
-            return;
-        }
-        this.handshake = None;
-        sender.on_handshake(PeerId(0), now.since(sent));
-        this.application.begin(now, sender);
-        self.network.set_timer(this.application_timer, this.application.wake);
-        self.steer_one(flow);
-        self.pump(flow);
-    }
-
-    /// The coordinator looks at the network and sets every steered flow's window.
-    fn steer(&mut self) {
-        let Some(coordinator) = &mut self.coordinator else { return };
-        coordinator.observe(self.sources.iter().map(|source| source.count.arrived * u64::from(source.size)).sum());
-        for flow in 0..self.flows.len() as u32 {
-            self.steer_one(flow);
-            self.pump(flow);
-        }
-    }
-
-    /// Sets one flow's window, if it is steered and has a connection.
-    fn steer_one(&mut self, flow: u32) {
-        let Some(coordinator) = &self.coordinator else { return };
-        let steered = |flow: usize| self.scenario.flows[flow].steered;
-        if !steered(flow as usize) {
-            return;
-        }
-        let is_active = |&flow: &usize| steered(flow) && self.flows[flow].application.is_on();
-        let active = (0..self.flows.len()).filter(is_active).count();
-        let link = coordinator.link();
-        let Some(capacity) = self.network.rate(LinkId(link as u32)) else { return };
-        let PacketSpec { data, header, .. } = self.packets;
-        let data_share = data.get() as f64 / (data + header).get() as f64;
-        let this = &mut self.flows[flow as usize];
-        let Some(sender) = &mut this.sender else { return };
-        if let Some(min_rtt) = sender.min_rtt(PeerId(0)) {
-            sender.set_bounds(coordinator.bounds(capacity, active, data_share, min_rtt));
-        }
-    }
-
     /// Ends a flow's connection: packets of it that are still on their way are nobody's.
     fn close(&mut self, flow: u32) {
         self.record_connection(flow, |_, _| What::Closed);
@@ -605,56 +546,6 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             this.connection += 1;
             this.receivers.clear();
             this.handshake = None;
-        }
-    }
-
-    /// Tells the recorder `what` for each receiver of a flow that has a connection.
-    fn record_connection(&mut self, flow: u32, what: impl Fn(&FlowSender, PeerId) -> What<'static>) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let at = self.network.now();
-        let this = &self.flows[flow as usize];
-        let Some(sender) = &this.sender else { return };
-        for peer in (0..this.ways.len() as u32).map(PeerId) {
-            let (flow, connection) = (flow as usize, this.connection);
-            recorder.on_flow(&FlowEvent { at, flow, connection, peer, what: what(sender, peer) });
-        }
-    }
-
-    fn record_metrics(&mut self, flow: u32) {
-        self.record_connection(flow, |sender, peer| What::Metrics(sender.metrics(peer)));
-    }
-
-    fn record_losses(&mut self, flow: u32) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let at = self.network.now();
-        let this = &self.flows[flow as usize];
-        let Some(sender) = &this.sender else { return };
-        for &(peer, number, cause) in sender.newly_lost() {
-            let what = What::Lost { number, cause };
-            recorder.on_flow(&FlowEvent { at, flow: flow as usize, connection: this.connection, peer, what });
-        }
-    }
-
-    fn record_data_received(&mut self, flow: u32, connection: u32, peer: PeerId, data: &Data, marked: bool) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let this = &self.flows[flow as usize];
-        if this.connection == connection && !this.receivers.is_empty() {
-            let size = data.length + self.packets.header.get() as u32;
-            let what = What::DataReceived { data, size, marked };
-            recorder.on_flow(&FlowEvent { at: self.network.now(), flow: flow as usize, connection, peer, what });
-        }
-    }
-
-    fn record_ack_received(&mut self, low: u16, flow: u32, connection: u32, peer: PeerId, ack: &Ack) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let this = &self.flows[flow as usize];
-        let Some(receiver) = this.receivers.get(peer.0 as usize) else { return };
-        if this.connection == connection {
-            // The number with this low end that was sent last (as RFC 9000, 17.1).
-            let last = receiver.acks_sent() - 1;
-            let number = last - u64::from((last as u16).wrapping_sub(low));
-            let what = What::AckReceived { number, ack, size: self.packets.ack.get() as u32 };
-            recorder.on_flow(&FlowEvent { at: self.network.now(), flow: flow as usize, connection, peer, what });
         }
     }
 
@@ -700,37 +591,15 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     }
 }
 
+/// Data in flight, for the series.
+pub fn in_flight(flow: &Flow) -> Bytes {
+    flow.sender.as_ref().map_or(Bytes::ZERO, FlowSender::in_flight)
+}
+
 fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
     let what = match fault {
         Fault::NoWindow => "its window is 0 and it waits for nothing",
         Fault::NoRate => "its pacing rate is 0",
     };
     FlowRunError::Stuck { flow: spec.name.clone(), controller: spec.controller.name, at, what }
-}
-
-fn link_config(spec: &LinkSpec) -> LinkConfig {
-    let (capacity, discipline): (Capacity, Option<Box<dyn Discipline>>) = match spec.queue {
-        QueueSpec::DropTail(capacity) => (capacity, None),
-        QueueSpec::Red(config) => {
-            let packet = Bytes::new(u64::from(config.full_packet));
-            let transmission = spec.rate.as_ref().map_or(Duration::ZERO, |rate| packet / rate.first);
-            (Capacity::Unlimited, Some(Box::new(Red::new(config, transmission))))
-        }
-        QueueSpec::Codel(config) => (Capacity::Unlimited, Some(Box::new(Codel::new(config)))),
-        QueueSpec::FqCodel(config) => (Capacity::Unlimited, Some(Box::new(FqCodel::new(config)))),
-    };
-    LinkConfig {
-        name: spec.name.clone(),
-        rate: spec.rate.clone(),
-        delay: spec.delay.clone(),
-        capacity,
-        discipline,
-        loss: spec.loss.clone(),
-        jitter: spec.jitter,
-    }
-}
-
-/// Data in flight, for the series.
-pub fn in_flight(flow: &Flow) -> Bytes {
-    flow.sender.as_ref().map_or(Bytes::ZERO, FlowSender::in_flight)
 }
