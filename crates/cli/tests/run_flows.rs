@@ -80,11 +80,29 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
         assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
     }
-    let read = |out: &str, name: &str| std::fs::read(place.path(out).join(name)).unwrap();
+    let read = |out: &str, name: &str| common::without_wall_clock(std::fs::read(place.path(out).join(name)).unwrap());
     for name in ["report.html", "series.parquet"] {
         assert!(read("a", name) == read("b", name), "{name} differs");
         assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
     }
+}
+
+#[test]
+fn packets_and_events_are_written_on_request_and_change_nothing() {
+    let place = Place::new(SMALL);
+    let said = place.say(&["run", "s.toml", "--out", "out", "--qlog", "--pcap", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let written = place.names("out");
+    for file in ["client.pcap", "server.pcap", "0-bulk-client.sqlog", "1-page-server.sqlog"] {
+        assert!(written.iter().any(|name| name == file), "{file} in {written:?}");
+    }
+    let magic = std::fs::read(place.path("out/client.pcap")).unwrap();
+    assert!([0xa1b2_3c4du32.to_le_bytes(), 0xa1b2_3c4du32.to_be_bytes()].contains(&magic[..4].try_into().unwrap()));
+    assert_eq!(said.json()["flows"], place.say(&["run", "s.toml", "--json"]).json()["flows"]);
+    let nowhere = place.say(&["run", "s.toml", "--qlog"]);
+    assert!(nowhere.code == Some(2) && nowhere.stderr.contains("--out"), "{nowhere:?}");
+    let overlay = Place::new(common::SMALL).say(&["run", "s.toml", "--out", "out", "--pcap"]);
+    assert!(overlay.code == Some(2) && overlay.stderr.contains("overlay"), "{overlay:?}");
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl Finished<'_> {
             .meta("scenario", self.name)
             .meta("controller", self.summary.controller)
             .meta("seed", self.scenario.seed.to_string())
+            .meta("wall clock", format!("{:.2} s", self.wall_s))
             .meta("version", env!("CARGO_PKG_VERSION"));
         if self.interrupted() {
             let (done, all) = (self.measured.seconds.len(), self.scenario.seconds);

@@ -83,6 +83,7 @@ impl FlowsFinished<'_> {
             .meta("scenario", self.name)
             .meta("controllers", summary.controllers())
             .meta("seed", self.scenario.seed.to_string())
+            .meta("wall clock", format!("{:.2} s", self.wall_s))
             .meta("version", env!("CARGO_PKG_VERSION"));
         if self.interrupted() {
             let (done, all) = (self.measured.length, self.scenario.length);

@@ -10,7 +10,7 @@ use anabranch_control::flow::registry::{self, Entry};
 
 use self::cases::{CASES, Estimate, Plan, Shown, names};
 use super::{ExperimentError, Findings, FlowLab, Row};
-use crate::report::{Axis, BarChart, BarSeries, Figure, Report, Series, XyChart};
+use crate::report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 
 pub use fluid::run as fluid;
 
@@ -20,6 +20,11 @@ const CONTROLLERS: &[&str] = &["reno", "cubic", "vivace", "allegro-quic", "learn
 const VIVACES: &[&str] = &["vivace", "allegro-quic"];
 /// Random losses of IV-B.
 const LOSSES: [f64; 9] = [0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05];
+
+/// More subjects than these are shown as a table: bars and lines could not be told apart.
+const MOST_BARS: usize = 10;
+/// Digits behind the point in such a table.
+const TABLE_DIGITS: usize = 3;
 
 /// Seeds and simulated seconds of each point: the letter has 300 s and one run.
 fn size(lab: &FlowLab) -> (u64, u64) {
@@ -94,12 +99,41 @@ impl Own {
         rows
     }
 
-    fn chart(&self, title: &str, axis: Axis, value: fn(&Shown) -> Estimate) -> BarChart {
-        let mut chart = BarChart::new(title, axis, names());
+    /// Bars of every case, or a table where there are too many subjects to tell bars apart;
+    /// `limit` is a line that none can exceed, and its name.
+    fn show(
+        &self,
+        report: Report,
+        caption: &str,
+        axis: Axis,
+        limit: Option<(&str, f64)>,
+        value: fn(&Shown) -> Estimate,
+    ) -> Report {
+        if self.subjects.len() > MOST_BARS {
+            return report.table(self.table(caption, value));
+        }
+        let mut chart = BarChart::new("Each case", axis, names());
         for (name, shown) in self.subjects.iter().zip(&self.shown) {
             chart = chart.series(bars(name, shown, value));
         }
-        chart
+        if let Some((name, at)) = limit {
+            chart = chart.reference(name, at);
+        }
+        report.figure(Figure::chart(caption, chart))
+    }
+
+    /// A row for each subject, the highest mean over all cases first.
+    fn table(&self, caption: &str, value: fn(&Shown) -> Estimate) -> Table {
+        let mean = |shown: &[Shown]| average(Some(shown.iter().map(|shown| value(shown).mean).collect()));
+        let mut subjects: Vec<(&String, &Vec<Shown>)> = self.subjects.iter().zip(&self.shown).collect();
+        subjects
+            .sort_by(|(_, one), (_, other)| mean(other).unwrap_or(f64::NAN).total_cmp(&mean(one).unwrap_or(f64::NAN)));
+        let headers = ["controller".to_owned()].into_iter().chain(names()).chain(["mean".to_owned()]);
+        subjects.into_iter().fold(Table::new(caption, headers), |table, (name, shown)| {
+            let cells = shown.iter().map(|shown| Cell::number(value(shown).mean, TABLE_DIGITS));
+            let last = Cell::number(mean(shown).unwrap_or(f64::NAN), TABLE_DIGITS);
+            table.row([Cell::text(name)].into_iter().chain(cells).chain([last]))
+        })
     }
 }
 
@@ -143,10 +177,10 @@ pub fn delay(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     for name in own.subjects.iter().filter(|name| VIVACES.iter().any(|vivace| name.starts_with(vivace))) {
         rows.push(lab.row(name, "highest_one_way_over_learningcc", "", ratio(name, "learningcc")));
     }
-    let chart = own.chart("Path 1", Axis::new("mean one-way delay", "ms").from_zero(), value);
     let sentence = "LearningCC has a lower delay than Reno and Cubic; Vivace has the lowest.";
-    let report = Report::new("LearningCC, figure 2")
-        .figure(Figure::chart("Mean one-way delay of flows 1 and 2.", chart))
+    let axis = Axis::new("mean one-way delay", "ms").from_zero();
+    let report = own
+        .show(Report::new("LearningCC, figure 2"), "Mean one-way delay of flows 1 and 2, ms.", axis, None, value)
         .figure(Figure::quote("The letter", sentence, "section IV"));
     Ok(Findings { rows, report })
 }
@@ -163,10 +197,13 @@ pub fn fairness(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             rows.push(lab.row(one, &format!("mean_jain_less_{other}"), "", less));
         }
     }
-    let chart = own.chart("Four flows", Axis::new("Jain's index", "").from_zero(), value);
-    let report = Report::new("LearningCC, figure 3")
-        .figure(Figure::chart("Jain's index over the throughput of four flows under one controller.", chart))
-        .figure(Figure::quote("The letter", "LearningCC and Reno are fairer than the others.", "section IV"));
+    let axis = Axis::new("Jain's index", "").from_zero();
+    let caption = "Jain's index over the throughput of four flows under one controller.";
+    let report = own.show(Report::new("LearningCC, figure 3"), caption, axis, None, value).figure(Figure::quote(
+        "The letter",
+        "LearningCC and Reno are fairer than the others.",
+        "section IV",
+    ));
     Ok(Findings { rows, report })
 }
 
@@ -247,14 +284,14 @@ fn utilisation(lab: &FlowLab, loss: f64, title: &str, sentence: &str) -> Result<
     }
     let (lines, over_loss) = over_loss(lab, &own)?;
     rows.extend(lines);
-    let axis = || Axis::new("utilisation of the bottleneck", "").from_zero();
-    let report = Report::new(title)
-        .figure(Figure::chart(
-            format!("Received packets over the bottleneck's capacity, {} % random loss.", loss * 100.0),
-            own.chart("Random loss", axis(), value).reference("what is not lost", 1.0 - loss),
-        ))
-        .figure(Figure::chart("Case 6, over the rate of random loss.", over_loss))
-        .figure(Figure::quote("The letter", sentence, "section IV-B"));
+    let axis = Axis::new("utilisation of the bottleneck", "").from_zero();
+    let caption = format!("Received packets over the bottleneck's capacity, {:.1} % random loss.", loss * 100.0);
+    let limit = Some(("what is not lost", 1.0 - loss));
+    let mut report = own.show(Report::new(title), &caption, axis, limit, value);
+    if own.subjects.len() <= MOST_BARS {
+        report = report.figure(Figure::chart("Case 6, over the rate of random loss.", over_loss));
+    }
+    let report = report.figure(Figure::quote("The letter", sentence, "section IV-B"));
     Ok(Findings { rows, report })
 }
 
