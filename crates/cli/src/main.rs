@@ -54,6 +54,8 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    // A reader that has seen enough, as `head`, ends us quietly, as it does other programs.
+    sigpipe::reset();
     let result = match Cli::parse().verb {
         Verb::Controllers(args) => controllers::run(&args),
         Verb::Bench(args) => bench::run(&args),

@@ -113,3 +113,16 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
     common::said(output).refuses("cannot write small/");
     assert!(place.names("small").is_empty(), "{:?}", place.names("small"));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
+    let place = Place::new(SMALL);
+    let mut command = place.command(&["reproduce", "--list"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.is_empty() && !output.status.success(), "{:?}: {said}", output.status);
+}
