@@ -58,7 +58,7 @@ pub struct FlowMeasured {
 /// Delays of packets.
 #[derive(Clone, Debug)]
 pub struct Delays {
-    histogram: Histogram<u64>,
+    histogram: Histogram<u32>,
     total_ns: u128,
     count: u64,
     least_ns: u64,
