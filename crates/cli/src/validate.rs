@@ -1,10 +1,12 @@
 //! `anabranch validate`: what each model was held against, and the difference.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anabranch_lab::experiments::{Length, Request};
-use anabranch_lab::validate::{Check, Validation, ValidationError, validate};
+use anabranch_lab::output::create_dir;
+use anabranch_lab::parallel::Progress;
+use anabranch_lab::validate::{Check, Validation, ValidationError, curves, page, validate};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -20,6 +22,9 @@ pub struct Args {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
+    /// Draw every controller's window curve into DIR/window-curves.html
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -37,6 +42,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let bar = progress::show(&progress, "validate");
     let request = Request { length: Length::Full, progress: progress.clone(), ..Request::default() };
     let validation = validate(args.reference.as_deref(), &request);
+    let drawn = args.out.as_deref().map(|out| draw(out, &progress)).transpose();
     bar.end();
     let Validation { checks, skipped } = match validation {
         Err(ValidationError::Interrupted) => return Err(Failure::interrupted("nothing was written")),
@@ -49,10 +55,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         print(&checks, &skipped, wall_s);
     }
+    if let Some(path) = drawn? {
+        eprintln!("wrote {}: each controller's window over time", path.display());
+    }
     match failed {
         0 => Ok(()),
         failed => Err(Failure::new(format!("{failed} of {} checks do not hold", checks.len()))),
     }
+}
+
+/// Writes the page with the window curves.
+fn draw(out: &Path, progress: &Progress) -> Result<PathBuf, Failure> {
+    create_dir(out)?;
+    let path = out.join("window-curves.html");
+    page(&curves(progress)?).write(&path)?;
+    Ok(path)
 }
 
 fn print(checks: &[Check], skipped: &[String], wall_s: f64) {

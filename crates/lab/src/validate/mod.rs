@@ -4,6 +4,7 @@
 //! versions of one differ from each other, the check names the one that is followed.
 
 mod closed_forms;
+mod curves;
 mod dumbbell;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::experiments::{self, ExperimentError, Request};
 use crate::flows::FlowRunError;
 use crate::parallel::Progress;
 
+pub use curves::{Curve, curves, page};
 pub use dumbbell::ReferenceError;
 
 /// Experiments whose figures are themselves comparisons with a model or another program.
