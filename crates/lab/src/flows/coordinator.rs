@@ -56,7 +56,8 @@ impl Coordinator {
     pub fn bounds(&self, capacity: Rate, flows: usize, data_share: f64, min_rtt: Duration) -> Bounds {
         let left = capacity.bits_per_sec().saturating_sub(self.cross_rate.bits_per_sec()) as f64 * data_share;
         let rate = Rate::from_bits_per_sec((left / flows.max(1) as f64) as u64);
-        // A packet at least: a flow whose share is nothing must still learn when that ends.
+        // Not nothing, which admits a packet at a time: a flow without a share must still learn
+        // when that ends.
         Bounds { fixed: Some((rate * min_rtt).max(Bytes::new(1))), ..Bounds::default() }
     }
 }

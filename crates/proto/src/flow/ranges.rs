@@ -55,7 +55,7 @@ impl ReceivedNumbers {
     #[inline]
     pub fn insert(&mut self, number: u64) -> bool {
         match self.ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => {
+            Some((_, last)) if last.checked_add(1) == Some(number) => {
                 *last = number;
                 self.newest = self.ranges.len() - 1;
                 true
@@ -75,8 +75,8 @@ impl ReceivedNumbers {
         if at == 0 && self.ranges.len() == MAX_RECEIVED_RANGES {
             return false;
         }
-        let joins_left = at > 0 && self.ranges[at - 1].1 + 1 == number;
-        let joins_right = at < self.ranges.len() && self.ranges[at].0 == number + 1;
+        let joins_left = at > 0 && self.ranges[at - 1].1.checked_add(1) == Some(number);
+        let joins_right = at < self.ranges.len() && number.checked_add(1) == Some(self.ranges[at].0);
         self.newest = match (joins_left, joins_right) {
             (true, true) => {
                 self.ranges[at - 1].1 = self.ranges[at].1;
@@ -140,7 +140,7 @@ impl Assembly {
     #[inline]
     pub fn insert(&mut self, offset: u64, length: u64) -> Option<u64> {
         if offset == self.contiguous && self.pieces.is_empty() {
-            self.contiguous += length;
+            self.contiguous = self.contiguous.checked_add(length)?;
             return Some(length);
         }
         self.insert_seldom(offset, offset.saturating_add(length))

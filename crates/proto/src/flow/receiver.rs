@@ -68,7 +68,7 @@ impl FlowReceiver {
     #[inline]
     pub fn on_data(&mut self, now: Time, data: &Data, ce: bool) -> Received {
         let largest = self.numbers.largest();
-        let in_order = data.number == largest.map_or(0, |largest| largest + 1);
+        let in_order = data.number == largest.map_or(0, |largest| largest.saturating_add(1));
         let room = self.stream.insert(data.offset, u64::from(data.length));
         // What there is no room for is not acknowledged: it must come again.
         let Some(new_bytes) = room else { return Received { new_bytes: 0, completed: false } };
@@ -82,7 +82,7 @@ impl FlowReceiver {
         }
         self.ce_count += u64::from(ce);
         if data.fin {
-            self.end = Some(data.offset + u64::from(data.length));
+            self.end = Some(data.offset.saturating_add(u64::from(data.length)));
         }
         let completed = new_bytes > 0 && self.end == Some(self.stream.contiguous());
         self.waiting += 1;
@@ -192,6 +192,24 @@ mod tests {
         let again = receiver.on_data(at(1), &end, false);
         assert_eq!(again, Received { new_bytes: 0, completed: false });
         assert!(receiver.poll_ack(at(1)).is_some());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_sender_sends_is_taken_without_a_panic(
+            sent in proptest::collection::vec(
+                (proptest::prelude::any::<(u64, u64, u32, bool, bool)>(), proptest::prelude::any::<bool>()),
+                1..40,
+            ),
+        ) {
+            let mut receiver = FlowReceiver::new(AckPolicy::default());
+            for ((number, offset, length, fin, ce), extreme) in sent {
+                let high = if extreme { u64::MAX - 3 } else { 0 };
+                let data = Data { number: number | high, offset: offset | high, length, fin };
+                receiver.on_data(at(0), &data, ce);
+                receiver.poll_ack(at(0));
+            }
+        }
     }
 
     #[test]
