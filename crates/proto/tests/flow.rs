@@ -266,8 +266,9 @@ fn what_a_packet_was_told_when_it_left_comes_back_with_its_ack() {
     #[derive(Debug, Default)]
     struct Keeps(Vec<Sent>);
     impl FlowController for Keeps {
-        fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
+        fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) -> bool {
             self.0.push(*packet);
+            false
         }
         fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
             assert_eq!(feedback.acked, &self.0[..feedback.acked.len()]);

@@ -4,6 +4,8 @@
 //! of one source is played again along one path to the root. Of equal times, the source
 //! with the lower number wins.
 
+use core::hint::select_unpredictable;
+
 use anabranch_control::time::Time;
 
 /// Pending times of sources numbered from 0.
@@ -12,37 +14,55 @@ pub struct Tournament {
     /// Node 1 is the root, node i has the children 2 i and 2 i + 1, the last half are the
     /// sources. Each holds the lowest of (time, source) below it as one number, so that a
     /// match is a minimum, without a branch that could be mispredicted.
-    nodes: Box<[u128]>,
+    nodes: Box<[u64]>,
+    /// Bits of a node's number that name the source.
+    source_bits: u32,
 }
-
-/// Bits of a node's number that name the source.
-const SOURCE_BITS: u32 = 32;
 
 impl Tournament {
     /// `sources` sources without a pending time.
     pub fn new(sources: usize) -> Tournament {
-        let places = sources.next_power_of_two().max(2);
-        let mut nodes = vec![0; 2 * places].into_boxed_slice();
-        for (place, node) in nodes[places..].iter_mut().enumerate() {
-            *node = entry(place, Time::MAX);
+        let places = sources.max(2);
+        let source_bits = places.next_power_of_two().trailing_zeros();
+        let nodes = vec![0; 2 * places].into();
+        let mut tournament = Tournament { nodes, source_bits };
+        for source in 0..places {
+            tournament.nodes[places + source] = tournament.entry(source, Time::MAX);
         }
         for node in (1..places).rev() {
-            nodes[node] = nodes[2 * node];
+            tournament.nodes[node] = tournament.nodes[2 * node].min(tournament.nodes[2 * node + 1]);
         }
-        Tournament { nodes }
+        tournament
+    }
+
+    /// A time from here on is never: what is left of 64 bits of nanoseconds when the number
+    /// of a source has been taken off, 208 days for a thousand sources.
+    pub fn horizon(&self) -> Time {
+        Time::from_nanos(u64::MAX >> self.source_bits)
+    }
+
+    #[inline]
+    fn entry(&self, source: usize, at: Time) -> u64 {
+        at.min(self.horizon()).as_nanos() << self.source_bits | source as u64
+    }
+
+    #[inline]
+    fn time(&self, entry: u64) -> Time {
+        let at = Time::from_nanos(entry >> self.source_bits);
+        if at == self.horizon() { Time::MAX } else { at }
     }
 
     /// The earliest source and its time; `Time::MAX` if nothing is pending.
     #[inline]
     pub fn earliest(&self) -> (Time, usize) {
         let winner = self.nodes[1];
-        (Time::from_nanos((winner >> SOURCE_BITS) as u64), winner as u32 as usize)
+        (self.time(winner), (winner & ((1 << self.source_bits) - 1)) as usize)
     }
 
     /// The pending time of `source`; `Time::MAX` if there is none.
     #[inline]
     pub fn get(&self, source: usize) -> Time {
-        Time::from_nanos((self.nodes[source + self.nodes.len() / 2] >> SOURCE_BITS) as u64)
+        self.time(self.nodes[source + self.nodes.len() / 2])
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
@@ -52,19 +72,15 @@ impl Tournament {
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
         let mut node = source + self.nodes.len() / 2;
-        let mut winner = entry(source, at);
+        let mut winner = self.entry(source, at);
         self.nodes[node] = winner;
         while node > 1 {
-            winner = winner.min(self.nodes[node ^ 1]);
+            let rival = self.nodes[node ^ 1];
+            winner = select_unpredictable(winner < rival, winner, rival);
             node /= 2;
             self.nodes[node] = winner;
         }
     }
-}
-
-#[inline]
-fn entry(source: usize, at: Time) -> u128 {
-    u128::from(at.as_nanos()) << SOURCE_BITS | source as u128
 }
 
 #[cfg(test)]
@@ -82,6 +98,7 @@ mod tests {
                 let source = rng.below(sources);
                 times[source] = if rng.chance(0.2) { u64::MAX } else { rng.below(50) as u64 };
                 tournament.set(source, Time::from_nanos(times[source]));
+                assert_eq!(tournament.get(source).as_nanos(), times[source]);
                 let earliest = *times.iter().min().unwrap();
                 let (at, winner) = tournament.earliest();
                 assert_eq!(at.as_nanos(), earliest);
@@ -90,5 +107,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_horizon_is_far_and_what_lies_beyond_never_comes() {
+        let mut tournament = Tournament::new(1000);
+        let horizon = tournament.horizon();
+        assert!(horizon > Time::from_secs_f64(200.0 * 86_400.0));
+        tournament.set(7, Time::from_nanos(horizon.as_nanos() - 1));
+        assert_eq!(tournament.earliest(), (Time::from_nanos(horizon.as_nanos() - 1), 7));
+        tournament.set(7, horizon);
+        assert_eq!(tournament.earliest().0, Time::MAX);
     }
 }

@@ -47,8 +47,8 @@ impl Bounded {
 
 impl FlowController for Bounded {
     #[inline]
-    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) {
-        self.controller.on_sent(now, to, packet, rng);
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
+        self.controller.on_sent(now, to, packet, rng)
     }
 
     #[inline]

@@ -41,8 +41,8 @@ pub fn build(setup: &Setup, table: &toml::Table) -> Result<Box<dyn FlowControlle
 }
 
 impl FlowController for C3Cubic {
-    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) {
-        self.cubic.on_sent(now, to, packet, rng);
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
+        self.cubic.on_sent(now, to, packet, rng)
     }
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {

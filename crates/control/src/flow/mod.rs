@@ -153,9 +153,10 @@ impl Limits {
 
 /// Decides one sender's window and pacing rate.
 pub trait FlowController: Debug + Send + Sync {
-    /// A packet leaves for receiver `to`.
-    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) {
+    /// A packet leaves for receiver `to`. Says whether that may have changed the limits.
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
         let _ = (now, to, packet, rng);
+        false
     }
 
     /// A receiver has answered, or losses were found by a timer.

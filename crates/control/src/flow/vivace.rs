@@ -277,11 +277,13 @@ impl Vivace {
 }
 
 impl FlowController for Vivace {
-    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) {
-        if self.trial.monitor.is_due(now) {
+    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
+        let begins = self.trial.monitor.is_due(now);
+        if begins {
             self.begin(now, rng);
         }
         self.trial.monitor.on_sent(packet);
+        begins
     }
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {

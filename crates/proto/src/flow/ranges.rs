@@ -10,34 +10,63 @@ const MAX_RECEIVED_RANGES: usize = 32;
 /// Pieces of a stream, apart from its beginning, that a receiver keeps at most.
 const MAX_PIECES: usize = 4096;
 
-/// Ranges of packet numbers, both ends included, the highest first.
+/// Numbers in ranges and in the gaps between them, in turn.
+const MAX_SPANS: usize = 2 * MAX_ACK_RANGES - 1;
+
+/// Ranges of packet numbers, both ends included, the highest first. Kept as lengths, as an
+/// ACK frame of RFC 9000 (19.3) does: ACKs are copied often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckRanges {
+    largest: u64,
+    /// From `largest` down: of each range what it holds beside its last number, of each gap
+    /// what is missing.
+    spans: [u32; MAX_SPANS],
     count: u8,
-    ranges: [(u64, u64); MAX_ACK_RANGES],
 }
 
 impl AckRanges {
-    /// Of `ranges`, the highest first, as many as an ACK carries.
+    /// Of `ranges`, the highest first and with gaps between, as many as an ACK carries; of
+    /// a range or gap longer than 32 bits can say, the end that is older stays untold.
+    #[inline]
     pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> AckRanges {
         let mut these = AckRanges::default();
-        for (slot, range) in these.ranges.iter_mut().zip(ranges) {
-            *slot = range;
+        let mut lowest = 0;
+        for (i, (low, high)) in ranges.into_iter().take(MAX_ACK_RANGES).enumerate() {
+            debug_assert!(low <= high && (i == 0 || high + 1 < lowest), "ranges descend, with gaps between");
+            if i == 0 {
+                these.largest = high;
+            } else {
+                let Ok(gap) = u32::try_from(lowest - high - 1) else { break };
+                these.spans[2 * i - 1] = gap;
+            }
+            let span = u32::try_from(high - low).unwrap_or(u32::MAX);
+            these.spans[2 * i] = span;
             these.count += 1;
+            lowest = high - u64::from(span);
         }
         these
     }
 
     /// The ranges, the highest first.
     #[inline]
-    pub fn as_slice(&self) -> &[(u64, u64)] {
-        &self.ranges[..usize::from(self.count)]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + use<> {
+        let mut ranges = [(0, 0); MAX_ACK_RANGES];
+        let mut high = self.largest;
+        for (i, range) in ranges.iter_mut().take(usize::from(self.count)).enumerate() {
+            if i > 0 {
+                high -= u64::from(self.spans[2 * i - 1]) + 1;
+            }
+            let low = high - u64::from(self.spans[2 * i]);
+            *range = (low, high);
+            high = low;
+        }
+        ranges.into_iter().take(usize::from(self.count))
     }
 
     /// The highest number.
     #[inline]
     pub fn largest(&self) -> Option<u64> {
-        self.as_slice().first().map(|(_, last)| *last)
+        (self.count > 0).then_some(self.largest)
     }
 }
 
@@ -111,7 +140,7 @@ impl ReceivedNumbers {
 
     /// What an ACK says: the highest ranges, and in place of the last of them the range of
     /// the newest arrival if it is lower (RFC 2018, 4: the newest must be told).
-    #[inline]
+    #[inline(always)]
     pub fn to_ack(&self) -> AckRanges {
         if let [only] = self.ranges[..] {
             return AckRanges::new([only]);
@@ -205,10 +234,12 @@ mod tests {
                 prop_assert_eq!(ranges.insert(number), seen.insert(number));
                 let ack = ranges.to_ack();
                 prop_assert_eq!(ack.largest(), seen.last().copied());
-                let told: Vec<u64> = ack.as_slice().iter().flat_map(|(a, b)| *a..=*b).collect();
+                let told: Vec<u64> = ack.iter().flat_map(|(a, b)| a..=b).collect();
                 prop_assert!(told.iter().all(|number| seen.contains(number)));
                 prop_assert!(told.contains(&number));
-                prop_assert!(ack.as_slice().windows(2).all(|pair| pair[1].1 + 1 < pair[0].0));
+                let listed: Vec<(u64, u64)> = ack.iter().collect();
+                prop_assert!(listed.windows(2).all(|pair| pair[1].1 + 1 < pair[0].0));
+                prop_assert_eq!(AckRanges::new(listed), ack);
             }
         }
 
@@ -225,6 +256,15 @@ mod tests {
                 prop_assert_eq!(assembly.has_gap(), bytes.len() as u64 > contiguous);
             }
         }
+    }
+
+    #[test]
+    fn of_a_range_or_gap_that_is_too_long_the_older_end_stays_untold() {
+        let long = 1 << 40;
+        let ranges = |all: &[(u64, u64)]| AckRanges::new(all.iter().copied()).iter().collect::<Vec<_>>();
+        assert_eq!(ranges(&[(5, long)]), [(long - u64::from(u32::MAX), long)]);
+        assert_eq!(ranges(&[(long, long + 1), (0, 7)]), [(long, long + 1)]);
+        assert_eq!(ranges(&[]), []);
     }
 
     #[test]

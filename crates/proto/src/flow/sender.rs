@@ -160,14 +160,20 @@ impl FlowSender {
     }
 
     /// The next packet that may leave now.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, now: Time) -> Option<Transmit> {
+        let (to, piece) = self.choose(now)?;
+        Some(self.transmit(now, to, piece))
+    }
+
+    /// What may leave now, and to whom.
+    #[inline(always)]
+    fn choose(&mut self, now: Time) -> Option<(PeerId, Piece)> {
         self.awaits_pacer = false;
-        if let Some(&to) = self.probes.front() {
-            self.probes.pop_front();
-            if let Some(piece) = self.probe(to) {
-                return Some(self.transmit(now, to, piece));
-            }
+        if let Some(to) = self.probes.pop_front()
+            && let Some(piece) = self.probe(to)
+        {
+            return Some((to, piece));
         }
         let (to, size) = self.upcoming()?;
         let fits = self.in_flight + size <= self.limits.window
@@ -183,8 +189,7 @@ impl FlowSender {
             self.look_for_fault();
             return None;
         }
-        let piece = self.take(to);
-        Some(self.transmit(now, to, piece))
+        Some((to, self.take(to)))
     }
 
     /// To whom the next data goes, and how much; notes when there is none.
@@ -237,17 +242,19 @@ impl FlowSender {
         Some(self.take(to))
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, now: Time, to: PeerId, piece: Piece) -> Transmit {
         let size = Bytes::new(u64::from(piece.length));
-        let mut sent = Sent { at: now, size, ..Sent::default() };
-        self.delivery.on_sent(&mut sent, self.in_flight);
+        let (data, sent) = self.spaces[to.0 as usize].send(now, piece);
+        sent.at = now;
+        sent.size = size;
+        self.delivery.on_sent(sent, self.in_flight);
         self.in_flight += size;
         sent.in_flight = self.in_flight;
-        let data = self.spaces[to.0 as usize].send(sent, piece);
         self.packets_sent += 1;
-        self.controller.on_sent(now, to, &sent, &mut self.rng);
-        self.refresh();
+        if self.controller.on_sent(now, to, sent, &mut self.rng) {
+            self.refresh();
+        }
         if let Some(rate) = self.limits.rate {
             self.pacer.on_sent(now, size, rate, self.limits.burst);
         }

@@ -125,19 +125,25 @@ impl Space {
         ((self.next - self.first) as usize) < MAX_PACKETS_IN_FLIGHT
     }
 
-    /// Numbers a packet with `piece` that leaves now.
+    /// Numbers a packet with `piece` that leaves now. What else is true of it is noted where
+    /// it is kept: a copy of the note would cost more than all the rest.
     #[inline]
-    pub fn send(&mut self, sent: Sent, piece: Piece) -> Data {
+    pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
         if (self.next - self.first) as usize == self.flights.len() {
             self.grow();
         }
         let number = self.next;
-        let Piece { offset, length, fin } = piece;
-        *self.flight(number) = Flight { sent, offset, length, fin, outstanding: true, copied: false };
         self.next += 1;
         self.in_flight += 1;
-        self.last_sent = sent.at;
-        Data { number, offset, length, fin }
+        self.last_sent = now;
+        let flight = self.flight(number);
+        let Piece { offset, length, fin } = piece;
+        flight.offset = offset;
+        flight.length = length;
+        flight.fin = fin;
+        flight.outstanding = true;
+        flight.copied = false;
+        (Data { number, offset, length, fin }, &mut flight.sent)
     }
 
     #[cold]
@@ -159,7 +165,7 @@ impl Space {
         }
         let mut acked_bytes = Bytes::ZERO;
         let mut newest = None;
-        for &(low, high) in ack.ranges.as_slice().iter().rev() {
+        for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
                 let flight = self.flight(number);
                 if flight.outstanding {

@@ -12,7 +12,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::queue::{Capacity, Discipline, Waiting};
 use crate::loss::{Loss, LossModel};
-use crate::varying::{Course, Varying};
+use crate::varying::{Change, Course, Varying};
 
 /// A link in one direction.
 #[derive(Debug)]
@@ -104,6 +104,10 @@ pub struct Link {
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u64,
     last_arrival: Time,
+    /// No packet is faster.
+    least_delay: Duration,
+    /// It loses nothing, and every packet takes the least delay.
+    is_plain: bool,
     pipe: Pipe,
     /// Transmission times of the sizes seen last, under the present rate.
     known: [(u32, Duration); 2],
@@ -124,6 +128,7 @@ impl Link {
             true => Pipe::Reordering { heap: BinaryHeap::new(), order: 0 },
             false => Pipe::InOrder(VecDeque::new()),
         };
+        let is_constant = config.delay.change == Change::Never && config.jitter.deviation == Duration::ZERO;
         Link {
             rate: config.rate.as_ref().map(|course| Varying::new(course, rate_stream(seed, &config.name))),
             delay: Varying::new(&config.delay, stream("delay")),
@@ -137,6 +142,8 @@ impl Link {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_arrival: Time::ZERO,
+            least_delay: if is_constant { config.delay.first } else { Duration::ZERO },
+            is_plain: is_constant && config.loss == LossModel::None,
             pipe,
             known: [(0, Duration::ZERO); 2],
             known_until: Time::ZERO,
@@ -167,6 +174,16 @@ impl Link {
         self.busy_until = end;
         self.count.packets += 1;
         self.count.bytes += u64::from(size);
+        if !self.is_plain {
+            return self.propagate(end);
+        }
+        self.last_arrival = end + self.least_delay;
+        Offer::Arrives(self.last_arrival)
+    }
+
+    /// What becomes of a packet whose transmission ended at `end`.
+    #[inline(never)]
+    fn propagate(&mut self, end: Time) -> Offer {
         if self.loss.loses(end) {
             self.count.lost += 1;
             return Offer::Gone;
@@ -182,6 +199,13 @@ impl Link {
         }
         self.last_arrival = arrival;
         Offer::Arrives(arrival)
+    }
+
+    /// When a packet that comes at `at`, behind all that came before, could arrive at the far
+    /// end at the earliest.
+    #[inline]
+    pub fn earliest_arrival(&self, at: Time) -> Time {
+        self.last_arrival.max(at + self.least_delay)
     }
 
     /// Whether a packet that must wait until `start` finds room.
@@ -254,7 +278,7 @@ impl Link {
     }
 
     /// Puts a packet on its way; whether it is the next to arrive.
-    #[inline]
+    #[inline(always)]
     pub fn carry(&mut self, at: Time, packet: u32) -> bool {
         match &mut self.pipe {
             Pipe::InOrder(pipe) => {
@@ -272,7 +296,7 @@ impl Link {
     }
 
     /// Takes the packet that arrives next, and says when the one after it will.
-    #[inline]
+    #[inline(always)]
     pub fn arrive(&mut self) -> (u32, Time) {
         match &mut self.pipe {
             Pipe::InOrder(pipe) => {

@@ -1,11 +1,12 @@
 //! Links, routes over them, and timers: whatever a packet carries, it is moved from one
 //! end of its route to the other.
 //!
-//! A link is one pending event, the next arrival at its far end; so is a timer. Where all
-//! packets of a link come over one other link, first in, first out, its part is computed
-//! together with that link's, in advance, which changes nothing but the number of events.
+//! A link is one pending event, the next arrival at its far end; so is a timer. Links that
+//! are first in, first out need fewer: see [`plan`].
 
 mod link;
+mod merge;
+mod plan;
 mod queue;
 
 use anabranch_control::time::{Duration, Time};
@@ -19,6 +20,8 @@ pub use queue::{
 
 use crate::tournament::Tournament;
 use link::{Link, Offer};
+use merge::Merge;
+use plan::{End, Hop, Kind, Plan, Then};
 
 /// A link, numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,35 +37,27 @@ pub struct TimerId(pub u32);
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<P> {
-    /// A packet has come to the end of its route.
-    Arrived(Arrived<P>),
+pub enum Event {
+    /// A packet has come to the end of its route; [`Network::arrived`] shows it.
+    Arrived,
     /// A timer's instant has come.
     Timer(TimerId),
 }
 
-/// A packet at the end of its route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived<P> {
+/// A packet on its way, or at the end of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<P> {
     /// What it carries.
     pub payload: P,
     /// When it set out.
     pub sent_at: Time,
-    /// Whether it bears a congestion-experienced mark.
-    pub marked: bool,
-}
-
-/// A packet on its way.
-#[derive(Clone, Copy, Debug)]
-struct Packet<P> {
-    payload: P,
-    sent_at: Time,
     size: u32,
     route: RouteId,
-    /// Links of the route behind it.
-    passed: u16,
+    /// Where it is, among the hops of all routes.
+    hop: u32,
     ecn_capable: bool,
-    marked: bool,
+    /// Whether it bears a congestion-experienced mark.
+    pub marked: bool,
 }
 
 /// What a network is made of.
@@ -106,29 +101,35 @@ impl NetworkBuilder {
     /// The network, with `timers` timers and random streams of `seed`.
     pub fn build<P: Copy>(self, timers: usize, seed: u64) -> Network<P> {
         let links: Vec<Link> = self.links.into_iter().map(|config| Link::new(config, seed)).collect();
-        let in_advance = computed_in_advance(&links, &self.routes, &self.watched);
-        let mut sources: Vec<Source> = (0..links.len() as u32).map(Source::Arrival).collect();
-        let arrivals = sources.len();
+        let Plan { hops, first_hops, ends, seen, merging } = Plan::new(&links, &self.routes, &self.watched);
+        let mut sources: Vec<Source> = seen.into_iter().map(Source::Arrival).collect();
+        let merges = (0..).zip(&merging).map(|(number, merging)| {
+            sources.push(Source::Merge(number));
+            Merge::new(merging, sources.len() as u32 - 1)
+        });
+        let merges = merges.collect();
+        let first_timer = sources.len();
         sources.extend((0..timers as u32).map(Source::Timer));
-        let services = (0..links.len()).map(|place| {
-            let place = place as u32;
-            let has_discipline = links[place as usize].discipline.is_some();
-            if has_discipline {
+        let services = (0..).zip(&links).map(|(place, link)| {
+            if link.discipline.is_some() {
                 sources.push(Source::Service(place));
             }
             (sources.len() - 1) as u32
         });
         let services = services.collect();
         Network {
-            in_advance,
-            first_timer: arrivals,
+            first_timer,
             services,
             pending: Tournament::new(sources.len()),
             sources: sources.into(),
             links,
-            routes: self.routes,
+            hops,
+            first_hops,
+            merges,
+            ends,
             packets: Vec::new(),
             free: Vec::new(),
+            arrived: None,
             timers: vec![Time::MAX; timers].into(),
             fired: None,
             now: Time::ZERO,
@@ -138,42 +139,13 @@ impl NetworkBuilder {
     }
 }
 
-/// Which links follow a single other one on every route, first in, first out.
-fn computed_in_advance(links: &[Link], routes: &[Box<[u32]>], watched: &[LinkId]) -> Box<[bool]> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Feeder {
-        Unknown,
-        Only(u32),
-        Several,
-    }
-    let mut feeders = vec![Feeder::Unknown; links.len()];
-    for route in routes {
-        feeders[route[0] as usize] = Feeder::Several;
-        for pair in route.windows(2) {
-            let feeder = &mut feeders[pair[1] as usize];
-            *feeder = match *feeder {
-                Feeder::Unknown => Feeder::Only(pair[0]),
-                Feeder::Only(only) if only == pair[0] => Feeder::Only(only),
-                _ => Feeder::Several,
-            };
-        }
-    }
-    let follows = |(link, feeder): (usize, &Feeder)| match *feeder {
-        Feeder::Only(before) => {
-            links[before as usize].is_first_in_first_out()
-                && links[link].is_first_in_first_out()
-                && !watched.contains(&LinkId(link as u32))
-        }
-        _ => false,
-    };
-    feeders.iter().enumerate().map(follows).collect()
-}
-
 /// What is pending.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// The next arrival at a link's far end.
     Arrival(u32),
+    /// The time until which a link may take late what its feeders bring.
+    Merge(u32),
     /// The end of a transmission on a link with a discipline.
     Service(u32),
     Timer(u32),
@@ -183,15 +155,22 @@ enum Source {
 #[derive(Debug)]
 pub struct Network<P> {
     links: Vec<Link>,
-    routes: Vec<Box<[u32]>>,
-    in_advance: Box<[bool]>,
+    /// The hops of all routes, one route after the other.
+    hops: Box<[Hop]>,
+    /// Where each route's begin.
+    first_hops: Box<[u32]>,
+    merges: Vec<Merge>,
+    /// What follows at each link's far end.
+    ends: Box<[End]>,
     packets: Vec<Packet<P>>,
     free: Vec<u32>,
+    /// The packet that arrived last: it is kept until the next event.
+    arrived: Option<u32>,
     /// When each timer is really due; what is pending may be earlier.
     timers: Box<[Time]>,
     /// The timer that came last: most are set again at once, so it stays pending until then.
     fired: Option<u32>,
-    /// Arrivals of each link, timers, then ends of transmission of links with a discipline.
+    /// Arrivals of links, merges, timers, then ends of transmission of links with a discipline.
     pending: Tournament,
     /// What each pending time is.
     sources: Box<[Source]>,
@@ -206,10 +185,10 @@ pub struct Network<P> {
 
 impl<P: Copy> Network<P> {
     /// Sends `payload` in a packet of `size` bytes over `route`, now.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, route: RouteId, size: u32, ecn_capable: bool, payload: P) {
-        let sent_at = self.now;
-        let packet = Packet { payload, sent_at, size, route, passed: 0, ecn_capable, marked: false };
+        let hop = self.first_hops[route.0 as usize];
+        let packet = Packet { payload, sent_at: self.now, size, route, hop, ecn_capable, marked: false };
         let number = match self.free.pop() {
             Some(number) => {
                 self.packets[number as usize] = packet;
@@ -220,7 +199,7 @@ impl<P: Copy> Network<P> {
                 self.packets.len() as u32 - 1
             }
         };
-        self.forward(number);
+        self.enter(number, hop, size);
     }
 
     /// Sets when `timer` is due; `Time::MAX` stops it.
@@ -237,7 +216,10 @@ impl<P: Copy> Network<P> {
 
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.
     #[inline]
-    pub fn next(&mut self, end: Time) -> Option<Event<P>> {
+    pub fn next(&mut self, end: Time) -> Option<Event> {
+        if let Some(number) = self.arrived.take() {
+            self.free.push(number);
+        }
         if let Some(timer) = self.fired.take() {
             self.pending.set(self.first_timer + timer as usize, self.timers[timer as usize]);
         }
@@ -256,14 +238,15 @@ impl<P: Copy> Network<P> {
                     let (number, next) = self.links[place as usize].arrive();
                     self.pending.set(source, next);
                     let packet = &mut self.packets[number as usize];
-                    packet.passed += 1;
-                    if usize::from(packet.passed) == self.routes[packet.route.0 as usize].len() {
-                        self.free.push(number);
-                        let Packet { payload, sent_at, marked, .. } = *packet;
-                        return Some(Event::Arrived(Arrived { payload, sent_at, marked }));
+                    if self.hops[packet.hop as usize].then == Then::Arrived {
+                        self.arrived = Some(number);
+                        return Some(Event::Arrived);
                     }
-                    self.forward(number);
+                    packet.hop += 1;
+                    let (hop, size) = (packet.hop, packet.size);
+                    self.enter(number, hop, size);
                 }
+                Source::Merge(merge) => self.merge(merge as usize, at),
                 Source::Service(place) => {
                     self.pending.set(source, Time::MAX);
                     self.serve(place as usize);
@@ -282,34 +265,61 @@ impl<P: Copy> Network<P> {
         }
     }
 
-    /// Brings a packet onto the next link of its route, and over those that follow as far
-    /// as that can be known now.
+    /// The packet that has just arrived.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
     #[inline]
-    fn forward(&mut self, number: u32) {
-        let packet = &mut self.packets[number as usize];
-        let route = &self.routes[packet.route.0 as usize];
-        let mut at = self.now;
-        loop {
-            let place = route[usize::from(packet.passed)] as usize;
-            let link = &mut self.links[place];
-            if link.discipline.is_some() {
-                self.enqueue(place, number);
-                return;
+    pub fn arrived(&self) -> &Packet<P> {
+        &self.packets[self.arrived.expect("the last event was an arrival") as usize]
+    }
+
+    /// A packet of `size` bytes comes to `hop` now.
+    #[inline]
+    fn enter(&mut self, number: u32, hop: u32, size: u32) {
+        let Hop { link, kind, .. } = self.hops[hop as usize];
+        match kind {
+            Kind::Prompt => self.forward(self.now, number, hop, size),
+            Kind::Late(merge) => {
+                self.settle(merge as usize);
+                self.forward(self.now, number, hop, size);
             }
-            let Offer::Arrives(arrival) = link.offer(at, packet.size) else {
+            Kind::Disciplined => self.enqueue(link as usize, number),
+        }
+    }
+
+    /// Brings a packet of `size` bytes, which comes at `at`, over `hop` and over those that
+    /// follow as far as that can be known.
+    #[inline]
+    fn forward(&mut self, at: Time, number: u32, hop: u32, size: u32) {
+        let mut hop = hop as usize;
+        let mut at = at;
+        loop {
+            let Hop { link: place, then, .. } = self.hops[hop];
+            let Offer::Arrives(arrival) = self.links[place as usize].offer(at, size) else {
                 self.free.push(number);
                 return;
             };
-            let next = route.get(usize::from(packet.passed) + 1);
-            if next.is_some_and(|&next| self.in_advance[next as usize]) {
-                packet.passed += 1;
-                at = arrival;
-                continue;
+            if then != Then::NextInAdvance {
+                self.packets[number as usize].hop = hop as u32;
+                self.carry(place as usize, arrival, number);
+                return;
             }
-            if link.carry(arrival, number) {
-                self.pending.set(place, arrival);
+            hop += 1;
+            at = arrival;
+        }
+    }
+
+    /// Puts a packet on its way over a link.
+    #[inline]
+    fn carry(&mut self, place: usize, arrival: Time, number: u32) {
+        if self.links[place].carry(arrival, number) {
+            match self.ends[place] {
+                End::Event(source) => self.pending.set(source as usize, arrival),
+                End::Feeds(feeds) => self.feed(feeds, arrival),
+                End::Unseen => unreachable!("packets wait only for the far ends of links that a plan has"),
             }
-            return;
         }
     }
 
@@ -337,11 +347,7 @@ impl<P: Copy> Network<P> {
         link.count.marked += u64::from(waiting.marked && !packet.marked);
         packet.marked = waiting.marked;
         match link.depart(self.now, waiting.size) {
-            Offer::Arrives(arrival) => {
-                if link.carry(arrival, waiting.packet) {
-                    self.pending.set(place, arrival);
-                }
-            }
+            Offer::Arrives(arrival) => self.carry(place, arrival, waiting.packet),
             Offer::Gone => self.free.push(waiting.packet),
         }
         let free_at = self.links[place].busy_until();
@@ -361,33 +367,42 @@ impl<P: Copy> Network<P> {
 
     /// What `link` has done so far; a link that is computed in advance counts a packet as
     /// soon as its future is known.
-    pub fn count(&self, link: LinkId) -> LinkCount {
+    pub fn count(&mut self, link: LinkId) -> LinkCount {
+        self.settle_all();
         self.links[link.0 as usize].count
     }
 
     /// The rate of `link` now; none if a packet takes no time.
     pub fn rate(&mut self, link: LinkId) -> Option<Rate> {
+        self.settle_all();
         self.links[link.0 as usize].rate_at(self.now)
     }
 
     /// Bytes that `link` has transmitted until now, without those that wait.
     pub fn transmitted(&mut self, link: LinkId) -> Bytes {
+        self.settle_all();
         let link = &mut self.links[link.0 as usize];
         Bytes::new(link.count.bytes) - link.bytes_ahead(self.now)
     }
 
     /// How long a packet that came to `link` now would wait before its transmission.
     pub fn backlog(&mut self, link: LinkId) -> Duration {
+        self.settle_all();
         self.links[link.0 as usize].backlog(self.now)
     }
 
-    /// Packets on their way.
-    pub fn in_flight(&self) -> usize {
-        self.packets.len() - self.free.len()
+    /// Nothing happens from then on, however it was sent: far beyond any run.
+    pub fn horizon(&self) -> Time {
+        self.pending.horizon()
     }
 
-    /// Events so far: arrivals that were not computed in advance, ends of transmission,
-    /// timers.
+    /// Packets on their way.
+    pub fn in_flight(&mut self) -> usize {
+        self.settle_all();
+        self.packets.len() - self.free.len() - usize::from(self.arrived.is_some())
+    }
+
+    /// Events so far: arrivals that needed one, merges, ends of transmission, timers.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::units::Rate;
-use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
+use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
 use super::*;
 use crate::loss::LossModel;
@@ -39,8 +39,8 @@ fn one_link(config: LinkConfig) -> (Network<u32>, RouteId) {
 fn arrivals(network: &mut Network<u32>) -> Vec<(Time, u32)> {
     let mut all = Vec::new();
     while let Some(event) = network.next(Time::MAX) {
-        if let Event::Arrived(arrived) = event {
-            all.push((network.now(), arrived.payload));
+        if event == Event::Arrived {
+            all.push((network.now(), network.arrived().payload));
         }
     }
     all
@@ -178,8 +178,8 @@ proptest! {
             for packet in 0..400 {
                 let gap = Duration::from_nanos(rng.below(6_000_000) as u64);
                 let until = network.now() + gap;
-                while let Some(Event::Arrived(arrived)) = network.next(until) {
-                    all.push((network.now(), arrived.payload));
+                while network.next(until).is_some() {
+                    all.push((network.now(), network.arrived().payload));
                 }
                 network.send(routes[rng.below(2)], 200 + rng.below(1300) as u32, false, packet);
             }
@@ -189,5 +189,53 @@ proptest! {
         let events = run(false, false);
         prop_assert_eq!(&run(true, false), &events);
         prop_assert_eq!(&run(false, true), &events);
+    }
+
+    /// Whatever the topology, links that wait for nothing to be seen change nothing.
+    #[test]
+    fn links_computed_in_advance_or_late_do_what_events_would_do(seed in any::<u64>(), sends in 50usize..300) {
+        let run = |watched: bool| {
+            let mut rng = Rng::stream(seed, "topology");
+            let mut builder = NetworkBuilder::new();
+            let links: Vec<LinkId> = (0..7).map(|i| {
+                let reorders = rng.chance(0.1);
+                let deviation = if rng.chance(0.3) { ms(2) } else { Duration::ZERO };
+                let capacity = match rng.below(3) {
+                    0 => Capacity::Unlimited,
+                    1 => Capacity::Packets(1 + rng.below(8) as u64),
+                    _ => Capacity::Time(ms(1 + rng.below(40) as u64)),
+                };
+                builder.link(LinkConfig {
+                    rate: Some(Course::constant(Rate::from_bits_per_sec(500_000 + rng.below(4_000_000) as u64))),
+                    delay: Course::constant(Duration::from_nanos(1 + rng.below(20_000_000) as u64)),
+                    loss: if rng.chance(0.3) { LossModel::Random(Course::constant(0.1)) } else { LossModel::None },
+                    jitter: Jitter { deviation, reorders },
+                    capacity,
+                    ..link(&format!("link{i}"))
+                })
+            }).collect();
+            let routes: Vec<RouteId> = (0..5).map(|_| {
+                let mut path = links.clone();
+                (0..path.len()).for_each(|i| path.swap(i, rng.below(links.len())));
+                builder.route(&path[..1 + rng.below(links.len())])
+            }).collect();
+            if watched {
+                links.iter().for_each(|&link| builder.watch(link));
+            }
+            let mut network = builder.build::<u32>(0, seed);
+            let mut all = Vec::new();
+            for packet in 0..sends as u32 {
+                let until = network.now() + Duration::from_nanos(rng.below(8_000_000) as u64);
+                while network.next(until).is_some() {
+                    all.push((network.now(), network.arrived().payload));
+                }
+                network.send(routes[rng.below(routes.len())], 200 + rng.below(1300) as u32, false, packet);
+            }
+            all.extend(arrivals(&mut network));
+            let counts: Vec<LinkCount> = links.iter().map(|&link| network.count(link)).collect();
+            (all, counts, network.in_flight())
+        };
+        let (plain, late) = (run(true), run(false));
+        prop_assert_eq!((&plain.0, &plain.1, plain.2), (&late.0, &late.1, 0));
     }
 }

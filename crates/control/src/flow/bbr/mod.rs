@@ -353,14 +353,16 @@ impl Bbr {
 impl FlowController for Bbr {
     /// A flow that was idle paces at the bandwidth that it knew (4.3.6).
     #[inline]
-    fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
-        if packet.in_flight == packet.size && packet.app_limited {
+    fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) -> bool {
+        let was_idle = packet.in_flight == packet.size && packet.app_limited;
+        if was_idle {
             self.idle_restart = true;
             if self.state == State::ProbeBw {
                 self.set_rate(1.0, None);
                 self.refresh();
             }
         }
+        was_idle
     }
 
     #[inline]

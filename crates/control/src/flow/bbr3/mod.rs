@@ -410,10 +410,11 @@ impl Bbr3 {
 
 impl FlowController for Bbr3 {
     #[inline]
-    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) {
+    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
         self.limited.0 |= packet.in_flight.get() as f64 + self.packet > self.window;
         // 5.4.1: a flow that was idle paces at the bandwidth that it knew.
-        if packet.in_flight == packet.size && packet.app_limited {
+        let was_idle = packet.in_flight == packet.size && packet.app_limited;
+        if was_idle {
             self.idle_restart = true;
             self.aggregation.since = now;
             self.aggregation.acked = 0.0;
@@ -424,6 +425,7 @@ impl FlowController for Bbr3 {
             }
             self.refresh();
         }
+        was_idle
     }
 
     #[inline]

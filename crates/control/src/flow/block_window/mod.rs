@@ -241,7 +241,7 @@ impl BlockWindow {
 
 impl FlowController for BlockWindow {
     #[inline]
-    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, _: &mut Rng) {
+    fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, _: &mut Rng) -> bool {
         let size = packet.size.get() as f64;
         self.receivers.on_sent(to, packet.size);
         self.in_flight = packet.in_flight.get() as f64;
@@ -250,6 +250,7 @@ impl FlowController for BlockWindow {
         if self.period_ends.is_none() {
             self.period_ends = Some(now + self.period);
         }
+        true
     }
 
     #[inline]

@@ -281,10 +281,11 @@ impl Xavier {
 
 impl FlowController for Xavier {
     #[inline]
-    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, _: &mut Rng) {
+    fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, _: &mut Rng) -> bool {
         let alone = packet.in_flight == packet.size;
         let paused_ms = now.since(self.heard).as_millis_f64();
-        if self.config.restart && alone && self.ewma_ms.is_some_and(|ewma_ms| paused_ms > ewma_ms) {
+        let restarts = self.config.restart && alone && self.ewma_ms.is_some_and(|ewma_ms| paused_ms > ewma_ms);
+        if restarts {
             self.window = self.window.min(self.first_window);
         }
         if let Some(decision) = self.fresh.take() {
@@ -293,6 +294,7 @@ impl FlowController for Xavier {
             }
             self.waiting.push_back(decision);
         }
+        restarts
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anabranch_control::flow::LossCause;
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::flow::{Ack, Data, Metrics};
+use anabranch_proto::flow::{Ack, AckRanges, Data, Metrics};
 use serde::{Serialize, Serializer};
 
 use super::address::{Addresses, SERVER_PORT};
@@ -306,14 +306,14 @@ struct Raw {
 }
 
 #[derive(Serialize)]
-struct Packet<'a> {
+struct Packet {
     header: Header,
-    frames: [Frame<'a>; 1],
+    frames: [Frame; 1],
     raw: Raw,
 }
 
-impl<'a> Packet<'a> {
-    fn data(data: &Data, size: u32) -> Packet<'a> {
+impl Packet {
+    fn data(data: &Data, size: u32) -> Packet {
         let frame = Frame::Stream {
             stream_id: 0,
             offset: data.offset,
@@ -324,10 +324,10 @@ impl<'a> Packet<'a> {
         Packet { header: Header::new(data.number), frames: [frame], raw }
     }
 
-    fn ack(number: u64, ack: &'a Ack, size: u32, ecn: bool) -> Packet<'a> {
+    fn ack(number: u64, ack: &Ack, size: u32, ecn: bool) -> Packet {
         let frame = Frame::Ack {
             ack_delay: float_milliseconds(ack.delay),
-            acked_ranges: Ranges(ack.ranges.as_slice()),
+            acked_ranges: Ranges(ack.ranges),
             ce: ecn.then_some(ack.ce_count),
         };
         Packet { header: Header::new(number), frames: [frame], raw: Raw { length: size, payload_length: None } }
@@ -336,7 +336,7 @@ impl<'a> Packet<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "frame_type", rename_all = "snake_case")]
-enum Frame<'a> {
+enum Frame {
     Stream {
         stream_id: u64,
         offset: u64,
@@ -346,18 +346,18 @@ enum Frame<'a> {
     },
     Ack {
         ack_delay: f32,
-        acked_ranges: Ranges<'a>,
+        acked_ranges: Ranges,
         #[serde(skip_serializing_if = "Option::is_none")]
         ce: Option<u64>,
     },
 }
 
 /// `[first, last]`, or `[only]` for a range of one number.
-struct Ranges<'a>(&'a [(u64, u64)]);
+struct Ranges(AckRanges);
 
-impl Serialize for Ranges<'_> {
+impl Serialize for Ranges {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|&(first, last)| {
+        serializer.collect_seq(self.0.iter().map(|(first, last)| {
             // A slice of one number or two.
             RangeEnds { ends: [first, last], count: if first == last { 1 } else { 2 } }
         }))

@@ -11,7 +11,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
-use anabranch_sim::network::{Arrived, Event, LinkId, Network, NetworkBuilder, RouteId, TimerId};
+use anabranch_sim::network::{Event, LinkId, Network, NetworkBuilder, RouteId, TimerId};
 
 use super::coordinator::Coordinator;
 use super::cross::Source;
@@ -34,6 +34,12 @@ pub enum FlowRunError {
         controller: &'static str,
         /// What is wrong.
         error: ParameterError,
+    },
+    /// Times of the run's end are beyond what a network of this size can hold.
+    #[error("a run over a network of this size lasts {} s at the longest", longest.as_secs_f64().floor())]
+    TooLong {
+        /// The longest run.
+        longest: Duration,
     },
     /// A controller lets nothing leave any more.
     #[error("flow \"{flow}\": at {at} its controller {controller} has stopped it for good: {what}")]
@@ -149,7 +155,7 @@ pub struct World<'a, const RECORDED: bool> {
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadBox(Payload);
 
-const _: () = assert!(size_of::<Payload>() == 104, "packets are copied often: keep them small");
+const _: () = assert!(size_of::<Payload>() == 72, "packets are copied often: keep them small");
 
 /// Runs `scenario`. `each_second` is told how many simulated seconds have passed, and ends
 /// the run by answering false.
@@ -274,6 +280,10 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             source_timers.push((timer(Owner::Cross(i)), cross.start));
         }
         let mut network = builder.build(owners.len(), scenario.seed);
+        let longest = network.horizon().since(Time::ZERO);
+        if scenario.length >= longest {
+            return Err(FlowRunError::TooLong { longest });
+        }
         for flow in &flows {
             network.set_timer(flow.application_timer, flow.application.wake);
         }
@@ -323,7 +333,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     fn advance(&mut self, stop: Time) -> Result<(), FlowRunError> {
         while let Some(event) = self.network.next(stop) {
             match event {
-                Event::Arrived(arrived) => self.on_arrival(arrived),
+                Event::Arrived => self.on_arrival(),
                 Event::Timer(timer) => self.on_timer(self.owners[timer.0 as usize])?,
             }
             if let Some(error) = self.error.take() {
@@ -334,15 +344,17 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     }
 
     #[inline]
-    fn on_arrival(&mut self, arrived: Arrived<PayloadBox>) {
+    fn on_arrival(&mut self) {
         let now = self.network.now();
+        let arrived = self.network.arrived();
+        let marked = arrived.marked;
         match arrived.payload.0 {
             Payload::Data { flow, connection, to, data } => {
                 let delay = now.since(arrived.sent_at);
                 if RECORDED {
-                    self.record_data_received(flow, connection, to, &data, arrived.marked);
+                    self.record_data_received(flow, connection, to, &data, marked);
                 }
-                self.on_data(flow, connection, to, &data, delay, arrived.marked);
+                self.on_data(flow, connection, to, &data, delay, marked);
             }
             Payload::Ack { number, flow, connection, from, ack } => {
                 if RECORDED {
@@ -354,7 +366,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                 let this = &mut self.sources[source as usize];
                 this.count.arrived += 1;
                 if RECORDED && let Some(recorder) = &mut self.recorder {
-                    let (size, marked) = (this.size, arrived.marked);
+                    let size = this.size;
                     let what = CrossWhat::Received { marked };
                     recorder.on_cross(&CrossEvent { at: now, source: source as usize, size, what });
                 }
