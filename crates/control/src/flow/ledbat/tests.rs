@@ -1,7 +1,8 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, feedback};
+use crate::flow::{LossCause, Lost, Sent};
 use crate::units::Rate;
 
 /// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
@@ -59,6 +60,28 @@ fn ledbat_halves_its_window_once_for_a_flight_with_losses() {
     let falls = run.window.windows(2).filter(|pair| pair[1] < 0.9 * pair[0]).count();
     let halved = run.window.windows(2).filter(|pair| (pair[1] / pair[0] - 0.5).abs() < 0.01).count();
     assert!(falls == halved && (4..=12).contains(&falls), "{falls} falls, {halved} of them to a half");
+}
+
+/// What an ACK of one packet says `rtt_ms` after it left that reveals `lost` losses.
+fn ack_with_losses(controller: &mut dyn FlowController, now_ms: u64, rtt_ms: u64, lost: usize) {
+    let left = Time::ZERO + Duration::from_millis(now_ms - rtt_ms);
+    let sent = Sent { at: left, size: PACKET, ..Sent::default() };
+    let lost = vec![Lost { sent, cause: LossCause::PacketThreshold }; lost];
+    let acked = [sent];
+    let told = Feedback { lost: &lost, ..feedback(&acked, Duration::from_millis(rtt_ms)) };
+    controller.on_feedback(Time::ZERO + Duration::from_millis(now_ms), &told, &mut Rng::stream(1, "controller"));
+}
+
+#[test]
+fn ledbat_halves_its_window_though_nearly_all_of_a_flight_is_lost() {
+    let mut controller = ledbat("");
+    drive(&mut *controller, PATH, 5.0, 1);
+    let before = controller.limits().window;
+    // All but the last packet, which a probe repeats, are gone: they count as in flight still.
+    let lost = (before.get() / PACKET.get()) as usize - 1;
+    ack_with_losses(&mut *controller, 6000, 101, lost);
+    let half = controller.limits().window.get() as f64 / before.get() as f64;
+    assert!((half - 0.5).abs() < 0.02, "{half} of the window are left");
 }
 
 #[test]
