@@ -51,6 +51,10 @@ const PACING_GAIN: f64 = 2.0;
 /// Round trips in one direction before the velocity doubles (2.1).
 const STEADY_ROUNDS: u32 = 3;
 
+/// Beyond the steps of any window: it changes no step, and only keeps the velocity finite
+/// where the window stands at its minimum and so never turns.
+const MAX_VELOCITY: f64 = (1u64 << 32) as f64;
+
 /// The queue is nearly empty below this share of the highest delay (2.2).
 const NEARLY_EMPTY: f64 = 0.1;
 
@@ -167,7 +171,7 @@ impl Copa {
         if rises == self.rising {
             self.steady += 1;
             if self.steady >= STEADY_ROUNDS {
-                self.velocity *= 2.0;
+                self.velocity = (2.0 * self.velocity).min(MAX_VELOCITY);
             }
         } else {
             self.turn(rises);
@@ -246,9 +250,9 @@ impl FlowController for Copa {
             let most = self.max_rtt.update(now, rtt, smoothed * MAX_RTT_ROUNDS);
             let standing = Duration::from_nanos(self.standing_rtt.update(now, rtt, smoothed / STANDING_SHARE));
             self.queueing_delay = standing - Duration::from_nanos(least);
-            // d_q < 0.1 (RTTmax - RTTmin)
+            // d_q < 0.1 (RTTmax - RTTmin), or no queue at all: both sides are 0 then
             let threshold = NEARLY_EMPTY * (most - least.min(most)) as f64;
-            if (self.queueing_delay.as_nanos() as f64) < threshold {
+            if self.queueing_delay.as_nanos() as f64 <= threshold {
                 self.emptied = now;
             }
             self.update_mode(now, round_ended, lost, smoothed);
@@ -267,7 +271,8 @@ impl FlowController for Copa {
         }
         if feedback.persistent_congestion {
             self.window = MINIMUM_PACKETS;
-            self.velocity = 1.0;
+            self.round_window = self.window;
+            self.turn(true);
             self.recovery.reset();
         }
         self.limits.window = Bytes::new((self.window * self.packet) as u64);
@@ -292,7 +297,7 @@ impl FlowController for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+    use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, silence, told, traced};
 
     /// 100 packets a round trip fill it.
     const PATH: Path =
@@ -371,6 +376,34 @@ mod tests {
         };
         let (yields, competes) = (window("competitive = false"), window("competitive = true"));
         assert!(competes > 1.3 * yields, "{competes} against {yields}");
+    }
+
+    #[test]
+    fn an_empty_queue_is_nearly_empty_even_where_round_trips_never_change() {
+        let mut copa = copa("competitive = true");
+        let mut rng = Rng::stream(1, "controller");
+        for ms in 0..5000 {
+            let now = Time::ZERO + Duration::from_millis(1000 + ms);
+            told(&mut *copa, now, Duration::from_millis(100), true, &mut rng);
+        }
+        assert_eq!((traced(&*copa, "competing"), traced(&*copa, "delta")), (0.0, 0.5));
+    }
+
+    #[test]
+    fn a_window_that_can_fall_no_further_leaves_the_velocity_finite() {
+        let mut copa =
+            Copa { window: 2.0, rising: false, ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default()) };
+        (0..2000).for_each(|_| copa.update_velocity());
+        assert!(copa.velocity > 1e6 && copa.velocity < 1e12, "{}", copa.velocity);
+    }
+
+    #[test]
+    fn persistent_congestion_begins_the_count_of_steady_round_trips_anew() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut copa = Copa { velocity: 8.0, steady: 5, window: 60.0, ..Copa::new(&setup, Config::default()) };
+        let lost = Feedback { persistent_congestion: true, ..silence() };
+        copa.on_feedback(Time::from_secs_f64(1.0), &lost, &mut Rng::stream(1, "controller"));
+        assert_eq!((copa.window, copa.velocity, copa.steady, copa.round_window), (2.0, 1.0, 0, 2.0));
     }
 
     #[test]
