@@ -4,13 +4,13 @@
 //! is learned from the queue that Reno's part alone would have built before losses.
 //!
 //! ```text
-//! W    = cwnd + dwnd,   cwnd += 1 / W for each packet acknowledged        [Tan 2006] eq. 1
-//! Diff = W (1 - baseRTT / RTT)                                            [Tan 2006] III-B
-//! dwnd += max(alpha W^k - 1, 0)                  where Diff < gamma       [Tan 2006] eq. 5
-//! dwnd  = max(dwnd - zeta Diff, 0)               where Diff >= gamma      [Tan 2006] eq. 5
-//! loss    cwnd /= 2,  dwnd = max((1 - beta) W - cwnd / 2, 0)              [Tan 2006] eq. 5
-//!         gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno,              [draft] gamma autotuning
-//!         Diff_reno = cwnd (1 - baseRTT / RTT), gamma between 5 and 30
+//! W    = cwnd + dwnd,   cwnd += 1 / W for each packet acknowledged        [Tan 2006]
+//! Diff = W (1 - baseRTT / RTT)                                            [Tan 2006]
+//! dwnd += max(alpha W^k - 1, 0)                  where Diff < gamma       [Tan 2006]
+//! dwnd  = max(dwnd - zeta Diff, 0)               where Diff >= gamma      [Tan 2006]
+//! loss    cwnd /= 2,  dwnd = max((1 - beta) W - cwnd / 2, 0)              [Tan 2006]
+//!         gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno,              [draft]
+//!         Diff_reno = cwnd (1 - baseRTT / RTT), gamma between 5 and 30    [draft]
 //! ```
 //!
 //! K. Tan, J. Song, Q. Zhang, M. Sridharan: A Compound TCP approach for high-speed and long
@@ -65,7 +65,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        // [Tan 2006] III: alpha 1/8, beta 1/2, k 3/4, zeta 1.
+        // [Tan 2006]: alpha 1/8, beta 1/2, k 3/4, zeta 1.
         Config { alpha: 0.125, beta: 0.5, k: 0.75, zeta: 1.0, gamma: None, lambda: 0.5, counting: Counting::Bytes }
     }
 }

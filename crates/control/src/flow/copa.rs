@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_queue_holds_about_one_over_delta_packets() {
-        // Section 4's analysis: between none and 2.5 / delta packets, 1.25 / delta on average.
+        // The paper's analysis: between none and 2.5 / delta packets, 1.25 / delta on average.
         for (delta, expected) in [(0.5, 2.0), (0.2, 5.0), (0.1, 10.0)] {
             let run = drive(&mut *copa(&format!("delta = {delta}")), PATH, 60.0, 1);
             let mean = mean(&queue(&run, 20.0));
@@ -339,7 +339,7 @@ mod tests {
             .map(|(_, window)| *window)
             .collect();
         let (least, most) = (late.iter().copied().fold(f64::MAX, f64::min), late.iter().copied().fold(0.0, f64::max));
-        // Section 4's analysis: the queue swings between none and 2.5 / delta packets.
+        // The paper's analysis: the queue swings between none and 2.5 / delta packets.
         assert!((95.0..=102.0).contains(&least) && (110.0..=130.0).contains(&most), "from {least} to {most}");
         let empty: Vec<f64> = run
             .at

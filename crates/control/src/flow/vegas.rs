@@ -46,7 +46,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        // [Brakmo, Peterson 1995] IV: Vegas-2,4, with gamma 1.
+        // [Brakmo, Peterson 1995]: Vegas-2,4, with gamma 1.
         Config { alpha: 2.0, beta: 4.0, gamma: 1.0 }
     }
 }
