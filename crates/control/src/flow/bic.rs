@@ -19,7 +19,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -27,9 +27,6 @@ use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// What is left after a loss below `low_window`: Reno's half.
 const RENO_SHARE: f64 = 0.5;

@@ -21,9 +21,9 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
-use super::round::Rounds;
+use super::round::RoundMin;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
@@ -31,18 +31,12 @@ use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use crate::units::Bytes;
 
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
-
 /// Packets that gamma is at least and at most; it begins, and begins again after a timeout,
 /// with the most (draft-sridharan-tcpm-ctcp-02).
 const GAMMA: (f64, f64) = (5.0, 30.0);
 
 /// Share of Reno's own queue that a flow may hold (draft-sridharan-tcpm-ctcp-02).
 const GAMMA_SHARE: f64 = 0.75;
-
-/// No sample.
-const NONE: Duration = Duration::from_nanos(u64::MAX);
 
 /// Parameters of `compound`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -79,8 +73,7 @@ struct Compound {
     /// The delay window.
     dwnd: f64,
     gamma: f64,
-    rounds: Rounds,
-    round_rtt: Duration,
+    rounds: RoundMin,
     /// What Reno's part had in the queue in the last round, until a loss takes it.
     reno_queued: Option<f64>,
     slow_start: SlowStart,
@@ -110,8 +103,7 @@ impl Compound {
             cwnd: setup.initial_window.get() as f64 / packet,
             dwnd: 0.0,
             gamma: config.gamma.unwrap_or(GAMMA.1),
-            rounds: Rounds::default(),
-            round_rtt: NONE,
+            rounds: RoundMin::default(),
             reno_queued: None,
             slow_start: SlowStart::new(false),
             recovery: Recovery::default(),
@@ -155,8 +147,7 @@ impl Compound {
 impl FlowController for Compound {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        self.round_rtt = self.round_rtt.min(feedback.rtt.latest.unwrap_or(NONE));
-        let round_ended = self.rounds.ends(feedback);
+        let round_ended = self.rounds.ended(feedback);
         if self.recovery.begins(now, feedback) {
             self.reduce();
         } else {
@@ -165,16 +156,13 @@ impl FlowController for Compound {
                 if self.slow_start.holds(self.cwnd) {
                     self.cwnd = self.slow_start.grown(self.cwnd, packets, 1.0, feedback);
                 } else {
-                    if round_ended && self.round_rtt != NONE {
-                        self.judge(self.round_rtt, feedback.rtt.min);
+                    if let Some(rtt) = round_ended {
+                        self.judge(rtt, feedback.rtt.min);
                     }
                     // cwnd += 1 / W.
                     self.cwnd += packets / self.window();
                 }
             }
-        }
-        if round_ended {
-            self.round_rtt = NONE;
         }
         if feedback.persistent_congestion {
             self.cwnd = MINIMUM_PACKETS;

@@ -28,7 +28,7 @@
 
 use serde::Deserialize;
 
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::round::Rounds;
 use super::sliding::{SlidingMax, SlidingMin};
@@ -75,9 +75,6 @@ struct HeavyLoss {
     share: f64,
     kept: f64,
 }
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// Packets that leave at once under the pacing rate, as for other paced windows.
 const BURST_PACKETS: u64 = 1;

@@ -17,7 +17,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::round::Rounds;
 use super::slow_start::SlowStart;
@@ -26,9 +26,6 @@ use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// Parameters of `westwood`.
 #[derive(Clone, Copy, Debug, Deserialize)]
