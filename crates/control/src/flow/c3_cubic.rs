@@ -47,7 +47,8 @@ impl FlowController for C3Cubic {
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
         self.cubic.on_feedback(now, feedback, rng);
-        if let Some(granted) = self.granted {
+        // RTT_min is none before the first sample.
+        if let (Some(granted), Some(_)) = (self.granted, feedback.rtt.latest) {
             // cWnd_flow = rate_flow * RTT_min
             self.cubic.set(Bounds { fixed: Some(granted * feedback.rtt.min), ..Bounds::default() });
         }
@@ -74,7 +75,8 @@ impl FlowController for C3Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive};
+    use crate::flow::testing::{PACKET, Path, drive, silence};
+    use crate::flow::{LossCause, Lost};
     use crate::time::Duration;
 
     const PATH: Path =
@@ -99,6 +101,16 @@ mod tests {
         let (granted, alone) = (run("granted_mbit_s = 7.0", lossy), run("", lossy));
         assert!(granted.throughput() > 0.95 * 0.98 * 875.0, "{}", granted.throughput());
         assert!(alone.throughput() < 0.5 * granted.throughput(), "{}", alone.throughput());
+    }
+
+    #[test]
+    fn a_loss_before_the_first_round_trip_sample_sets_no_window() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut granted = build(&setup, &"granted_mbit_s = 4.0".parse().unwrap()).unwrap();
+        let lost = [Lost { sent: Sent { size: PACKET, ..Sent::default() }, cause: LossCause::TimeThreshold }];
+        let told = Feedback { lost: &lost, ..silence() };
+        granted.on_feedback(Time::from_secs_f64(1.0), &told, &mut Rng::stream(1, "controller"));
+        assert!(granted.limits().window < setup.initial_window, "{:?}", granted.limits().window);
     }
 
     #[test]
