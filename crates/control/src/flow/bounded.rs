@@ -107,8 +107,7 @@ impl FlowController for Bounded {
 mod tests {
     use super::*;
     use crate::flow::registry::Setup;
-    use crate::flow::testing::{PACKET, Path, drive};
-    use crate::time::Duration;
+    use crate::flow::testing::{PACKET, PATH, drive};
 
     #[derive(Debug)]
     struct Wants(Limits);
@@ -125,15 +124,12 @@ mod tests {
 
     #[test]
     fn a_window_that_a_maximum_holds_back_grows_no_further() {
-        // 100 packets a round trip would fill it.
-        let path =
-            Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 100, loss: 0.0 };
         for name in ["reno", "cubic", "bic", "vegas", "westwood", "compound", "copa", "ledbat", "ledbat++"] {
             let entry = crate::flow::registry::find(name).unwrap();
             let setup = Setup::new(PACKET, Time::ZERO);
             let mut bounded = Bounded::new((entry.build)(&setup, &toml::Table::new()).unwrap());
             bounded.set(Bounds { maximum: Some(PACKET * 20), ..Bounds::default() });
-            let run = drive(&mut bounded, path, 30.0, 1);
+            let run = drive(&mut bounded, PATH, 30.0, 1);
             assert!(run.window.iter().all(|window| *window <= 20.0), "{name}");
             bounded.set(Bounds::default());
             let window = bounded.limits().window;

@@ -75,12 +75,10 @@ impl FlowController for C3Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive, silence};
+    use crate::flow::testing::{PACKET, PATH, Path, drive, silence};
     use crate::flow::{LossCause, Lost};
-    use crate::time::Duration;
 
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 50, loss: 0.0 };
+    const SHORT: Path = Path { buffer: 50, ..PATH };
 
     fn run(parameters: &str, path: Path) -> crate::flow::testing::Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_grant_sets_the_window_to_the_rate_over_the_least_round_trip() {
-        let drive = run("granted_mbit_s = 4.0", PATH);
+        let drive = run("granted_mbit_s = 4.0", SHORT);
         // 4 Mbit/s over 101 ms, of which 1 ms is the packet's transmission.
         assert!((drive.window.last().unwrap() - 50.5).abs() < 0.01, "{:?}", drive.window.last());
         assert_eq!(drive.lost, 0);
@@ -97,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_grant_survives_losses_that_cut_cubic() {
-        let lossy = Path { loss: 0.02, ..PATH };
+        let lossy = Path { loss: 0.02, ..SHORT };
         let (granted, alone) = (run("granted_mbit_s = 7.0", lossy), run("", lossy));
         assert!(granted.throughput() > 0.95 * 0.98 * 875.0, "{}", granted.throughput());
         assert!(alone.throughput() < 0.5 * granted.throughput(), "{}", alone.throughput());
@@ -117,6 +115,6 @@ mod tests {
     fn without_a_grant_it_is_cubic() {
         let setup = Setup::new(PACKET, Time::ZERO);
         let mut cubic = cubic::build(&setup, &toml::Table::new()).unwrap();
-        assert_eq!(run("", PATH).window, drive(&mut *cubic, PATH, 30.0, 1).window);
+        assert_eq!(run("", SHORT).window, drive(&mut *cubic, SHORT, 30.0, 1).window);
     }
 }

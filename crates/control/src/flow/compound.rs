@@ -189,12 +189,8 @@ impl FlowController for Compound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive, traced};
+    use crate::flow::testing::{PACKET, PATH, Path, drive, traced};
     use crate::units::Rate;
-
-    /// 100 packets a round trip fill it, and ten times as many find room in the queue.
-    const DEEP: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
     /// Never a queue, and losses at random.
     const WIDE: Path = Path {
@@ -234,7 +230,7 @@ mod tests {
     #[test]
     fn when_the_queue_grows_what_is_left_is_reno() {
         let mut compound = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
-        let run = drive(&mut *compound, DEEP, 120.0, 1);
+        let run = drive(&mut *compound, PATH, 120.0, 1);
         assert_eq!(traced(&*compound, "delay_window"), 0.0);
         // A packet each round trip, that is 1 / W for an ACK.
         let late = run.window.len() / 2..run.window.len() - 1;

@@ -294,11 +294,7 @@ impl FlowController for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, silence, told, traced};
-
-    /// 100 packets a round trip fill it.
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, silence, told, traced};
 
     fn copa(parameters: &str) -> Box<dyn FlowController> {
         build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()

@@ -136,12 +136,8 @@ impl FlowController for Vegas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive};
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
     use crate::units::Rate;
-
-    /// 100 packets a round trip fill it; a packet takes 1 ms.
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
     fn vegas(path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);

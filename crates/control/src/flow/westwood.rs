@@ -143,13 +143,11 @@ impl FlowController for Westwood {
 mod tests {
     use super::*;
     use crate::flow::Sent;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, feedback, traced};
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, feedback, traced};
     use crate::time::Duration;
-    use crate::units::Rate;
 
-    /// 100 packets a round trip fill it, and a packet in 1000 is lost at random.
-    const LOSSY: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 100, loss: 0.001 };
+    /// A packet in 1000 is lost at random.
+    const LOSSY: Path = Path { buffer: 100, loss: 0.001, ..PATH };
 
     fn run(name: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);

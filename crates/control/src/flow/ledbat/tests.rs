@@ -1,13 +1,9 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, feedback, silence, told};
+use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, feedback, silence, told};
 use crate::flow::{LossCause, Lost, Sent};
 use crate::units::Rate;
-
-/// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
-const PATH: Path =
-    Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
 fn ledbat(parameters: &str) -> Box<dyn FlowController> {
     build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
