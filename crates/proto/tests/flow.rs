@@ -203,7 +203,8 @@ fn losses_over_three_probe_timeouts_are_persistent_congestion() {
         }
         fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
     }
-    for (gap_ms, expected) in [(100, false), (2000, true)] {
+    // Without a round-trip sample before, losses say nothing (RFC 9002, 7.6.2).
+    for (sampled, gap_ms, expected) in [(true, 100, false), (true, 2000, true), (false, 2000, false)] {
         let notes = Notes::default();
         let seen = notes.0.clone();
         let mut sender = sender_with(Box::new(notes));
@@ -217,7 +218,9 @@ fn losses_over_three_probe_timeouts_are_persistent_congestion() {
         let first = send(&mut sender, now);
         now += RTT;
         let ack = |number| Ack { ranges: AckRanges::new([(number, number)]), delay: Duration::ZERO, ce_count: 0 };
-        sender.on_ack(now, ME, &ack(first)).unwrap();
+        if sampled {
+            sender.on_ack(now, ME, &ack(first)).unwrap();
+        }
         send(&mut sender, now);
         now += Duration::from_millis(gap_ms);
         for _ in 0..4 {
@@ -225,7 +228,7 @@ fn losses_over_three_probe_timeouts_are_persistent_congestion() {
         }
         let last = send(&mut sender, now);
         sender.on_ack(now + RTT, ME, &ack(last)).unwrap();
-        assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), expected, "after {gap_ms} ms");
+        assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), expected, "after {gap_ms} ms, {sampled}");
     }
 }
 

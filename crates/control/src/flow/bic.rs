@@ -4,12 +4,12 @@
 //! one with steps that double. Small windows grow as Reno's.
 //!
 //! ```text
-//! target = (max + min) / 2, and min = W as W grows                 [Xu 2004] III-B
-//! W     += clamp(target - W, Smin, Smax) / W   for each packet     [Xu 2004] III-A, B
-//! past max: W += s / W with s = 1, 2, 4, ... Smax for each round   [Xu 2004] III-C
-//! loss     max = W, or (W + (1 - beta) W) / 2 below the last max   [Xu 2004] III-D
-//!          min = W = (1 - beta) W                                  [Xu 2004] III
-//! Reno below low_window                                            [Xu 2004] III-E
+//! target = (max + min) / 2, and min = W as W grows                 [Xu 2004]
+//! W     += clamp(target - W, Smin, Smax) / W   for each packet     [Xu 2004]
+//! past max: W += s / W with s = 1, 2, 4, ... Smax for each round   [Xu 2004]
+//! loss     max = W, or (W + (1 - beta) W) / 2 below the last max   [Xu 2004]
+//!          min = W = (1 - beta) W                                  [Xu 2004]
+//! Reno below low_window                                            [Xu 2004]
 //! ```
 //!
 //! L. Xu, K. Harfoush, I. Rhee: Binary increase congestion control (BIC) for fast
@@ -19,7 +19,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -27,9 +27,6 @@ use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// What is left after a loss below `low_window`: Reno's half.
 const RENO_SHARE: f64 = 0.5;

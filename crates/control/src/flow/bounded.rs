@@ -1,5 +1,6 @@
 //! Bounds that another party sets on any controller while it runs. The controller goes on
 //! beneath them, with its answer to loss, and its window holds again when they are lifted.
+//! Meanwhile it does not grow beyond what the bounds let it use.
 
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::rng::Rng;
@@ -43,6 +44,15 @@ impl Bounded {
     pub fn set(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
+
+    /// Whether the controller would let more be in flight than the bounds do.
+    #[inline]
+    fn holds_back(&self) -> bool {
+        self.bounds != Bounds::default() && {
+            let window = self.controller.limits().window;
+            self.bounds.apply(window) < window
+        }
+    }
 }
 
 impl FlowController for Bounded {
@@ -51,9 +61,16 @@ impl FlowController for Bounded {
         self.controller.on_sent(now, to, packet, rng)
     }
 
+    /// A window that a bound holds back is not used up, whatever the application has to
+    /// send, so it must not grow (RFC 9002, 7.8): else it would burst out once the bound is
+    /// lifted.
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
-        self.controller.on_feedback(now, feedback, rng);
+        if self.holds_back() {
+            self.controller.on_feedback(now, &Feedback { app_limited: true, ..*feedback }, rng);
+        } else {
+            self.controller.on_feedback(now, feedback, rng);
+        }
     }
 
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {
@@ -89,6 +106,8 @@ impl FlowController for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::registry::Setup;
+    use crate::flow::testing::{PACKET, PATH, drive};
 
     #[derive(Debug)]
     struct Wants(Limits);
@@ -102,6 +121,21 @@ mod tests {
     }
 
     const KB: fn(u64) -> Bytes = |kb| Bytes::new(kb * 1000);
+
+    #[test]
+    fn a_window_that_a_maximum_holds_back_grows_no_further() {
+        for name in ["reno", "cubic", "bic", "vegas", "westwood", "compound", "copa", "ledbat", "ledbat++"] {
+            let entry = crate::flow::registry::find(name).unwrap();
+            let setup = Setup::new(PACKET, Time::ZERO);
+            let mut bounded = Bounded::new((entry.build)(&setup, &toml::Table::new()).unwrap());
+            bounded.set(Bounds { maximum: Some(PACKET * 20), ..Bounds::default() });
+            let run = drive(&mut bounded, PATH, 30.0, 1);
+            assert!(run.window.iter().all(|window| *window <= 20.0), "{name}");
+            bounded.set(Bounds::default());
+            let window = bounded.limits().window;
+            assert!(window <= PACKET * 22, "{name} would send {window:?} at once");
+        }
+    }
 
     #[test]
     fn bounds_hold_while_they_are_set_and_no_longer() {

@@ -47,7 +47,8 @@ impl FlowController for C3Cubic {
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
         self.cubic.on_feedback(now, feedback, rng);
-        if let Some(granted) = self.granted {
+        // RTT_min is none before the first sample.
+        if let (Some(granted), Some(_)) = (self.granted, feedback.rtt.latest) {
             // cWnd_flow = rate_flow * RTT_min
             self.cubic.set(Bounds { fixed: Some(granted * feedback.rtt.min), ..Bounds::default() });
         }
@@ -74,11 +75,10 @@ impl FlowController for C3Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive};
-    use crate::time::Duration;
+    use crate::flow::testing::{PACKET, PATH, Path, drive, silence};
+    use crate::flow::{LossCause, Lost};
 
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 50, loss: 0.0 };
+    const SHORT: Path = Path { buffer: 50, ..PATH };
 
     fn run(parameters: &str, path: Path) -> crate::flow::testing::Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_grant_sets_the_window_to_the_rate_over_the_least_round_trip() {
-        let drive = run("granted_mbit_s = 4.0", PATH);
+        let drive = run("granted_mbit_s = 4.0", SHORT);
         // 4 Mbit/s over 101 ms, of which 1 ms is the packet's transmission.
         assert!((drive.window.last().unwrap() - 50.5).abs() < 0.01, "{:?}", drive.window.last());
         assert_eq!(drive.lost, 0);
@@ -95,16 +95,26 @@ mod tests {
 
     #[test]
     fn a_grant_survives_losses_that_cut_cubic() {
-        let lossy = Path { loss: 0.02, ..PATH };
+        let lossy = Path { loss: 0.02, ..SHORT };
         let (granted, alone) = (run("granted_mbit_s = 7.0", lossy), run("", lossy));
         assert!(granted.throughput() > 0.95 * 0.98 * 875.0, "{}", granted.throughput());
         assert!(alone.throughput() < 0.5 * granted.throughput(), "{}", alone.throughput());
     }
 
     #[test]
+    fn a_loss_before_the_first_round_trip_sample_sets_no_window() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut granted = build(&setup, &"granted_mbit_s = 4.0".parse().unwrap()).unwrap();
+        let lost = [Lost { sent: Sent { size: PACKET, ..Sent::default() }, cause: LossCause::TimeThreshold }];
+        let told = Feedback { lost: &lost, ..silence() };
+        granted.on_feedback(Time::from_secs_f64(1.0), &told, &mut Rng::stream(1, "controller"));
+        assert!(granted.limits().window < setup.initial_window, "{:?}", granted.limits().window);
+    }
+
+    #[test]
     fn without_a_grant_it_is_cubic() {
         let setup = Setup::new(PACKET, Time::ZERO);
         let mut cubic = cubic::build(&setup, &toml::Table::new()).unwrap();
-        assert_eq!(run("", PATH).window, drive(&mut *cubic, PATH, 30.0, 1).window);
+        assert_eq!(run("", SHORT).window, drive(&mut *cubic, SHORT, 30.0, 1).window);
     }
 }

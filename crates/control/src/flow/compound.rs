@@ -4,13 +4,13 @@
 //! is learned from the queue that Reno's part alone would have built before losses.
 //!
 //! ```text
-//! W    = cwnd + dwnd,   cwnd += 1 / W for each packet acknowledged        [Tan 2006] eq. 1
-//! Diff = W (1 - baseRTT / RTT)                                            [Tan 2006] III-B
-//! dwnd += max(alpha W^k - 1, 0)                  where Diff < gamma       [Tan 2006] eq. 5
-//! dwnd  = max(dwnd - zeta Diff, 0)               where Diff >= gamma      [Tan 2006] eq. 5
-//! loss    cwnd /= 2,  dwnd = max((1 - beta) W - cwnd / 2, 0)              [Tan 2006] eq. 5
-//!         gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno,              [draft] gamma autotuning
-//!         Diff_reno = cwnd (1 - baseRTT / RTT), gamma between 5 and 30
+//! W    = cwnd + dwnd,   cwnd += 1 / W for each packet acknowledged        [Tan 2006]
+//! Diff = W (1 - baseRTT / RTT)                                            [Tan 2006]
+//! dwnd += max(alpha W^k - 1, 0)                  where Diff < gamma       [Tan 2006]
+//! dwnd  = max(dwnd - zeta Diff, 0)               where Diff >= gamma      [Tan 2006]
+//! loss    cwnd /= 2,  dwnd = max((1 - beta) W - cwnd / 2, 0)              [Tan 2006]
+//!         gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno,              [draft]
+//!         Diff_reno = cwnd (1 - baseRTT / RTT), gamma between 5 and 30    [draft]
 //! ```
 //!
 //! K. Tan, J. Song, Q. Zhang, M. Sridharan: A Compound TCP approach for high-speed and long
@@ -21,9 +21,9 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
-use super::round::Rounds;
+use super::round::RoundMin;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
@@ -31,18 +31,12 @@ use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use crate::units::Bytes;
 
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
-
 /// Packets that gamma is at least and at most; it begins, and begins again after a timeout,
 /// with the most (draft-sridharan-tcpm-ctcp-02).
 const GAMMA: (f64, f64) = (5.0, 30.0);
 
 /// Share of Reno's own queue that a flow may hold (draft-sridharan-tcpm-ctcp-02).
 const GAMMA_SHARE: f64 = 0.75;
-
-/// No sample.
-const NONE: Duration = Duration::from_nanos(u64::MAX);
 
 /// Parameters of `compound`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -65,7 +59,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        // [Tan 2006] III: alpha 1/8, beta 1/2, k 3/4, zeta 1.
+        // [Tan 2006]: alpha 1/8, beta 1/2, k 3/4, zeta 1.
         Config { alpha: 0.125, beta: 0.5, k: 0.75, zeta: 1.0, gamma: None, lambda: 0.5, counting: Counting::Bytes }
     }
 }
@@ -79,8 +73,7 @@ struct Compound {
     /// The delay window.
     dwnd: f64,
     gamma: f64,
-    rounds: Rounds,
-    round_rtt: Duration,
+    rounds: RoundMin,
     /// What Reno's part had in the queue in the last round, until a loss takes it.
     reno_queued: Option<f64>,
     slow_start: SlowStart,
@@ -110,8 +103,7 @@ impl Compound {
             cwnd: setup.initial_window.get() as f64 / packet,
             dwnd: 0.0,
             gamma: config.gamma.unwrap_or(GAMMA.1),
-            rounds: Rounds::default(),
-            round_rtt: NONE,
+            rounds: RoundMin::default(),
             reno_queued: None,
             slow_start: SlowStart::new(false),
             recovery: Recovery::default(),
@@ -155,8 +147,7 @@ impl Compound {
 impl FlowController for Compound {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        self.round_rtt = self.round_rtt.min(feedback.rtt.latest.unwrap_or(NONE));
-        let round_ended = self.rounds.ends(feedback);
+        let round_ended = self.rounds.ended(feedback);
         if self.recovery.begins(now, feedback) {
             self.reduce();
         } else {
@@ -165,16 +156,13 @@ impl FlowController for Compound {
                 if self.slow_start.holds(self.cwnd) {
                     self.cwnd = self.slow_start.grown(self.cwnd, packets, 1.0, feedback);
                 } else {
-                    if round_ended && self.round_rtt != NONE {
-                        self.judge(self.round_rtt, feedback.rtt.min);
+                    if let Some(rtt) = round_ended {
+                        self.judge(rtt, feedback.rtt.min);
                     }
                     // cwnd += 1 / W.
                     self.cwnd += packets / self.window();
                 }
             }
-        }
-        if round_ended {
-            self.round_rtt = NONE;
         }
         if feedback.persistent_congestion {
             self.cwnd = MINIMUM_PACKETS;
@@ -201,12 +189,8 @@ impl FlowController for Compound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive, traced};
+    use crate::flow::testing::{PACKET, PATH, Path, drive, traced};
     use crate::units::Rate;
-
-    /// 100 packets a round trip fill it, and ten times as many find room in the queue.
-    const DEEP: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
     /// Never a queue, and losses at random.
     const WIDE: Path = Path {
@@ -246,7 +230,7 @@ mod tests {
     #[test]
     fn when_the_queue_grows_what_is_left_is_reno() {
         let mut compound = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
-        let run = drive(&mut *compound, DEEP, 120.0, 1);
+        let run = drive(&mut *compound, PATH, 120.0, 1);
         assert_eq!(traced(&*compound, "delay_window"), 0.0);
         // A packet each round trip, that is 1 / W for an ACK.
         let late = run.window.len() / 2..run.window.len() - 1;

@@ -28,7 +28,7 @@
 
 use serde::Deserialize;
 
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::round::Rounds;
 use super::sliding::{SlidingMax, SlidingMin};
@@ -51,6 +51,10 @@ const PACING_GAIN: f64 = 2.0;
 /// Round trips in one direction before the velocity doubles (2.1).
 const STEADY_ROUNDS: u32 = 3;
 
+/// Beyond the steps of any window: it changes no step, and only keeps the velocity finite
+/// where the window stands at its minimum and so never turns.
+const MAX_VELOCITY: f64 = (1u64 << 32) as f64;
+
 /// The queue is nearly empty below this share of the highest delay (2.2).
 const NEARLY_EMPTY: f64 = 0.1;
 
@@ -71,9 +75,6 @@ struct HeavyLoss {
     share: f64,
     kept: f64,
 }
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// Packets that leave at once under the pacing rate, as for other paced windows.
 const BURST_PACKETS: u64 = 1;
@@ -167,7 +168,7 @@ impl Copa {
         if rises == self.rising {
             self.steady += 1;
             if self.steady >= STEADY_ROUNDS {
-                self.velocity *= 2.0;
+                self.velocity = (2.0 * self.velocity).min(MAX_VELOCITY);
             }
         } else {
             self.turn(rises);
@@ -246,9 +247,9 @@ impl FlowController for Copa {
             let most = self.max_rtt.update(now, rtt, smoothed * MAX_RTT_ROUNDS);
             let standing = Duration::from_nanos(self.standing_rtt.update(now, rtt, smoothed / STANDING_SHARE));
             self.queueing_delay = standing - Duration::from_nanos(least);
-            // d_q < 0.1 (RTTmax - RTTmin)
+            // d_q < 0.1 (RTTmax - RTTmin), or no queue at all: both sides are 0 then
             let threshold = NEARLY_EMPTY * (most - least.min(most)) as f64;
-            if (self.queueing_delay.as_nanos() as f64) < threshold {
+            if self.queueing_delay.as_nanos() as f64 <= threshold {
                 self.emptied = now;
             }
             self.update_mode(now, round_ended, lost, smoothed);
@@ -267,7 +268,8 @@ impl FlowController for Copa {
         }
         if feedback.persistent_congestion {
             self.window = MINIMUM_PACKETS;
-            self.velocity = 1.0;
+            self.round_window = self.window;
+            self.turn(true);
             self.recovery.reset();
         }
         self.limits.window = Bytes::new((self.window * self.packet) as u64);
@@ -292,11 +294,7 @@ impl FlowController for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
-
-    /// 100 packets a round trip fill it.
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, silence, told, traced};
 
     fn copa(parameters: &str) -> Box<dyn FlowController> {
         build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
@@ -314,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_queue_holds_about_one_over_delta_packets() {
-        // Section 4's analysis: between none and 2.5 / delta packets, 1.25 / delta on average.
+        // The paper's analysis: between none and 2.5 / delta packets, 1.25 / delta on average.
         for (delta, expected) in [(0.5, 2.0), (0.2, 5.0), (0.1, 10.0)] {
             let run = drive(&mut *copa(&format!("delta = {delta}")), PATH, 60.0, 1);
             let mean = mean(&queue(&run, 20.0));
@@ -334,7 +332,7 @@ mod tests {
             .map(|(_, window)| *window)
             .collect();
         let (least, most) = (late.iter().copied().fold(f64::MAX, f64::min), late.iter().copied().fold(0.0, f64::max));
-        // Section 4's analysis: the queue swings between none and 2.5 / delta packets.
+        // The paper's analysis: the queue swings between none and 2.5 / delta packets.
         assert!((95.0..=102.0).contains(&least) && (110.0..=130.0).contains(&most), "from {least} to {most}");
         let empty: Vec<f64> = run
             .at
@@ -371,6 +369,34 @@ mod tests {
         };
         let (yields, competes) = (window("competitive = false"), window("competitive = true"));
         assert!(competes > 1.3 * yields, "{competes} against {yields}");
+    }
+
+    #[test]
+    fn an_empty_queue_is_nearly_empty_even_where_round_trips_never_change() {
+        let mut copa = copa("competitive = true");
+        let mut rng = Rng::stream(1, "controller");
+        for ms in 0..5000 {
+            let now = Time::ZERO + Duration::from_millis(1000 + ms);
+            told(&mut *copa, now, Duration::from_millis(100), true, &mut rng);
+        }
+        assert_eq!((traced(&*copa, "competing"), traced(&*copa, "delta")), (0.0, 0.5));
+    }
+
+    #[test]
+    fn a_window_that_can_fall_no_further_leaves_the_velocity_finite() {
+        let mut copa =
+            Copa { window: 2.0, rising: false, ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default()) };
+        (0..2000).for_each(|_| copa.update_velocity());
+        assert!(copa.velocity > 1e6 && copa.velocity < 1e12, "{}", copa.velocity);
+    }
+
+    #[test]
+    fn persistent_congestion_begins_the_count_of_steady_round_trips_anew() {
+        let setup = Setup::new(PACKET, Time::ZERO);
+        let mut copa = Copa { velocity: 8.0, steady: 5, window: 60.0, ..Copa::new(&setup, Config::default()) };
+        let lost = Feedback { persistent_congestion: true, ..silence() };
+        copa.on_feedback(Time::from_secs_f64(1.0), &lost, &mut Rng::stream(1, "controller"));
+        assert_eq!((copa.window, copa.velocity, copa.steady, copa.round_window), (2.0, 1.0, 0, 2.0));
     }
 
     #[test]

@@ -18,8 +18,10 @@ pub enum Counting {
 }
 
 impl Counting {
-    /// Bytes whose ACK lets the window grow: none that left before the last reduction
-    /// (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
+    /// Bytes whose ACK lets the window grow: none while the newest of them left before the
+    /// last reduction (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
+    /// RFC 9002 looks at each packet; one feedback with some from before and some from after
+    /// the reduction counts as a whole here.
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
         if feedback.app_limited || feedback.acked.last().is_none_or(|newest| recovery.covers(newest)) {

@@ -18,7 +18,8 @@
 //! acknowledged, as 4.3 does, so that delayed ACKs do not slow the curve. 4.6 reduces what
 //! is in flight, or the window if it cannot grow unused: we do the latter. In the
 //! Reno-friendly region the window never falls to `W_est`. After a timeout 4.8 takes the
-//! window back to one packet; ours is two (RFC 9002, 7.2).
+//! window back to one packet; ours is two (RFC 9002, 7.2). Spurious losses (4.9) are not
+//! undone, for feedback does not tell of them.
 
 use serde::Deserialize;
 

@@ -128,7 +128,8 @@ pub struct Feedback<'a> {
     pub ecn_marked_packets: u64,
     /// No packet of a span longer than several probe timeouts has arrived (RFC 9002, 7.6).
     pub persistent_congestion: bool,
-    /// The sender had nothing more to send before this feedback: the window was not used up.
+    /// The window was not used up before this feedback: the sender had nothing more to send,
+    /// or a bound from outside held it back.
     pub app_limited: bool,
 }
 

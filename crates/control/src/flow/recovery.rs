@@ -4,6 +4,9 @@
 use super::{Feedback, Sent};
 use crate::time::Time;
 
+/// Packets in the smallest window (RFC 9002, 7.2), where a controller's own text names none.
+pub const MINIMUM_PACKETS: f64 = 2.0;
+
 /// When the controller last reacted to congestion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {

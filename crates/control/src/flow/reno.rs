@@ -15,7 +15,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -23,9 +23,6 @@ use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
-
-/// Packets in the smallest window, RFC 9002 7.2.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// What is halved after a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -106,13 +103,11 @@ impl FlowController for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive};
-    use crate::time::Duration;
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
     use crate::units::Rate;
 
-    /// 100 packets a round trip fill it; a queue of 20 is too short for half of the window.
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 20, loss: 0.0 };
+    /// A queue of 20 is too short for half of the window.
+    const SHORT: Path = Path { buffer: 20, ..PATH };
 
     fn reno(parameters: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
@@ -121,7 +116,7 @@ mod tests {
 
     #[test]
     fn slow_start_doubles_the_window_each_round_trip() {
-        let run = reno("", Path { buffer: 1000, ..PATH }, 0.39);
+        let run = reno("", PATH, 0.39);
         // 10 packets leave at 0; each of three whole round trips doubles them.
         let last = run.window.last().unwrap();
         assert!((79.0..=82.0).contains(last), "{last}");
@@ -129,7 +124,7 @@ mod tests {
 
     #[test]
     fn congestion_avoidance_adds_a_packet_each_round_trip() {
-        let run = reno("", PATH, 60.0);
+        let run = reno("", SHORT, 60.0);
         let growth: Vec<f64> = run.window.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| *step > 0.0).collect();
         let late = &growth[growth.len() / 2..];
         assert!(late.iter().all(|step| *step < 0.03), "an ACK added {:?}", late.iter().copied().fold(0.0, f64::max));
@@ -137,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_flight_with_losses_halves_the_window_once() {
-        let run = reno("", PATH, 60.0);
+        let run = reno("", SHORT, 60.0);
         let mut falls = 0;
         for pair in run.window.windows(2).filter(|pair| pair[1] < pair[0]) {
             assert!((pair[1] - pair[0] / 2.0).abs() < 1.0, "from {} to {}", pair[0], pair[1]);

@@ -2,6 +2,7 @@
 //! that left after the round began (draft-ietf-ccwg-bbr, 5.5.1).
 
 use super::Feedback;
+use crate::time::Duration;
 use crate::units::Bytes;
 
 /// Counts round trips.
@@ -32,5 +33,29 @@ impl Rounds {
     /// Rounds that have ended.
     pub fn count(&self) -> u64 {
         self.count
+    }
+}
+
+/// The least round-trip time of each round: what a receiver waits before it answers is then
+/// not mistaken for a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundMin {
+    rounds: Rounds,
+    least: Option<Duration>,
+}
+
+impl RoundMin {
+    /// Takes in what `feedback` says; the least of the round that ends with it, if one does
+    /// and there was a sample.
+    #[inline]
+    pub fn ended(&mut self, feedback: &Feedback<'_>) -> Option<Duration> {
+        self.least = self.least.into_iter().chain(feedback.rtt.latest).min();
+        if self.rounds.ends(feedback) { self.least.take() } else { None }
+    }
+
+    /// Begins a round now, when `delivered` has been delivered.
+    pub fn restart(&mut self, delivered: Bytes) {
+        self.rounds.restart(delivered);
+        self.least = None;
     }
 }

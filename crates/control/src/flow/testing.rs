@@ -27,6 +27,11 @@ pub struct Path {
     pub loss: f64,
 }
 
+/// 100 packets a round trip fill it, each taking 1 ms; ten times as many find room in the
+/// queue.
+pub const PATH: Path =
+    Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
+
 /// What a drive showed, a value for each feedback.
 #[derive(Clone, Debug, Default)]
 pub struct Drive {

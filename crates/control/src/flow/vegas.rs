@@ -20,20 +20,14 @@
 
 use serde::Deserialize;
 
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
-use super::round::Rounds;
+use super::round::RoundMin;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use crate::units::Bytes;
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
-
-/// No sample.
-const NONE: Duration = Duration::from_nanos(u64::MAX);
 
 /// Parameters of `vegas`, packets in the queue.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -46,7 +40,7 @@ struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        // [Brakmo, Peterson 1995] IV: Vegas-2,4, with gamma 1.
+        // [Brakmo, Peterson 1995]: Vegas-2,4, with gamma 1.
         Config { alpha: 2.0, beta: 4.0, gamma: 1.0 }
     }
 }
@@ -59,8 +53,7 @@ struct Vegas {
     slow_start: bool,
     /// The window doubles in this round of slow start.
     doubles: bool,
-    rounds: Rounds,
-    round_rtt: Duration,
+    rounds: RoundMin,
     /// Diff when it was last taken.
     queued: f64,
     recovery: Recovery,
@@ -79,8 +72,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         window: setup.initial_window.get() as f64 / packet,
         slow_start: true,
         doubles: true,
-        rounds: Rounds::default(),
-        round_rtt: NONE,
+        rounds: RoundMin::default(),
         queued: 0.0,
         recovery: Recovery::default(),
         config,
@@ -111,15 +103,13 @@ impl FlowController for Vegas {
             self.window = (self.window / 2.0).max(MINIMUM_PACKETS);
             self.slow_start = false;
             self.rounds.restart(feedback.delivered);
-            self.round_rtt = NONE;
         } else if let Some(newest) = feedback.acked.last() {
-            self.round_rtt = self.round_rtt.min(feedback.rtt.latest.unwrap_or(NONE));
-            if self.rounds.ends(feedback) {
-                if self.round_rtt != NONE && !feedback.app_limited && !self.recovery.covers(newest) {
-                    let flight = (feedback.delivered - newest.delivered).get() as f64 / self.packet;
-                    self.judge(flight, self.round_rtt, feedback.rtt.min);
-                }
-                self.round_rtt = NONE;
+            if let Some(rtt) = self.rounds.ended(feedback)
+                && !feedback.app_limited
+                && !self.recovery.covers(newest)
+            {
+                let flight = (feedback.delivered - newest.delivered).get() as f64 / self.packet;
+                self.judge(flight, rtt, feedback.rtt.min);
             }
             if self.slow_start && self.doubles && !feedback.app_limited {
                 self.window += feedback.acked_bytes.get() as f64 / self.packet;
@@ -146,12 +136,8 @@ impl FlowController for Vegas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive};
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
     use crate::units::Rate;
-
-    /// 100 packets a round trip fill it; a packet takes 1 ms.
-    const PATH: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
     fn vegas(path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);

@@ -17,7 +17,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{MINIMUM_PACKETS, Recovery};
 use super::registry::Setup;
 use super::round::Rounds;
 use super::slow_start::SlowStart;
@@ -26,9 +26,6 @@ use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
-
-/// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 2.0;
 
 /// Parameters of `westwood`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -47,11 +44,14 @@ impl Default for Config {
 }
 
 /// Bandwidth, sampled once each round trip; bytes a second.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Bandwidth {
     rounds: Rounds,
-    since: Time,
-    delivered: Bytes,
+    /// When the present round began, and what had been delivered then; none before the
+    /// first ACK, for nothing can be delivered in the first round trip.
+    began: Option<(Time, Bytes)>,
+    /// The application left the network unused in the present round.
+    limited: bool,
     estimate: Option<f64>,
 }
 
@@ -59,16 +59,19 @@ impl Bandwidth {
     /// Takes a sample when a round trip has ended.
     #[inline]
     fn observe(&mut self, now: Time, feedback: &Feedback<'_>, memory: f64) {
+        // Such a round says nothing of the path, nor does one that a pause is a part of.
+        self.limited |= feedback.app_limited || feedback.acked.last().is_some_and(|newest| newest.app_limited);
         if !self.rounds.ends(feedback) {
             return;
         }
-        let span = now.since(self.since).as_secs_f64();
-        let delivered = (feedback.delivered - self.delivered).get() as f64;
-        (self.since, self.delivered) = (now, feedback.delivered);
-        // A round in which the application had nothing to send says nothing of the path.
-        if span > 0.0 && !feedback.app_limited {
+        let began = self.began.replace((now, feedback.delivered));
+        let limited = core::mem::take(&mut self.limited);
+        if let Some((at, delivered)) = began
+            && now > at
+            && !limited
+        {
             // BWE = 0.9 BWE + 0.1 b_k.
-            let sample = delivered / span;
+            let sample = (feedback.delivered - delivered).get() as f64 / now.since(at).as_secs_f64();
             self.estimate = Some(self.estimate.map_or(sample, |past| memory * past + (1.0 - memory) * sample));
         }
     }
@@ -89,11 +92,10 @@ struct Westwood {
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("memory", config.memory, 0.0..=0.9999)?;
-    let bandwidth = Bandwidth { rounds: Rounds::default(), since: setup.start, delivered: Bytes::ZERO, estimate: None };
     Ok(Box::new(Westwood {
         packet: setup.packet.get() as f64,
         window: setup.initial_window.get() as f64,
-        bandwidth,
+        bandwidth: Bandwidth::default(),
         slow_start: SlowStart::new(false),
         recovery: Recovery::default(),
         config,
@@ -140,13 +142,12 @@ impl FlowController for Westwood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, traced};
+    use crate::flow::Sent;
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, feedback, traced};
     use crate::time::Duration;
-    use crate::units::Rate;
 
-    /// 100 packets a round trip fill it, and a packet in 1000 is lost at random.
-    const LOSSY: Path =
-        Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 100, loss: 0.001 };
+    /// A packet in 1000 is lost at random.
+    const LOSSY: Path = Path { buffer: 100, loss: 0.001, ..PATH };
 
     fn run(name: &str, path: Path, seconds: f64) -> Drive {
         let setup = Setup::new(PACKET, Time::ZERO);
@@ -167,6 +168,22 @@ mod tests {
             }
         }
         assert!(falls > 50, "{falls} falls");
+    }
+
+    #[test]
+    fn what_is_delivered_after_a_pause_is_no_sample_and_neither_is_the_first_ack() {
+        let mut bandwidth = Bandwidth::default();
+        let mut told = |at_ms: u64, delivered_when_sent: u64, delivered: u64, app_limited: bool| {
+            let acked = [Sent { delivered: Bytes::new(delivered_when_sent), app_limited, ..Sent::default() }];
+            let told = Feedback { delivered: Bytes::new(delivered), ..feedback(&acked, Duration::from_millis(100)) };
+            bandwidth.observe(Time::ZERO + Duration::from_millis(at_ms), &told, 0.9);
+            bandwidth.estimate
+        };
+        assert_eq!(told(100, 0, 1000, false), None, "nothing could be delivered in the first round trip");
+        assert_eq!(told(200, 1000, 11_000, false), Some(100_000.0));
+        // Ten seconds later a packet that left into an empty network ends the round.
+        assert_eq!(told(10_300, 11_000, 12_000, true), Some(100_000.0));
+        assert_eq!(told(10_400, 12_000, 22_000, false), Some(100_000.0));
     }
 
     #[test]

@@ -34,6 +34,8 @@ struct Flight {
     length: u32,
     fin: bool,
     outstanding: bool,
+    /// There was a round-trip sample when it left.
+    sampled: bool,
     /// A probe carries the same data: this packet's loss need not be repaired.
     copied: bool,
 }
@@ -133,6 +135,7 @@ impl Space {
             self.grow();
         }
         let number = self.next;
+        let sampled = self.rtt.is_sampled();
         self.next += 1;
         self.in_flight += 1;
         self.last_sent = now;
@@ -142,6 +145,7 @@ impl Space {
         flight.length = length;
         flight.fin = fin;
         flight.outstanding = true;
+        flight.sampled = sampled;
         flight.copied = false;
         (Data { number, offset, length, fin }, &mut flight.sent)
     }
@@ -211,9 +215,9 @@ impl Space {
     fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         let delay = self.rtt.loss_delay();
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
-        let sampled = self.rtt.is_sampled();
         let mut persistent = false;
-        // When the first of a row of lost packets, with none between that arrived, left.
+        // When the first of a row of lost packets, with none between that arrived, left; none
+        // left before there was a round-trip sample (RFC 9002, 7.6.2).
         let mut row: Option<Time> = None;
         for number in self.first..largest {
             let flight = self.flight(number);
@@ -231,7 +235,7 @@ impl Space {
                 continue;
             };
             flight.outstanding = false;
-            let Flight { sent, offset, length, fin, copied, .. } = *flight;
+            let Flight { sent, offset, length, fin, sampled, copied, .. } = *flight;
             persistent |= sampled && sent.at.since(*row.get_or_insert(sent.at)) > span;
             self.in_flight -= 1;
             if !copied {

@@ -46,8 +46,8 @@ struct Config {
     target_ms: f64,
     /// GAIN: packets a round trip without a queue, at most 1 (2.5).
     gain: f64,
-    /// CURRENT_FILTER: samples of which the least counts as the current delay; 4 is what
-    /// RFC 6817 4.2 and libutp's relatives use.
+    /// CURRENT_FILTER: samples of which the least counts as the current delay. The RFC gives
+    /// no number; 4 is ours.
     filter_samples: usize,
 }
 
@@ -96,7 +96,9 @@ impl FlowController for Ledbat {
             if off_target < 0.0 || !feedback.app_limited {
                 self.window += self.gain * off_target * acked * self.packet / self.window;
             }
-            let flight = feedback.in_flight.get() as f64 + acked;
+            // What is lost and must be sent again counts as in flight (2.4.2).
+            let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
+            let flight = (feedback.in_flight + lost).get() as f64 + acked;
             self.window = self.window.min(flight + ALLOWED_INCREASE * self.packet).max(minimum);
         }
         if self.recovery.begins(now, feedback) {

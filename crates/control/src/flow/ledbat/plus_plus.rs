@@ -17,6 +17,11 @@
 //!   ends at the old window. There, too, it grows by GAIN: 4.4 names only slow start.
 //! - What a round trip adds is spread over its ACKs by what they acknowledge.
 //! - A loss on the way back from a slowdown ends the slowdown: the next interval counts it.
+//!   One while two packets are held is a loss of the old window, and halves what the way
+//!   back leads to.
+//! - While the application limits the sender, the window may fall but not grow.
+//! - Out of persistent congestion, of which the draft does not speak, slow start leads back
+//!   to the reduced window, as out of TCP's timeout.
 
 use serde::Deserialize;
 
@@ -129,11 +134,12 @@ impl LedbatPlusPlus {
 
     /// `acked` packets are acknowledged.
     #[inline]
-    fn grow(&mut self, now: Time, acked: f64, smoothed: Duration) {
+    fn steer(&mut self, now: Time, acked: f64, smoothed: Duration, app_limited: bool) {
         let gain = self.gain();
         let delay = self.delay.queueing().as_secs_f64() / self.target_s;
         match self.phase {
             Phase::Start if delay > SLOW_START_EXIT => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
+            Phase::Start | Phase::Return { .. } if app_limited => {}
             Phase::Start => self.window += gain * acked,
             Phase::Hold { .. } => {}
             Phase::Return { since } => {
@@ -149,7 +155,9 @@ impl LedbatPlusPlus {
                 } else {
                     (gain - DECREASE * self.window * (delay - 1.0)).max(-self.window / 2.0)
                 };
-                self.window += change * acked / self.window;
+                if change < 0.0 || !app_limited {
+                    self.window += change * acked / self.window;
+                }
             }
         }
     }
@@ -163,15 +171,17 @@ impl FlowController for LedbatPlusPlus {
             self.delay.update(now, rtt);
         }
         if self.recovery.begins(now, feedback) {
-            self.window /= 2.0;
-            self.threshold = self.window.max(MINIMUM_PACKETS);
+            let held = matches!(self.phase, Phase::Hold { .. });
+            let before = if held { self.threshold } else { self.window };
+            self.threshold = (before / 2.0).max(MINIMUM_PACKETS);
+            self.window = self.threshold.min(self.window);
             match self.phase {
                 Phase::Start => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
                 Phase::Return { since } => self.returned(now, since),
                 Phase::Steady { .. } | Phase::Hold { .. } => {}
             }
-        } else if !feedback.app_limited && feedback.rtt.latest.is_some() {
-            self.grow(now, feedback.acked_bytes.get() as f64 / self.packet, smoothed);
+        } else if feedback.rtt.latest.is_some() {
+            self.steer(now, feedback.acked_bytes.get() as f64 / self.packet, smoothed, feedback.app_limited);
         }
         match self.phase {
             Phase::Steady { slow_down } if now >= slow_down => {
@@ -184,6 +194,7 @@ impl FlowController for LedbatPlusPlus {
         }
         if feedback.persistent_congestion {
             self.window = MINIMUM_PACKETS;
+            self.phase = Phase::Return { since: now };
             self.recovery.reset();
         }
         self.window = self.window.max(MINIMUM_PACKETS);

@@ -1,12 +1,9 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, feedback, silence, told};
+use crate::flow::{LossCause, Lost, Sent};
 use crate::units::Rate;
-
-/// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
-const PATH: Path =
-    Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
 
 fn ledbat(parameters: &str) -> Box<dyn FlowController> {
     build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
@@ -59,6 +56,77 @@ fn ledbat_halves_its_window_once_for_a_flight_with_losses() {
     let falls = run.window.windows(2).filter(|pair| pair[1] < 0.9 * pair[0]).count();
     let halved = run.window.windows(2).filter(|pair| (pair[1] / pair[0] - 0.5).abs() < 0.01).count();
     assert!(falls == halved && (4..=12).contains(&falls), "{falls} falls, {halved} of them to a half");
+}
+
+/// What an ACK of one packet says `rtt_ms` after it left that reveals `lost` losses.
+fn ack_with_losses(controller: &mut dyn FlowController, now_ms: u64, rtt_ms: u64, lost: usize) {
+    let left = Time::ZERO + Duration::from_millis(now_ms - rtt_ms);
+    let sent = Sent { at: left, size: PACKET, ..Sent::default() };
+    let lost = vec![Lost { sent, cause: LossCause::PacketThreshold }; lost];
+    let acked = [sent];
+    let told = Feedback { lost: &lost, ..feedback(&acked, Duration::from_millis(rtt_ms)) };
+    controller.on_feedback(Time::ZERO + Duration::from_millis(now_ms), &told, &mut Rng::stream(1, "controller"));
+}
+
+#[test]
+fn ledbat_halves_its_window_though_nearly_all_of_a_flight_is_lost() {
+    let mut controller = ledbat("");
+    drive(&mut *controller, PATH, 5.0, 1);
+    let before = controller.limits().window;
+    // All but the last packet, which a probe repeats, are gone: they count as in flight still.
+    let lost = (before.get() / PACKET.get()) as usize - 1;
+    ack_with_losses(&mut *controller, 6000, 101, lost);
+    let half = controller.limits().window.get() as f64 / before.get() as f64;
+    assert!((half - 0.5).abs() < 0.02, "{half} of the window are left");
+}
+
+/// Packets in the window after `acks` packets were acknowledged one by one from `from_ms` on.
+fn after_acks(controller: &mut dyn FlowController, from_ms: u64, rtt_ms: u64, acks: u64, app_limited: bool) -> f64 {
+    let mut rng = Rng::stream(1, "controller");
+    for ms in 0..acks {
+        let now = Time::ZERO + Duration::from_millis(from_ms + ms);
+        told(controller, now, Duration::from_millis(rtt_ms), app_limited, &mut rng);
+    }
+    controller.limits().window.get() as f64 / PACKET.get() as f64
+}
+
+#[test]
+fn plus_plus_returns_to_half_of_the_old_window_after_a_loss_in_a_slowdown() {
+    let slows_down = |pair: &[f64]| pair[0] > 10.0 && pair[1] <= 2.0;
+    let run = drive(&mut *plus_plus(""), PATH, 60.0, 1);
+    let began = run.window.windows(2).position(slows_down).unwrap();
+    let (before, now) = (run.window[began], run.at[began + 1].as_secs_f64() + 0.01);
+    let mut controller = plus_plus("");
+    drive(&mut *controller, PATH, now, 1);
+    assert!(controller.limits().window <= PACKET * 2, "it holds two packets");
+    let now_ms = (now * 1e3) as u64 + 10;
+    ack_with_losses(&mut *controller, now_ms, 101, 1);
+    let window = after_acks(&mut *controller, now_ms + 500, 101, 400, false);
+    assert!((window / before - 0.5).abs() < 0.1, "back at {window} of {before} packets");
+}
+
+#[test]
+fn plus_plus_gives_way_while_the_application_limits_it() {
+    let mut controller = plus_plus("slowdowns = false");
+    drive(&mut *controller, PATH, 30.0, 1);
+    let before = after_acks(&mut *controller, 31_000, 101, 4, true);
+    let after = after_acks(&mut *controller, 32_000, 101 + 120, 100, true);
+    // -W / 2 a round trip at twice the target, from the fourth sample on.
+    assert!((after - (before - 97.0 / 2.0)).abs() < 0.1, "{after} of {before} packets");
+}
+
+#[test]
+fn plus_plus_comes_back_from_persistent_congestion_by_slow_start() {
+    let mut controller = plus_plus("slowdowns = false");
+    drive(&mut *controller, PATH, 30.0, 1);
+    let before = controller.limits().window.get() as f64 / PACKET.get() as f64;
+    let sent = Sent { at: Time::from_secs_f64(31.0), size: PACKET, ..Sent::default() };
+    let lost = [Lost { sent, cause: LossCause::PacketThreshold }];
+    let told = Feedback { lost: &lost, persistent_congestion: true, ..silence() };
+    controller.on_feedback(Time::from_secs_f64(32.0), &told, &mut Rng::stream(1, "controller"));
+    assert_eq!(controller.limits().window, PACKET * 2);
+    let window = after_acks(&mut *controller, 33_000, 101, 400, false);
+    assert!((window / before - 0.5).abs() < 0.1, "back at {window} of {before} packets");
 }
 
 #[test]

@@ -5,13 +5,15 @@
 //! goes on with its number of drops.
 //!
 //! ```text
-//! sojourn = now - since                                    (5.4: time in the queue)
-//! drop_next = t + interval / sqrt(count)                   (5.5: control law)
+//! sojourn = now - since
+//! drop_next = t + interval / sqrt(count)                                 control law
 //! count = count - last_count, if that is above 1 and now - drop_next < 16 interval, else 1
 //! ```
 //!
-//! A packet that may be marked is marked in the place of its drop, and leaves (RFC 8289, 3:
-//! signals are drops or marks).
+//! These are the pseudocode of RFC 8289, 5.4 to 5.6.
+//!
+//! A packet that may be marked is marked in the place of its drop, and leaves; the next
+//! signal is due by the same law.
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -19,10 +21,10 @@ use anabranch_control::time::{Duration, Time};
 use super::fifo::Fifo;
 use super::{Discipline, Limit, Waiting};
 
-/// The wait that a queue may keep up (RFC 8289, 4.3).
+/// The wait that a queue may keep up (RFC 8289's TARGET).
 const TARGET: Duration = Duration::from_millis(5);
 
-/// A worst-case round trip in the Internet (RFC 8289, 4.3).
+/// A worst-case round trip in the Internet (RFC 8289's INTERVAL).
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A full Ethernet frame without its checksum.
@@ -110,12 +112,17 @@ impl CodelState {
             // Several drops may be due at once: packets leave less often than that.
             while self.dropping && now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
-                self.drop_next = control(law, self.drop_next, self.count);
-                if signal(law, &mut packet, dropped) {
+                let leaves = signal(law, &mut packet, dropped);
+                if !leaves {
+                    (packet, bad) = self.look(law, now, queue)?;
+                    self.dropping = bad;
+                }
+                if self.dropping {
+                    self.drop_next = control(law, self.drop_next, self.count);
+                }
+                if leaves {
                     break;
                 }
-                (packet, bad) = self.look(law, now, queue)?;
-                self.dropping = bad;
             }
         } else if bad {
             self.begin(law, now);
@@ -305,6 +312,21 @@ mod tests {
         drops(&mut codel, 2000, 16 * 100 + 20, 1);
         let again = drops(&mut codel, 3620, 400, 20);
         assert_eq!(again[1] - again[0], 100);
+    }
+
+    #[test]
+    fn an_episode_is_remembered_from_its_last_drop_on() {
+        let mut codel = codel();
+        codel.state =
+            CodelState { first_above: Some(at(500)), dropping: true, drop_next: at(1000), count: 5, last_count: 1 };
+        enqueue(&mut codel, packet(0, 0, 1000, at(900)));
+        (1..4).for_each(|number| enqueue(&mut codel, packet(number, 0, 1000, at(999))));
+        let mut dropped = Vec::new();
+        let next = codel.dequeue(at(1000), &mut dropped);
+        assert_eq!((dropped.len(), next.map(|next| next.packet)), (1, Some(1)));
+        // No further drop is due, so none is scheduled.
+        assert!(!codel.state.dropping);
+        assert_eq!(codel.state.drop_next, at(1000));
     }
 
     #[test]

@@ -9,9 +9,9 @@
 //!         credits <= 0: credits += quantum, and behind the old queues
 //! ```
 //!
-//! RFC 8290 4.1 drops one packet when the limit is passed. We drop up to half of the
-//! largest queue's bytes, at most 64 packets, as Linux has done since its version 4.7, so
-//! that the search for that queue is not repeated for each packet.
+//! Where the limit is passed, RFC 8290 4.1 drops half of the packets of the queue with most
+//! bytes, at most 64, so that the search for that queue is not repeated for each packet. We
+//! take half of its bytes, as Linux does.
 
 use std::collections::VecDeque;
 
@@ -21,12 +21,12 @@ use anabranch_control::time::Time;
 use super::codel::{CodelLaw, CodelState, Source};
 use super::{Discipline, Waiting};
 
-/// RFC 8290, 5.2.2 to 5.2.4.
+/// Defaults of RFC 8290, 5.2.
 const QUEUES: u32 = 1024;
 const QUANTUM: u32 = 1514;
 const LIMIT: u32 = 10_240;
 
-/// Packets that are dropped at once at most.
+/// Packets that are dropped at once at most (RFC 8290, 4.1).
 const DROP_BATCH: u32 = 64;
 
 /// No packet.

@@ -14,8 +14,8 @@
 //! p_a = p_b / (1 - count p_b)
 //! ```
 //!
-//! `q` is the queue that the packet finds, without the packet in transmission; `s` is the
-//! transmission time of a full packet; `count` the packets since the last drop, this one
+//! `q` is the queue that the packet finds, without the packet in transmission; `s` is a
+//! transmission time, ours that of a full packet; `count` the packets since the last drop, this one
 //! included, as in the paper's figure 2. (Its section 7 does not include it: gaps between
 //! drops are then uniform on 1 .. 1/p_b, here on 1 .. 1/p_b - 1.) The paper
 //! marks wherever it says "mark", whatever the average; so do we, where a packet may be
