@@ -31,6 +31,7 @@ pub struct Args {
 struct Json<'a> {
     wall_s: f64,
     checks: &'a [Check],
+    outside: &'a [Check],
     skipped: &'a [String],
     failed: usize,
 }
@@ -44,16 +45,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let validation = validate(args.reference.as_deref(), &request);
     let drawn = args.out.as_deref().map(|out| draw(out, &progress)).transpose();
     bar.end();
-    let Validation { checks, skipped } = match validation {
+    let Validation { checks, outside, skipped } = match validation {
         Err(ValidationError::Interrupted) => return Err(Failure::interrupted("nothing was written")),
         other => other?,
     };
     let failed = checks.iter().filter(|check| !check.holds()).count();
     let wall_s = started.elapsed().as_secs_f64();
     if args.json {
-        println!("{}", serde_json::to_string(&Json { wall_s, checks: &checks, skipped: &skipped, failed })?);
+        let json = Json { wall_s, checks: &checks, outside: &outside, skipped: &skipped, failed };
+        println!("{}", serde_json::to_string(&json)?);
     } else {
-        print(&checks, &skipped, wall_s);
+        print(&checks, &outside, &skipped, wall_s);
     }
     if let Some(path) = drawn? {
         eprintln!("wrote {}: each controller's window over time", path.display());
@@ -72,9 +74,10 @@ fn draw(out: &Path, progress: &Progress) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-fn print(checks: &[Check], skipped: &[String], wall_s: f64) {
+fn print(checks: &[Check], outside: &[Check], skipped: &[String], wall_s: f64) {
     let header = ["model", "held against", "quantity", "ours", "theirs", "difference", "bound", ""].map(str::to_owned);
-    let rows = checks.iter().map(|check| {
+    let judged = checks.iter().map(|check| (check, if check.holds() { "holds" } else { "DOES NOT HOLD" }));
+    let rows = judged.chain(outside.iter().map(|told| (told, "no check"))).map(|(check, verdict)| {
         [
             check.model.clone(),
             check.against.clone(),
@@ -86,7 +89,7 @@ fn print(checks: &[Check], skipped: &[String], wall_s: f64) {
                 _ => "-".to_owned(),
             },
             check.bound.clone(),
-            if check.holds() { "holds" } else { "DOES NOT HOLD" }.to_owned(),
+            verdict.to_owned(),
         ]
     });
     let rows: Vec<[String; 8]> = std::iter::once(header).chain(rows).collect();
@@ -99,5 +102,5 @@ fn print(checks: &[Check], skipped: &[String], wall_s: f64) {
     for skipped in skipped {
         println!("skipped {skipped}");
     }
-    println!("{} checks in {wall_s:.1} s", checks.len());
+    println!("{} checks in {wall_s:.1} s; {} figures outside of their model", checks.len(), outside.len());
 }

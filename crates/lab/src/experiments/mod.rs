@@ -202,6 +202,20 @@ pub struct Row {
     pub note: String,
 }
 
+impl Row {
+    /// The figure told and not judged, since it is outside of what its expectation assumes.
+    #[must_use]
+    pub fn outside(self, why: &str) -> Row {
+        Row { agrees: None, note: format!("outside: {why}"), ..self }
+    }
+
+    /// Whether there is an expectation that the figure lies outside of.
+    pub fn is_outside(&self) -> bool {
+        let has_range = self.range.0.is_finite() || self.range.1.is_finite();
+        self.ours.is_some() && has_range && self.agrees.is_none()
+    }
+}
+
 /// No experiment has this name.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("there is no experiment \"{id}\"{} (`anabranch reproduce --list` names all)", .nearest.map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default())]

@@ -4,6 +4,7 @@
 //! versions of one differ from each other, the check names the one that is followed.
 
 mod closed_forms;
+mod cubic;
 mod curves;
 mod dumbbell;
 
@@ -68,6 +69,9 @@ impl Check {
 pub struct Validation {
     /// What was compared.
     pub checks: Vec<Check>,
+    /// What lies outside of what its model assumes, with the reason as its bound: told, and
+    /// held against nothing.
+    pub outside: Vec<Check>,
     /// What was not, and why.
     pub skipped: Vec<String>,
 }
@@ -96,13 +100,16 @@ pub enum ValidationError {
 /// When a table does not read, a run fails, or at an interruption.
 pub fn validate(reference: Option<&Path>, request: &Request) -> Result<Validation, ValidationError> {
     let progress = &*request.progress;
-    let mut validation = Validation { checks: dumbbell::checks(reference, progress)?, skipped: Vec::new() };
+    let checks = dumbbell::checks(reference, progress)?;
+    let mut validation = Validation { checks, outside: Vec::new(), skipped: Vec::new() };
     validation.checks.extend(closed_forms::checks(progress)?);
+    validation.checks.extend(cubic::checks(progress)?);
     for id in EXPERIMENTS {
         let experiment = experiments::find(id).expect("a registered experiment");
         let before = validation.checks.len();
         let rows = experiment.run(request)?.rows;
-        validation.checks.extend(rows.iter().filter_map(|row| of_row(id, row)));
+        validation.checks.extend(rows.iter().filter(|row| row.agrees.is_some()).filter_map(|row| of_row(id, row)));
+        validation.outside.extend(rows.iter().filter(|row| row.is_outside()).filter_map(|row| of_row(id, row)));
         if validation.checks.len() == before {
             let why = rows.iter().find(|row| row.ours.is_none()).map_or("it gives no figure", |row| &row.note);
             validation.skipped.push(format!("{id}: {why}"));
@@ -111,9 +118,8 @@ pub fn validate(reference: Option<&Path>, request: &Request) -> Result<Validatio
     Ok(validation)
 }
 
-/// An experiment's figure that was judged.
+/// An experiment's figure beside what it was expected to be.
 fn of_row(id: &str, row: &experiments::Row) -> Option<Check> {
-    row.agrees?;
     let (low, high) = row.range;
     let middle = match (low.is_finite(), high.is_finite()) {
         (true, true) => (low + high) / 2.0,
