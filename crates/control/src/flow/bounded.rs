@@ -76,7 +76,8 @@ impl FlowController for Bounded {
         }
         let scaled = |rate: Rate| {
             let bits = u128::from(rate.bits_per_sec()) * u128::from(window.get()) / u128::from(limits.window.get());
-            Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX))
+            // A rate that rounds to 0 would stop the flow for good.
+            Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX)).max(rate.min(Rate::LOWEST))
         };
         Limits { window, rate: limits.rate.map(scaled), burst: limits.burst }
     }
@@ -118,5 +119,13 @@ mod tests {
         assert_eq!(bounded.limits().window, KB(5));
         bounded.set(Bounds::default());
         assert_eq!(bounded.limits(), wants);
+    }
+
+    #[test]
+    fn a_rate_scaled_to_less_than_a_bit_a_second_still_lets_packets_leave() {
+        let wants = Limits { window: KB(1 << 40), rate: Some(Rate::from_bits_per_sec(1000)), burst: KB(1) };
+        let mut bounded = Bounded::new(Box::new(Wants(wants)));
+        bounded.set(Bounds { maximum: Some(KB(1)), ..Bounds::default() });
+        assert_eq!(bounded.limits().rate, Some(Rate::LOWEST));
     }
 }

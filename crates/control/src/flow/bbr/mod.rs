@@ -365,12 +365,12 @@ impl FlowController for Bbr {
 
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let lost: u64 = feedback.lost.iter().map(|lost| lost.sent.size.get()).sum();
-        let prior_in_flight = (feedback.in_flight.get() + feedback.acked_bytes.get() + lost) as f64;
+        let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
+        let prior_in_flight = (feedback.in_flight + feedback.acked_bytes + lost).get() as f64;
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
-            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > 0) {
+            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
                 self.enter_phase(now, self.phase + 1);
             }
             self.check_full_pipe(now, round_ended, feedback, rng);
@@ -378,7 +378,7 @@ impl FlowController for Bbr {
             self.set_rate(self.pacing_gain, Some(feedback));
             self.set_quantum();
         }
-        self.set_window(now, feedback, lost as f64);
+        self.set_window(now, feedback, lost.get() as f64);
         self.refresh();
     }
 
