@@ -182,6 +182,9 @@ fn an_ack_of_what_was_never_sent_is_refused_and_changes_nothing() {
     };
     assert_eq!(sender.on_ack(now, ME, &ack(&[(2, 4)])), Err(AckError::NeverSent { number: 4 }));
     assert_eq!(sender.on_ack(now, ME, &ack(&[])), Err(AckError::Empty));
+    for ranges in [[(2, 2), (0, u64::MAX)], [(1, 1), (3, 3)], [(2, 3), (0, 2)], [(3, 2), (0, 0)]] {
+        assert_eq!(sender.on_ack(now, ME, &ack(&ranges)), Err(AckError::Disordered), "{ranges:?}");
+    }
     assert_eq!(sender.on_ack(now, PeerId(7), &ack(&[(0, 0)])), Err(AckError::Stranger));
     assert_eq!(sender.in_flight(), PACKET * 4);
     sender.on_ack(now, ME, &ack(&[(0, 3)])).unwrap();

@@ -63,6 +63,8 @@ pub enum AckError {
         /// The packet.
         number: u64,
     },
+    /// Its ranges are not the highest first, with gaps between.
+    Disordered,
     /// It comes from somebody whom we do not send to.
     Stranger,
 }
@@ -365,7 +367,7 @@ impl FlowSender {
         if !rtt.is_sampled() {
             return limits;
         }
-        let rate = limits.window / rtt.report(false).smoothed;
+        let rate = (limits.window / rtt.report(false).smoothed).max(Rate::LOWEST);
         let bits = rate.bits_per_sec().saturating_mul(PACING_GAIN_PERCENT) / 100;
         let burst = self.config.packet * PACING_BURST_PACKETS;
         Limits { rate: Some(Rate::from_bits_per_sec(bits)), burst, ..limits }

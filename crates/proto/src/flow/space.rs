@@ -157,6 +157,9 @@ impl Space {
         if largest >= self.next {
             return Err(AckError::NeverSent { number: largest });
         }
+        if !ack.ranges.is_descending() {
+            return Err(AckError::Disordered);
+        }
         let mut acked_bytes = Bytes::ZERO;
         let mut newest = None;
         for &(low, high) in ack.ranges.as_slice().iter().rev() {
