@@ -163,13 +163,20 @@ impl Bbr {
         }
     }
 
+    /// Whether the sample shows what the application, or a probe of the round trip, let leave
+    /// (rs.is_app_limited); so too if there is none.
+    #[inline]
+    fn is_limited(&self, feedback: &Feedback<'_>) -> bool {
+        feedback.rate.is_none_or(|sample| sample.app_limited)
+            || feedback.acked.last().is_none_or(|newest| self.lull.contains(newest))
+    }
+
     /// BtlBw: samples that the application limited count only if they are higher (4.1.1.4).
     #[inline]
     fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
-        let (Some(sample), Some(newest)) = (&feedback.rate, feedback.acked.last()) else { return };
+        let Some(sample) = &feedback.rate else { return };
         let bits = sample.rate().bits_per_sec();
-        let limited = sample.app_limited || self.lull.contains(newest);
-        if !limited || bits >= self.bandwidths.get() {
+        if !self.is_limited(feedback) || bits >= self.bandwidths.get() {
             let highest = self.bandwidths.update(self.rounds.count(), bits);
             self.bandwidth = highest as f64 / 8.0;
         }
@@ -209,8 +216,7 @@ impl Bbr {
     }
 
     fn check_full_pipe(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let limited = feedback.rate.is_none_or(|sample| sample.app_limited);
-        if !self.filled && round_ended && !limited {
+        if !self.filled && round_ended && !self.is_limited(feedback) {
             self.filled = self.full_pipe.on_round(self.bandwidth);
         }
         if self.state == State::Startup && self.filled {

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+use crate::delivery_rate::RateSample;
+use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind, feedback, silence};
 use crate::rng::Rng;
 
 /// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
@@ -109,6 +110,38 @@ fn a_flow_that_was_idle_paces_at_the_bandwidth_that_it_knew() {
     bbr.on_sent(Time::from_secs_f64(60.0), PeerId(0), &packet, &mut Rng::stream(1, "controller"));
     let rate = bbr.limits().rate.unwrap().bytes_per_sec();
     assert!((rate / 1e6 - 1.0).abs() < 0.02, "{rate} bytes a second");
+}
+
+#[test]
+fn rounds_of_a_probe_with_four_packets_say_nothing_about_a_full_pipe() {
+    // A probe in Startup: the draft marks its packets as limited by the application (4.3.5).
+    let mut bbr = new(&Setup::new(PACKET, Time::ZERO), Config::default());
+    let (rtt, mut rng) = (Duration::from_millis(100), Rng::stream(1, "controller"));
+    let (mut now, mut delivered) = (Time::ZERO, Bytes::ZERO);
+    let mut round = |bbr: &mut Bbr| {
+        let packet =
+            Sent { at: now, size: PACKET, delivered, delivered_at: now, first_sent_at: now, ..Sent::default() };
+        now += rtt;
+        let sample = RateSample {
+            delivered: PACKET,
+            interval: rtt,
+            lost: Bytes::ZERO,
+            prior_delivered: delivered,
+            app_limited: false,
+        };
+        delivered += PACKET;
+        let acked = [packet];
+        bbr.on_feedback(now, &Feedback { delivered, rate: Some(sample), ..feedback(&acked, rtt) }, &mut rng);
+    };
+    round(&mut bbr);
+    bbr.state = State::ProbeRtt;
+    bbr.lull.extend(&silence(), true);
+    let rounds = (0..20).take_while(|_| {
+        round(&mut bbr);
+        bbr.state == State::ProbeRtt
+    });
+    assert!((2..20).contains(&rounds.count()), "200 ms are more than two round trips");
+    assert_eq!((bbr.state, bbr.filled), (State::Startup, false), "rounds of a probe were taken for a plateau");
 }
 
 proptest! {
