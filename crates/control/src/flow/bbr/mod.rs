@@ -23,7 +23,7 @@
 
 pub mod model;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use serde::Deserialize;
 
