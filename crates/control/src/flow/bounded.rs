@@ -65,19 +65,20 @@ impl FlowController for Bounded {
         self.controller.timer()
     }
 
-    /// The controller's limits within the bounds. A pacing rate changes with the window,
-    /// for it would else hold back what the bounds allow, or send it too fast.
+    /// The controller's limits within the bounds. A pacing rate grows with the window, for it
+    /// would else hold back what the bounds allow. It does not fall with it: controllers
+    /// that pace take a window of about twice what their rate keeps in flight, and with its
+    /// share of the rate a smaller one would be left half empty.
     #[inline]
     fn limits(&self) -> Limits {
         let limits = self.controller.limits();
         let window = self.bounds.apply(limits.window);
-        if window == limits.window || limits.window == Bytes::ZERO {
+        if window <= limits.window || limits.window == Bytes::ZERO {
             return Limits { window, ..limits };
         }
         let scaled = |rate: Rate| {
             let bits = u128::from(rate.bits_per_sec()) * u128::from(window.get()) / u128::from(limits.window.get());
-            // A rate that rounds to 0 would stop the flow for good.
-            Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX)).max(rate.min(Rate::LOWEST))
+            Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX))
         };
         Limits { window, rate: limits.rate.map(scaled), burst: limits.burst }
     }
@@ -90,6 +91,9 @@ impl FlowController for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::registry::{Setup, find};
+    use crate::flow::testing::{PACKET, Path, drive};
+    use crate::time::Duration;
 
     #[derive(Debug)]
     struct Wants(Limits);
@@ -111,7 +115,7 @@ mod tests {
         assert_eq!(bounded.limits(), wants);
         bounded.set(Bounds { maximum: Some(KB(10)), ..Bounds::default() });
         let held = bounded.limits();
-        assert_eq!((held.window, held.rate), (KB(10), Some(Rate::from_bits_per_sec(2_000_000))));
+        assert_eq!((held.window, held.rate), (KB(10), wants.rate));
         bounded.set(Bounds { minimum: Some(KB(80)), ..Bounds::default() });
         let raised = bounded.limits();
         assert_eq!((raised.window, raised.rate), (KB(80), Some(Rate::from_bits_per_sec(16_000_000))));
@@ -122,10 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_scaled_to_less_than_a_bit_a_second_still_lets_packets_leave() {
-        let wants = Limits { window: KB(1 << 40), rate: Some(Rate::from_bits_per_sec(1000)), burst: KB(1) };
-        let mut bounded = Bounded::new(Box::new(Wants(wants)));
-        bounded.set(Bounds { maximum: Some(KB(1)), ..Bounds::default() });
-        assert_eq!(bounded.limits().rate, Some(Rate::LOWEST));
+    fn a_maximum_is_used_up_each_round_trip_whether_the_controller_paces_or_not() {
+        // 100 packets a round trip fill the path; 50 are allowed.
+        let (rate, rtt) = (Rate::from_bytes_per_sec(1_000_000), Duration::from_millis(100));
+        for entry in ["reno", "copa", "bbr", "bbr3", "vivace"].map(|name| find(name).unwrap()) {
+            let mut bounded =
+                Bounded::new((entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+            bounded.set(Bounds { maximum: Some(PACKET * 50), ..Bounds::default() });
+            let run = drive(&mut bounded, Path { rate, rtt, buffer: 100, loss: 0.0 }, 60.0, 1);
+            assert!((440.0..=500.0).contains(&run.throughput()), "{}: {}", entry.name, run.throughput());
+        }
     }
 }
