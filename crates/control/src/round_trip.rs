@@ -48,8 +48,8 @@ impl RoundTripEstimator {
         let (smoothed, adjusted_ns) = (self.smoothed.as_nanos(), adjusted.as_nanos());
         let deviation = smoothed.abs_diff(adjusted_ns);
         // rttvar = 3/4 rttvar + 1/4 |smoothed - adjusted|; smoothed = 7/8 smoothed + 1/8 adjusted
-        self.variation = Duration::from_nanos((3 * self.variation.as_nanos() + deviation) / 4);
-        self.smoothed = Duration::from_nanos((7 * smoothed + adjusted_ns) / 8);
+        self.variation = weigh(2, self.variation.as_nanos(), deviation);
+        self.smoothed = weigh(3, smoothed, adjusted_ns);
     }
 
     /// What a controller is told; `sampled` says whether the latest sample is new.
@@ -82,6 +82,14 @@ impl RoundTripEstimator {
     }
 }
 
+/// The mean of `kept` and `new` in which the new one weighs `1 / 2^shift`, in nanoseconds;
+/// taken in 128 bits, since a clock may say any time.
+#[inline]
+fn weigh(shift: u32, kept: u64, new: u64) -> Duration {
+    let mean = (((1 << shift) - 1) * u128::from(kept) + u128::from(new)) >> shift;
+    Duration::from_nanos(u64::try_from(mean).expect("a mean lies between what it is of"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +112,17 @@ mod tests {
         assert_eq!(estimator.report(true).smoothed, MS(100));
         estimator.sample(MS(108), MS(20));
         assert_eq!(estimator.report(true).smoothed, MS(101));
+    }
+
+    #[test]
+    fn samples_of_any_length_leave_it_within_them() {
+        let mut estimator = RoundTripEstimator::default();
+        for nanos in [0, u64::MAX, u64::MAX, 1, u64::MAX] {
+            estimator.sample(Duration::from_nanos(nanos), MS(0));
+        }
+        assert!(estimator.report(true).smoothed > MS(1));
+        assert_eq!(estimator.report(true).min, Duration::ZERO);
+        assert_eq!(estimator.probe_timeout(MS(0)), Duration::from_nanos(u64::MAX));
     }
 
     #[test]

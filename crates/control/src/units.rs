@@ -39,6 +39,8 @@ impl Bytes {
 impl Rate {
     /// Nothing, ever.
     pub const ZERO: Rate = Rate(0);
+    /// The lowest at which anything ever leaves.
+    pub const LOWEST: Rate = Rate(1);
 
     /// `bits` bits each second.
     pub const fn from_bits_per_sec(bits: u64) -> Rate {

@@ -412,9 +412,9 @@ impl FlowController for Allegro {
             self.trial.monitor.cut(now);
         }
         if feedback.persistent_congestion {
-            self.trial.monitor.clear();
-            self.trial.next_epoch();
-            self.base = self.trial.minimum();
+            self.trial.restart();
+            self.base = self.trial.rate;
+            self.epsilon = self.config.epsilon_min;
             self.phase = Phase::Starting { best: None, rate: None, awaits: false };
             return;
         }

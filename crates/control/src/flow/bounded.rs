@@ -45,12 +45,17 @@ impl Bounded {
         self.bounds = bounds;
     }
 
-    /// Whether the controller would let more be in flight than the bounds do.
+    /// Whether the bounds, and not the controller, kept another packet from being in flight
+    /// when `feedback` came.
     #[inline]
-    fn holds_back(&self) -> bool {
+    fn held_back(&self, feedback: &Feedback<'_>) -> bool {
         self.bounds != Bounds::default() && {
-            let window = self.controller.limits().window;
-            self.bounds.apply(window) < window
+            let wanted = self.controller.limits().window;
+            let allowed = self.bounds.apply(wanted);
+            let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
+            let before = feedback.in_flight + feedback.acked_bytes + lost;
+            let packet = feedback.acked.last().map_or(Bytes::ZERO, |newest| newest.size);
+            allowed < wanted && before + packet > allowed
         }
     }
 }
@@ -66,7 +71,7 @@ impl FlowController for Bounded {
     /// lifted.
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
-        if self.holds_back() {
+        if self.held_back(feedback) {
             self.controller.on_feedback(now, &Feedback { app_limited: true, ..*feedback }, rng);
         } else {
             self.controller.on_feedback(now, feedback, rng);
@@ -82,13 +87,15 @@ impl FlowController for Bounded {
         self.controller.timer()
     }
 
-    /// The controller's limits within the bounds. A pacing rate changes with the window,
-    /// for it would else hold back what the bounds allow, or send it too fast.
+    /// The controller's limits within the bounds. A pacing rate grows with the window, for it
+    /// would else hold back what the bounds allow. It does not fall with it: controllers
+    /// that pace take a window of about twice what their rate keeps in flight, and with its
+    /// share of the rate a smaller one would be left half empty.
     #[inline]
     fn limits(&self) -> Limits {
         let limits = self.controller.limits();
         let window = self.bounds.apply(limits.window);
-        if window == limits.window || limits.window == Bytes::ZERO {
+        if window <= limits.window || limits.window == Bytes::ZERO {
             return Limits { window, ..limits };
         }
         let scaled = |rate: Rate| {
@@ -106,8 +113,8 @@ impl FlowController for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::registry::Setup;
-    use crate::flow::testing::{PACKET, PATH, drive};
+    use crate::flow::registry::{Setup, find};
+    use crate::flow::testing::{PACKET, PATH, Path, drive};
 
     #[derive(Debug)]
     struct Wants(Limits);
@@ -125,7 +132,7 @@ mod tests {
     #[test]
     fn a_window_that_a_maximum_holds_back_grows_no_further() {
         for name in ["reno", "cubic", "bic", "vegas", "westwood", "compound", "copa", "ledbat", "ledbat++"] {
-            let entry = crate::flow::registry::find(name).unwrap();
+            let entry = find(name).unwrap();
             let setup = Setup::new(PACKET, Time::ZERO);
             let mut bounded = Bounded::new((entry.build)(&setup, &toml::Table::new()).unwrap());
             bounded.set(Bounds { maximum: Some(PACKET * 20), ..Bounds::default() });
@@ -144,7 +151,7 @@ mod tests {
         assert_eq!(bounded.limits(), wants);
         bounded.set(Bounds { maximum: Some(KB(10)), ..Bounds::default() });
         let held = bounded.limits();
-        assert_eq!((held.window, held.rate), (KB(10), Some(Rate::from_bits_per_sec(2_000_000))));
+        assert_eq!((held.window, held.rate), (KB(10), wants.rate));
         bounded.set(Bounds { minimum: Some(KB(80)), ..Bounds::default() });
         let raised = bounded.limits();
         assert_eq!((raised.window, raised.rate), (KB(80), Some(Rate::from_bits_per_sec(16_000_000))));
@@ -152,5 +159,18 @@ mod tests {
         assert_eq!(bounded.limits().window, KB(5));
         bounded.set(Bounds::default());
         assert_eq!(bounded.limits(), wants);
+    }
+
+    #[test]
+    fn a_maximum_is_used_up_each_round_trip_whether_the_controller_paces_or_not() {
+        // 100 packets a round trip fill the path; 50 are allowed.
+        let path = Path { buffer: 100, ..PATH };
+        for entry in ["reno", "copa", "bbr", "bbr3", "vivace"].map(|name| find(name).unwrap()) {
+            let mut bounded =
+                Bounded::new((entry.build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
+            bounded.set(Bounds { maximum: Some(PACKET * 50), ..Bounds::default() });
+            let run = drive(&mut bounded, path, 60.0, 1);
+            assert!((440.0..=500.0).contains(&run.throughput()), "{}: {}", entry.name, run.throughput());
+        }
     }
 }

@@ -262,7 +262,7 @@ impl FlowController for Copa {
             self.window = self.window.max(MINIMUM_PACKETS);
             let window = self.window * self.packet;
             let rate = PACING_GAIN * window / standing.as_secs_f64().max(1e-9);
-            self.limits.rate = Some(Rate::from_bytes_per_sec_f64(rate));
+            self.limits.rate = Some(Rate::from_bytes_per_sec_f64(rate).max(Rate::LOWEST));
         } else if lost {
             self.update_mode(now, false, true, smoothed);
         }

@@ -17,6 +17,8 @@ mod copa;
 pub mod counting;
 mod cubic;
 mod fixed;
+#[cfg(test)]
+mod hostile;
 pub mod hystart;
 mod learningcc;
 mod ledbat;

@@ -155,6 +155,11 @@ impl<P: Copy> Monitor<P> {
     /// A packet leaves, in the open interval.
     #[inline]
     pub fn on_sent(&mut self, packet: &Sent) {
+        // Where the application had no more, the interval before lasted until it had.
+        let begun = self.intervals.len();
+        if packet.app_limited && begun >= 2 && self.intervals[begun - 1].sent == Bytes::ZERO {
+            self.intervals[begun - 2].app_limited = true;
+        }
         if let Some(open) = self.intervals.back_mut() {
             open.sent += packet.size;
             open.app_limited |= packet.app_limited;
@@ -300,6 +305,18 @@ mod tests {
         let report = monitor.next_report().unwrap();
         assert!((report.rtt_gradient - 2.0).abs() < 1e-9, "{}", report.rtt_gradient);
         assert_eq!(report.rtt_ends, Some((MS(100), MS(118))));
+    }
+
+    #[test]
+    fn an_interval_that_ends_with_a_pause_of_the_application_is_limited_by_it() {
+        let mut monitor = Monitor::new();
+        let packets = send(&mut monitor, 0, 5);
+        // The application has no more after 5 ms, and goes on 10 s later.
+        let later = Sent { app_limited: true, ..packet(at(10_000)) };
+        monitor.begin(later.at, MS(10), 1);
+        monitor.on_sent(&later);
+        feed(&mut monitor, &packets, &[], Some(MS(100)));
+        assert!(monitor.next_report().unwrap().app_limited, "10 s are not what it took to send five packets");
     }
 
     #[test]

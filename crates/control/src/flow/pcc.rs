@@ -111,6 +111,13 @@ impl<K: Copy> Trial<K> {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
+    /// Begins anew at the lowest rate: nothing has arrived for long (RFC 9002, 7.6).
+    pub fn restart(&mut self) {
+        self.monitor.clear();
+        self.next_epoch();
+        self.rate = self.minimum();
+    }
+
     /// The rate as pace; the window is twice what it keeps in flight.
     pub fn limits(&self) -> Limits {
         let rate = self.rate.max(self.minimum());

@@ -231,7 +231,7 @@ impl FlowController for Remy {
             return Limits::window(window);
         }
         let rate = self.packet / Duration::from_secs_f64(self.intersend_ms / 1e3);
-        Limits { window, rate: Some(rate.max(Rate::from_bits_per_sec(1))), burst: Bytes::ZERO }
+        Limits { window, rate: Some(rate.max(Rate::LOWEST)), burst: Bytes::ZERO }
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

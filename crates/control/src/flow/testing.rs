@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::registry::{Builder, Setup};
 use super::{Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::delivery_rate::DeliveryRate;
 use crate::pacer::Pacer;
@@ -54,6 +55,12 @@ impl Drive {
     pub fn throughput(&self) -> f64 {
         self.delivered as f64 / self.at.last().map_or(1.0, |at| at.as_secs_f64())
     }
+
+    /// Those of `values`, one of the drive's, that were seen after `from` seconds.
+    pub fn late(&self, from: f64, values: &[f64]) -> Vec<f64> {
+        let late = self.at.iter().zip(values).filter(|(at, value)| at.as_secs_f64() > from && value.is_finite());
+        late.map(|(_, value)| *value).collect()
+    }
 }
 
 enum Fate {
@@ -98,6 +105,18 @@ pub fn traced(controller: &dyn FlowController, name: &str) -> f64 {
 /// Drives `controller` with bulk data for `seconds` over `path`.
 pub fn drive(controller: &mut dyn FlowController, path: Path, seconds: f64, seed: u64) -> Drive {
     drive_behind(controller, path, |_| Duration::ZERO, seconds, seed)
+}
+
+/// Drives what `build` makes without parameters as `drive` does.
+pub fn drive_new(build: Builder, path: Path, seconds: f64, seed: u64) -> Drive {
+    let mut controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).expect("no parameter is needed");
+    drive(&mut *controller, path, seconds, seed)
+}
+
+/// The value in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// A feedback that says nothing, to be filled in.

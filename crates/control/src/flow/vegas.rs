@@ -82,8 +82,9 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl Vegas {
     /// A round trip has ended, over which `flight` packets were delivered.
     fn judge(&mut self, flight: f64, rtt: Duration, base: Duration) {
-        // Diff = F (1 - BaseRTT / RTT).
-        self.queued = flight * (1.0 - base.as_secs_f64() / rtt.as_secs_f64().max(f64::MIN_POSITIVE));
+        // Diff = F (1 - BaseRTT / RTT); none on a path that takes no time.
+        let share = if rtt > base { 1.0 - base.as_secs_f64() / rtt.as_secs_f64() } else { 0.0 };
+        self.queued = flight * share;
         if self.slow_start {
             // A round in which the window stands still allows a valid comparison.
             self.slow_start = self.doubles || self.queued <= self.config.gamma;

@@ -292,9 +292,8 @@ impl FlowController for Vivace {
             self.trial.monitor.cut(now);
         }
         if feedback.persistent_congestion {
-            self.trial.monitor.clear();
-            self.trial.next_epoch();
-            self.base = self.trial.minimum();
+            self.trial.restart();
+            self.base = self.trial.rate;
             self.ascent = Ascent::default();
             self.phase = Phase::Starting { best: None, begun: false };
             return;

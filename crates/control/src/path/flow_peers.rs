@@ -221,7 +221,8 @@ impl PathController for FlowPeers {
 
     fn rate(&self, peer: Slot) -> Option<Rate> {
         let peer = &self.peers[peer.index()];
-        Some(peer.limits.rate.unwrap_or(peer.limits.window / peer.rtt.report(false).smoothed))
+        let rate = peer.limits.rate.unwrap_or(peer.limits.window / peer.rtt.report(false).smoothed);
+        Some(rate.max(Rate::LOWEST))
     }
 
     fn memory_bytes(&self) -> usize {

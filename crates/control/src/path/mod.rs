@@ -9,6 +9,8 @@ mod aimd;
 pub mod burst_credit;
 pub mod candidates;
 mod flow_peers;
+#[cfg(test)]
+mod hostile;
 pub mod learner;
 pub mod paced_credit;
 pub mod per_peer;

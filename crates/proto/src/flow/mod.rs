@@ -6,6 +6,8 @@
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
+#[cfg(test)]
+mod hostile;
 mod ranges;
 mod receiver;
 mod sender;

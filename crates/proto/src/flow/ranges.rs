@@ -25,21 +25,23 @@ pub struct AckRanges {
 }
 
 impl AckRanges {
-    /// Of `ranges`, the highest first and with gaps between, as many as an ACK carries; of
-    /// a range or gap longer than 32 bits can say, the end that is older stays untold.
+    /// Of `ranges`, the highest first and with gaps between, as many as an ACK carries. Where
+    /// that order ends, the rest stays untold, and of a range or gap longer than 32 bits can
+    /// say, the end that is older.
     #[inline]
     pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> AckRanges {
         let mut these = AckRanges::default();
-        let mut lowest = 0;
+        let mut lowest: u64 = 0;
         for (i, (low, high)) in ranges.into_iter().take(MAX_ACK_RANGES).enumerate() {
-            debug_assert!(low <= high && (i == 0 || high + 1 < lowest), "ranges descend, with gaps between");
+            let Some(span) = high.checked_sub(low) else { break };
             if i == 0 {
                 these.largest = high;
             } else {
-                let Ok(gap) = u32::try_from(lowest - high - 1) else { break };
+                let missing = lowest.checked_sub(high).and_then(|distance| distance.checked_sub(1));
+                let Some(gap @ 1..) = missing.and_then(|missing| u32::try_from(missing).ok()) else { break };
                 these.spans[2 * i - 1] = gap;
             }
-            let span = u32::try_from(high - low).unwrap_or(u32::MAX);
+            let span = u32::try_from(span).unwrap_or(u32::MAX);
             these.spans[2 * i] = span;
             these.count += 1;
             lowest = high - u64::from(span);
@@ -265,6 +267,15 @@ mod tests {
         assert_eq!(ranges(&[(5, long)]), [(long - u64::from(u32::MAX), long)]);
         assert_eq!(ranges(&[(long, long + 1), (0, 7)]), [(long, long + 1)]);
         assert_eq!(ranges(&[]), []);
+    }
+
+    #[test]
+    fn ranges_in_disorder_are_told_as_far_as_the_order_goes() {
+        let ranges = |all: &[(u64, u64)]| AckRanges::new(all.iter().copied()).iter().collect::<Vec<_>>();
+        assert_eq!(ranges(&[(8, 9), (1, 2), (5, 6)]), [(8, 9), (1, 2)]);
+        assert_eq!(ranges(&[(8, 9), (5, 7)]), [(8, 9)], "there is no gap between");
+        assert_eq!(ranges(&[(8, 9), (8, u64::MAX)]), [(8, 9)]);
+        assert_eq!(ranges(&[(9, 8)]), []);
     }
 
     #[test]

@@ -372,7 +372,7 @@ impl FlowSender {
         if !rtt.is_sampled() {
             return limits;
         }
-        let rate = limits.window / rtt.report(false).smoothed;
+        let rate = (limits.window / rtt.report(false).smoothed).max(Rate::LOWEST);
         let bits = rate.bits_per_sec().saturating_mul(PACING_GAIN_PERCENT) / 100;
         let burst = self.config.packet * PACING_BURST_PACKETS;
         Limits { rate: Some(Rate::from_bits_per_sec(bits)), burst, ..limits }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, Path, drive};
+use crate::flow::testing::{Drive, PACKET, Path, drive, silence};
 use crate::rng::Rng;
 use crate::units::Rate;
 
@@ -137,4 +137,17 @@ proptest! {
             allegro.trace(&mut |name, value| assert!(value.is_finite(), "{name} is {value}"));
         }
     }
+}
+
+#[test]
+fn persistent_congestion_begins_anew_at_the_lowest_rate() {
+    let mut allegro = Allegro::new(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    let run = drive(&mut allegro, PATH, 20.0, 1);
+    assert!(run.rate.last().unwrap() > &100.0, "the path was in use");
+    allegro.epsilon = allegro.config.epsilon_max;
+    let silence = Feedback { persistent_congestion: true, ..silence() };
+    allegro.on_feedback(Time::from_secs_f64(30.0), &silence, &mut Rng::stream(1, "controller"));
+    assert_eq!(allegro.epsilon, allegro.config.epsilon_min);
+    let (rate, lowest) = (allegro.limits().rate.unwrap().bits_per_sec() as f64 / 1e6, allegro.trial.minimum());
+    assert!((rate - lowest).abs() < 1e-5, "{rate} Mbit/s, not {lowest}");
 }

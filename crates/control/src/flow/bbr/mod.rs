@@ -23,7 +23,7 @@
 
 pub mod model;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use serde::Deserialize;
 
@@ -163,13 +163,20 @@ impl Bbr {
         }
     }
 
+    /// Whether the sample shows what the application, or a probe of the round trip, let leave
+    /// (rs.is_app_limited); so too if there is none.
+    #[inline]
+    fn is_limited(&self, feedback: &Feedback<'_>) -> bool {
+        feedback.rate.is_none_or(|sample| sample.app_limited)
+            || feedback.acked.last().is_none_or(|newest| self.lull.contains(newest))
+    }
+
     /// BtlBw: samples that the application limited count only if they are higher (4.1.1.4).
     #[inline]
     fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
-        let (Some(sample), Some(newest)) = (&feedback.rate, feedback.acked.last()) else { return };
+        let Some(sample) = &feedback.rate else { return };
         let bits = sample.rate().bits_per_sec();
-        let limited = sample.app_limited || self.lull.contains(newest);
-        if !limited || bits >= self.bandwidths.get() {
+        if !self.is_limited(feedback) || bits >= self.bandwidths.get() {
             let highest = self.bandwidths.update(self.rounds.count(), bits);
             self.bandwidth = highest as f64 / 8.0;
         }
@@ -209,8 +216,7 @@ impl Bbr {
     }
 
     fn check_full_pipe(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let limited = feedback.rate.is_none_or(|sample| sample.app_limited);
-        if !self.filled && round_ended && !limited {
+        if !self.filled && round_ended && !self.is_limited(feedback) {
             self.filled = self.full_pipe.on_round(self.bandwidth);
         }
         if self.state == State::Startup && self.filled {
@@ -367,12 +373,12 @@ impl FlowController for Bbr {
 
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let lost: u64 = feedback.lost.iter().map(|lost| lost.sent.size.get()).sum();
-        let prior_in_flight = (feedback.in_flight.get() + feedback.acked_bytes.get() + lost) as f64;
+        let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
+        let prior_in_flight = (feedback.in_flight + feedback.acked_bytes + lost).get() as f64;
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
-            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > 0) {
+            if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
                 self.enter_phase(now, self.phase + 1);
             }
             self.check_full_pipe(now, round_ended, feedback, rng);
@@ -380,7 +386,7 @@ impl FlowController for Bbr {
             self.set_rate(self.pacing_gain, Some(feedback));
             self.set_quantum();
         }
-        self.set_window(now, feedback, lost as f64);
+        self.set_window(now, feedback, lost.get() as f64);
         self.refresh();
     }
 

@@ -1,41 +1,20 @@
 //! BBR version 3, driven packet by packet.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::flow::bbr;
-use crate::flow::testing::{Drive, PACKET, Path, drive, drive_behind};
+use crate::flow::bbr::tests::PATH;
+use crate::flow::testing::{Drive, PACKET, Path, drive_behind, drive_new, median};
 use crate::rng::Rng;
 
-/// 100 packets a round trip fill it; each packet in the queue adds 1 ms.
-const PATH: Path =
-    Path { rate: Rate::from_bytes_per_sec(1_000_000), rtt: Duration::from_millis(100), buffer: 1000, loss: 0.0 };
-
 fn bbr3(path: Path, seconds: f64, seed: u64) -> Drive {
-    let setup = Setup::new(PACKET, Time::ZERO);
-    drive(&mut *build(&setup, &toml::Table::new()).unwrap(), path, seconds, seed)
-}
-
-fn bbr1(path: Path, seconds: f64, seed: u64) -> Drive {
-    let setup = Setup::new(PACKET, Time::ZERO);
-    drive(&mut *bbr::build(&setup, &toml::Table::new()).unwrap(), path, seconds, seed)
-}
-
-fn late(run: &Drive, from: f64, values: &[f64]) -> Vec<f64> {
-    let late = run.at.iter().zip(values).filter(|(at, value)| at.as_secs_f64() > from && value.is_finite());
-    late.map(|(_, value)| *value).collect()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    drive_new(build, path, seconds, seed)
 }
 
 #[test]
 fn the_rate_converges_to_the_bottlenecks_and_the_queue_is_short_between_probes() {
     let run = bbr3(PATH, 30.0, 1);
-    assert!((median(late(&run, 5.0, &run.rate)) / 1000.0 - 1.0).abs() < 0.03);
-    let usual = median(late(&run, 5.0, &run.rtt_ms));
+    assert!((median(run.late(5.0, &run.rate)) / 1000.0 - 1.0).abs() < 0.03);
+    let usual = median(run.late(5.0, &run.rtt_ms));
     assert!((101.0..106.0).contains(&usual), "{usual} ms");
     assert!(run.throughput() > 930.0, "{}", run.throughput());
     assert_eq!(run.lost, 0);
@@ -72,7 +51,7 @@ fn the_round_trip_is_probed_each_five_seconds_with_half_of_the_product_while_it_
     assert!((3.0..8.5).contains(&half[0]), "the first at {} s", half[0]);
     let gaps: Vec<f64> = half.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 1.0).collect();
     assert!(gaps.iter().all(|gap| (4.5..5.5).contains(gap)), "{gaps:?}");
-    let least = late(&run, 3.0, &run.window).into_iter().fold(f64::MAX, f64::min);
+    let least = run.late(3.0, &run.window).into_iter().fold(f64::MAX, f64::min);
     assert!((45.0..=60.0).contains(&least), "{least} packets");
 }
 
@@ -80,7 +59,7 @@ fn the_round_trip_is_probed_each_five_seconds_with_half_of_the_product_while_it_
 fn in_a_short_buffer_losses_stay_near_the_threshold_where_version_1_loses_more() {
     let path = Path { buffer: 10, ..PATH };
     let share = |run: &Drive| run.lost as f64 / (run.lost + run.delivered) as f64;
-    let (one, three) = (bbr1(path, 120.0, 1), bbr3(path, 120.0, 1));
+    let (one, three) = (drive_new(bbr::build, path, 120.0, 1), bbr3(path, 120.0, 1));
     assert!(share(&three) < 0.02, "version 3 lost {}", share(&three));
     assert!(share(&one) > 2.0 * share(&three), "{} against {}", share(&one), share(&three));
     assert!(three.throughput() > 850.0, "{}", three.throughput());
@@ -156,18 +135,4 @@ fn losses_end_startup_before_a_plateau_does() {
 fn half_a_percent_of_random_losses_leaves_most_of_the_throughput() {
     let run = bbr3(Path { loss: 0.005, ..PATH }, 60.0, 1);
     assert!(run.throughput() > 850.0, "{}", run.throughput());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
-
-    #[test]
-    fn any_path_leaves_a_window_and_a_rate(
-        bytes_per_s in 2_000u64..5_000_000, rtt_ms in 1u64..300, buffer in 0usize..200, loss in 0.0f64..0.4, seed: u64,
-    ) {
-        let path = Path { rate: Rate::from_bytes_per_sec(bytes_per_s), rtt: Duration::from_millis(rtt_ms), buffer, loss };
-        let run = bbr3(path, 5.0, seed);
-        prop_assert!(run.window.iter().all(|window| *window >= 1.0));
-        prop_assert!(run.rate.iter().all(|rate| *rate > 0.0 && rate.is_finite()));
-    }
 }

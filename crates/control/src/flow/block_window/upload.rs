@@ -21,8 +21,8 @@ pub struct Upload {
     periods: Box<[Period]>,
     next: usize,
     filled: usize,
-    /// Acknowledged in all of them.
-    acked: u64,
+    /// Acknowledged in all of them; wide enough for any number of them.
+    acked: u128,
     /// How many of them were unused.
     unused: usize,
     /// Acknowledged in the present period.
@@ -52,7 +52,7 @@ impl Upload {
     /// `bytes` were acknowledged in the present period.
     #[inline]
     pub fn on_acked(&mut self, bytes: Bytes) {
-        self.present += bytes.get();
+        self.present = self.present.saturating_add(bytes.get());
     }
 
     /// The present period has ended, and `skipped` more in which nobody looked; `unused` if
@@ -71,10 +71,10 @@ impl Upload {
     fn push(&mut self, period: Period) {
         // A place that was never filled holds nothing.
         let place = &mut self.periods[self.next];
-        self.acked -= place.acked;
+        self.acked -= u128::from(place.acked);
         self.unused -= usize::from(place.unused);
         *place = period;
-        self.acked += period.acked;
+        self.acked += u128::from(period.acked);
         self.unused += usize::from(period.unused);
         self.next = (self.next + 1) % self.periods.len();
         self.filled = (self.filled + 1).min(self.periods.len());

@@ -1,7 +1,7 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, feedback, silence, told};
+use crate::flow::testing::{PACKET, PATH, Path, drive, drive_behind, feedback, silence, told};
 use crate::flow::{LossCause, Lost, Sent};
 use crate::units::Rate;
 
@@ -13,16 +13,12 @@ fn plus_plus(parameters: &str) -> Box<dyn FlowController> {
     plus_plus::build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
 }
 
-fn late(run: &Drive, from: f64, values: &[f64]) -> Vec<f64> {
-    run.at.iter().zip(values).filter(|(at, _)| at.as_secs_f64() > from).map(|(_, value)| *value).collect()
-}
-
 #[test]
 fn ledbat_settles_with_the_queue_at_its_target() {
     for (target, controller) in [(100.0, ledbat("")), (25.0, ledbat("target_ms = 25"))] {
         let mut controller = controller;
         let run = drive(&mut *controller, PATH, 300.0, 1);
-        for rtt in late(&run, 200.0, &run.rtt_ms) {
+        for rtt in run.late(200.0, &run.rtt_ms) {
             assert!((rtt - 101.0 - target).abs() < 3.0, "a round trip of {rtt} ms for a target of {target} ms");
         }
     }
@@ -39,7 +35,7 @@ fn ledbat_grows_by_no_more_than_a_packet_a_round_trip() {
 fn ledbat_yields_to_a_queue_that_others_hold_above_its_target() {
     let others = |now: Time| Duration::from_millis(if now.as_secs_f64() > 100.0 { 150 } else { 0 });
     let run = drive_behind(&mut *ledbat(""), PATH, others, 200.0, 1);
-    assert!(late(&run, 90.0, &run.window)[0] > 150.0, "it had not filled the path before");
+    assert!(run.late(90.0, &run.window)[0] > 150.0, "it had not filled the path before");
     assert!(run.window.last().unwrap() < &3.0, "{:?} packets against 150 ms of others", run.window.last());
 }
 
@@ -145,7 +141,7 @@ fn plus_plus_grows_as_its_gain_says() {
 #[test]
 fn plus_plus_keeps_its_queue_at_60_ms_between_slowdowns() {
     let run = drive(&mut *plus_plus("slowdowns = false"), PATH, 120.0, 1);
-    for rtt in late(&run, 60.0, &run.rtt_ms) {
+    for rtt in run.late(60.0, &run.rtt_ms) {
         assert!((rtt - 101.0 - 60.0).abs() < 5.0, "a round trip of {rtt} ms");
     }
 }
@@ -169,7 +165,7 @@ fn plus_plus_slows_down_for_two_round_trips_and_for_a_tenth_of_the_time_at_most(
         assert!((0.2..0.6).contains(&(last - start)), "held for {} s", last - start);
     }
     // The base delay is seen in each, however long the queue stood before.
-    let lowest = late(&run, 200.0, &run.rtt_ms).into_iter().fold(f64::MAX, f64::min);
+    let lowest = run.late(200.0, &run.rtt_ms).into_iter().fold(f64::MAX, f64::min);
     assert!((101.0 - lowest).abs() < 0.01, "{lowest} ms");
     assert!(run.throughput() > 850.0, "{} packets a second", run.throughput());
 }

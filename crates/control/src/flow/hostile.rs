@@ -1,0 +1,247 @@
+//! What must hold for every registered controller, whatever it is told: ACKs for what was
+//! never sent, times that go backwards, round trips of nothing or of a day.
+
+use proptest::prelude::*;
+
+use super::registry::{CONTROLLERS, Entry, Setup};
+use super::{Bounded, Bounds, Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent};
+use crate::delivery_rate::RateSample;
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
+
+const DAY: u64 = 86_400_000_000_000;
+
+/// One call of a driver that may lie.
+#[derive(Clone, Debug)]
+enum Call {
+    Sent(Clock, Sent),
+    Feedback(Clock, Box<Told>),
+    Timer(Clock),
+}
+
+/// How the driver's time moves before a call.
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    Forwards(u64),
+    Backwards(u64),
+    /// To what the controller's timer names, or as far beyond.
+    Due(u64),
+}
+
+/// A feedback that owns its packets.
+#[derive(Clone, Debug)]
+struct Told {
+    acked: Vec<Sent>,
+    lost: Vec<Lost>,
+    said: Feedback<'static>,
+}
+
+fn nanos() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 1u64..1_000_000_000, Just(DAY), Just(u64::MAX / 2), Just(u64::MAX)]
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    nanos().prop_map(Duration::from_nanos)
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    nanos().prop_map(Time::from_nanos)
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just(0), Just(1), Just(1000), 0u64..1_000_000, Just(1 << 40), Just(u64::MAX / 2), Just(u64::MAX)]
+        .prop_map(Bytes::new)
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let times = (time(), time(), time());
+    (times, (bytes(), bytes(), bytes(), bytes()), any::<bool>()).prop_map(
+        |((at, delivered_at, first_sent_at), (size, in_flight, delivered, lost), app_limited)| Sent {
+            at,
+            size,
+            in_flight,
+            delivered,
+            delivered_at,
+            first_sent_at,
+            lost,
+            app_limited,
+        },
+    )
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let lost = (sent(), any::<bool>()).prop_map(|(sent, threshold)| {
+        let cause = if threshold { LossCause::PacketThreshold } else { LossCause::TimeThreshold };
+        Lost { sent, cause }
+    });
+    let packets = (prop::collection::vec(sent(), 0..4), prop::collection::vec(lost, 0..4));
+    let rtt = (prop::option::of(duration()), duration(), duration(), duration());
+    let rtt = rtt.prop_map(|(latest, smoothed, variation, min)| RoundTrip { latest, smoothed, variation, min });
+    let sample = (bytes(), duration(), bytes(), bytes(), any::<bool>());
+    let sample = sample.prop_map(|(delivered, interval, lost, prior_delivered, app_limited)| RateSample {
+        delivered,
+        interval,
+        lost,
+        prior_delivered,
+        app_limited,
+    });
+    let counts = (bytes(), bytes(), bytes(), prop_oneof![Just(0u64), Just(1), Just(u64::MAX)]);
+    let flags = (prop_oneof![Just(0u32), Just(1), Just(u32::MAX)], prop::bool::weighted(0.1), any::<bool>());
+    (packets, rtt, prop::option::of(sample), counts, flags).prop_map(
+        |(
+            (acked, lost),
+            rtt,
+            rate,
+            (acked_bytes, in_flight, delivered, ecn_marked_packets),
+            (receiver, persistent_congestion, app_limited),
+        )| Told {
+            acked,
+            lost,
+            said: Feedback {
+                receiver: PeerId(receiver),
+                rtt,
+                acked: &[],
+                lost: &[],
+                acked_bytes,
+                in_flight,
+                delivered,
+                rate,
+                ecn_marked_packets,
+                persistent_congestion,
+                app_limited,
+            },
+        },
+    )
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    // What time may pass in a run that never ends: some centuries.
+    let span = || prop_oneof![Just(0), Just(1), 1u64..1_000_000_000, Just(DAY), Just(u64::MAX / 64)];
+    let clock = prop_oneof![
+        4 => span().prop_map(Clock::Forwards),
+        1 => span().prop_map(Clock::Backwards),
+        2 => span().prop_map(Clock::Due),
+    ];
+    (clock, prop_oneof![3 => sent().prop_map(Some), 4 => Just(None)], told(), 0..8).prop_map(
+        |(clock, sent, told, kind)| match (sent, kind) {
+            (Some(sent), _) => Call::Sent(clock, sent),
+            (None, 0) => Call::Timer(clock),
+            (None, _) => Call::Feedback(clock, Box::new(told)),
+        },
+    )
+}
+
+/// A flow's honest beginning, so that what follows meets a controller that knows its path.
+fn begin(controller: &mut dyn FlowController, packet: Bytes, rng: &mut Rng) -> Time {
+    let rtt = Duration::from_millis(50);
+    let (mut delivered, mut now) = (Bytes::ZERO, Time::ZERO);
+    for _ in 0..30 {
+        let packets: Vec<Sent> = (1..=4)
+            .map(|i| Sent { at: now, size: packet, in_flight: packet * i, delivered, ..Sent::default() })
+            .collect();
+        for sent in &packets {
+            controller.on_sent(now, PeerId(0), sent, rng);
+        }
+        now += rtt;
+        delivered += packet * 4;
+        let sample = RateSample {
+            delivered: packet * 4,
+            interval: rtt,
+            lost: Bytes::ZERO,
+            prior_delivered: packets[0].delivered,
+            app_limited: false,
+        };
+        let feedback = super::testing::feedback(&packets, rtt);
+        controller.on_feedback(now, &Feedback { delivered, rate: Some(sample), ..feedback }, rng);
+    }
+    now
+}
+
+/// The controller that `entry` makes of a table that it cannot do without, or of none.
+fn make(entry: &Entry, packet: Bytes) -> Bounded {
+    const RULES: &str = "rules = [
+        { from = [0, 0, 0], to = [1e5, 1e5, 1.5], multiple = 1, increment = 1, intersend_ms = 0.5 },
+        { from = [0, 0, 1.5], to = [1e5, 1e5, 1e5], multiple = 0.5, increment = 0, intersend_ms = 4 },
+    ]";
+    let parameters = if entry.name == "remy" { RULES } else { "" };
+    let parameters = parameters.parse().expect("a table");
+    Bounded::new((entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete"))
+}
+
+/// What every driver relies on.
+fn check(name: &str, controller: &Bounded, bounds: Bounds) -> Result<(), TestCaseError> {
+    let Limits { window, rate, .. } = controller.limits();
+    prop_assert!(window > Bytes::ZERO, "{name}: no window");
+    prop_assert_eq!(bounds.apply(window), window, "{}: a window beyond its bounds", name);
+    prop_assert!(rate.is_none_or(|rate| rate > Rate::ZERO), "{name}: no rate");
+    let mut wrong = None;
+    controller.trace(&mut |key, value| {
+        if !value.is_finite() {
+            wrong = Some((key, value));
+        }
+    });
+    prop_assert_eq!(wrong, None, "{}: a trace without a number", name);
+    Ok(())
+}
+
+fn tell(entry: &Entry, packet: u64, bounds: Bounds, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
+    let packet = Bytes::new(packet);
+    let mut rng = Rng::stream(seed, "controller");
+    let mut controller = make(entry, packet);
+    let mut now = if seed.is_multiple_of(2) { begin(&mut controller, packet, &mut rng) } else { Time::ZERO };
+    controller.set(bounds);
+    check(entry.name, &controller, bounds)?;
+    for call in calls {
+        let (Call::Sent(clock, _) | Call::Feedback(clock, _) | Call::Timer(clock)) = call;
+        now = match *clock {
+            Clock::Forwards(span) => now + Duration::from_nanos(span),
+            Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
+            Clock::Due(late) => controller.timer().unwrap_or(now) + Duration::from_nanos(late),
+        };
+        // Later than any run: there a timer has nowhere to go.
+        now = now.min(Time::from_nanos(u64::MAX / 4));
+        match call {
+            Call::Sent(_, sent) => {
+                let before = controller.limits();
+                let changed = controller.on_sent(now, PeerId(0), sent, &mut rng);
+                prop_assert!(changed || controller.limits() == before, "{}: limits changed unsaid", entry.name);
+            }
+            Call::Feedback(_, told) => {
+                let feedback = Feedback { acked: &told.acked, lost: &told.lost, ..told.said };
+                controller.on_feedback(now, &feedback, &mut rng);
+            }
+            Call::Timer(_) => controller.on_timer(now, &mut rng),
+        }
+        check(entry.name, &controller, bounds)?;
+        for _ in 0..2 {
+            if controller.timer().is_some_and(|due| due <= now) {
+                controller.on_timer(now, &mut rng);
+                check(entry.name, &controller, bounds)?;
+            }
+        }
+        prop_assert!(controller.timer().is_none_or(|due| due > now), "{}: its timer stays in the past", entry.name);
+    }
+    Ok(())
+}
+
+fn bounds() -> impl Strategy<Value = Bounds> {
+    let bound = || prop::option::weighted(0.3, bytes().prop_map(|bytes| bytes.max(Bytes::new(1))));
+    (bound(), bound(), bound()).prop_map(|(minimum, maximum, fixed)| Bounds { minimum, maximum, fixed })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_controller_keeps_its_bounds_whatever_it_is_told(
+        packet in prop_oneof![Just(1u64), Just(1000), Just(65_507)],
+        bounds in bounds(),
+        calls in prop::collection::vec(call(), 1..40),
+        seed: u64,
+    ) {
+        for entry in CONTROLLERS {
+            tell(entry, packet, bounds, &calls, seed)?;
+        }
+    }
+}

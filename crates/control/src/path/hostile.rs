@@ -1,0 +1,123 @@
+//! What must hold for every registered path controller, whatever becomes of its packets:
+//! round trips of nothing or of a day, times that go backwards, outcomes in any order.
+
+use proptest::prelude::*;
+
+use super::registry::{CONTROLLERS, Entry, Pacing, Setup, flow_controllers};
+use super::{Hop, Outcome, PathController, Slot};
+use crate::rng::Rng;
+use crate::rtt::{PairRtts, RttConfig};
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
+
+const PEERS: u16 = 6;
+const DESTINATION: Slot = Slot(PEERS - 1);
+const RELAYS: usize = 2;
+const DAY: u64 = 86_400_000_000_000;
+
+/// One call of a driver, and how its time moves before.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    /// As many packets as there is room for, up to so many.
+    Select(Clock, usize),
+    /// What becomes of the packet at a place among those under way.
+    Outcome(Clock, usize, Outcome, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    Forwards(u64),
+    Backwards(u64),
+    /// To what the controller's timer names, or as far beyond.
+    Due(u64),
+}
+
+fn span() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 1u64..1_000_000_000, Just(DAY), Just(u64::MAX / 64)]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let clock = prop_oneof![
+        4 => span().prop_map(Clock::Forwards),
+        1 => span().prop_map(Clock::Backwards),
+        2 => span().prop_map(Clock::Due),
+    ];
+    let outcome = prop_oneof![2 => Just(Outcome::Acked), 1 => Just(Outcome::TimedOut)];
+    (clock, any::<bool>(), 0usize..20, outcome, span()).prop_map(|(clock, selects, number, outcome, rtt)| {
+        if selects { Call::Select(clock, number) } else { Call::Outcome(clock, number, outcome, rtt) }
+    })
+}
+
+fn check(name: &str, controller: &dyn PathController) -> Result<(), TestCaseError> {
+    for slot in (0..PEERS).map(Slot) {
+        prop_assert!(controller.rate(slot).is_none_or(|rate| rate > Rate::ZERO), "{name}: no rate");
+        let mut wrong = None;
+        controller.trace(slot, &mut |key, value| {
+            if !value.is_finite() {
+                wrong = Some((key, value));
+            }
+        });
+        prop_assert_eq!(wrong, None, "{}: a trace without a number", name);
+    }
+    Ok(())
+}
+
+fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
+    const RULES: &str =
+        "rules = [{ from = [0, 0, 0], to = [1e9, 1e9, 1e9], multiple = 1, increment = 1, intersend_ms = 1 }]";
+    let parameters = if entry.name == "flow:remy" { RULES } else { "" }.parse().expect("a table");
+    let packet = Bytes::new(1500);
+    let setup = Setup { peers: usize::from(PEERS), packet, start: Time::ZERO, pacing };
+    let Some(made) = entry.build.make(&setup, &parameters) else { return Ok(()) };
+    let mut controller = made.expect("its parameters are complete");
+    let (mut rng, mut rtts) = (Rng::stream(seed, "hostile"), PairRtts::new(&RttConfig::default(), setup.peers));
+    let (mut now, mut under_way) = (Time::ZERO, Vec::new());
+    for call in calls {
+        let (Call::Select(clock, _) | Call::Outcome(clock, ..)) = call;
+        now = match *clock {
+            Clock::Forwards(span) => now + Duration::from_nanos(span),
+            Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
+            Clock::Due(late) => controller.timer().max(now) + Duration::from_nanos(late),
+        };
+        // Later than any run: there a timer has nowhere to go.
+        now = now.min(Time::from_nanos(u64::MAX / 4));
+        match *call {
+            Call::Select(_, number) => {
+                for _ in 0..number {
+                    let mut path = [Hop::default(); RELAYS];
+                    if !controller.select(now, DESTINATION, packet, &mut path, &mut rng) {
+                        prop_assert!(controller.timer() > now, "{}: it says to ask again, and refuses", entry.name);
+                        break;
+                    }
+                    let [first, second] = path.map(|hop| hop.slot);
+                    prop_assert!(first != second && first != DESTINATION && second != DESTINATION, "{}", entry.name);
+                    under_way.push(path);
+                }
+            }
+            Call::Outcome(_, place, outcome, rtt) if !under_way.is_empty() => {
+                let path = under_way.swap_remove(place % under_way.len());
+                if outcome == Outcome::Acked {
+                    rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], Duration::from_nanos(rtt));
+                }
+                controller.on_outcome(now, &path, outcome, &rtts, &mut rng);
+            }
+            Call::Outcome(..) => {}
+        }
+        check(entry.name, &*controller)?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_controller_keeps_its_bounds_whatever_becomes_of_its_packets(
+        paced: bool, calls in prop::collection::vec(call(), 1..60), seed: u64,
+    ) {
+        let pacing = if paced { Pacing::Paced } else { Pacing::Burst };
+        for entry in CONTROLLERS.iter().chain(flow_controllers()) {
+            drive(entry, pacing, &calls, seed)?;
+        }
+    }
+}
