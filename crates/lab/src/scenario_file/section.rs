@@ -2,11 +2,12 @@
 //! nothing that is not known.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
-use super::error::ScenarioError;
+use super::error::{Place, ScenarioError};
 use super::tree::{Node, Value};
 
 /// A table whose keys are all known ones.
@@ -268,6 +269,15 @@ impl<'t> Entry<'t> {
         };
         let entries = inner.iter().map(|(key, node)| Entry { key: format!("{}.{key}", self.key), node });
         Ok((table, entries.collect()))
+    }
+
+    /// Where a relative path in it begins: beside the file that says it; for an option of
+    /// the command line, where the program runs.
+    pub fn directory(&self) -> &'t Path {
+        match &self.node.place {
+            Place::File(source) | Place::At(source, _) => Path::new(&source.file).parent().unwrap_or(Path::new("")),
+            Place::Option(..) => Path::new(""),
+        }
     }
 
     /// The last step of the key.

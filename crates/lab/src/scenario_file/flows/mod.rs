@@ -65,6 +65,9 @@
 //! start_within_s = 1                   # begins within so long after that, at random
 //! stop_s = 25
 //! workload = { block_bytes = 15000 }
+//! # workload = { sizes = "web-search", off_mean_s = 0.5 }
+//! # workload = { sizes = { cdf = [[100, 0], [1e6, 1]], interpolate = "log" } }
+//! # workload = { sizes = { file = "sizes.csv" }, every_s = 10 }
 //! initial_window_packets = 10
 //! handshake = false                    # a round trip before any data
 //! steered = false                      # its window is the coordinator's
@@ -96,6 +99,7 @@ use crate::flows::scenario::{FlowScenario, LinkSpec, PacketSpec};
 mod flow;
 mod links;
 mod queues;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod traffic;
