@@ -20,7 +20,7 @@ use super::row;
 use crate::experiments::{ExperimentError, Findings, FlowLab};
 use crate::flows::FlowsMeasured;
 use crate::flows::scenario::FlowScenario;
-use crate::report::{Axis, Figure, Report, Series, XyChart};
+use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use crate::stats::{estimate_of_runs, mean};
 
 /// Rates of random loss.
@@ -42,12 +42,12 @@ struct Point {
 
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
     let (reno, learning) = (registry::find("reno")?, registry::find("learningcc")?);
     let (seeds, seconds) = (lab.seconds(10, 2), lab.seconds(1_000, 300));
     let losses: Vec<f64> = LOSSES.to_vec();
     let mut scenarios = Vec::new();
-    for controller in [reno, learning] {
+    let others = lab.others(&["reno", "learningcc"])?;
+    for controller in [reno, learning].into_iter().chain(others.iter().copied()) {
         for loss in &losses {
             for seed in 0..seeds {
                 scenarios.push(scenario(lab, controller, *loss, lab.scenario.seed + seed, seconds));
@@ -58,6 +58,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let points: Vec<Point> = measured.iter().zip(&scenarios).map(|(run, scenario)| point(run, scenario)).collect();
     let groups: Vec<&[Point]> = points.chunks(seeds as usize).collect();
     let (of_reno, of_learning) = groups.split_at(losses.len());
+    let (of_learning, of_others) = of_learning.split_at(losses.len());
 
     let over = |points: &[Point], value: &dyn Fn(&Point) -> f64| -> Estimate {
         let values: Vec<f64> = points.iter().map(value).collect();
@@ -93,7 +94,48 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         .series(Series::line("equation 11, back-offs as p", line(of_learning, &|p| p.by_events)).slot(4));
     let report = Report::new("LearningCC, the fluid model")
         .figure(Figure::chart("One flow on a link that never fills, with a round trip of 100 ms.", chart));
+    if others.is_empty() {
+        return Ok(Findings { rows, report });
+    }
+    let rates = |groups: &[&[Point]]| groups.iter().map(|points| over(points, &|p| p.rate)).collect::<Vec<Estimate>>();
+    let of_reno_rates = rates(of_reno);
+    let model =
+        |groups: &[&[Point]], value: &dyn Fn(&Point) -> f64| groups.iter().map(|points| over(points, value)).collect();
+    let mut lines: Vec<(String, Vec<Estimate>)> = vec![
+        ("equation 9 (Reno)".to_owned(), model(of_reno, &|p| p.by_loss)),
+        ("equation 11, loss as p (LearningCC)".to_owned(), model(of_learning, &|p| p.by_loss)),
+        ("reno".to_owned(), of_reno_rates.clone()),
+        ("learningcc".to_owned(), rates(of_learning)),
+    ];
+    for (entry, groups) in others.iter().zip(of_others.chunks(losses.len())) {
+        let rates = rates(groups);
+        for ((loss, ours), reno) in losses.iter().zip(&rates).zip(&of_reno_rates) {
+            rows.push(row(lab, entry.name, &format!("packets_per_s[loss={loss}]"), "", *ours));
+            rows.push(lab.row(entry.name, &format!("over_reno[loss={loss}]"), "", Some(ours.mean / reno.mean)));
+        }
+        lines.push((entry.name.to_owned(), rates));
+    }
+    let last = |rates: &[Estimate]| rates.last().map_or(f64::NAN, |rate| rate.mean);
+    lines.sort_by(|(_, one), (_, other)| last(other).total_cmp(&last(one)));
+    let headers = ["".to_owned()].into_iter().chain(losses.iter().map(|loss| format!("{} % loss", loss * 100.0)));
+    let table = Table::new("Packets a second, the most at the highest loss first", headers);
+    let table = lines.into_iter().fold(table, |table, (name, rates)| {
+        table.row([Cell::text(name)].into_iter().chain(rates.iter().map(|rate| Cell::number(rate.mean, 0))))
+    });
+    let report = report
+        .paragraph(format!(
+            "Other controllers beside the model, which is not theirs. The link carries {:.0} packets a second: a \
+             controller that does not take losses for congestion may fill it, which the model leaves out.",
+            link_packets_per_s(&lab.scenario)
+        ))
+        .table(table);
     Ok(Findings { rows, report })
+}
+
+/// What the bottleneck can carry.
+fn link_packets_per_s(scenario: &FlowScenario) -> f64 {
+    let rate = scenario.links[0].rate.as_ref().map_or(f64::NAN, |rate| rate.first.bytes_per_sec());
+    rate / (scenario.packets.data + scenario.packets.header).get() as f64
 }
 
 fn scenario(lab: &FlowLab, controller: &'static Entry, loss: f64, seed: u64, seconds: u64) -> FlowScenario {
