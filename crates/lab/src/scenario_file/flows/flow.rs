@@ -149,7 +149,12 @@ impl<'s, 't> FlowReader<'s, 't> {
                 let table = parameters::read(&entry, |table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
                 resolved(&table).map_err(|error| entry.wrong(error.to_string()))?
             }
-            None => toml::Table::new(),
+            None => {
+                // Some need parameters.
+                let none = toml::Table::new();
+                (controller.build)(&setup, &none).map_err(|error| entry.wrong(error.to_string()))?;
+                none
+            }
         };
         let first = section.get("first").map_or(Ok(0), |entry| entry.whole(0..=MOST_FLOWS as u64))?;
         if let (true, Some(entry)) = (takes_pairs(section), section.get("first")) {
