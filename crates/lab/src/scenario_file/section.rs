@@ -145,7 +145,8 @@ impl<'t> Entry<'t> {
             Value::Float(number) => number,
             _ => return Err(expected()),
         };
-        if range.contains(&number) { Ok(number) } else { Err(expected()) }
+        // Nothing below 0: -0 is written as a whole number, which has no sign.
+        if range.contains(&number) { Ok(number + 0.0) } else { Err(expected()) }
     }
 
     /// A span written in milliseconds, an hour at most.
