@@ -9,7 +9,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_lab::flows::dumbbell::Bulk;
 use anabranch_lab::flows::record::{Formats, RecordError, record, write_pcap, write_qlog};
-use anabranch_lab::flows::scenario::{CrossTraffic, OnPeriod, Pattern, QueueSpec, Workload};
+use anabranch_lab::flows::scenario::{CrossTraffic, OnPeriod, Pattern, QueueSpec, Size, Workload};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured, run};
 use anabranch_sim::network::{CodelConfig, CodelLaw, Limit};
 use etherparse::{IpEcn, NetHeaders, TcpOptionElement, TransportHeader};
@@ -151,6 +151,18 @@ fn connections_of_one_flow_are_told_apart() {
     groups.dedup();
     assert_eq!(groups.len() as u64, begun);
     assert_eq!(groups[1], "on/off \u{e9}/1/0");
+}
+
+#[test]
+fn transfers_that_are_repeated_are_connections_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut scenario = scenario();
+    let size = Size::Fixed(Bytes::new(50_000));
+    scenario.flows[0].workload = Workload::Repeated { size, every: Duration::SECOND * 2 };
+    write_qlog(directory.path(), &scenario).unwrap();
+    let client = records(&directory.path().join("0-flow0-client.sqlog"));
+    let groups: BTreeSet<&str> = client[1..].iter().map(|event| event["group_id"].as_str().unwrap()).collect();
+    assert_eq!(groups.into_iter().collect::<Vec<_>>(), (0..5).map(|i| format!("flow0/{i}/0")).collect::<Vec<_>>());
 }
 
 /// A captured packet.
