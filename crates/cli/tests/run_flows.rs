@@ -131,6 +131,64 @@ fn what_is_wrong_is_refused_before_anything_runs() {
     place.say(&["run", "s.toml", "--set", "flow.all.controller=ren"]).refuses("did you mean \"reno\"?");
 }
 
+/// A parameter and a network that are allowed and that a controller does not survive: what
+/// it does then ends the run, and does not let it wait for ever.
+#[test]
+fn a_controller_that_stops_its_flow_is_named_and_the_run_ends() {
+    // A kbit/s over a round trip of 10 us is a window of no byte.
+    let scenario = "[dumbbell]\nrate = \"100 Mbit/s\"\ndelay_ms = 0.005\n[[flow]]\nname = \"strange\"\n\
+                    controller = \"c3-cubic\"\nparameters.granted_mbit_s = 0.001\n";
+    let expected = "its controller c3-cubic has stopped it for good: its window is 0 and it waits for nothing";
+    let place = Place::new(scenario);
+    for out in [&[][..], &["--out", "out"]] {
+        let said = place.say(&[&["run", "s.toml", "--json"][..], out].concat());
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("flow \"strange\": at ") && said.stderr.contains(expected), "{said:?}");
+        assert!(said.stdout.is_empty(), "{said:?}");
+    }
+    assert!(place.names("out").is_empty(), "nothing half-written");
+    let sweep = place.say(&["sweep", "s.toml", "--json", "--out", "sweep"]);
+    assert!(sweep.code == Some(2) && sweep.stderr.contains(expected), "{sweep:?}");
+}
+
+/// What no run could survive is refused before it.
+#[test]
+fn parameters_that_would_stop_a_flow_are_refused_at_their_line() {
+    for (controller, expected) in [
+        ("\"fixed\"\nparameters.window = 0", "s.toml:11:12: flow.parameters.window = 0: window = 0 is not between 1"),
+        ("\"fixed\"\nparameters.window = nan", "flow.parameters.window = nan: window = NaN is not between 1"),
+        ("\"c3-cubic\"\nparameters.granted_mbit_s = 0", "granted_mbit_s = 0 is not between 0.001"),
+        ("\"remy\"", "s.toml:10:1: flow.controller = \"remy\": missing rules: the table that it runs"),
+        ("\"remy\"\nparameters.table_file = \"wrong.dna\"", "wrong.dna: expected a Remy rule table"),
+        (
+            "\"remy\"\nparameters.rules = [{ from = [0, 0, 0], to = [9, 9, 9], multiple = nan, increment = 0, \
+             intersend_ms = 0 }]",
+            "rules[0]: multiple = nan is not a number between -1000000 and 1000000",
+        ),
+        (
+            "\"remy\"\nparameters.rules = [{ from = [1, 0, 0], to = [9, 9, 9], multiple = 0, increment = 0, \
+             intersend_ms = 0 }]",
+            "no rule holds the beginning, where all signals are 0",
+        ),
+    ] {
+        let place = Place::new(&SMALL.replacen("\"reno\"", controller, 1));
+        std::fs::write(place.path("wrong.dna"), b"no table").unwrap();
+        place.say(&["run", "s.toml", "--out", "out"]).refuses(expected);
+        assert!(!place.path("out").exists());
+    }
+}
+
+/// A table whose every rule says a window of 0 and the longest gap is slow, not stuck: one
+/// packet may always leave to an empty network.
+#[test]
+fn a_table_of_rules_that_says_nothing_but_0_still_sends() {
+    let remy = "\"remy\"\nparameters.rules = [{ from = [0, 0, 0], to = [1e300, 1e300, 1e300], multiple = 0, \
+                increment = 0, intersend_ms = 1e6 }]";
+    let said = Place::new(&SMALL.replacen("\"reno\"", remy, 1)).say(&["run", "s.toml", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!((1..10).contains(&said.json()["flows"][0]["packets_sent"].as_u64().unwrap()), "{said:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn what_is_interrupted_is_written_and_said() {
@@ -172,6 +230,15 @@ fn a_sweep_compares_controllers() {
     assert!(again.stderr.contains("4 of 4 points were there already"), "{again:?}");
 }
 
+#[test]
+fn the_goodput_of_each_receiver_is_told() {
+    let star = examples().0.join("star.toml");
+    let said = Place::new("").say(&["run", star.to_str().unwrap(), "--set", "run.seconds=6"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let rows: Vec<&str> = said.stdout.lines().skip_while(|line| !line.contains("last link")).take(6).collect();
+    assert!(rows.len() == 6 && rows[5].contains("hub-h5"), "{said:?}");
+}
+
 /// The folder of examples, and the page that explains them.
 fn examples() -> (std::path::PathBuf, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -182,7 +249,7 @@ fn examples() -> (std::path::PathBuf, String) {
 #[test]
 fn every_example_runs_and_stands_in_the_documentation() {
     let (folder, page) = examples();
-    let files = names(&folder);
+    let files: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".toml")).collect();
     assert!(files.len() >= 5, "{files:?}");
     for name in files {
         let path = folder.join(&name);

@@ -9,7 +9,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_lab::flows::dumbbell::Bulk;
 use anabranch_lab::flows::record::{Formats, RecordError, record, write_pcap, write_qlog};
-use anabranch_lab::flows::scenario::{CrossTraffic, OnPeriod, Pattern, QueueSpec, Workload};
+use anabranch_lab::flows::scenario::{CrossTraffic, OnPeriod, Pattern, QueueSpec, Size, Workload};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured, run};
 use anabranch_sim::network::{CodelConfig, CodelLaw, Limit};
 use etherparse::{IpEcn, NetHeaders, TcpOptionElement, TransportHeader};
@@ -153,6 +153,18 @@ fn connections_of_one_flow_are_told_apart() {
     assert_eq!(groups[1], "on/off \u{e9}/1/0");
 }
 
+#[test]
+fn transfers_that_are_repeated_are_connections_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut scenario = scenario();
+    let size = Size::Fixed(Bytes::new(50_000));
+    scenario.flows[0].workload = Workload::Repeated { size, every: Duration::SECOND * 2 };
+    write_qlog(directory.path(), &scenario).unwrap();
+    let client = records(&directory.path().join("0-flow0-client.sqlog"));
+    let groups: BTreeSet<&str> = client[1..].iter().map(|event| event["group_id"].as_str().unwrap()).collect();
+    assert_eq!(groups.into_iter().collect::<Vec<_>>(), (0..5).map(|i| format!("flow0/{i}/0")).collect::<Vec<_>>());
+}
+
 /// A captured packet.
 struct Captured {
     at: std::time::Duration,
@@ -234,6 +246,65 @@ fn captures_hold_each_packet_with_its_length_on_the_wire() {
     // No packet is on the wire that the link did not carry, and none is missing.
     let link = measured.links[0].count;
     assert!(bytes + cross * 500 >= link.bytes && link.bytes > 0);
+}
+
+/// A field of each frame as tshark reads it; none if it is not installed.
+fn tshark(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    let mut command = std::process::Command::new("tshark");
+    command.args(["-n", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-r"]).arg(capture);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        other => other.unwrap(),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+}
+
+/// Our tests of captures read with the crates that wrote them. Wireshark's dissector knows
+/// nothing of either, and finds the same packets and the same losses.
+#[test]
+fn an_independent_reader_finds_what_the_run_counted() {
+    const FIELDS: [&str; 7] = [
+        "ip.src",
+        "frame.len",
+        "ip.checksum.status",
+        "_ws.malformed",
+        "tcp.len",
+        // A repaired segment is one or the other, by how soon it comes.
+        "tcp.analysis.retransmission",
+        "tcp.analysis.out_of_order",
+    ];
+    const GOOD: &str = "1";
+    let directory = tempfile::tempdir().unwrap();
+    let measured = write_pcap(directory.path(), &scenario()).unwrap();
+    let Some(client) = tshark(&directory.path().join("client.pcap"), &FIELDS) else {
+        println!("skipped: tshark is not installed");
+        return;
+    };
+    let server = tshark(&directory.path().join("server.pcap"), &FIELDS).expect("it was there a moment ago");
+    for frame in client.iter().chain(&server) {
+        assert_eq!((frame[2].as_str(), frame[3].as_str()), (GOOD, ""), "{frame:?}");
+    }
+    let from = |frames: &[Vec<String>], source: &str| frames.iter().filter(|frame| frame[0] == source).count() as u64;
+    for (flow, source) in measured.flows.iter().zip(["10.0.0.1", "10.0.0.2"]) {
+        assert_eq!(from(&client, source), flow.packets_sent);
+        assert_eq!(from(&server, source), flow.one_way.count());
+        let of_flow = || client.iter().filter(|frame| frame[0] == source);
+        assert!(of_flow().all(|frame| (frame[1].as_str(), frame[4].as_str()) == ("1514", "1448")));
+        // Each packet that its sender declared lost is sent again, but for those at the end.
+        let again = of_flow().filter(|frame| !(frame[5].is_empty() && frame[6].is_empty())).count() as u64;
+        assert!(
+            again > 0 && (flow.packets_lost - 2..=flow.packets_lost).contains(&again),
+            "{again} of {}",
+            flow.packets_lost
+        );
+    }
+    assert_eq!(from(&client, "10.64.0.1"), measured.cross_traffic[0].sent);
+    assert_eq!(from(&server, "10.64.0.1"), measured.cross_traffic[0].arrived);
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +18,7 @@ use anabranch_control::rng::Rng;
 use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Packet, PacketId, Route};
 use anabranch_proto::wire::{Datagram, Type};
+use mutate::mutate;
 
 /// Mutations of each target's corpus in an ordinary test run.
 const ITERATIONS: usize = 20_000;
@@ -156,26 +159,6 @@ fn mutated_inputs_break_no_rule() {
                 mutate(&mut input, &inputs, &mut rng);
             }
             check(&input);
-        }
-    }
-}
-
-fn mutate(input: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut Rng) {
-    const EDGES: [u8; 8] = [0, 1, 4, 6, 7, 8, 0x7f, 0xff];
-    let place = rng.below(input.len() + 1);
-    match rng.below(6) {
-        0 => input.truncate(place),
-        1 => input.insert(place, rng.bits() as u8),
-        2 if place < input.len() => input[place] ^= 1 << rng.below(8),
-        3 if place < input.len() => input[place] = EDGES[rng.below(EDGES.len())],
-        4 if place < input.len() => {
-            input.remove(place);
-        }
-        _ => {
-            // The end of another input behind the beginning of this one.
-            let other = &inputs[rng.below(inputs.len())];
-            input.truncate(place);
-            input.extend_from_slice(&other[rng.below(other.len() + 1)..]);
         }
     }
 }

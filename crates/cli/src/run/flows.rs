@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
-use anabranch_lab::flows::summary::FlowsSummary;
+use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::output::Staged;
 use anabranch_lab::parallel::Job;
@@ -89,6 +89,16 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
     table::print(&rows, 2, stdout)?;
     if summary.flows.len() > MOST_ROWS {
         writeln!(stdout, "and {} flows more, all of which --json has", summary.flows.len() - MOST_ROWS)?;
+    }
+    let receivers = summary.receivers();
+    if !receivers.is_empty() {
+        writeln!(stdout)?;
+        let mut rows = vec![RECEIVER_HEADERS.map(str::to_owned).to_vec()];
+        rows.extend(receivers.iter().take(MOST_ROWS).map(|row| row.to_vec()));
+        table::print(&rows, 3, stdout)?;
+        if receivers.len() > MOST_ROWS {
+            writeln!(stdout, "and {} receivers more, all of which --json has", receivers.len() - MOST_ROWS)?;
+        }
     }
     writeln!(stdout)?;
     let mut lines = summary.lines();

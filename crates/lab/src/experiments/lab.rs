@@ -220,6 +220,17 @@ impl Lab<FlowScenario> {
         names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
     }
 
+    /// The controllers that were asked for beside those of `shown`, which the experiment is
+    /// about and shows in any case; none if none were asked for.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn others(&self, shown: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
+        let asked = if self.asked.is_empty() { Vec::new() } else { self.controllers(&[])? };
+        Ok(asked.into_iter().filter(|entry| !shown.contains(&entry.name)).collect())
+    }
+
     /// The experiment's scenario with `seed`, which also decides when flows begin.
     pub fn with_seed(&self, seed: u64) -> FlowScenario {
         let (text, file) = &self.text;

@@ -24,6 +24,9 @@ use serde::Serialize;
 use crate::report::Report;
 
 pub use expected::{Expected, ExpectedError};
+/// More subjects than these are shown as a table: bars could not be told apart.
+const MOST_BARS: usize = 10;
+
 pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
 
 /// One experiment of a paper.

@@ -15,7 +15,7 @@ use anabranch_sim::varying::Varying;
 use super::remy_tables::{self, Trained};
 use super::{ExperimentError, Findings, FlowLab, Row};
 use crate::flows::{FlowScenario, FlowsMeasured};
-use crate::report::{Axis, Figure, Report, Series, XyChart};
+use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use crate::stats::{estimate_of_runs, mean};
 
 /// The scenario's packets, and other ones, which are told and not judged. Remy's simulator
@@ -31,9 +31,17 @@ struct Normalised {
     delay: f64,
 }
 
+impl Normalised {
+    /// Over runs; none without any.
+    fn mean(runs: &[Normalised]) -> Option<Normalised> {
+        let over = |value: fn(&Normalised) -> f64| mean(&runs.iter().map(value).collect::<Vec<f64>>());
+        Some(Normalised { throughput: over(|run| run.throughput)?, delay: over(|run| run.delay)? })
+    }
+}
+
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
+    let others = lab.others(&["remy"])?;
     let tables = remy_tables::all()?;
     let there: Vec<&Trained> = tables.iter().filter(|table| table.parameters.is_ok()).collect();
     let runs = lab.choose(&[10], &[2])[0];
@@ -45,8 +53,12 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             }
         }
     }
+    for entry in &others {
+        scenarios.extend((0..runs).map(|i| with_length(lab, lab.with_controller(entry, lab.scenario.seed + i))));
+    }
     let measured = lab.run_all(&scenarios)?;
     let mut by_table = measured.chunks(runs as usize);
+    let mut compared: Vec<(String, Normalised)> = Vec::new();
     let mut rows = Vec::new();
     let mut chart = XyChart::new(
         Axis::new("delay over the least", "").reversed(),
@@ -66,8 +78,9 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
                 let all: Vec<Normalised> = runs.iter().filter_map(|run| normalised(&lab.scenario, run)).collect();
                 let throughputs: Vec<f64> = all.iter().map(|one| one.throughput).collect();
                 let delays: Vec<f64> = all.iter().map(|one| one.delay).collect();
-                rows.push(row(lab, &throughput, &throughputs));
-                rows.push(row(lab, &delay, &delays));
+                rows.push(row(lab, "remy", &throughput, &throughputs));
+                rows.push(row(lab, "remy", &delay, &delays));
+                compared.extend(Normalised::mean(&all).map(|mean| (format!("remy, {name}"), mean)));
                 chart = chart.series(Series::points(
                     format!("{name}: ours, a point a run"),
                     all.iter().map(|one| (one.delay, one.throughput)).collect(),
@@ -84,12 +97,37 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     if let Some(missing) = remy_tables::missing(&tables) {
         report = report.paragraph(missing);
     }
-    Ok(Findings { rows, report: report.figure(Figure::chart("Eight senders, on and off in turn.", chart)) })
+    let mut report = report.figure(Figure::chart("Eight senders, on and off in turn.", chart));
+    for (entry, runs) in others.iter().zip(by_table) {
+        let all: Vec<Normalised> = runs.iter().filter_map(|run| normalised(&lab.scenario, run)).collect();
+        let of = |value: fn(&Normalised) -> f64| all.iter().map(value).collect::<Vec<f64>>();
+        rows.push(row(lab, entry.name, "normalised_throughput", &of(|one| one.throughput)));
+        rows.push(row(lab, entry.name, "normalised_delay", &of(|one| one.delay)));
+        compared.extend(Normalised::mean(&all).map(|mean| (entry.name.to_owned(), mean)));
+    }
+    if !others.is_empty() {
+        report = report.table(table(compared));
+    }
+    Ok(Findings { rows, report })
+}
+
+/// The most throughput first.
+fn table(mut compared: Vec<(String, Normalised)>) -> Table {
+    compared.sort_by(|(_, one), (_, other)| other.throughput.total_cmp(&one.throughput));
+    let headers = ["controller", "throughput over an equal share", "delay over the least"];
+    let table = Table::new("Other controllers beside the tables: means over senders and runs", headers);
+    compared.into_iter().fold(table, |table, (name, Normalised { throughput, delay })| {
+        table.row([Cell::text(name), Cell::number(throughput, 3), Cell::number(delay, 3)])
+    })
+}
+
+fn with_length(lab: &FlowLab, mut scenario: FlowScenario) -> FlowScenario {
+    scenario.length = Duration::SECOND * lab.seconds(1000, 200);
+    scenario
 }
 
 fn scenario(lab: &FlowLab, table: &Trained, packet: Option<Bytes>, seed: u64) -> FlowScenario {
-    let mut scenario = lab.with_controller(find("remy").expect("it is registered"), seed);
-    scenario.length = Duration::SECOND * lab.seconds(1000, 200);
+    let mut scenario = with_length(lab, lab.with_controller(find("remy").expect("it is registered"), seed));
     scenario.packets.data = packet.unwrap_or(scenario.packets.data);
     for flow in &mut scenario.flows {
         flow.parameters = table.parameters.clone().unwrap_or_default();
@@ -97,10 +135,10 @@ fn scenario(lab: &FlowLab, table: &Trained, packet: Option<Bytes>, seed: u64) ->
     scenario
 }
 
-fn row(lab: &FlowLab, metric: &str, values: &[f64]) -> Row {
+fn row(lab: &FlowLab, subject: &str, metric: &str, values: &[f64]) -> Row {
     Row {
         ci95: estimate_of_runs(values, 0.95).map(|interval| interval.half_width),
-        ..lab.row("remy", metric, "", mean(values))
+        ..lab.row(subject, metric, "", mean(values))
     }
 }
 

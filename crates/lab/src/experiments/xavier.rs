@@ -13,7 +13,7 @@ use anabranch_control::units::Bytes;
 use super::remy_tables::{self, Trained};
 use super::{ExperimentError, Findings, FlowLab, Row};
 use crate::flows::scenario::{OnPeriod, Workload};
-use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
+use crate::report::{Axis, Cell, Report, Series, Table, XyChart};
 use contender::{Cloud, Contender, names};
 
 /// Both in the names of metrics.
@@ -56,10 +56,10 @@ pub fn fig_1(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         }
     })?;
     rows.extend(medians(lab, &long, "1 MB"));
-    let report = report("[Xavier] figure 1: 15 Mbit/s", &tables)
-        .figure(plane("Transfers of 100 kB. Up and right is better.", &clouds))
-        .table(table("Medians over senders and runs, transfers of 100 kB", &clouds))
-        .figure(plane("Transfers of 1 MB, as in the published medians of ns-2.", &long))
+    let report = report("[Xavier] figure 1: 15 Mbit/s", &tables);
+    let report = plane(report, "Transfers of 100 kB. Up and right is better.", &clouds)
+        .table(table("Medians over senders and runs, transfers of 100 kB", &clouds));
+    let report = plane(report, "Transfers of 1 MB, as in the published medians of ns-2.", &long)
         .table(table("Medians over senders and runs, transfers of 1 MB", &long));
     Ok(Findings { rows, report })
 }
@@ -88,16 +88,15 @@ pub fn fig_2(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             }
         }
     }
-    let report = report("[Xavier] figure 2: 3 Mbit/s", &tables)
-        .figure(plane("Transfers of 100 kB. Up and right is better.", &clouds))
+    let report = report("[Xavier] figure 2: 3 Mbit/s", &tables);
+    let report = plane(report, "Transfers of 100 kB. Up and right is better.", &clouds)
         .table(table("Medians over senders and runs", &clouds));
     Ok(Findings { rows, report })
 }
 
 /// Figure 3: the bonus.
 pub fn fig_3(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
-    let contenders = [
+    let mut contenders = vec![
         Contender::xavier("CMB-X", "beta = 0"),
         Contender::xavier("beta 0.5", "beta = 0.5"),
         Contender::xavier("beta 1", "beta = 1"),
@@ -111,6 +110,7 @@ pub fn fig_3(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         Contender { anew: true, ..Contender::xavier("CMB-X, learns anew", "beta = 0") },
         Contender { anew: true, ..Contender::xavier("CMB-X-B-ONLY, learns anew", "delta = false") },
     ];
+    contenders.extend(others(lab, &["xavier", "min-delay", "max-throughput"])?);
     let clouds = contender::run(lab, &contenders, |_| {})?;
     let mut rows = medians(lab, &clouds, "");
     let [without, _, _, full, only, min_delay, max_throughput, first @ ..] = clouds.as_slice() else {
@@ -131,24 +131,24 @@ pub fn fig_3(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     if let [without, full, only, ..] = first {
         judge(", first window each time", without, full, only);
     }
-    let report = report("[Xavier] figure 3: the bonus for growth", &[])
-        .figure(plane("Throughput and delay are traded by the bonus.", &clouds))
+    let report = report("[Xavier] figure 3: the bonus for growth", &[]);
+    let report = plane(report, "Throughput and delay are traded by the bonus.", &clouds)
         .table(table("Medians over senders and runs", &clouds));
     Ok(Findings { rows, report })
 }
 
 /// Figure 4: the features.
 pub fn fig_4(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
-    let contenders = [
+    let variants = [
         Contender::xavier("CMB-X-B", ""),
         Contender::xavier("CMB-B", "cross = false"),
         Contender::xavier("EWMA-B", "cross = false\nratio = false"),
         Contender::xavier("RATIO-B", "cross = false\newma = false"),
     ];
+    let contenders: Vec<Contender> = variants.iter().cloned().chain(others(lab, &["xavier"])?).collect();
     let clouds = contender::run(lab, &contenders, |_| {})?;
     let mut rows = medians(lab, &clouds, "");
-    let throughputs: Vec<f64> = clouds.iter().map(Cloud::throughput).collect();
+    let throughputs: Vec<f64> = clouds[..variants.len()].iter().map(Cloud::throughput).collect();
     let [full, uncrossed, _, ratio_only] = throughputs[..] else { unreachable!("as many clouds as contenders") };
     let (most, least) =
         throughputs.iter().fold((0.0f64, f64::INFINITY), |(most, least), x| (most.max(*x), least.min(*x)));
@@ -156,10 +156,15 @@ pub fn fig_4(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     judge("throughput_over_ratio_b[CMB-B]", ratio(uncrossed, ratio_only));
     judge("throughput_over_cmb_b[CMB-X-B]", ratio(full, uncrossed));
     judge("highest_over_lowest_throughput", ratio(most, least));
-    let report = report("[Xavier] figure 4: the features", &[])
-        .figure(plane("Features taken away one by one.", &clouds))
+    let report = report("[Xavier] figure 4: the features", &[]);
+    let report = plane(report, "Features taken away one by one.", &clouds)
         .table(table("Medians over senders and runs", &clouds));
     Ok(Findings { rows, report })
+}
+
+/// Those that were asked for beside `shown`, made anew for each transfer.
+fn others(lab: &FlowLab, shown: &[&str]) -> Result<Vec<Contender>, ExperimentError> {
+    lab.others(shown)?.into_iter().map(|entry| Contender::named(entry.name)).collect()
 }
 
 /// Everyone that figures 1 and 2 compare and that is there.
@@ -274,19 +279,23 @@ fn report(title: &str, tables: &[Trained]) -> Report {
     }
 }
 
-/// The throughput-delay plane, with the least delay at the right.
-fn plane(caption: &str, clouds: &[Cloud]) -> Figure {
+/// Adds the throughput-delay plane, with the least delay at the right.
+fn plane(report: Report, caption: &str, clouds: &[Cloud]) -> Report {
     let x = Axis::new("queueing delay", "ms").log().reversed();
     let mut chart = XyChart::new(x, Axis::new("throughput", "Mbit/s").from_zero());
     for cloud in clouds {
         chart = chart.series(Series::ellipse(cloud.contender.label(), &cloud.points));
     }
-    Figure::chart(caption, chart)
+    report.small_multiples(caption, chart)
 }
 
 fn table(caption: &str, clouds: &[Cloud]) -> Table {
     let headers = ["controller", "throughput (Mbit/s)", "queueing delay (ms)", "lost packets (%)"];
-    clouds.iter().fold(Table::new(caption, headers), |table, cloud| {
+    let mut clouds: Vec<&Cloud> = clouds.iter().collect();
+    if clouds.len() > XyChart::MOST_SERIES {
+        clouds.sort_by(|one, other| other.throughput().total_cmp(&one.throughput()));
+    }
+    clouds.into_iter().fold(Table::new(caption, headers), |table, cloud| {
         table.row([
             Cell::text(cloud.contender.label()),
             Cell::number(cloud.throughput(), 3),

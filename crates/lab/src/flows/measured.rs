@@ -4,6 +4,8 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::LinkCount;
 use hdrhistogram::Histogram;
 
+use super::scenario::FlowSpec;
+
 /// Longest delay that the histogram tells apart, in ns: ten minutes.
 const LONGEST_DELAY_NS: u64 = 600_000_000_000;
 
@@ -36,6 +38,8 @@ pub struct FlowMeasured {
     pub goodput_bytes: u64,
     /// The same over the whole run.
     pub delivered_bytes: u64,
+    /// The same two for each of its receivers, if it has several; else none.
+    pub receivers: Vec<ReceiverMeasured>,
     /// From the application to the receiver, for each packet that arrived.
     pub one_way: Delays,
     /// Packets sent.
@@ -53,6 +57,22 @@ pub struct FlowMeasured {
     pub completion: Vec<Duration>,
     /// The same until its sender knew of that.
     pub completion_acked: Vec<Duration>,
+}
+
+/// What one of a flow's receivers got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverMeasured {
+    /// Data delivered to it for the first time, from `goodput_from` on.
+    pub goodput_bytes: u64,
+    /// The same over the whole run.
+    pub delivered_bytes: u64,
+}
+
+impl ReceiverMeasured {
+    /// Nothing yet for each of `receivers`; none where a flow has a single one.
+    pub fn of_each(receivers: usize) -> Vec<ReceiverMeasured> {
+        if receivers > 1 { vec![ReceiverMeasured::default(); receivers] } else { Vec::new() }
+    }
 }
 
 /// Delays of packets.
@@ -150,6 +170,8 @@ pub struct Series {
 pub struct FlowSeries {
     /// Data delivered for the first time, Mbit/s.
     pub goodput_mbit_s: Vec<f64>,
+    /// The same for each of its receivers, if it has several; else none.
+    pub receivers_mbit_s: Vec<Vec<f64>>,
     /// Mean one-way delay of the packets that arrived, ms; NaN without any.
     pub one_way_ms: Vec<f64>,
     /// Data in flight, bytes.
@@ -162,4 +184,12 @@ pub struct FlowSeries {
     pub srtt_ms: Vec<f64>,
     /// The controller's own values, by name; empty until it has run.
     pub trace: Vec<(&'static str, Vec<f64>)>,
+}
+
+impl FlowSeries {
+    /// Without rows, with a column for each of the flow's receivers if there are several.
+    pub fn of(flow: &FlowSpec) -> FlowSeries {
+        let receivers = if flow.receivers.len() > 1 { flow.receivers.len() } else { 0 };
+        FlowSeries { receivers_mbit_s: vec![Vec::new(); receivers], ..FlowSeries::default() }
+    }
 }

@@ -10,6 +10,7 @@ pub mod run_files;
 mod sample;
 pub mod scenario;
 mod shares;
+pub mod sizes;
 pub mod summary;
 pub mod topology;
 mod traffic;

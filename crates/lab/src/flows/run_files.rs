@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::measured::{FlowSeries, FlowsMeasured};
 use super::scenario::FlowScenario;
-use super::summary::FlowsSummary;
+use super::summary::{FlowsSummary, RECEIVER_HEADERS};
 use crate::output::{Column, OutputError, Staged, Table, create_dir, stage};
 use crate::report::{self, Axis, Cell, Figure, Report, Series, XyChart};
 use crate::scenario_file::flows_to_toml;
@@ -62,6 +62,9 @@ impl FlowsFinished<'_> {
             for (what, values) in columns(flow) {
                 table = table.column(format!("{what}/{}", spec.name), Column::F64(values.clone()));
             }
+            for (i, values) in (1..).zip(&flow.receivers_mbit_s) {
+                table = table.column(format!("goodput_mbit_s/{}/receiver{i}", spec.name), Column::F64(values.clone()));
+            }
             for (what, values) in &flow.trace {
                 table = table.column(format!("trace.{what}/{}", spec.name), Column::F64(values.clone()));
             }
@@ -95,6 +98,11 @@ impl FlowsFinished<'_> {
         let lines = summary.lines().into_iter().map(|(label, value)| [Cell::text(label), Cell::text(value)]);
         let whole = lines.fold(report::Table::new("The whole", ["", ""]), report::Table::row);
         report = report.table(table).table(whole);
+        let receivers = summary.receivers();
+        if !receivers.is_empty() {
+            let table = report::Table::new("Each receiver", RECEIVER_HEADERS);
+            report = report.table(receivers.iter().fold(table, |table, row| table.row(row.iter().map(Cell::text))));
+        }
         if !self.measured.series.at.is_empty() {
             report = self.over_time(report.section("Over time"));
         }
@@ -116,6 +124,11 @@ impl FlowsFinished<'_> {
                 figures.push(self.chart(label, unit, &lines, "flows"));
             }
         }
+        let received = self.received();
+        if !received.is_empty() {
+            let lines: Vec<(&str, &[f64])> = received.iter().map(|(name, mb)| (name.as_str(), mb.as_slice())).collect();
+            figures.push(self.chart("delivered to each receiver", "MB", &lines, "receivers"));
+        }
         let mut queues: Vec<(&str, &[f64])> = self
             .scenario
             .links
@@ -130,6 +143,26 @@ impl FlowsFinished<'_> {
             figures.push(self.chart("wait for the link", "ms", &queues, "links with a queue"));
         }
         report.figures_side_by_side(figures)
+    }
+
+    /// What each receiver of the flows that have several has got since the beginning, in MB:
+    /// its blocks come in turn, so that its rates go up and down by themselves.
+    fn received(&self) -> Vec<(String, Vec<f64>)> {
+        let every_s = self.scenario.sample_every.unwrap_or_default().as_secs_f64();
+        let sum = |rates: &[f64]| -> Vec<f64> {
+            let add = |sum: &mut f64, rate: &f64| {
+                *sum += rate * every_s / 8.0;
+                Some(*sum)
+            };
+            rates.iter().scan(0.0, add).collect()
+        };
+        let flows = self.scenario.flows.iter().zip(&self.measured.series.flows);
+        flows
+            .flat_map(|(spec, flow)| {
+                let receivers = (1..).zip(&flow.receivers_mbit_s);
+                receivers.map(|(i, rates)| (format!("{}, receiver {i}", spec.name), sum(rates)))
+            })
+            .collect()
     }
 
     /// A chart of the first of `lines` over time.
@@ -242,6 +275,47 @@ parameters = { window = 20 }
                 assert!(table.columns.iter().any(|(column, _)| column == name), "{name}");
             }
         });
+    }
+
+    #[test]
+    fn receivers_of_one_flow_are_told_apart() {
+        let text = "[run]\nseconds = 6\ngoodput_from_s = 1\n[star]\nhosts = 4\nrate = \"2 Mbit/s\"\n\
+                    delay_ms = [5, 10, 20, 40]\nqueue = { packets = 20 }\n[[flow]]\ncontroller = \"reno\"\n\
+                    from = \"h0\"\nto = [\"h1\", \"h2\", \"h3\"]\nworkload = { block_bytes = 3000 }\n[[flow]]\n\
+                    controller = \"reno\"\nfrom = \"h1\"\nto = \"h0\"\n";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let measured = run(&scenario, |_| true).unwrap();
+        let summary = FlowsSummary::of(&scenario, &measured);
+        let [blocks, single] = &measured.flows[..] else { panic!("two flows") };
+        assert_eq!(blocks.receivers.iter().map(|to| to.goodput_bytes).sum::<u64>(), blocks.goodput_bytes);
+        assert_eq!(blocks.receivers.iter().map(|to| to.delivered_bytes).sum::<u64>(), blocks.delivered_bytes);
+        assert!(blocks.receivers.iter().all(|to| 0 < to.goodput_bytes && to.goodput_bytes < to.delivered_bytes));
+        // Blocks in turn: as much for each, but for those that are on their way.
+        let bytes = || blocks.receivers.iter().map(|to| to.delivered_bytes);
+        assert!(bytes().max().unwrap() - bytes().min().unwrap() < 100_000, "{:?}", blocks.receivers);
+        assert!(single.receivers.is_empty());
+        let finished =
+            FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name: "f.toml", wall_s: 0.5 };
+        let json = finished.to_json();
+        let receivers = json["flows"][0]["receivers"].as_array().unwrap();
+        assert_eq!(
+            receivers.iter().map(|to| to["link"].as_str().unwrap()).collect::<Vec<_>>(),
+            ["hub-h1", "hub-h2", "hub-h3"]
+        );
+        let mbit_s = receivers.iter().map(|to| to["goodput_mbit_s"].as_f64().unwrap()).sum::<f64>();
+        assert!((mbit_s - json["flows"][0]["goodput_mbit_s"].as_f64().unwrap()).abs() < 1e-9);
+        assert!(json["flows"][1].get("receivers").is_none());
+        assert_eq!(summary.receivers()[2][..3], ["flow0", "3", "hub-h3"]);
+        let series = &measured.series.flows[0];
+        for row in 0..series.goodput_mbit_s.len() {
+            let sum: f64 = series.receivers_mbit_s.iter().map(|column| column[row]).sum();
+            assert!((sum - series.goodput_mbit_s[row]).abs() < 1e-9, "row {row}");
+        }
+        let columns = finished.series().columns;
+        let of_receivers = columns.iter().filter(|(name, _)| name.starts_with("goodput_mbit_s/flow0/receiver"));
+        assert_eq!(of_receivers.count(), 3);
+        let page = finished.report().to_html();
+        assert!(page.contains("Each receiver") && page.contains("Delivered to each receiver"));
     }
 
     #[test]

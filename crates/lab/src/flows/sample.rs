@@ -17,6 +17,8 @@ pub struct Sampler {
     series: Series,
     /// Each flow's delivered bytes, delays' sum in ms and their number at the last row.
     before: Vec<(u64, f64, u64)>,
+    /// What had been delivered to each of a flow's receivers at the last row.
+    before_to: Vec<Vec<u64>>,
 }
 
 impl Sampler {
@@ -27,10 +29,11 @@ impl Sampler {
             due: scenario.sample_every.map_or(Time::MAX, |every| Time::ZERO + every),
             series: Series {
                 at: Vec::new(),
-                flows: vec![FlowSeries::default(); flows],
+                flows: scenario.flows.iter().map(FlowSeries::of).collect(),
                 backlog_ms: vec![Vec::new(); scenario.links.len()],
             },
             before: vec![(0, 0.0, 0); flows],
+            before_to: scenario.flows.iter().map(|flow| vec![0; flow.receivers.len()]).collect(),
         }
     }
 
@@ -48,6 +51,14 @@ impl Sampler {
         let Some(every) = self.every else { return Ok(()) };
         world.check_traces()?;
         self.series.at.push(self.due);
+        for (flow, (series, before_to)) in world.flows.iter().zip(self.series.flows.iter_mut().zip(&mut self.before_to))
+        {
+            let receivers = flow.measured.receivers.iter().zip(series.receivers_mbit_s.iter_mut().zip(before_to));
+            for (receiver, (column, before)) in receivers {
+                column.push((receiver.delivered_bytes - *before) as f64 * 8.0 / every.as_secs_f64() / 1e6);
+                *before = receiver.delivered_bytes;
+            }
+        }
         for (flow, (series, before)) in world.flows.iter().zip(self.series.flows.iter_mut().zip(&mut self.before)) {
             let measured = &flow.measured;
             let bits = (measured.delivered_bytes - before.0) as f64 * 8.0;

@@ -1,5 +1,7 @@
 //! Flows over links: everything that decides a run's outcome, in checked types.
 
+use std::sync::Arc;
+
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -9,6 +11,7 @@ use anabranch_sim::network::{Capacity, CodelConfig, FqCodelConfig, Jitter, RedCo
 use anabranch_sim::varying::Course;
 
 use super::coordinator::Steering;
+use super::sizes::SizeDistribution;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -156,17 +159,17 @@ pub struct FlowSpec {
 }
 
 /// What an application sends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Workload {
     /// All that the controller lets through.
     Bulk,
     /// So much, once.
-    Once(Bytes),
+    Once(Size),
     /// So much again and again, each on a connection of its own, a period after the last
     /// one began, or when it has ended if that is later.
     Repeated {
         /// Each time.
-        bytes: Bytes,
+        size: Size,
         /// From beginning to beginning.
         every: Duration,
     },
@@ -184,8 +187,17 @@ pub enum Workload {
     Blocks(Bytes),
 }
 
+/// How much a transfer is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Size {
+    /// So much.
+    Fixed(Bytes),
+    /// Drawn for each transfer, from the flow's own random stream.
+    Drawn(Arc<SizeDistribution>),
+}
+
 /// How long, or how much, an application sends when it is on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum OnPeriod {
     /// Exponential time with this mean.
     Time {
@@ -197,6 +209,8 @@ pub enum OnPeriod {
         /// The mean.
         mean: Bytes,
     },
+    /// An amount from a distribution.
+    Drawn(Arc<SizeDistribution>),
 }
 
 /// Packets that come whatever becomes of them.

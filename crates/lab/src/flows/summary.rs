@@ -6,11 +6,14 @@ use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
 
 use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
-use super::scenario::{FlowScenario, LinkSpec};
+use super::scenario::{FlowScenario, FlowSpec, LinkSpec, Receiver};
 use crate::stats::{jain_fairness, mean, percentile};
 
 /// How many links are told of, those with the highest utilisation.
 const BUSIEST_LINKS: usize = 3;
+
+/// What the columns of [`FlowsSummary::receivers`] are.
+pub const RECEIVER_HEADERS: [&str; 4] = ["flow", "receiver", "last link", "goodput, Mbit/s"];
 
 /// A run's numbers. Each is none where it would divide by nothing.
 #[derive(Clone, Debug)]
@@ -59,6 +62,17 @@ pub struct FlowSummary {
     pub on_s: f64,
     /// How long each transfer with an end took, in seconds.
     pub completion_s: Vec<f64>,
+    /// Its receivers, if it has several; else none.
+    pub receivers: Vec<ReceiverSummary>,
+}
+
+/// What one of a flow's receivers got.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceiverSummary {
+    /// The last link on the way to it, by its name.
+    pub link: String,
+    /// Data delivered to it for the first time in the counted span, in Mbit/s.
+    pub goodput_mbit_s: Option<f64>,
 }
 
 /// One-way delays of packets in ms; each is none without a packet.
@@ -110,7 +124,7 @@ impl FlowsSummary {
             .flows
             .iter()
             .zip(&measured.flows)
-            .map(|(spec, flow)| FlowSummary::of(&spec.name, flow, counted))
+            .map(|(spec, flow)| FlowSummary::of(scenario, spec, flow, counted))
             .collect();
         let links = scenario.links.iter().zip(&measured.links).map(|(spec, link)| {
             let mbit_s = rate(link.counted_bytes, counted);
@@ -241,6 +255,17 @@ impl FlowsSummary {
         self.flows.iter().map(row).collect()
     }
 
+    /// A row for each receiver of the flows that have several: the flow, the receiver's number
+    /// from 1, the last link on the way to it, and its goodput.
+    pub fn receivers(&self) -> Vec<[String; 4]> {
+        let of = |flow: &FlowSummary| -> Vec<[String; 4]> {
+            let rows = (1..).zip(&flow.receivers);
+            rows.map(|(i, to)| [flow.name.clone(), format!("{i}"), to.link.clone(), number(to.goodput_mbit_s, 3)])
+                .collect()
+        };
+        self.flows.iter().flat_map(of).collect()
+    }
+
     /// The whole's numbers with their labels, as a reader wants them.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let from = self.simulated - self.counted;
@@ -277,9 +302,16 @@ impl FlowsSummary {
 }
 
 impl FlowSummary {
-    fn of(name: &str, measured: &FlowMeasured, counted: Duration) -> FlowSummary {
+    fn of(scenario: &FlowScenario, spec: &FlowSpec, measured: &FlowMeasured, counted: Duration) -> FlowSummary {
+        let last =
+            |way: &Receiver| way.there.last().map_or_else(String::new, |&link| scenario.links[link].name.clone());
+        let receivers = spec.receivers.iter().zip(&measured.receivers).map(|(way, receiver)| ReceiverSummary {
+            link: last(way),
+            goodput_mbit_s: rate(receiver.goodput_bytes, counted),
+        });
         FlowSummary {
-            name: name.to_owned(),
+            receivers: receivers.collect(),
+            name: spec.name.clone(),
             controller: measured.controller,
             goodput_mbit_s: rate(measured.goodput_bytes, counted),
             while_on_mbit_s: rate(measured.delivered_bytes, measured.on_time),
@@ -292,7 +324,7 @@ impl FlowSummary {
     }
 
     fn to_json(&self) -> Value {
-        json!({
+        let mut flow = json!({
             "name": self.name,
             "controller": self.controller,
             "goodput_mbit_s": self.goodput_mbit_s,
@@ -310,7 +342,12 @@ impl FlowSummary {
             "completion_mean_s": mean(&self.completion_s),
             "completion_p50_s": percentile(&self.completion_s, 0.5),
             "completion_p95_s": percentile(&self.completion_s, 0.95),
-        })
+        });
+        if !self.receivers.is_empty() {
+            let receiver = |to: &ReceiverSummary| json!({ "link": to.link, "goodput_mbit_s": to.goodput_mbit_s });
+            flow["receivers"] = self.receivers.iter().map(receiver).collect();
+        }
+        flow
     }
 }
 
@@ -370,6 +407,7 @@ controller = "fixed"
                 controller,
                 goodput_bytes,
                 delivered_bytes: 2 * goodput_bytes,
+                receivers: Vec::new(),
                 one_way,
                 packets_sent: 1000,
                 packets_lost: 25,

@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::flow::FlowSender;
 
 use super::cross::scaled;
-use super::scenario::{FlowSpec, OnPeriod, Workload};
+use super::scenario::{FlowSpec, OnPeriod, Size, Workload};
 
 /// Blocks that wait in the sender: enough that it never runs out between two calls.
 const BLOCKS_AHEAD: u64 = 4;
@@ -50,7 +50,7 @@ impl Application {
             _ => Duration::ZERO,
         };
         Application {
-            workload: spec.workload,
+            workload: spec.workload.clone(),
             rng,
             receivers: spec.receivers.len() as u32,
             turn: 0,
@@ -71,7 +71,7 @@ impl Application {
             self.go_off(now);
             return Action::Close;
         }
-        match (self.on_since, self.workload) {
+        match (self.on_since, &self.workload) {
             (None, Workload::OnOff { new_connections: false, .. }) if self.opened => Action::Resume,
             (None, _) => Action::Open,
             (Some(_), _) => {
@@ -90,17 +90,26 @@ impl Application {
         self.opened = true;
         self.on_since.get_or_insert(now);
         self.wake = self.stop;
-        match self.workload {
+        match &self.workload {
             Workload::Bulk => sender.write(first, u64::MAX, false),
-            Workload::Once(bytes) | Workload::Repeated { bytes, .. } => sender.write(first, bytes.get(), true),
+            Workload::Once(size) | Workload::Repeated { size, .. } => {
+                let bytes = match size {
+                    Size::Fixed(bytes) => *bytes,
+                    Size::Drawn(sizes) => sizes.draw(&mut self.rng),
+                };
+                sender.write(first, bytes.get(), true);
+            }
             Workload::Blocks(_) => self.refill(sender),
             Workload::OnOff { on: OnPeriod::Time { mean }, .. } => {
                 sender.write(first, u64::MAX, false);
-                self.wake = (now + scaled(mean, self.rng.exponential())).min(self.stop);
+                self.wake = (now + scaled(*mean, self.rng.exponential())).min(self.stop);
             }
             Workload::OnOff { on: OnPeriod::Bytes { mean }, new_connections, .. } => {
                 let bytes = (mean.get() as f64 * self.rng.exponential()).max(1.0) as u64;
-                sender.write(first, bytes, new_connections);
+                sender.write(first, bytes, *new_connections);
+            }
+            Workload::OnOff { on: OnPeriod::Drawn(sizes), new_connections, .. } => {
+                sender.write(first, sizes.draw(&mut self.rng).get(), *new_connections);
             }
         }
     }
@@ -133,9 +142,10 @@ impl Application {
     /// Whether the end of what was handed over ends an on-period.
     #[inline]
     pub fn ends_with_its_data(&self) -> bool {
-        let ends = match self.workload {
-            Workload::Once(_) | Workload::Repeated { .. } | Workload::OnOff { on: OnPeriod::Bytes { .. }, .. } => true,
-            Workload::Bulk | Workload::Blocks(_) | Workload::OnOff { .. } => false,
+        let ends = match &self.workload {
+            Workload::Once(_) | Workload::Repeated { .. } => true,
+            Workload::OnOff { on, .. } => !matches!(on, OnPeriod::Time { .. }),
+            Workload::Bulk | Workload::Blocks(_) => false,
         };
         ends && self.on_since.is_some()
     }

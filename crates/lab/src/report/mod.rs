@@ -162,6 +162,17 @@ impl Report {
         self.figures_side_by_side(vec![figure])
     }
 
+    /// Adds a chart; one with more series than can be told apart as several small ones with
+    /// the same axes.
+    pub fn small_multiples(self, caption: &str, chart: XyChart) -> Self {
+        let charts = chart.small_multiples();
+        let count = charts.len();
+        let part = |i: usize| if count > 1 { format!("{caption} ({} of {count})", i + 1) } else { caption.to_owned() };
+        self.figures_side_by_side(
+            charts.into_iter().enumerate().map(|(i, chart)| Figure::chart(part(i), chart)).collect(),
+        )
+    }
+
     /// Adds figures beside each other where the screen is wide enough, such as the
     /// paper's and ours.
     pub fn figures_side_by_side(self, figures: Vec<Figure>) -> Self {

@@ -370,3 +370,28 @@ fn a_report_and_a_chart_are_written_as_they_are() {
     chart.write_svg("stem", &path).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), chart.to_svg("stem"));
 }
+
+#[test]
+fn more_series_than_can_be_told_apart_become_charts_with_the_same_axes() {
+    let chart = |count: usize| {
+        let axis = |label: &str| Axis::new(label, "");
+        (0..count).fold(XyChart::new(axis("x"), axis("y").from_zero()), |chart, i| {
+            let x = i as f64;
+            chart.series(Series::line(format!("series {i}!"), vec![(x, 0.0), (x + 1.0, 3.0 * x)]))
+        })
+    };
+    assert_eq!(chart(XyChart::MOST_SERIES).small_multiples(), [chart(XyChart::MOST_SERIES)]);
+    let charts = chart(22).small_multiples();
+    assert_eq!(charts.len(), 4);
+    let pages: Vec<String> =
+        charts.into_iter().map(|chart| Report::new("").figure(Figure::chart("", chart)).to_html()).collect();
+    let with = |page: &String| (0..22).filter(|i| page.contains(&format!("series {i}!"))).count();
+    assert_eq!(pages.iter().map(with).collect::<Vec<usize>>(), [6, 6, 6, 4]);
+    let scale = |page: &String| -> Vec<String> {
+        page.split("class=\"tick").skip(1).map(|text| text.split(['>', '<']).nth(1).unwrap().to_owned()).collect()
+    };
+    assert!(scale(&pages[0]).len() > 6, "{:?}", scale(&pages[0]));
+    assert!(pages.iter().all(|page| scale(page) == scale(&pages[0])));
+    let page = Report::new("").small_multiples("Caption", chart(22)).to_html();
+    assert!(page.contains("Caption (4 of 4)"));
+}

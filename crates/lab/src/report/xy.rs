@@ -8,7 +8,7 @@ use super::downsample::downsample;
 use super::frame::{
     Horizontal, Key, Plot, VERTICAL_TICKS, frame, horizontal_ticks, line_class, no_data, reference_class,
 };
-use super::palette::{marker, series_class};
+use super::palette::{COLORS, marker, series_class};
 use super::svg::{Path, Svg};
 use crate::stats::{Ellipse, percentile};
 
@@ -26,6 +26,8 @@ pub struct XyChart {
     y: Axis,
     series: Vec<Series>,
     references: Vec<Reference>,
+    /// What its axes span beside its own series, so that several charts have one scale.
+    beside: Vec<(f64, f64, f64)>,
 }
 
 /// One named line or cloud of points.
@@ -56,7 +58,7 @@ pub(super) enum ReferenceLine {
 impl XyChart {
     /// A chart without series.
     pub fn new(x: Axis, y: Axis) -> Self {
-        Self { x, y, series: Vec::new(), references: Vec::new() }
+        Self { x, y, series: Vec::new(), references: Vec::new(), beside: Vec::new() }
     }
 
     /// Adds a series on top of those before it.
@@ -69,6 +71,28 @@ impl XyChart {
     pub fn reference(mut self, reference: Reference) -> Self {
         self.references.push(reference);
         self
+    }
+
+    /// More series than these cannot be told apart: each colour comes twice.
+    pub const MOST_SERIES: usize = 2 * COLORS;
+
+    /// It, or where it has more series than [`Self::MOST_SERIES`], several charts with the same
+    /// axes, about as many series in each and each in a colour of its own.
+    pub fn small_multiples(mut self) -> Vec<XyChart> {
+        if self.series.len() <= Self::MOST_SERIES {
+            return vec![self];
+        }
+        let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let ends = self.visible().fold([high, low, high, low], |[left, right, bottom, top], (x, low, high)| {
+            [left.min(x), right.max(x), bottom.min(low), top.max(high)]
+        });
+        let [left, right, bottom, top] = ends;
+        let beside = if left <= right { vec![(left, bottom, top), (right, bottom, top)] } else { Vec::new() };
+        let series = std::mem::take(&mut self.series);
+        series
+            .chunks(series.len().div_ceil(series.len().div_ceil(COLORS)))
+            .map(|some| XyChart { series: some.to_vec(), beside: beside.clone(), ..self.clone() })
+            .collect()
     }
 
     pub(super) fn draw(&self, svg: &mut Svg) -> f64 {
@@ -155,14 +179,15 @@ impl XyChart {
 
     /// Every point that has a place: `x`, and the ends of its error bar.
     fn visible(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        self.series.iter().flat_map(move |series| {
+        let own = self.series.iter().flat_map(move |series| {
             let half_widths = series.half_widths.iter().copied().chain(std::iter::repeat(0.0));
             let points = series.points.iter().zip(half_widths);
             points.filter(|((x, y), _)| self.x.shows(*x) && self.y.shows(*y)).map(|((x, y), half)| {
                 let half = if half.is_finite() { half } else { 0.0 };
                 (*x, y - half, y + half)
             })
-        })
+        });
+        own.chain(self.beside.iter().copied())
     }
 
     fn reference_xs(&self) -> impl Iterator<Item = f64> + '_ {

@@ -2,11 +2,12 @@
 //! nothing that is not known.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
-use super::error::ScenarioError;
+use super::error::{Place, ScenarioError};
 use super::tree::{Node, Value};
 
 /// A table whose keys are all known ones.
@@ -144,7 +145,8 @@ impl<'t> Entry<'t> {
             Value::Float(number) => number,
             _ => return Err(expected()),
         };
-        if range.contains(&number) { Ok(number) } else { Err(expected()) }
+        // Nothing below 0: -0 is written as a whole number, which has no sign.
+        if range.contains(&number) { Ok(number + 0.0) } else { Err(expected()) }
     }
 
     /// A span written in milliseconds, an hour at most.
@@ -268,6 +270,15 @@ impl<'t> Entry<'t> {
         };
         let entries = inner.iter().map(|(key, node)| Entry { key: format!("{}.{key}", self.key), node });
         Ok((table, entries.collect()))
+    }
+
+    /// Where a relative path in it begins: beside the file that says it; for an option of
+    /// the command line, where the program runs.
+    pub fn directory(&self) -> &'t Path {
+        match &self.node.place {
+            Place::File(source) | Place::At(source, _) => Path::new(&source.file).parent().unwrap_or(Path::new("")),
+            Place::Option(..) => Path::new(""),
+        }
     }
 
     /// The last step of the key.

@@ -374,3 +374,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_zero_without_a_sign_is_what_comes_back() {
+    let text = "[overlay]\npeers = 20\nrelays = 3\ncontroller = \"q-learning\"\ndelay.jitter = -0.0\n";
+    let written = to_toml(&parse(text, "s.toml", &[]).unwrap());
+    assert!(written.contains("jitter = 0\n"), "{written}");
+    assert_eq!(to_toml(&parse(&written, "s.toml", &[]).unwrap()), written);
+}

@@ -6,7 +6,7 @@ use anabranch_sim::varying::{Change, Course};
 
 use super::super::{ExperimentError, Findings, FlowLab, Row};
 use super::run::Run;
-use super::{highest_row, lowest_row, mean_row, with_seeds};
+use super::{highest_row, lowest_row, mean_row, others, with_seeds};
 use crate::flows::scenario::Workload;
 use crate::report::Report;
 use crate::stats::{mean, std_dev};
@@ -17,7 +17,7 @@ const SUBJECT: &str = "block-window";
 const SEEDS: (u64, u64) = (30, 8);
 
 /// The beginning, in which the window grows, in seconds: not counted.
-const BEGINNING_S: f64 = 5.0;
+pub const BEGINNING_S: f64 = 5.0;
 
 /// What the paper leaves open in figure 6: parameters, and packets in a block.
 const OPEN: [(&str, &str, u64); 5] = [
@@ -49,7 +49,6 @@ fn lost(lab: &FlowLab, runs: &[Run<'_>]) -> Row {
 
 /// Figures 3 to 5: the delay of the path changes every 10 s.
 pub fn latency(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
     let scenarios = with_seeds(lab, SEEDS.0, SEEDS.1);
     let measured = lab.run_all(&scenarios)?;
     let runs = Run::all(&scenarios, &measured);
@@ -91,7 +90,7 @@ pub fn latency(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         )
         .figure(runs[0].round_trip_figure())
         .figures_side_by_side(vec![runs[0].window_figure(), runs[0].rate_figure()]);
-    Ok(Findings { rows, report })
+    others::beside(lab, &scenarios, &measured, Findings { rows, report })
 }
 
 /// Each receiver's delay of the queue over `d_ref`.
@@ -124,7 +123,6 @@ fn queue_rows(lab: &FlowLab, runs: &[Run<'_>]) -> Vec<Row> {
 
 /// Figure 6: four receivers at different distances.
 pub fn receivers(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
     // Nothing in it is random.
     let scenarios = with_seeds(lab, 1, 1);
     let measured = lab.run_all(&scenarios)?;
@@ -147,12 +145,11 @@ pub fn receivers(lab: &FlowLab) -> Result<Findings, ExperimentError> {
              coincide near d_ref.",
         )
         .figure(runs[0].queue_figure());
-    Ok(Findings { rows, report })
+    others::beside(lab, &scenarios, &measured, Findings { rows, report })
 }
 
 /// Figures 7 to 9: the rate of the upload changes every 10 s.
 pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
     let scenarios = with_seeds(lab, SEEDS.0, SEEDS.1);
     let measured = lab.run_all(&scenarios)?;
     let runs = Run::all(&scenarios, &measured);
@@ -199,11 +196,11 @@ pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         ))
         .figures_side_by_side(vec![shown.rate_figure(), shown.window_figure()])
         .figure(shown.queue_figure());
-    Ok(Findings { rows, report })
+    others::beside(lab, &scenarios, &measured, Findings { rows, report })
 }
 
 /// A row tells of the span that ends with it: what was available is that of just before.
-fn before(run: &Run<'_>, row: usize) -> Time {
+pub fn before(run: &Run<'_>, row: usize) -> Time {
     Time::from_nanos(run.at(row).as_nanos() - 1)
 }
 

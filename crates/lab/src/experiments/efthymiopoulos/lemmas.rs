@@ -1,6 +1,7 @@
 //! The lemmas of section 4 over real packets: random distances, blocks and service. Their
 //! proofs' own model is tested beside the controller.
 
+use anabranch_control::flow::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
@@ -11,7 +12,7 @@ use super::run::Run;
 use super::{highest_row, mean_row, value, written_out};
 use crate::flows::scenario::Workload;
 use crate::flows::{FlowScenario, FlowsMeasured};
-use crate::report::{Axis, Figure, Report, Series, XyChart};
+use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use crate::stats::mean;
 
 /// Cases of a full and of a quick run.
@@ -92,7 +93,7 @@ fn waiting(rate: &Course<Rate>, at: Time, backlog: Duration) -> f64 {
 /// it falls below what is on its way already, that is the bound until it has drained.
 fn queue_over_window(run: &Run<'_>) -> f64 {
     let rate = run.scenario.links[run.upload()].rate.as_ref().expect("the upload has a rate");
-    let window = run.trace("window");
+    let window = run.window();
     let in_flight = &run.measured.series.flows[0].in_flight;
     let (mut bound, mut most) = (0.0f64, 0.0f64);
     for row in run.rows_from(0.0) {
@@ -121,7 +122,7 @@ fn is_wide_enough(run: &Run<'_>, row: usize) -> bool {
     let farthest = (0..run.receivers()).map(|receiver| run.path_rtt(receiver, run.at(row))).fold(0.0, f64::max);
     let span = farthest + PERIOD.as_millis_f64();
     let packet = run.scenario.packets.data.get() as f64;
-    run.trace("window")[row] > most.bytes_per_sec() * run.data_share() * span / 1e3 + 2.0 * packet
+    run.window()[row] > most.bytes_per_sec() * run.data_share() * span / 1e3 + 2.0 * packet
 }
 
 /// Whether eq. 10 held for the period in which `row` lies. Lemma 2 speaks of the queue at the
@@ -131,9 +132,40 @@ fn held_eq_10(run: &Run<'_>, row: usize) -> bool {
     (row - 1..=row).all(|row| is_wide_enough(run, row))
 }
 
+/// What the lemmas mean for controllers that they were not written for.
+const OTHERS: &str = "Other controllers in the same cases. The lemmas are about the block window, whose window counts \
+    what is on its way to all receivers; of the others, those that are led by a rate have a window above what \
+    they send, and none divides its blocks as eq. 10 supposes.";
+
+/// The scenario under another controller.
+fn under(scenario: &FlowScenario, entry: &'static Entry) -> FlowScenario {
+    let mut scenario = scenario.clone();
+    scenario.flows[0].controller = entry;
+    scenario.flows[0].parameters = toml::Table::new();
+    scenario
+}
+
+/// A line for each controller: in each kind of cases, the most that waited over the window
+/// and how much of the time nothing did.
+fn table(compared: &[(&str, Vec<Row>)]) -> Table {
+    let kinds = ["steady", "single packets", "varying"];
+    let headers = kinds.iter().flat_map(|kind| [format!("{kind}: queue over window, the most"), "empty".to_owned()]);
+    let table = Table::new("Other controllers", ["controller".to_owned()].into_iter().chain(headers));
+    compared.iter().fold(table, |table, (name, found)| {
+        let of = |metric: &str| found.iter().filter(move |row| row.metric == metric).collect::<Vec<_>>();
+        let cells = of("queue_over_window_max")
+            .into_iter()
+            .zip(of("empty_queue_share"))
+            .flat_map(|(most, empty)| [most, empty].map(|row| Cell::number(row.ours.unwrap_or(f64::NAN), 3)));
+        table.row([Cell::text(*name)].into_iter().chain(cells.collect::<Vec<Cell>>()))
+    })
+}
+
 /// The experiment.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
+    let others = lab.others(&["block-window"])?;
+    let mut compared: Vec<(&str, Vec<Row>)> = Vec::new();
+    compared.extend(others.iter().map(|entry| (entry.name, Vec::new())));
     let seeds = lab.scenario.seed..lab.scenario.seed + lab.seconds(CASES.0, CASES.1);
     let mut rows = Vec::new();
     let mut chart = XyChart::new(Axis::new("case", ""), Axis::new("queue over window, the most", "").from_zero());
@@ -148,6 +180,15 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         chart = chart.series(Series::points(subject, points));
         rows.push(highest_row(lab, subject, "queue_over_window_max", "", &ratios));
         rows.extend(empty_rows(lab, subject, &runs));
+        for (entry, (name, found)) in others.iter().zip(&mut compared) {
+            let scenarios: Vec<FlowScenario> = scenarios.iter().map(|scenario| under(scenario, entry)).collect();
+            let measured = lab.run_all(&scenarios)?;
+            let runs = Run::all(&scenarios, &measured);
+            let ratios: Vec<f64> = runs.iter().map(queue_over_window).collect();
+            let subject = format!("{name}, {subject}");
+            found.push(highest_row(lab, &subject, "queue_over_window_max", "", &ratios));
+            found.extend(empty_rows(lab, &subject, &runs));
+        }
     }
     let report = Report::new("Efthymiopoulos 2015, lemmas 1 and 2")
         .paragraph(
@@ -156,6 +197,8 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
              satisfies eq. 10.",
         )
         .figure(Figure::chart("The most that waited in each case.", chart));
+    let report = if compared.is_empty() { report } else { report.paragraph(OTHERS).table(table(&compared)) };
+    rows.extend(compared.into_iter().flat_map(|(_, found)| found));
     Ok(Findings { rows, report })
 }
 

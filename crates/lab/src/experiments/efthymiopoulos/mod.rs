@@ -7,6 +7,7 @@
 
 pub mod alone;
 pub mod lemmas;
+mod others;
 mod run;
 pub mod tcp;
 

@@ -34,6 +34,13 @@ impl<'r> Run<'r> {
         &trace.iter().find(|(known, _)| *known == name).expect("the block window traces this name").1
     }
 
+    /// The window in bytes: as the block window traces it, and what bounds the data in flight
+    /// of any other controller.
+    pub fn window(&self) -> &'r [f64] {
+        let flow = &self.measured.series.flows[0];
+        if self.measured.flows[0].controller == "block-window" { self.trace("window") } else { &flow.window }
+    }
+
     /// The rows from `from` on and before `to`, in seconds.
     pub fn rows(&self, from: f64, to: f64) -> std::ops::Range<usize> {
         let at = &self.measured.series.at;

@@ -6,12 +6,12 @@ use std::ops::Range;
 use anabranch_control::flow::registry;
 use anabranch_sim::network::Capacity;
 
-use super::super::{ExperimentError, Findings, FlowLab, Length, Row};
+use super::super::{ExperimentError, Findings, FlowLab, Length, MOST_BARS, Row};
 use super::run::Run;
 use super::{mean_row, with_seeds};
 use crate::flows::scenario::QueueSpec;
 use crate::flows::{FlowScenario, FlowsMeasured};
-use crate::report::Report;
+use crate::report::{Cell, Report, Table};
 use crate::stats::mean;
 
 /// Seeds of a full and of a quick run.
@@ -101,18 +101,30 @@ fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
     };
     let mut rows = Vec::new();
     let mut report = Report::new(plan.title).paragraph(format!("{} The charts show the first seed.", plan.said));
-    for tcp in lab.controllers(&names)? {
+    let beside_it = lab.controllers(&names)?;
+    let many = beside_it.len() > MOST_BARS;
+    let (mut small, mut compared) = (Vec::new(), Vec::new());
+    for tcp in beside_it {
         let scenarios = of(tcp, &|_| {});
         let measured = lab.run_all(&scenarios)?;
-        rows.extend(measured_rows(lab, tcp.name, &scenarios, &measured));
+        let found = measured_rows(lab, tcp.name, &scenarios, &measured);
+        compared.push((tcp.name, [0, 1].map(|flow| found[flow].ours.unwrap_or(f64::NAN))));
+        rows.extend(found);
         let first = Run { scenario: &scenarios[0], measured: &measured[0] };
+        if many {
+            small.push(first.rate_figure());
+            continue;
+        }
         report = report
             .section(tcp.name)
             .figure(first.queue_figure())
             .figures_side_by_side(vec![first.window_figure(), first.rate_figure()]);
     }
+    if many {
+        report = report.table(shares(compared)).figures_side_by_side(small);
+    }
     if lab.length == Length::Full {
-        let tcp = lab.controllers(&[plan.tcp])?[0];
+        let tcp = registry::find(plan.tcp)?;
         for (name, parameters, buffer) in VARIANTS {
             let parameters: toml::Table = parameters.parse().expect("the variants are TOML");
             let scenarios = of(tcp, &|scenario| {
@@ -124,6 +136,16 @@ fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
         }
     }
     Ok(Findings { rows, report })
+}
+
+/// What either flow gets beside each controller, the most of the block window first.
+fn shares(mut compared: Vec<(&str, [f64; 2])>) -> Table {
+    compared.sort_by(|(_, one), (_, other)| other[0].total_cmp(&one[0]));
+    let headers = ["beside", "block window (Mbit/s)", "the other (Mbit/s)"];
+    let table = Table::new("Data delivered a second while both are there, means over the runs", headers);
+    compared.into_iter().fold(table, |table, (name, shares)| {
+        table.row([Cell::text(name)].into_iter().chain(shares.map(|share| Cell::number(share, 3))))
+    })
 }
 
 /// From when to when both flows are there, in seconds, without the beginning.

@@ -27,6 +27,7 @@
 
 use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::{Change, Course};
 
@@ -35,7 +36,7 @@ use super::row;
 use crate::experiments::{ExperimentError, Findings, FlowLab, Row};
 use crate::flows::FlowsMeasured;
 use crate::flows::scenario::FlowScenario;
-use crate::report::{Axis, Figure, Report, Series, XyChart};
+use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use crate::stats::{estimate_of_runs, mean};
 
 /// Rates of random loss. The lowest two leave LearningCC ten round trips between losses even
@@ -47,6 +48,9 @@ const LOSS_AT_FIRST: f64 = 0.6;
 const FIRST: Duration = Duration::SECOND;
 /// Events a round trip, `p W`, up to which the model's assumptions are kept: see above.
 const MOST_EVENTS: f64 = 0.1;
+/// The links of controllers that the model is not about; above what Reno and LearningCC
+/// reach.
+const OTHERS_RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);
 /// β of Reno.
 const RENO_BETA: f64 = 0.5;
 /// β_l, which `learningcc` has by default.
@@ -66,15 +70,20 @@ struct Point {
 
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
-    lab.no_other_controllers()?;
     let (reno, learning) = (registry::find("reno")?, registry::find("learningcc")?);
     let (seeds, seconds) = (lab.seconds(5, 2), lab.seconds(100, 30));
     let losses: Vec<f64> = LOSSES.to_vec();
     let mut scenarios = Vec::new();
-    for controller in [reno, learning] {
+    let others = lab.others(&["reno", "learningcc"])?;
+    for controller in [reno, learning].into_iter().chain(others.iter().copied()) {
+        let has_model = [reno.name, learning.name].contains(&controller.name);
         for loss in &losses {
             for seed in 0..seeds {
-                scenarios.push(scenario(lab, controller, *loss, lab.scenario.seed + seed, seconds));
+                let mut scenario = scenario(lab, controller, *loss, lab.scenario.seed + seed, seconds);
+                if !has_model {
+                    scenario.links.iter_mut().for_each(|link| link.rate = Some(Course::constant(OTHERS_RATE)));
+                }
+                scenarios.push(scenario);
             }
         }
     }
@@ -87,6 +96,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         .collect();
     let groups: Vec<&[Point]> = points.chunks(seeds as usize).collect();
     let (of_reno, of_learning) = groups.split_at(losses.len());
+    let (of_learning, of_others) = of_learning.split_at(losses.len());
 
     let over = |points: &[Point], value: &dyn Fn(&Point) -> f64| -> Estimate {
         let values: Vec<f64> = points.iter().map(value).collect();
@@ -129,6 +139,41 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         .series(Series::line("equation 11, back-offs as p", line(of_learning, &|p| p.by_events)).slot(4));
     let report = Report::new("LearningCC, the fluid model")
         .figure(Figure::chart("One flow on links without a rate, with a round trip of 10 ms.", chart));
+    if others.is_empty() {
+        return Ok(Findings { rows, report });
+    }
+    let rates = |groups: &[&[Point]]| groups.iter().map(|points| over(points, &|p| p.rate)).collect::<Vec<Estimate>>();
+    let of_reno_rates = rates(of_reno);
+    let model =
+        |groups: &[&[Point]], value: &dyn Fn(&Point) -> f64| groups.iter().map(|points| over(points, value)).collect();
+    let mut lines: Vec<(String, Vec<Estimate>)> = vec![
+        ("equation 9 (Reno)".to_owned(), model(of_reno, &|p| p.by_loss)),
+        ("equation 11, loss as p (LearningCC)".to_owned(), model(of_learning, &|p| p.by_loss)),
+        ("reno".to_owned(), of_reno_rates.clone()),
+        ("learningcc".to_owned(), rates(of_learning)),
+    ];
+    for (entry, groups) in others.iter().zip(of_others.chunks(losses.len())) {
+        let rates = rates(groups);
+        for ((loss, ours), reno) in losses.iter().zip(&rates).zip(&of_reno_rates) {
+            rows.push(row(lab, entry.name, &format!("packets_per_s[loss={loss}]"), "", *ours));
+            rows.push(lab.row(entry.name, &format!("over_reno[loss={loss}]"), "", Some(ours.mean / reno.mean)));
+        }
+        lines.push((entry.name.to_owned(), rates));
+    }
+    let last = |rates: &[Estimate]| rates.last().map_or(f64::NAN, |rate| rate.mean);
+    lines.sort_by(|(_, one), (_, other)| last(other).total_cmp(&last(one)));
+    let headers = ["".to_owned()].into_iter().chain(losses.iter().map(|loss| format!("{} % loss", loss * 100.0)));
+    let table = Table::new("Packets a second, the most at the highest loss first", headers);
+    let table = lines.into_iter().fold(table, |table, (name, rates)| {
+        table.row([Cell::text(name)].into_iter().chain(rates.iter().map(|rate| Cell::number(rate.mean, 0))))
+    });
+    let report = report
+        .paragraph(format!(
+            "Other controllers beside the model, which is not theirs. Their links carry {:.0} packets a second, \
+             since one that does not take losses for congestion would never stop growing without a rate.",
+            others_packets_per_s(&lab.scenario)
+        ))
+        .table(table);
     Ok(Findings { rows, report })
 }
 
@@ -139,6 +184,11 @@ fn inside(row: Row, events_a_round: f64) -> Row {
     }
     let why = format!("{events_a_round:.2} events a round trip, the model assumes at most {MOST_EVENTS}");
     row.outside(&why)
+}
+
+/// What the links of other controllers carry.
+fn others_packets_per_s(scenario: &FlowScenario) -> f64 {
+    OTHERS_RATE.bytes_per_sec() / (scenario.packets.data + scenario.packets.header).get() as f64
 }
 
 fn scenario(lab: &FlowLab, controller: &'static Entry, loss: f64, seed: u64, seconds: u64) -> FlowScenario {

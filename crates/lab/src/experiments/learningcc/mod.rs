@@ -9,20 +9,20 @@ mod fluid;
 use anabranch_control::flow::registry::{self, Entry};
 
 use self::cases::{CASES, Estimate, Plan, Shown, names};
-use super::{ExperimentError, Findings, FlowLab, Row};
+use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
 use crate::report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 
 pub use fluid::run as fluid;
 
 /// Who is compared.
 const CONTROLLERS: &[&str] = &["reno", "cubic", "vivace", "allegro-quic", "learningcc"];
+/// Who is set against loss-based senders.
+const LEARNERS: &[&str] = &["learningcc", "vivace", "allegro-quic"];
 /// What the letter's "Vivace" is.
 const VIVACES: &[&str] = &["vivace", "allegro-quic"];
 /// Random losses of IV-B.
 const LOSSES: [f64; 9] = [0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05];
 
-/// More subjects than these are shown as a table: bars and lines could not be told apart.
-const MOST_BARS: usize = 10;
 /// Digits behind the point in such a table.
 const TABLE_DIGITS: usize = 3;
 
@@ -207,12 +207,13 @@ pub fn fairness(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     Ok(Findings { rows, report })
 }
 
-/// Figure 4: a learner and a loss-based sender on each path.
+/// Figure 4: a learner, or any controller that is asked for, and a loss-based sender on
+/// each path.
 pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut against = Vec::new();
     for loss_based in ["reno", "cubic"] {
-        for learner in ["learningcc", "vivace", "allegro-quic"] {
-            against.push((learner, "", loss_based, None));
+        for learner in lab.controllers(LEARNERS)? {
+            against.push((learner.name, "", loss_based, None));
         }
     }
     // What decides between LearningCC and Reno.
@@ -220,7 +221,6 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         against.push(("learningcc", parameters, "reno", None));
     }
     against.push(("learningcc", "", "reno", Some(1)));
-    lab.no_other_controllers()?;
     let mut plans = Vec::new();
     for (learner, parameters, loss_based, ack_every) in &against {
         let odd = (registry::find(learner)?, parameters.parse().expect("an experiment's own parameters"));
@@ -232,8 +232,10 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let shown = cases::run(lab, &plans, seeds, seconds)?;
     let mut rows = Vec::new();
     let mut charts = vec![];
+    let mut tables = vec![];
     for loss_based in ["reno", "cubic"] {
         let title = format!("Against {loss_based}");
+        let mut own = Own { subjects: Vec::new(), shown: Vec::new() };
         let mut chart = BarChart::new(title, Axis::new("throughput over that of the other", ""), names());
         for ((learner, parameters, other, ack_every), shown) in against.iter().zip(shown.chunks(CASES)) {
             if *other != loss_based {
@@ -254,18 +256,23 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             if variant.is_empty() {
                 chart = chart.series(bars(&name, shown, |shown| shown.ratio));
             }
+            own.subjects.push(name);
+            own.shown.push(shown.to_vec());
         }
-        charts.push(Figure::chart(
-            format!("Flow 1 over flow 2, which {loss_based} sends."),
-            chart.reference("equal", 1.0),
-        ));
+        let caption = format!("Flow 1 over flow 2, which {loss_based} sends.");
+        if own.subjects.len() > MOST_BARS {
+            tables.push(own.table(&caption, |shown| shown.ratio));
+        } else {
+            charts.push(Figure::chart(caption, chart.reference("equal", 1.0)));
+        }
     }
     let sentence = "LearningCC gets slightly more than Reno and more than Cubic; Vivace is nearly starved by both.";
-    let report = Report::new("LearningCC, figure 4").figures_side_by_side(charts).figure(Figure::quote(
-        "The letter",
-        sentence,
-        "section IV-A",
-    ));
+    let mut report = Report::new("LearningCC, figure 4");
+    if !charts.is_empty() {
+        report = report.figures_side_by_side(charts);
+    }
+    report = tables.into_iter().fold(report, Report::table);
+    let report = report.figure(Figure::quote("The letter", sentence, "section IV-A"));
     Ok(Findings { rows, report })
 }
 
@@ -287,11 +294,10 @@ fn utilisation(lab: &FlowLab, loss: f64, title: &str, sentence: &str) -> Result<
     let axis = Axis::new("utilisation of the bottleneck", "").from_zero();
     let caption = format!("Received packets over the bottleneck's capacity, {:.1} % random loss.", loss * 100.0);
     let limit = Some(("what is not lost", 1.0 - loss));
-    let mut report = own.show(Report::new(title), &caption, axis, limit, value);
-    if own.subjects.len() <= MOST_BARS {
-        report = report.figure(Figure::chart("Case 6, over the rate of random loss.", over_loss));
-    }
-    let report = report.figure(Figure::quote("The letter", sentence, "section IV-B"));
+    let report = own
+        .show(Report::new(title), &caption, axis, limit, value)
+        .small_multiples("Case 6, over the rate of random loss.", over_loss)
+        .figure(Figure::quote("The letter", sentence, "section IV-B"));
     Ok(Findings { rows, report })
 }
 

@@ -37,6 +37,8 @@ impl Contender {
     pub fn label(&self) -> String {
         match self.variant {
             Some(variant) if self.name == "xavier" || self.name == "remy" => format!("{} ({variant})", self.name),
+            // Its variant keeps what it learned.
+            None if self.name == "xavier-precursor" => "xavier-precursor (learns anew each time)".to_owned(),
             _ => self.name.to_owned(),
         }
     }

@@ -61,8 +61,9 @@ impl Qlog {
         let mut flows = Vec::new();
         for (i, spec) in scenario.flows.iter().enumerate() {
             let file = |end: &str| begin(&dir.join(format!("{i}-{}-{end}.sqlog", plain(&spec.name))));
-            let grouped =
-                spec.receivers.len() > 1 || matches!(spec.workload, Workload::OnOff { new_connections: true, .. });
+            let begins_anew =
+                matches!(spec.workload, Workload::OnOff { new_connections: true, .. } | Workload::Repeated { .. });
+            let grouped = spec.receivers.len() > 1 || begins_anew;
             let mut log = FlowLog {
                 name: spec.name.clone(),
                 grouped,

@@ -16,7 +16,7 @@ use anabranch_sim::network::{Event, LinkId, Network, NetworkBuilder, RouteId, Ti
 use super::coordinator::Coordinator;
 use super::cross::Source;
 use super::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
-use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
+use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured, ReceiverMeasured};
 use super::sample::Sampler;
 use super::scenario::{FlowScenario, FlowSpec, PacketSpec};
 use super::shares::Shares;
@@ -259,6 +259,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                     controller: spec.controller.name,
                     goodput_bytes: 0,
                     delivered_bytes: 0,
+                    receivers: ReceiverMeasured::of_each(spec.receivers.len()),
                     one_way: Delays::default(),
                     packets_sent: 0,
                     packets_lost: 0,
@@ -393,6 +394,10 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
         measured.delivered_bytes += received.new_bytes;
         if self.counting {
             measured.goodput_bytes += received.new_bytes;
+        }
+        if let Some(receiver) = measured.receivers.get_mut(to.0 as usize) {
+            receiver.delivered_bytes += received.new_bytes;
+            receiver.goodput_bytes += if self.counting { received.new_bytes } else { 0 };
         }
         if now >= self.scenario.delays_from {
             measured.one_way.record(delay);

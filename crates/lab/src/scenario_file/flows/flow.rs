@@ -9,8 +9,9 @@ use anabranch_control::units::Bytes;
 use super::super::error::ScenarioError;
 use super::super::parameters;
 use super::super::section::{Entry, Section, nearest};
+use super::sizes;
 use super::{LONGEST_RUN_S, MOST_BYTES, MOST_FLOWS, MOST_LINKS, MOST_PACKETS, MOST_RECEIVERS, name};
-use crate::flows::scenario::{FlowScenario, FlowSpec, OnPeriod, Path, Receiver, Workload};
+use crate::flows::scenario::{FlowScenario, FlowSpec, OnPeriod, Path, Receiver, Size, Workload};
 use crate::flows::topology::{Topology, least};
 use crate::remy_table;
 
@@ -35,7 +36,7 @@ pub const FLOW: &[&str] = &[
 ];
 const RECEIVER: &[&str] = &["path", "back"];
 const WORKLOAD: &[&str] =
-    &["once_bytes", "every_s", "block_bytes", "on_mean_s", "on_mean_bytes", "off_mean_s", "new_connections"];
+    &["once_bytes", "every_s", "block_bytes", "on_mean_s", "on_mean_bytes", "sizes", "off_mean_s", "new_connections"];
 
 /// What stands for a copy's number in names.
 const NUMBER: &str = "{i}";
@@ -148,7 +149,12 @@ impl<'s, 't> FlowReader<'s, 't> {
                 let table = parameters::read(&entry, |table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
                 resolved(&table).map_err(|error| entry.wrong(error.to_string()))?
             }
-            None => toml::Table::new(),
+            None => {
+                // Some need parameters.
+                let none = toml::Table::new();
+                (controller.build)(&setup, &none).map_err(|error| entry.wrong(error.to_string()))?;
+                none
+            }
         };
         let first = section.get("first").map_or(Ok(0), |entry| entry.whole(0..=MOST_FLOWS as u64))?;
         if let (true, Some(entry)) = (takes_pairs(section), section.get("first")) {
@@ -323,40 +329,43 @@ fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
 /// What an application sends.
 fn workload(entry: &Entry<'_>) -> Result<Workload, ScenarioError> {
     if !entry.is_table() {
-        let examples = "\"bulk\", { once_bytes = 51200 }, { block_bytes = 15000 }, { on_mean_s = 10, off_mean_s = 10 } \
-                        or { on_mean_bytes = 100000, off_mean_s = 0.5 }";
+        let examples = "\"bulk\", { once_bytes = 51200 }, { block_bytes = 15000 }, { on_mean_s = 10, off_mean_s = 10 }, \
+                        { on_mean_bytes = 100000, off_mean_s = 0.5 } or { sizes = \"web-search\", off_mean_s = 0.5 }";
         return match entry.words() {
             Some("bulk") => Ok(Workload::Bulk),
             _ => Err(entry.wrong(format!("expected {examples}"))),
         };
     }
     let section = entry.open(WORKLOAD)?;
-    let (key, amount) =
-        section.one_of(&["once_bytes", "block_bytes", "on_mean_s", "on_mean_bytes"], "what the application sends")?;
+    let keys = ["once_bytes", "block_bytes", "on_mean_s", "on_mean_bytes", "sizes"];
+    let (key, amount) = section.one_of(&keys, "what the application sends")?;
     let bytes = || Ok(Bytes::new(amount.whole(1..=MOST_BYTES)?));
+    let refuse = |key: &str, why: &str| match section.get(key) {
+        Some(entry) => Err(entry.wrong(why)),
+        None => Ok(()),
+    };
+    let goes_off = section.get("off_mean_s").is_some();
     let on = match key {
         "on_mean_s" => OnPeriod::Time { mean: amount.seconds_in(SHORTEST_ON_S..=LONGEST_RUN_S)? },
         "on_mean_bytes" => OnPeriod::Bytes { mean: bytes()? },
+        "sizes" if goes_off => OnPeriod::Drawn(sizes::read(&amount)?),
         _ => {
+            let owner = if key == "sizes" { "a workload with off_mean_s" } else { "on_mean_s, on_mean_bytes or sizes" };
             for key in ["off_mean_s", "new_connections"] {
-                if let Some(entry) = section.get(key) {
-                    return Err(entry.wrong("this belongs to on_mean_s or on_mean_bytes"));
-                }
+                refuse(key, &format!("this belongs to {owner}"))?;
             }
-            return match (key, section.get("every_s")) {
-                ("once_bytes", None) => Ok(Workload::Once(bytes()?)),
-                ("once_bytes", Some(every)) => {
-                    let every = every.seconds_in(SHORTEST_ON_S..=LONGEST_RUN_S)?;
-                    Ok(Workload::Repeated { bytes: bytes()?, every })
-                }
-                (_, Some(every)) => Err(every.wrong("this belongs to once_bytes")),
-                _ => Ok(Workload::Blocks(bytes()?)),
-            };
+            if key == "block_bytes" {
+                refuse("every_s", "this belongs to once_bytes or sizes")?;
+                return Ok(Workload::Blocks(bytes()?));
+            }
+            let size = if key == "sizes" { Size::Drawn(sizes::read(&amount)?) } else { Size::Fixed(bytes()?) };
+            return Ok(match section.get("every_s") {
+                None => Workload::Once(size),
+                Some(every) => Workload::Repeated { size, every: every.seconds_in(SHORTEST_ON_S..=LONGEST_RUN_S)? },
+            });
         }
     };
-    if let Some(every) = section.get("every_s") {
-        return Err(every.wrong("this belongs to once_bytes"));
-    }
+    refuse("every_s", "this belongs to once_bytes, or to sizes without off_mean_s")?;
     let off = section.required("off_mean_s", "the mean seconds between two on-times")?;
     let new_connections = section.get("new_connections").map_or(Ok(false), |entry| entry.flag())?;
     Ok(Workload::OnOff { on, off_mean: off.seconds_in(0.0..=LONGEST_RUN_S)?, new_connections })

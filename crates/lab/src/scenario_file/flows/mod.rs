@@ -65,6 +65,9 @@
 //! start_within_s = 1                   # begins within so long after that, at random
 //! stop_s = 25
 //! workload = { block_bytes = 15000 }
+//! # workload = { sizes = "web-search", off_mean_s = 0.5 }
+//! # workload = { sizes = { cdf = [[100, 0], [1e6, 1]], interpolate = "log" } }
+//! # workload = { sizes = { file = "sizes.csv" }, every_s = 10 }
 //! initial_window_packets = 10
 //! handshake = false                    # a round trip before any data
 //! steered = false                      # its window is the coordinator's
@@ -91,11 +94,12 @@ use super::error::ScenarioError;
 use super::section::{Entry, Section, nearest};
 use super::tree::Node;
 use crate::flows::coordinator::Steering;
-use crate::flows::scenario::{FlowScenario, LinkSpec, PacketSpec};
+use crate::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec};
 
 mod flow;
 mod links;
 mod queues;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -233,7 +237,9 @@ fn read_samples(
     };
     scenario.sample_every = (every > Duration::ZERO).then_some(every);
     let rows = scenario.sample_every.map_or(0, |every| scenario.length.as_nanos() / every.as_nanos());
-    let in_a_row = scenario.flows.len() as u64 * VALUES_OF_A_FLOW + scenario.links.len() as u64;
+    let receivers = |flow: &FlowSpec| if flow.receivers.len() > 1 { flow.receivers.len() as u64 } else { 0 };
+    let of_flows: u64 = scenario.flows.iter().map(|flow| VALUES_OF_A_FLOW + receivers(flow)).sum();
+    let in_a_row = of_flows + scenario.links.len() as u64;
     if rows.saturating_mul(in_a_row) > MOST_VALUES {
         let problem = format!(
             "{rows} rows of {in_a_row} values are more than {MOST_VALUES}; expected a longer run.sample_every_s, or 0 \

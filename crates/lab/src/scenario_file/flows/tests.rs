@@ -1,5 +1,7 @@
 //! What is read comes back, and what is wrong is refused at its place.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use anabranch_control::time::{Duration, Time};
@@ -8,7 +10,8 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
-use crate::flows::scenario::{FlowScenario, OnPeriod, Pattern, QueueSpec, Workload};
+use crate::flows::scenario::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Workload};
+use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
 use crate::scenario_file::{AnyScenario, Override, flows_to_toml, parse_any, parse_flows};
 
 const LEAST: &str = "\
@@ -85,6 +88,11 @@ workload = { on_mean_s = 10, off_mean_s = 0.5, new_connections = true }
 controller = "reno"
 workload = { on_mean_bytes = 100000, off_mean_s = 0.5 }
 initial_window_bytes = 12345
+[[flow]]
+controller = "reno"
+from = "h0"
+to = "h1"
+workload = { sizes = { cdf = [[100, 0.25], [1e4, 0.5], [1e6, 1]], interpolate = "log" }, off_mean_s = 1 }
 [[cross_traffic]]
 from = "s1"
 to = "r1"
@@ -115,7 +123,7 @@ fn a_dumbbell_and_a_controller_are_a_scenario() {
     assert_eq!((scenario.length, scenario.seed), (Duration::from_millis(60_000), 1));
     assert_eq!(scenario.sample_every, Some(Duration::from_millis(100)));
     let flow = &scenario.flows[0];
-    assert_eq!((flow.name.as_str(), flow.controller.name, flow.workload), ("flow0", "reno", Workload::Bulk));
+    assert_eq!((flow.name.as_str(), flow.controller.name, &flow.workload), ("flow0", "reno", &Workload::Bulk));
     assert_eq!(names(&scenario, &flow.receivers[0].there), ["s0-left", "bottleneck", "right-r0"]);
     assert_eq!(names(&scenario, &flow.receivers[0].back), ["r0-right", "bottleneck-back", "left-s0"]);
     let fast = Some(Course::constant(Rate::from_bits_per_sec(100_000_000)));
@@ -148,8 +156,8 @@ fn every_key_reaches_the_scenario() {
     assert_eq!(link("hub-h0").queue, QueueSpec::DropTail(Capacity::Time(Duration::from_millis(60))));
     assert_eq!(link("bridge-back").rate, Some(Course::constant(Rate::from_bits_per_sec(2_001_000))));
     let flow_names: Vec<&str> = scenario.flows.iter().map(|flow| flow.name.as_str()).collect();
-    assert_eq!(flow_names, ["two0", "two1", "wild \"name\"", "flow3", "flow4"]);
-    let [two0, two1, wild, on_off, third] = &scenario.flows[..] else { panic!("five flows") };
+    assert_eq!(flow_names, ["two0", "two1", "wild \"name\"", "flow3", "flow4", "flow5"]);
+    let [two0, two1, wild, on_off, third, drawn] = &scenario.flows[..] else { panic!("six flows") };
     assert!(two0.start != two1.start && two0.start < Time::from_secs_f64(3.0));
     assert_eq!(names(&scenario, &wild.receivers[1].there), ["s0-left", "bridge", "hub-h1"]);
     assert_eq!(wild.initial_window, Some(Bytes::new(3000)));
@@ -159,6 +167,11 @@ fn every_key_reaches_the_scenario() {
     assert_eq!(on_off.workload, workload);
     assert_eq!(third.receivers[0].there[0], scenario.links.iter().position(|link| link.name == "s2-left").unwrap());
     assert_eq!(third.initial_window, Some(Bytes::new(12_345)));
+    let points = [(100.0, 0.25), (1e4, 0.5), (1e6, 1.0)];
+    let points = points.map(|(bytes, probability)| SizePoint { bytes, probability });
+    let sizes = Arc::new(SizeDistribution::new(points.to_vec(), Interpolation::Log).unwrap());
+    let off_mean = Duration::from_millis(1000);
+    assert_eq!(drawn.workload, Workload::OnOff { on: OnPeriod::Drawn(sizes), off_mean, new_connections: false });
     let [periodic, noise] = &scenario.cross_traffic[..] else { panic!("two sources") };
     assert_eq!((periodic.packet, periodic.rate), (Bytes::new(1200), mbit(2)));
     let (on, off) = (Duration::from_millis(1000), Duration::from_millis(3000));
@@ -297,6 +310,18 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
             "link.rate = \"0 bit/s\": nothing would ever pass; expected more than 0",
         ),
         ("pattern = { on_s = 1, off_s = 3 }", "pattern = { on_s = 1, off_mean_s = 3 }", "expected \"off_s\""),
+        ("[1e4, 0.5]", "[50, 0.5]", "f.toml:71:44: flow.workload.sizes.cdf = [50, 0.5]: 50 bytes after 100"),
+        ("[1e4, 0.5]", "[1e4, 0.2]", "cdf = [10000.0, 0.2]: a probability of 0.2 after 0.25; expected cumulative ones"),
+        ("[1e4, 0.5]", "[1e4]", "cdf = [10000.0]: expected a point [bytes, cumulative probability]"),
+        ("[1e6, 1]", "[1e6, 0.9]", "cdf = [1000000.0, 0.9]: the last probability is 0.9; expected 1"),
+        ("[100, 0.25]", "[0.5, 0.25]", "cdf = [0.5, 0.25]: a size of 0.5 bytes; expected 1 or more"),
+        ("interpolate = \"log\"", "interpolate = \"lag\"", "interpolate = \"lag\": did you mean \"log\"?"),
+        (
+            "\"log\" }, off_mean_s = 1",
+            "\"log\" }, new_connections = true",
+            "this belongs to a workload with off_mean_s",
+        ),
+        ("\"log\" }, off", "\"log\" }, every_s = 1, off", "this belongs to once_bytes, or to sizes without off_mean_s"),
         ("name = \"noise\"", "name = \"cross0\"", "there is a source \"cross0\" already"),
     ] {
         assert!(FULL.contains(from), "{from}");
@@ -313,6 +338,23 @@ fn nodes_without_a_way_between_them_are_both_named() {
     assert!(message.contains("f.toml:9:1: flow.from = \"a\": no links lead from \"b\" to \"a\""), "{message}");
     let message = read(&text.replace("both_ways = false\ndelay_ms = 1", ""), &[]).unwrap_err();
     assert!(message.contains("packets would take no time at all"), "{message}");
+}
+
+/// Distributions with rising sizes.
+fn sizes() -> impl Strategy<Value = Arc<SizeDistribution>> {
+    (prop::collection::vec((0.01..1e6f64, 0.01..1.0f64), 1..9), any::<bool>()).prop_map(|(steps, log)| {
+        let total: f64 = steps.iter().map(|step| step.1).sum();
+        let mut last = SizePoint { bytes: 1.0, probability: 0.0 };
+        let mut points = vec![last];
+        for (bytes, weight) in steps {
+            let probability = (last.probability + weight / total).min(1.0);
+            last = SizePoint { bytes: last.bytes + bytes, probability };
+            points.push(last);
+        }
+        points.last_mut().expect("there is a first").probability = 1.0;
+        let interpolation = if log { Interpolation::Log } else { Interpolation::Linear };
+        Arc::new(SizeDistribution::new(points, interpolation).expect("sizes and probabilities rise"))
+    })
 }
 
 /// A duration of whole nanoseconds, short or up to a day.
@@ -374,7 +416,16 @@ proptest! {
         starts in prop::collection::vec((span(), prop::option::of(1..1_000_000u64)), 0..4),
         workload in prop_oneof![
             Just(Workload::Bulk),
-            (1..1u64 << 40).prop_map(|bytes| Workload::Once(Bytes::new(bytes))),
+            (1..1u64 << 40).prop_map(|bytes| Workload::Once(Size::Fixed(Bytes::new(bytes)))),
+            (sizes(), span()).prop_map(|(sizes, every)| Workload::Repeated {
+                size: Size::Drawn(sizes),
+                every: every + Duration::from_nanos(1000),
+            }),
+            (sizes(), span()).prop_map(|(sizes, off_mean)| Workload::OnOff {
+                on: OnPeriod::Drawn(sizes),
+                off_mean,
+                new_connections: true,
+            }),
             (span(), span(), any::<bool>()).prop_map(|(on, off_mean, new_connections)| Workload::OnOff {
                 on: OnPeriod::Time { mean: on + Duration::from_nanos(1000) },
                 off_mean,
@@ -402,7 +453,7 @@ proptest! {
             scenario.flows[i].start = Time::ZERO + start;
             scenario.flows[i].stop = stop.map(|after| Time::ZERO + start + Duration::from_nanos(after));
             if scenario.flows[i].receivers.len() == 1 {
-                scenario.flows[i].workload = workload;
+                scenario.flows[i].workload = workload.clone();
             }
         }
         assert_comes_back(&scenario);
@@ -422,4 +473,59 @@ fn a_table_of_rules_is_read_from_the_file_that_is_named() {
     let scenario = read(&text, &[]).unwrap();
     let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
     assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
+}
+
+#[test]
+fn sizes_have_a_name_or_a_file_beside_the_scenario() {
+    let with = |sizes: &str| LEAST.replace("\"reno\"", &format!("\"reno\"\nworkload = {{ sizes = {sizes} }}"));
+    let once = |sizes: SizeDistribution| Workload::Once(Size::Drawn(Arc::new(sizes)));
+    let scenario = read(&with("\"web-search\""), &[]).unwrap();
+    assert_eq!(scenario.flows[0].workload, once(named("web-search").unwrap()));
+    assert_comes_back(&scenario);
+    let error = read(&with("\"web-serch\""), &[]).unwrap_err();
+    assert!(
+        error.contains("f.toml:6:14: flow.workload.sizes = \"web-serch\"") && error.contains("mean \"web-search\"?")
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("s.toml");
+    let csv = directory.path().join("sizes.csv");
+    std::fs::write(&scenario, with("{ file = \"sizes.csv\" }")).unwrap();
+    let read_both = |text: &str| {
+        std::fs::write(&csv, text).unwrap();
+        match crate::scenario_file::read_any(&scenario, &[]) {
+            Ok(AnyScenario::Flows(scenario)) => Ok(scenario),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let read = read_both("# measured somewhere\nbytes, probability\n100, 0.25\n# a gap\n1e4,0.5\n20000,1\n").unwrap();
+    let points = [(100.0, 0.25), (1e4, 0.5), (2e4, 1.0)].map(|(bytes, probability)| SizePoint { bytes, probability });
+    let expected = SizeDistribution::new(points.to_vec(), Interpolation::Linear).unwrap();
+    assert_eq!(read.flows[0].workload, once(expected));
+    // What is written needs no file.
+    assert_comes_back(&read);
+    for (text, expected) in [
+        ("100,0\n200,1\n", "sizes.csv:1: the header is 100,0; expected bytes,probability"),
+        ("bytes,probability\n100,0\n\n50,1\n", "sizes.csv:4: 50 bytes after 100; expected sizes that do not fall"),
+        ("bytes,probability\n100,0\n200,1.5\n", "sizes.csv:3: probability = 1.5: expected a number from 0 to 1"),
+        (
+            "bytes,probability\n100 B,0\n200,1\n",
+            "sizes.csv:2: bytes = 100 B: expected a number from 0 to 1099511627776",
+        ),
+        ("bytes,probability\n100,0\n200,0.5\n", "sizes.csv:3: the last probability is 0.5; expected 1"),
+        ("bytes,probability\n100,0,7\n", "sizes.csv:2: 3 fields; expected two, bytes,probability"),
+        ("bytes,probability\n", "sizes.csv: no points"),
+        ("bytes,probability\n5,1\n", "sizes.csv: 1 points; expected 2 to 10000"),
+        ("", "sizes.csv: no points"),
+    ] {
+        let error = read_both(text).unwrap_err();
+        let place = "s.toml:6:24: flow.workload.sizes.file = \"sizes.csv\": ";
+        assert!(error.contains(place) && error.contains(expected), "expected {expected}\n     got {error}");
+    }
+    let error = read_both(&"#\n".repeat(600_000)).unwrap_err();
+    assert!(error.contains("longer than 1000000 bytes"), "{error}");
+    std::fs::remove_file(&csv).unwrap();
+    let error = crate::scenario_file::read_any(&scenario, &[]).unwrap_err().to_string();
+    assert!(error.contains(&format!("{}: No such file", csv.display())), "{error}");
 }

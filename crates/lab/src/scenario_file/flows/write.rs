@@ -9,7 +9,8 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::{Change, Course};
 
 use super::queues;
-use crate::flows::scenario::{CrossTraffic, FlowScenario, FlowSpec, LinkSpec, OnPeriod, Path, Pattern, Workload};
+use crate::flows::scenario::{CrossTraffic, FlowScenario, FlowSpec, LinkSpec, OnPeriod, Path, Pattern, Size, Workload};
+use crate::flows::sizes::{Interpolation, SizeDistribution};
 
 /// `scenario` as TOML; reading it gives the same scenario.
 pub fn to_toml(scenario: &FlowScenario) -> String {
@@ -68,7 +69,7 @@ fn write_flow(flow: &FlowSpec, links: &[LinkSpec], out: &mut String) -> std::fmt
     for way in &flow.receivers {
         writeln!(out, "    {{ path = {}, back = {} }},", path(&way.there, links), path(&way.back, links))?;
     }
-    writeln!(out, "]\nworkload = {}", workload(flow.workload))?;
+    writeln!(out, "]\nworkload = {}", workload(&flow.workload))?;
     writeln!(out, "start_s = {}", flow.start.as_secs_f64())?;
     if let Some(stop) = flow.stop {
         writeln!(out, "stop_s = {}", stop.as_secs_f64())?;
@@ -84,22 +85,41 @@ fn write_flow(flow: &FlowSpec, links: &[LinkSpec], out: &mut String) -> std::fmt
     Ok(())
 }
 
-fn workload(workload: Workload) -> String {
+fn workload(workload: &Workload) -> String {
     match workload {
         Workload::Bulk => quoted("bulk"),
-        Workload::Once(bytes) => format!("{{ once_bytes = {} }}", bytes.get()),
-        Workload::Repeated { bytes, every } => {
-            format!("{{ once_bytes = {}, every_s = {} }}", bytes.get(), every.as_secs_f64())
+        Workload::Once(amount) => format!("{{ {} }}", size(amount)),
+        Workload::Repeated { size: amount, every } => {
+            format!("{{ {}, every_s = {} }}", size(amount), every.as_secs_f64())
         }
         Workload::Blocks(bytes) => format!("{{ block_bytes = {} }}", bytes.get()),
         Workload::OnOff { on, off_mean, new_connections } => {
             let on = match on {
                 OnPeriod::Time { mean } => format!("on_mean_s = {}", mean.as_secs_f64()),
                 OnPeriod::Bytes { mean } => format!("on_mean_bytes = {}", mean.get()),
+                OnPeriod::Drawn(distribution) => sizes(distribution),
             };
             format!("{{ {on}, off_mean_s = {}, new_connections = {new_connections} }}", off_mean.as_secs_f64())
         }
     }
+}
+
+fn size(size: &Size) -> String {
+    match size {
+        Size::Fixed(bytes) => format!("once_bytes = {}", bytes.get()),
+        Size::Drawn(distribution) => sizes(distribution),
+    }
+}
+
+/// Every point, whatever file or name it came from: the text says all that is run.
+fn sizes(sizes: &SizeDistribution) -> String {
+    let points: Vec<String> =
+        sizes.points().iter().map(|point| format!("[{}, {}]", point.bytes, point.probability)).collect();
+    let interpolation = match sizes.interpolation() {
+        Interpolation::Linear => "linear",
+        Interpolation::Log => "log",
+    };
+    format!("sizes = {{ cdf = [{}], interpolate = \"{interpolation}\" }}", points.join(", "))
 }
 
 fn write_source(source: &CrossTraffic, links: &[LinkSpec], out: &mut String) -> std::fmt::Result {

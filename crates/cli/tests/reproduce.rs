@@ -1,0 +1,32 @@
+//! `anabranch reproduce` with other controllers than the paper's.
+
+mod common;
+
+use common::Place;
+
+#[test]
+fn experiments_about_one_controller_take_others_beside_it() {
+    let place = Place::new("");
+    for id in [
+        "efthymiopoulos-fig-6",
+        "efthymiopoulos-fig-16-18",
+        "learningcc-fig-4",
+        "remy-golden",
+        "xavier-fig-3",
+        "xavier-fig-4",
+    ] {
+        let arguments = ["reproduce", id, "--quick", "--json", "--controllers", "reno,vegas", "--out", "out"];
+        let said = place.say(&arguments);
+        assert_eq!(said.code, Some(0), "{id}: {said:?}");
+        let json = said.json();
+        for subject in ["reno", "vegas"] {
+            let rows = json["rows"].as_array().unwrap();
+            let measured = rows.iter().filter(|row| row["subject"] == subject && row["ours"].is_number()).count();
+            assert!(measured > 0, "{id}: {subject}");
+        }
+        let page = std::fs::read_to_string(place.path("out").join(id).join("report.html")).unwrap();
+        assert!(page.contains("vegas"), "{id}");
+    }
+    place.say(&["reproduce", "xavier-fig-4", "--quick", "--controllers", "vegsa"]).refuses("did you mean \"vegas\"?");
+    place.say(&["reproduce", "raiber-fig-7.2", "--quick", "--controllers", "aimd"]).refuses("takes no --controllers");
+}
