@@ -1,73 +1,27 @@
 //! One run: the flow machines, their applications and the network, moved by its events.
 
+mod connections;
+mod error;
 mod links;
 mod recording;
+mod setup;
 mod steering;
 
 use anabranch_control::flow::PeerId;
-use anabranch_control::flow::registry::Setup;
-use anabranch_control::registry::ParameterError;
-use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::{Ack, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
-use anabranch_sim::network::{Event, LinkId, Network, NetworkBuilder, RouteId, TimerId};
+use anabranch_proto::flow::{Ack, Data, FlowReceiver, FlowSender};
+use anabranch_sim::network::{Event, LinkId, Network, RouteId, TimerId};
 
 use super::coordinator::Coordinator;
 use super::cross::Source;
 use super::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
-use super::measured::{Delays, FlowMeasured, FlowsMeasured, LinkMeasured, ReceiverMeasured};
+use super::measured::{FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
 use super::scenario::{FlowScenario, FlowSpec, PacketSpec};
 use super::shares::Shares;
-use super::traffic::{Action, Application};
-
-/// Why a run could not begin, or did not end.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum FlowRunError {
-    /// A controller refused its parameters.
-    #[error("flow \"{flow}\", controller {controller}: {error}")]
-    Parameter {
-        /// The flow.
-        flow: String,
-        /// Its controller.
-        controller: &'static str,
-        /// What is wrong.
-        error: ParameterError,
-    },
-    /// Times of the run's end are beyond what a network of this size can hold.
-    #[error("a run over a network of this size lasts {} s at the longest", longest.as_secs_f64().floor())]
-    TooLong {
-        /// The longest run.
-        longest: Duration,
-    },
-    /// A controller lets nothing leave any more.
-    #[error("flow \"{flow}\": at {at} its controller {controller} has stopped it for good: {what}")]
-    Stuck {
-        /// The flow.
-        flow: String,
-        /// Its controller.
-        controller: &'static str,
-        /// When.
-        at: Time,
-        /// How.
-        what: &'static str,
-    },
-    /// A controller's own values are not numbers.
-    #[error("flow \"{flow}\": at {at} its controller {controller} says that its {name} is {value}")]
-    NotANumber {
-        /// The flow.
-        flow: String,
-        /// Its controller.
-        controller: &'static str,
-        /// When.
-        at: Time,
-        /// The name of the value.
-        name: &'static str,
-        /// The value.
-        value: f64,
-    },
-}
+use super::traffic::Application;
+pub use error::FlowRunError;
 
 /// What a packet carries; a connection is known by its flow and its number in it.
 #[derive(Clone, Copy, Debug)]
@@ -222,110 +176,6 @@ fn run_world<const RECORDED: bool>(
 }
 
 impl<'a, const RECORDED: bool> World<'a, RECORDED> {
-    fn new(scenario: &'a FlowScenario) -> Result<World<'a, RECORDED>, FlowRunError> {
-        let mut builder = NetworkBuilder::new();
-        for link in &scenario.links {
-            let id = builder.link(links::link_config(link));
-            if scenario.sample_every.is_some() {
-                builder.watch(id);
-            }
-        }
-        let mut route = |path: &[usize]| {
-            let links: Vec<LinkId> = path.iter().map(|&link| LinkId(link as u32)).collect();
-            builder.route(&links)
-        };
-        let mut owners = Vec::new();
-        let mut timer = |owner: Owner| {
-            owners.push(owner);
-            TimerId(owners.len() as u32 - 1)
-        };
-        let mut flows = Vec::new();
-        for (i, spec) in (0..).zip(&scenario.flows) {
-            let ways =
-                spec.receivers.iter().map(|way| Ways { there: route(&way.there), back: route(&way.back) }).collect();
-            let application_timer = timer(Owner::Application(i));
-            let sender_timer = timer(Owner::Sender(i));
-            let receivers = 0..spec.receivers.len() as u32;
-            let receiver_timers: Vec<TimerId> = receivers.map(|to| timer(Owner::Receiver(i, PeerId(to)))).collect();
-            flows.push(Flow {
-                ways,
-                sender: None,
-                receivers: Vec::new(),
-                handshake: None,
-                application: Application::new(spec, scenario.seed),
-                connection: 0,
-                transfer_since: Time::ZERO,
-                measured: FlowMeasured {
-                    controller: spec.controller.name,
-                    goodput_bytes: 0,
-                    delivered_bytes: 0,
-                    receivers: ReceiverMeasured::of_each(spec.receivers.len()),
-                    one_way: Delays::default(),
-                    packets_sent: 0,
-                    packets_lost: 0,
-                    on_time: Duration::ZERO,
-                    share_time: Duration::ZERO,
-                    late_bytes: 0,
-                    completion: Vec::new(),
-                    completion_acked: Vec::new(),
-                },
-                sender_timer,
-                receiver_timer: receiver_timers[0],
-                application_timer,
-            });
-        }
-        let mut sources = Vec::new();
-        let mut source_timers = Vec::new();
-        for (i, cross) in (0..).zip(&scenario.cross_traffic) {
-            sources.push(Source::new(cross, route(&cross.path), scenario.seed));
-            source_timers.push((timer(Owner::Cross(i)), cross.start));
-        }
-        let mut network = builder.build(owners.len(), scenario.seed);
-        let longest = network.horizon().since(Time::ZERO);
-        if scenario.length >= longest {
-            return Err(FlowRunError::TooLong { longest });
-        }
-        for flow in &flows {
-            network.set_timer(flow.application_timer, flow.application.wake);
-        }
-        for (timer, start) in source_timers {
-            network.set_timer(timer, start);
-        }
-        let world = World {
-            scenario,
-            network,
-            flows,
-            sources,
-            owners,
-            packets: scenario.packets,
-            counting: false,
-            coordinator: scenario.steering.as_ref().map(Coordinator::new),
-            shares: Shares::new(scenario.flows.len()),
-            error: None,
-            recorder: None,
-        };
-        // Parameters are refused before anything runs.
-        for flow in 0..scenario.flows.len() {
-            world.new_sender(flow as u32)?;
-        }
-        Ok(world)
-    }
-
-    /// A sender with a new controller.
-    fn new_sender(&self, flow: u32) -> Result<FlowSender, FlowRunError> {
-        let spec = self.spec(flow);
-        let PacketSpec { data, ack_policy, paced, .. } = self.packets;
-        let mut setup = Setup::new(data, self.network.now());
-        setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
-        let controller = (spec.controller.build)(&setup, &spec.parameters).map_err(|error| {
-            FlowRunError::Parameter { flow: spec.name.clone(), controller: spec.controller.name, error }
-        })?;
-        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced };
-        let connection = u64::from(self.flows[flow as usize].connection);
-        let rng = Rng::indexed(self.scenario.seed, &format!("controller/{}", spec.name), connection);
-        Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
-    }
-
     fn spec(&self, flow: u32) -> &'a FlowSpec {
         &self.scenario.flows[flow as usize]
     }
@@ -474,7 +324,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             this.application.refill(sender);
         }
         if let Some(fault) = sender.fault() {
-            self.error = Some(stuck(&self.scenario.flows[flow as usize], now, fault));
+            self.error = Some(FlowRunError::stuck(&self.scenario.flows[flow as usize], now, fault));
         }
         self.network.set_timer(this.sender_timer, sender.timer().unwrap_or(Time::MAX));
         if RECORDED {
@@ -511,59 +361,6 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             }
         }
         Ok(())
-    }
-
-    /// An application begins, ends or goes on.
-    fn wake(&mut self, flow: u32) -> Result<(), FlowRunError> {
-        let now = self.network.now();
-        let action = self.flows[flow as usize].application.wake(now);
-        match action {
-            Action::Open => {
-                self.close(flow);
-                let sender = self.new_sender(flow)?;
-                let this = &mut self.flows[flow as usize];
-                let policy = self.packets.ack_policy;
-                this.receivers = this.ways.iter().map(|_| FlowReceiver::new(policy)).collect();
-                this.sender = Some(sender);
-                this.transfer_since = now;
-                if self.spec(flow).handshake {
-                    self.shake_hands(flow);
-                }
-                self.record_connection(flow, |_, _| What::Opened);
-            }
-            Action::Resume | Action::Pause => {}
-            Action::Close => self.close(flow),
-        }
-        let this = &mut self.flows[flow as usize];
-        if let Some(sender) = &mut this.sender {
-            match action {
-                // With a handshake, its end begins.
-                Action::Open if this.handshake.is_some() => this.application.await_handshake(now),
-                Action::Open | Action::Resume => {
-                    this.transfer_since = now;
-                    this.application.begin(now, sender);
-                }
-                Action::Pause => sender.take_back(),
-                Action::Close => {}
-            }
-        }
-        self.network.set_timer(this.application_timer, this.application.wake);
-        self.shares.note(now, flow as usize, this.application.is_on());
-        self.pump(flow);
-        Ok(())
-    }
-
-    /// Ends a flow's connection: packets of it that are still on their way are nobody's.
-    fn close(&mut self, flow: u32) {
-        self.record_connection(flow, |_, _| What::Closed);
-        let this = &mut self.flows[flow as usize];
-        if let Some(sender) = this.sender.take() {
-            this.measured.packets_sent += sender.packets_sent();
-            this.measured.packets_lost += sender.packets_lost();
-            this.connection += 1;
-            this.receivers.clear();
-            this.handshake = None;
-        }
     }
 
     /// Each flow's own values must be numbers.
@@ -611,12 +408,4 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
 /// Data in flight, for the series.
 pub fn in_flight(flow: &Flow) -> Bytes {
     flow.sender.as_ref().map_or(Bytes::ZERO, FlowSender::in_flight)
-}
-
-fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
-    let what = match fault {
-        Fault::NoWindow => "its window is 0 and it waits for nothing",
-        Fault::NoRate => "its pacing rate is 0",
-    };
-    FlowRunError::Stuck { flow: spec.name.clone(), controller: spec.controller.name, at, what }
 }
