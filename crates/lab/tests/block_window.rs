@@ -5,7 +5,9 @@ use anabranch_control::flow::registry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Workload};
+use anabranch_lab::flows::scenario::{
+    FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Stack, Workload,
+};
 use anabranch_lab::flows::{FlowsMeasured, run};
 use anabranch_proto::flow::AckPolicy;
 use anabranch_sim::network::Capacity;
@@ -46,6 +48,7 @@ fn case(seed: u64, buffer: Capacity, most_receivers: f64) -> Case {
     let block = packets.data * between(1.0, 40.0) as u64;
     let flow = FlowSpec {
         name: "blocks".into(),
+        stack: Stack::Ours,
         controller: registry::find("block-window").unwrap(),
         parameters: toml::Table::new(),
         receivers,

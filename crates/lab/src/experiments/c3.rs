@@ -47,11 +47,11 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     for flow in runs.iter().map(|run| &run.flows[0]) {
         let ours = acked(flow);
-        rows.push(lab.row(flow.controller, "completion_ms", "ms", ours));
-        rows.push(lab.row(flow.controller, "completion_at_receiver_ms", "ms", mean(&flow.completion)));
-        rows.push(lab.row(flow.controller, "completion_over_cubic", "", ours.zip(cubic).map(|(o, c)| o / c)));
+        rows.push(lab.row(&flow.controller, "completion_ms", "ms", ours));
+        rows.push(lab.row(&flow.controller, "completion_at_receiver_ms", "ms", mean(&flow.completion)));
+        rows.push(lab.row(&flow.controller, "completion_over_cubic", "", ours.zip(cubic).map(|(o, c)| o / c)));
     }
-    let names = runs.iter().map(|run| run.flows[0].controller.to_owned()).collect();
+    let names = runs.iter().map(|run| run.flows[0].controller.to_string()).collect();
     let ours: Vec<Option<f64>> = runs.iter().map(|run| acked(&run.flows[0])).collect();
     let mut chart = BarChart::new("Completion of 50 KiB", Axis::new("completion", "ms").from_zero(), names)
         .series(BarSeries::new("ours", ours));
@@ -81,7 +81,7 @@ fn completions(runs: &[FlowsMeasured]) -> Table {
     let headers = ["controller", "completion (ms)", "at the receiver (ms)", "completed"];
     flows.into_iter().fold(Table::new("Mean completion time of 50 KiB", headers), |table, flow| {
         table.row([
-            Cell::text(flow.controller),
+            Cell::text(&*flow.controller),
             Cell::number(mean(&flow.completion_acked), 1),
             Cell::number(mean(&flow.completion), 1),
             Cell::number(flow.completion_acked.len() as f64, 0),

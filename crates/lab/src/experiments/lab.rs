@@ -258,7 +258,7 @@ impl Lab<FlowScenario> {
         let measured = self.run_whole(scenarios)?;
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             let asked = scenario.flows.iter().map(|flow| flow.controller.name);
-            assert!(asked.eq(measured.flows.iter().map(|flow| flow.controller)), "another controller ran");
+            assert!(asked.eq(measured.flows.iter().map(|flow| &*flow.controller)), "another controller ran");
         }
         Ok(measured)
     }

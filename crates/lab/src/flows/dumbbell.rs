@@ -10,7 +10,7 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::Course;
 
-use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Workload};
+use super::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Stack, Workload};
 use super::topology::{Access, Dumbbell};
 
 /// Propagation of each of the three links, one way.
@@ -57,6 +57,7 @@ impl Bulk {
         let mut starts = Rng::stream(self.seed, "starts");
         let flow = |(i, way)| FlowSpec {
             name: format!("flow{i}"),
+            stack: Stack::Ours,
             controller: self.controller,
             parameters: self.parameters.clone(),
             receivers: vec![way],

@@ -1,5 +1,7 @@
 //! What a run of flows measured.
 
+use std::borrow::Cow;
+
 use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::LinkCount;
 use hdrhistogram::Histogram;
@@ -32,8 +34,8 @@ pub struct FlowsMeasured {
 /// One flow.
 #[derive(Clone, Debug)]
 pub struct FlowMeasured {
-    /// The registered name of the controller that ran.
-    pub controller: &'static str,
+    /// The name of the controller that ran: registered, or the operating system's.
+    pub controller: Cow<'static, str>,
     /// Data delivered for the first time, from `goodput_from` on.
     pub goodput_bytes: u64,
     /// The same over the whole run.

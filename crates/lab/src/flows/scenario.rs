@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use std::borrow::Cow;
+
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -138,6 +140,8 @@ pub struct Receiver {
 pub struct FlowSpec {
     /// Its name, which is unique.
     pub name: String,
+    /// Whose machine sends on real packets.
+    pub stack: Stack,
     /// Who decides window and rate.
     pub controller: &'static Entry,
     /// The controller's parameters that differ from its defaults.
@@ -156,6 +160,21 @@ pub struct FlowSpec {
     pub handshake: bool,
     /// Whether the scenario's coordinator sets its window.
     pub steered: bool,
+}
+
+/// Whose machine sends for a flow on real packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Ours, under the flow's controller.
+    Ours,
+    /// The operating system's TCP under its congestion control of this name. A simulation
+    /// runs the flow's controller in its place, which has the same name.
+    Kernel(String),
+}
+
+impl Stack {
+    /// What a scenario puts before the name of a congestion control of the operating system.
+    pub const KERNEL: &'static str = "kernel:";
 }
 
 /// What an application sends.
@@ -251,4 +270,14 @@ pub enum Pattern {
         /// Mean off time.
         off: Duration,
     },
+}
+
+impl FlowSpec {
+    /// The controller as a scenario names it.
+    pub fn controller_name(&self) -> Cow<'static, str> {
+        match &self.stack {
+            Stack::Ours => Cow::Borrowed(self.controller.name),
+            Stack::Kernel(name) => Cow::Owned(format!("{}{name}", Stack::KERNEL)),
+        }
+    }
 }

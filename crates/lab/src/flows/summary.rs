@@ -1,5 +1,7 @@
 //! What a run of flows says in numbers: each flow's, each link's, and those of the whole.
 
+use std::borrow::Cow;
+
 use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::Varying;
@@ -45,8 +47,8 @@ pub struct FlowsSummary {
 pub struct FlowSummary {
     /// Its name.
     pub name: String,
-    /// The registered name of the controller that ran.
-    pub controller: &'static str,
+    /// The name of the controller that ran: registered, or the operating system's.
+    pub controller: Cow<'static, str>,
     /// Data delivered for the first time in the counted span, in Mbit/s.
     pub goodput_mbit_s: Option<f64>,
     /// Data delivered over the whole run, in Mbit/s of the time in which the application
@@ -168,8 +170,8 @@ impl FlowsSummary {
     pub fn controllers(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for flow in &self.flows {
-            if !names.contains(&flow.controller) {
-                names.push(flow.controller);
+            if !names.contains(&&*flow.controller) {
+                names.push(&flow.controller);
             }
         }
         names.join(", ")
@@ -243,7 +245,7 @@ impl FlowsSummary {
     pub fn rows(&self) -> Vec<Vec<String>> {
         let row = |flow: &FlowSummary| {
             let loss = ratio(100.0 * flow.packets_lost as f64, flow.packets_sent as f64);
-            let mut cells = vec![flow.name.clone(), flow.controller.to_owned(), number(flow.goodput_mbit_s, 3)];
+            let mut cells = vec![flow.name.clone(), flow.controller.to_string(), number(flow.goodput_mbit_s, 3)];
             let OneWay { p50_ms, p95_ms, p99_ms, .. } = flow.one_way;
             cells.extend([number(p50_ms, 2), number(p95_ms, 2), number(p99_ms, 2), number(loss, 3)]);
             if self.has_completions() {
@@ -312,7 +314,7 @@ impl FlowSummary {
         FlowSummary {
             receivers: receivers.collect(),
             name: spec.name.clone(),
-            controller: measured.controller,
+            controller: measured.controller.clone(),
             goodput_mbit_s: rate(measured.goodput_bytes, counted),
             while_on_mbit_s: rate(measured.delivered_bytes, measured.on_time),
             one_way: OneWay::from(&measured.one_way),
@@ -400,11 +402,11 @@ controller = "fixed"
 "#;
 
     fn measured(scenario: &FlowScenario) -> FlowsMeasured {
-        let flow = |controller, goodput_bytes: u64, completion: Vec<Duration>| {
+        let flow = |controller: &'static str, goodput_bytes: u64, completion: Vec<Duration>| {
             let mut one_way = Delays::default();
             (1..=100).for_each(|ms| one_way.record(Duration::from_millis(ms)));
             FlowMeasured {
-                controller,
+                controller: controller.into(),
                 goodput_bytes,
                 delivered_bytes: 2 * goodput_bytes,
                 receivers: Vec::new(),

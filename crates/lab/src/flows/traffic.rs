@@ -11,6 +11,28 @@ use super::scenario::{FlowSpec, OnPeriod, Size, Workload};
 /// Blocks that wait in the sender: enough that it never runs out between two calls.
 const BLOCKS_AHEAD: u64 = 4;
 
+/// Where an application's data goes.
+pub trait Outlet {
+    /// Hands over `bytes` for `to`, the last of the stream to it if `last`; `u64::MAX` never
+    /// end.
+    fn write(&mut self, to: PeerId, bytes: u64, last: bool);
+
+    /// Bytes that wait to be sent for the first time.
+    fn unsent(&self) -> u64;
+}
+
+impl Outlet for FlowSender {
+    #[inline]
+    fn write(&mut self, to: PeerId, bytes: u64, last: bool) {
+        FlowSender::write(self, to, bytes, last);
+    }
+
+    #[inline]
+    fn unsent(&self) -> u64 {
+        FlowSender::unsent(self)
+    }
+}
+
 /// What the world must do for an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -85,7 +107,7 @@ impl Application {
     }
 
     /// Goes on, and hands over what it sends.
-    pub fn begin(&mut self, now: Time, sender: &mut FlowSender) {
+    pub fn begin(&mut self, now: Time, sender: &mut impl Outlet) {
         let first = PeerId(0);
         self.opened = true;
         self.on_since.get_or_insert(now);
@@ -128,7 +150,7 @@ impl Application {
 
     /// Keeps blocks coming.
     #[inline]
-    pub fn refill(&mut self, sender: &mut FlowSender) {
+    pub fn refill(&mut self, sender: &mut impl Outlet) {
         let Workload::Blocks(block) = self.workload else { return };
         if self.on_since.is_none() {
             return;

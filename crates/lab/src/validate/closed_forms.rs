@@ -8,7 +8,7 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::Course;
 
 use super::{Check, ValidationError, run_all};
-use crate::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Receiver, Workload};
+use crate::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Receiver, Stack, Workload};
 use crate::parallel::Progress;
 use crate::stats;
 
@@ -48,6 +48,7 @@ fn scenario(loss: f64, seed: u64) -> FlowScenario {
         links: vec![there, LinkSpec::new("back", rate, ROUND_TRIP / 2)],
         flows: vec![FlowSpec {
             name: "flow".to_owned(),
+            stack: Stack::Ours,
             controller: registry::find("reno").expect("a registered controller"),
             parameters: toml::Table::new(),
             receivers: vec![Receiver { there: vec![0], back: vec![1] }],

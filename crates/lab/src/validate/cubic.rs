@@ -20,7 +20,7 @@ use anabranch_sim::network::Capacity;
 
 use super::{Check, ValidationError, run_all};
 use crate::flows::FlowsMeasured;
-use crate::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Workload};
+use crate::flows::scenario::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Stack, Workload};
 use crate::parallel::Progress;
 
 /// RFC 9438 4.6 and 5.
@@ -70,6 +70,7 @@ fn scenario(region: &Region) -> FlowScenario {
         links: vec![there, back],
         flows: vec![FlowSpec {
             name: "flow".to_owned(),
+            stack: Stack::Ours,
             controller: registry::find("cubic").expect("a registered controller"),
             parameters: toml::Table::new(),
             receivers: vec![Receiver { there: vec![0], back: vec![1] }],

@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(62);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// The registered name of the controller that ran.
-    pub controller: &'static str,
+    pub controller: String,
     /// Seconds, and the window in packets.
     pub points: Vec<(f64, f64)>,
 }
@@ -50,7 +50,7 @@ pub fn curves(progress: &Progress) -> Result<Vec<Curve>, ValidationError> {
         let packet = scenario.packets.data.get() as f64;
         let windows = run.series.flows[0].window.iter().map(|window| window / packet);
         let points = run.series.at.iter().map(|at| at.as_secs_f64()).zip(windows).collect();
-        Curve { controller: run.flows[0].controller, points }
+        Curve { controller: run.flows[0].controller.to_string(), points }
     };
     Ok(scenarios.iter().zip(runs).map(curve).collect())
 }
@@ -59,8 +59,8 @@ pub fn curves(progress: &Progress) -> Result<Vec<Curve>, ValidationError> {
 pub fn page(curves: &[Curve]) -> Report {
     let figures = curves.iter().map(|curve| {
         let chart = XyChart::new(Axis::new("time", "s"), Axis::new("window", "packets").from_zero())
-            .series(Series::line(curve.controller, curve.points.clone()));
-        Figure::chart(curve.controller, chart)
+            .series(Series::line(&*curve.controller, curve.points.clone()));
+        Figure::chart(&*curve.controller, chart)
     });
     let figures: Vec<Figure> = figures.collect();
     let title = Report::new("Window curves").paragraph(

@@ -32,7 +32,7 @@ pub fn beside(
     if others.is_empty() {
         return Ok(Findings { rows, report });
     }
-    let mut compared = vec![(own[0].flows[0].controller, shown(&Run::all(scenarios, own)))];
+    let mut compared = vec![(&*own[0].flows[0].controller, shown(&Run::all(scenarios, own)))];
     for entry in others {
         let mut scenarios = scenarios.to_vec();
         for scenario in &mut scenarios {

@@ -50,7 +50,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                 connection: 0,
                 transfer_since: Time::ZERO,
                 measured: FlowMeasured {
-                    controller: spec.controller.name,
+                    controller: spec.controller.name.into(),
                     goodput_bytes: 0,
                     delivered_bytes: 0,
                     receivers: ReceiverMeasured::of_each(spec.receivers.len()),

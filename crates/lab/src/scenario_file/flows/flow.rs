@@ -11,7 +11,7 @@ use super::super::parameters;
 use super::super::section::{Entry, Section, nearest};
 use super::sizes;
 use super::{LONGEST_RUN_S, MOST_BYTES, MOST_FLOWS, MOST_LINKS, MOST_PACKETS, MOST_RECEIVERS, name};
-use crate::flows::scenario::{FlowScenario, FlowSpec, OnPeriod, Path, Receiver, Size, Workload};
+use crate::flows::scenario::{FlowScenario, FlowSpec, OnPeriod, Path, Receiver, Size, Stack, Workload};
 use crate::flows::topology::{Topology, least};
 use crate::remy_table;
 
@@ -138,8 +138,15 @@ impl<'s, 't> FlowReader<'s, 't> {
             return Err(section.blame(&["stop_s"], "the flow may end before it begins; expected more than its start"));
         }
         let entry = section.required("controller", "the controller's name in quotes (anabranch controllers)")?;
-        let controller =
-            registry::find(entry.text("the controller's name")?).map_err(|unknown| entry.wrong(unknown.to_string()))?;
+        let named = entry.text("the controller's name")?;
+        let (stack, named) = match named.strip_prefix(Stack::KERNEL) {
+            Some(kernel) => (Stack::Kernel(kernel.to_owned()), kernel),
+            None => (Stack::Ours, named),
+        };
+        let controller = registry::find(named).map_err(|unknown| entry.wrong(unknown.to_string()))?;
+        if let (Stack::Kernel(_), Some(parameters)) = (&stack, section.get("parameters")) {
+            return Err(parameters.wrong("the operating system's congestion control takes no parameters from here"));
+        }
         let initial_window = initial_window(section, scenario)?;
         let mut setup = Setup::new(scenario.packets.data, Time::ZERO);
         setup.initial_window = initial_window.unwrap_or(setup.initial_window);
@@ -164,6 +171,7 @@ impl<'s, 't> FlowReader<'s, 't> {
         let name = section.get("name").map(|entry| name(&entry)).transpose()?;
         let flow = FlowSpec {
             name: String::new(),
+            stack,
             controller,
             parameters,
             receivers: Vec::new(),

@@ -10,7 +10,7 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
-use crate::flows::scenario::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Workload};
+use crate::flows::scenario::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Stack, Workload};
 use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
 use crate::scenario_file::{AnyScenario, Override, flows_to_toml, parse_any, parse_flows};
 
@@ -458,6 +458,19 @@ proptest! {
         }
         assert_comes_back(&scenario);
     }
+}
+
+#[test]
+fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
+    let scenario = read(&LEAST.replace("\"reno\"", "\"kernel:cubic\""), &[]).unwrap();
+    let flow = &scenario.flows[0];
+    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Kernel("cubic".to_owned()), "cubic"));
+    assert_eq!(flow.controller_name(), "kernel:cubic");
+    assert_comes_back(&scenario);
+    let error = read(&LEAST.replace("\"reno\"", "\"kernel:cubik\""), &[]).unwrap_err();
+    assert!(error.contains("did you mean \"cubic\"?"), "{error}");
+    let error = read(&LEAST.replace("\"reno\"", "\"kernel:reno\"\nparameters.counting = \"acks\""), &[]).unwrap_err();
+    assert!(error.contains("takes no parameters from here"), "{error}");
 }
 
 #[test]

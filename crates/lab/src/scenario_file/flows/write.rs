@@ -61,7 +61,7 @@ fn write_link(link: &LinkSpec, out: &mut String) -> std::fmt::Result {
 }
 
 fn write_flow(flow: &FlowSpec, links: &[LinkSpec], out: &mut String) -> std::fmt::Result {
-    writeln!(out, "\n[[flow]]\nname = {}\ncontroller = {}", quoted(&flow.name), quoted(flow.controller.name))?;
+    writeln!(out, "\n[[flow]]\nname = {}\ncontroller = {}", quoted(&flow.name), quoted(&flow.controller_name()))?;
     if !flow.parameters.is_empty() {
         writeln!(out, "parameters = {}", toml::Value::Table(flow.parameters.clone()))?;
     }
