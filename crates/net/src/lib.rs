@@ -4,8 +4,12 @@
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
+pub mod emulator;
 pub mod host;
 pub mod loopback;
+pub mod namespace;
+mod netlink;
 pub mod relay_list;
 pub mod setup;
+pub mod tun;
 pub mod udp;

@@ -187,6 +187,13 @@ impl<P: Copy> Network<P> {
     /// Sends `payload` in a packet of `size` bytes over `route`, now.
     #[inline(always)]
     pub fn send(&mut self, route: RouteId, size: u32, ecn_capable: bool, payload: P) {
+        self.send_numbered(route, size, ecn_capable, payload);
+    }
+
+    /// Does the same, and returns the packet's number: no other packet on its way has it,
+    /// and the next that is sent once it is gone may.
+    #[inline(always)]
+    pub fn send_numbered(&mut self, route: RouteId, size: u32, ecn_capable: bool, payload: P) -> u32 {
         let hop = self.first_hops[route.0 as usize];
         let packet = Packet { payload, sent_at: self.now, size, route, hop, ecn_capable, marked: false };
         let number = match self.free.pop() {
@@ -200,6 +207,7 @@ impl<P: Copy> Network<P> {
             }
         };
         self.enter(number, hop, size);
+        number
     }
 
     /// Sets when `timer` is due; `Time::MAX` stops it.
@@ -273,6 +281,23 @@ impl<P: Copy> Network<P> {
     #[inline]
     pub fn arrived(&self) -> &Packet<P> {
         &self.packets[self.arrived.expect("the last event was an arrival") as usize]
+    }
+
+    /// The number of the packet that has just arrived.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
+    #[inline]
+    pub fn arrived_number(&self) -> u32 {
+        self.arrived.expect("the last event was an arrival")
+    }
+
+    /// Nothing happens before this time, unless something is sent or a timer is set;
+    /// `Time::MAX` if nothing is pending.
+    #[inline]
+    pub fn next_time(&self) -> Time {
+        self.pending.earliest().0
     }
 
     /// A packet of `size` bytes comes to `hop` now.
@@ -389,6 +414,11 @@ impl<P: Copy> Network<P> {
     pub fn backlog(&mut self, link: LinkId) -> Duration {
         self.settle_all();
         self.links[link.0 as usize].backlog(self.now)
+    }
+
+    /// How many links there are.
+    pub fn links(&self) -> usize {
+        self.links.len()
     }
 
     /// Nothing happens from then on, however it was sent: far beyond any run.

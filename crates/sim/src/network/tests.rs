@@ -239,3 +239,27 @@ proptest! {
         prop_assert_eq!((&plain.0, &plain.1, plain.2), (&late.0, &late.1, 0));
     }
 }
+
+#[test]
+fn the_next_time_is_when_something_happens_next() {
+    let (mut network, route) = one_link(link("a"));
+    assert_eq!(network.next_time(), Time::MAX);
+    network.send(route, 1000, false, 0);
+    assert_eq!(network.next_time(), at(18));
+    network.set_timer(TimerId(0), at(5));
+    assert_eq!(network.next_time(), at(5));
+    assert_eq!(network.next(at(10)), Some(Event::Timer(TimerId(0))));
+    assert_eq!(network.next(at(10)), None);
+    assert_eq!(network.next_time(), at(18));
+}
+
+#[test]
+fn a_number_names_one_packet_on_its_way_and_is_given_again_when_it_is_lost() {
+    let (mut network, route) = one_link(LinkConfig { capacity: Capacity::Packets(0), ..link("a") });
+    let first = network.send_numbered(route, 1000, false, 0);
+    let dropped = network.send_numbered(route, 1000, false, 1);
+    assert_ne!(first, dropped);
+    assert_eq!(network.send_numbered(route, 1000, false, 2), dropped);
+    assert_eq!(network.next(Time::MAX), Some(Event::Arrived));
+    assert_eq!((network.arrived_number(), network.arrived().payload), (first, 0));
+}
