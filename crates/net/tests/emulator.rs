@@ -9,12 +9,14 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::{Clock, std_duration};
 use anabranch_net::emulator::{
-    Delivery, Emulator, EmulatorConfig, ModelPacket, Observer, RouteConfig, Source, testbed_available,
+    Delivery, Emulator, EmulatorConfig, ModelPacket, Observer, Payload, RouteConfig, Source, testbed_available,
 };
 use anabranch_net::namespace::Namespace;
 use anabranch_net::tun::{Block, Tun, TunConfig};
 use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::{Capacity, Discipline, Jitter, LinkConfig, LinkCount, NetworkBuilder, RouteId, Waiting};
+use anabranch_sim::network::{
+    Capacity, Discipline, Jitter, LinkConfig, LinkCount, LinkId, Network, NetworkBuilder, RouteId, Waiting,
+};
 use anabranch_sim::varying::Course;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 7);
@@ -273,6 +275,42 @@ impl Source for Steady {
     fn take(&mut self) -> ModelPacket {
         self.0 += Duration::from_millis(1);
         ModelPacket { route: self.1, size: 1000, ecn_capable: false }
+    }
+}
+
+/// When the model was looked at, and how much waited.
+#[derive(Clone, Debug, Default)]
+struct Samples(Arc<Mutex<Vec<(Time, Duration)>>>);
+
+impl Observer for Samples {
+    fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
+        self.0.lock().expect("nobody panicked").push((now, network.backlog(LinkId(0))));
+    }
+}
+
+#[test]
+fn the_model_can_be_looked_at_at_even_times() {
+    if !is_available() {
+        return;
+    }
+    let samples = Samples::default();
+    // A packet of 1000 B each millisecond over 4 Mbit/s: each one adds another to the queue.
+    let rate = Some(Course::constant(Rate::from_bits_per_sec(4_000_000)));
+    let (_pair, emulator, _) = Pair::start(LinkConfig { rate, ..link("there") }, |config| {
+        config.sources.push(Box::new(Steady(Time::ZERO, RouteId(0))));
+        config.observer = Some(Box::new(samples.clone()));
+        config.sample_interval = Some(Duration::from_millis(10));
+    });
+    while samples.0.lock().expect("nobody panicked").len() < 5 {
+        assert!(!emulator.has_ended());
+        std::thread::sleep(std_duration(Duration::from_millis(10)));
+    }
+    emulator.stop().expect("it worked");
+    for (&(at, backlog), number) in samples.0.lock().expect("nobody panicked").iter().zip(0..) {
+        assert_eq!(at, Time::ZERO + Duration::from_millis(10) * number);
+        // 10 packets came with 20 ms of work, 10 ms of which are done; the one of this very
+        // instant came before.
+        assert_eq!(backlog, Duration::from_millis(10 * number + 2));
     }
 }
 
