@@ -1,7 +1,8 @@
 //! Real packets between two namespaces. Where these can't be made, each test says so and
 //! checks nothing.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::rng::Rng;
@@ -137,6 +138,44 @@ fn a_link_that_loses_all_lets_nothing_through() {
     assert_eq!((there.entered, there.delivered, there.gone, there.in_flight), (100, 0, 100, 0));
     assert_eq!((report.links[0].lost, report.links[0].dropped), (100, 0));
     assert!(!report.warnings().iter().any(|warning| warning.contains("drop")), "losses of the model are none of ours");
+}
+
+#[test]
+fn the_kernels_tcp_runs_over_it_and_is_no_faster_than_the_link() {
+    if !is_available() {
+        return;
+    }
+    let rate = Rate::from_bits_per_sec(20_000_000);
+    let bottleneck =
+        LinkConfig { rate: Some(Course::constant(rate)), capacity: Capacity::Packets(100), ..link("there") };
+    let (pair, emulator, clock) = Pair::start(bottleneck, |_| {});
+    let sent: Vec<u8> = (0..2_000_000u32).map(|number| (number % 251) as u8).collect();
+    let listener = pair.right.run(|| TcpListener::bind((RIGHT, 80))).expect("it runs").expect("it is free");
+    let accepting = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        let (mut stream, from) = listener.accept().expect("somebody comes");
+        stream.read_to_end(&mut received).expect("all comes");
+        (received, from.ip())
+    });
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((LEFT, 0)).into())?;
+        socket.connect(&SocketAddr::from((RIGHT, 80)).into())?;
+        Ok::<_, std::io::Error>(TcpStream::from(socket))
+    };
+    let began = clock.now();
+    let mut stream = pair.left.run(connect).expect("it runs").expect("it is answered");
+    stream.write_all(&sent).expect("it is taken");
+    drop(stream);
+    let (received, from) = accepting.join().expect("it received");
+    let taken = clock.now().since(began);
+    assert_eq!(from, LEFT);
+    assert!(received == sent, "what was sent is what came");
+    assert!(taken >= Bytes::new(sent.len() as u64) / rate, "{taken}");
+    let report = emulator.stop().expect("it worked");
+    assert!(report.routes[0].delivered_bytes > 2_000_000 && report.routes[1].delivered > 0);
+    // A segment that is longer than the MTU would be cut off when it is read.
+    assert_eq!((report.devices[0].malformed, report.devices[1].malformed), (0, 0));
 }
 
 /// What an emulator's thread has seen.

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
-use anabranch_net::emulator::{EmulatorConfig, GRAIN, Report, RouteConfig, SPIN};
+use anabranch_net::emulator::{EmulatorConfig, GRAIN, Report, RouteConfig, SPIN, testbed_available};
 use anabranch_net::namespace::Namespace;
 use anabranch_net::probe::{self, Probe, ProbeConfig};
 use anabranch_net::tun::{Block, Tun, TunConfig};
@@ -40,6 +40,9 @@ const EXCESS_PERCENT: u64 = 125;
 
 /// What the link's queue holds when it is offered too much.
 const QUEUE: Duration = Duration::from_millis(20);
+
+/// Some packets shall pass in each second: 100 kbit/s are 8 of them.
+const LEAST_RATE: Rate = Rate::from_bits_per_sec(100_000);
 
 /// Where the error of the delay shall be below [`TARGET_ERROR`] for 99 of 100 packets.
 const TARGET_RATE: Rate = Rate::from_bits_per_sec(100_000_000);
@@ -118,6 +121,12 @@ struct Carried {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    testbed_available().map_err(Failure::new)?;
+    if let Some(rate) = args.rates.iter().find(|rate| rate.bits_per_sec() < LEAST_RATE.bits_per_sec()) {
+        let message =
+            format!("--rates: {} bit/s: a link of this bench carries 100 kbit/s at least", rate.bits_per_sec());
+        return Err(Failure::new(message));
+    }
     let mut rows: Vec<Vec<Row>> = Vec::new();
     if !args.json {
         println!(
