@@ -1,6 +1,7 @@
 //! `anabranch bench`: how fast we are on this machine, as figures.
 
 mod dumbbell;
+mod emulator;
 mod overlay;
 mod processor_time;
 
@@ -21,6 +22,8 @@ enum What {
     Overlay(overlay::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
+    /// Accuracy and speed of the link emulator on real packets
+    Emulator(emulator::Args),
 }
 
 /// Runs the benchmark that was asked for.
@@ -28,5 +31,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
+        What::Emulator(args) => emulator::run(args),
     }
 }

@@ -9,6 +9,8 @@ pub mod host;
 pub mod loopback;
 pub mod namespace;
 mod netlink;
+pub mod probe;
+mod realtime;
 pub mod relay_list;
 pub mod setup;
 pub mod tun;

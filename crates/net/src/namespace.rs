@@ -27,12 +27,12 @@ pub enum TestbedError {
          device (--device /dev/net/tun)"
     )]
     NoTun,
-    /// A TUN device is refused.
+    /// A device is refused.
     #[error(
-        "a TUN device needs CAP_NET_ADMIN and leave to open /dev/net/tun; run as root, or a container with --cap-add \
-         SYS_ADMIN,NET_ADMIN --device /dev/net/tun"
+        "network devices need CAP_NET_ADMIN, and leave to open /dev/net/tun; run as root, or a container with \
+         --cap-add SYS_ADMIN,NET_ADMIN --device /dev/net/tun"
     )]
-    TunNotPermitted,
+    DeviceNotPermitted,
     /// What was asked for makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -77,9 +77,10 @@ impl Namespace {
             // of it, and the emulator passes over its packets.
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{group}/disable_ipv6"), "1");
         }
-        Netlink::open()
-            .and_then(|mut netlink| netlink.set_up(LOOPBACK))
-            .map_err(TestbedError::system("bring the loopback device up"))?;
+        Netlink::open().and_then(|mut netlink| netlink.set_up(LOOPBACK)).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => TestbedError::DeviceNotPermitted,
+            _ => TestbedError::system("bring the loopback device up")(error),
+        })?;
         Ok(Namespace(Arc::new(file)))
     }
 

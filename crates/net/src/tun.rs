@@ -94,7 +94,7 @@ impl Tun {
     fn open_here(config: TunConfig) -> Result<Tun, TestbedError> {
         let device =
             DeviceBuilder::new().name(NAME).enable(false).build_sync().map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => TestbedError::TunNotPermitted,
+                io::ErrorKind::PermissionDenied => TestbedError::DeviceNotPermitted,
                 // The node is there, but no driver behind it.
                 io::ErrorKind::NotFound => TestbedError::NoTun,
                 _ if error.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) => TestbedError::NoTun,

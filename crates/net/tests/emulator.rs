@@ -1,7 +1,8 @@
 //! Real packets between two namespaces. Where these can't be made, each test says so and
 //! checks nothing.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use anabranch_control::rng::Rng;
@@ -9,12 +10,14 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::{Clock, std_duration};
 use anabranch_net::emulator::{
-    Delivery, Emulator, EmulatorConfig, ModelPacket, Observer, RouteConfig, Source, testbed_available,
+    Delivery, Emulator, EmulatorConfig, ModelPacket, Observer, Payload, RouteConfig, Source, testbed_available,
 };
 use anabranch_net::namespace::Namespace;
 use anabranch_net::tun::{Block, Tun, TunConfig};
 use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::{Capacity, Discipline, Jitter, LinkConfig, LinkCount, NetworkBuilder, RouteId, Waiting};
+use anabranch_sim::network::{
+    Capacity, Discipline, Jitter, LinkConfig, LinkCount, LinkId, Network, NetworkBuilder, RouteId, Waiting,
+};
 use anabranch_sim::varying::Course;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 7);
@@ -135,6 +138,44 @@ fn a_link_that_loses_all_lets_nothing_through() {
     assert_eq!((there.entered, there.delivered, there.gone, there.in_flight), (100, 0, 100, 0));
     assert_eq!((report.links[0].lost, report.links[0].dropped), (100, 0));
     assert!(!report.warnings().iter().any(|warning| warning.contains("drop")), "losses of the model are none of ours");
+}
+
+#[test]
+fn the_kernels_tcp_runs_over_it_and_is_no_faster_than_the_link() {
+    if !is_available() {
+        return;
+    }
+    let rate = Rate::from_bits_per_sec(20_000_000);
+    let bottleneck =
+        LinkConfig { rate: Some(Course::constant(rate)), capacity: Capacity::Packets(100), ..link("there") };
+    let (pair, emulator, clock) = Pair::start(bottleneck, |_| {});
+    let sent: Vec<u8> = (0..2_000_000u32).map(|number| (number % 251) as u8).collect();
+    let listener = pair.right.run(|| TcpListener::bind((RIGHT, 80))).expect("it runs").expect("it is free");
+    let accepting = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        let (mut stream, from) = listener.accept().expect("somebody comes");
+        stream.read_to_end(&mut received).expect("all comes");
+        (received, from.ip())
+    });
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((LEFT, 0)).into())?;
+        socket.connect(&SocketAddr::from((RIGHT, 80)).into())?;
+        Ok::<_, std::io::Error>(TcpStream::from(socket))
+    };
+    let began = clock.now();
+    let mut stream = pair.left.run(connect).expect("it runs").expect("it is answered");
+    stream.write_all(&sent).expect("it is taken");
+    drop(stream);
+    let (received, from) = accepting.join().expect("it received");
+    let taken = clock.now().since(began);
+    assert_eq!(from, LEFT);
+    assert!(received == sent, "what was sent is what came");
+    assert!(taken >= Bytes::new(sent.len() as u64) / rate, "{taken}");
+    let report = emulator.stop().expect("it worked");
+    assert!(report.routes[0].delivered_bytes > 2_000_000 && report.routes[1].delivered > 0);
+    // A segment that is longer than the MTU would be cut off when it is read.
+    assert_eq!((report.devices[0].malformed, report.devices[1].malformed), (0, 0));
 }
 
 /// What an emulator's thread has seen.
@@ -273,6 +314,42 @@ impl Source for Steady {
     fn take(&mut self) -> ModelPacket {
         self.0 += Duration::from_millis(1);
         ModelPacket { route: self.1, size: 1000, ecn_capable: false }
+    }
+}
+
+/// When the model was looked at, and how much waited.
+#[derive(Clone, Debug, Default)]
+struct Samples(Arc<Mutex<Vec<(Time, Duration)>>>);
+
+impl Observer for Samples {
+    fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
+        self.0.lock().expect("nobody panicked").push((now, network.backlog(LinkId(0))));
+    }
+}
+
+#[test]
+fn the_model_can_be_looked_at_at_even_times() {
+    if !is_available() {
+        return;
+    }
+    let samples = Samples::default();
+    // A packet of 1000 B each millisecond over 4 Mbit/s: each one adds another to the queue.
+    let rate = Some(Course::constant(Rate::from_bits_per_sec(4_000_000)));
+    let (_pair, emulator, _) = Pair::start(LinkConfig { rate, ..link("there") }, |config| {
+        config.sources.push(Box::new(Steady(Time::ZERO, RouteId(0))));
+        config.observer = Some(Box::new(samples.clone()));
+        config.sample_interval = Some(Duration::from_millis(10));
+    });
+    while samples.0.lock().expect("nobody panicked").len() < 5 {
+        assert!(!emulator.has_ended());
+        std::thread::sleep(std_duration(Duration::from_millis(10)));
+    }
+    emulator.stop().expect("it worked");
+    for (&(at, backlog), number) in samples.0.lock().expect("nobody panicked").iter().zip(0..) {
+        assert_eq!(at, Time::ZERO + Duration::from_millis(10) * number);
+        // 10 packets came with 20 ms of work, 10 ms of which are done; the one of this very
+        // instant came before.
+        assert_eq!(backlog, Duration::from_millis(10 * number + 2));
     }
 }
 

@@ -41,6 +41,10 @@ pub const PACKETS: usize = 1 << 16;
 /// and again, unless the configuration says otherwise.
 pub const SPIN: Duration = Duration::ZERO;
 
+/// While packets come one close upon the other, how often the thread wakes up at most,
+/// unless the configuration says otherwise.
+pub const GRAIN: Duration = Duration::from_nanos(50_000);
+
 /// Whose packets take a route of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteConfig {
@@ -150,6 +154,9 @@ pub struct EmulatorConfig {
     pub packets: usize,
     /// How long before a packet is due the thread stops sleeping.
     pub spin: Duration,
+    /// While packets come closer than this upon each other, the thread wakes up once in so
+    /// long and serves many at once; each may then be late by as much. Zero never waits.
+    pub grain: Duration,
     /// Whether the thread shall go before all others of the machine (`SCHED_FIFO`), as far
     /// as the system allows.
     pub realtime: bool,
@@ -168,6 +175,7 @@ impl EmulatorConfig {
             sample_interval: None,
             packets: PACKETS,
             spin: SPIN,
+            grain: GRAIN,
             realtime: true,
         }
     }

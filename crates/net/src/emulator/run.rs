@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::net::Ipv4Addr;
-use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,16 +13,13 @@ use anabranch_sim::network::{Event, LinkId, Network, TimerId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
-};
 
 use super::ip::{self, Unfit};
 use super::report::Report;
 use super::{Delivery, EmulatorConfig, Entry, Observer, Payload, Source, Way};
-use crate::clock::Clock;
+use crate::clock::{Clock, std_duration};
 use crate::namespace::TestbedError;
+use crate::realtime;
 use crate::tun::Tun;
 
 /// Packets that are read from a device before another has its turn.
@@ -64,6 +60,10 @@ pub struct Engine {
     longest: usize,
     limit: usize,
     spin: Duration,
+    grain: Duration,
+    /// When the thread last woke up, and how long it had slept.
+    woke_at: Time,
+    slept: Duration,
     realtime: bool,
     report: Report,
 }
@@ -104,13 +104,17 @@ impl Engine {
             longest,
             limit: packets,
             spin: config.spin,
+            grain: config.grain,
+            woke_at: Time::ZERO,
+            slept: LONGEST_SLEEP,
             realtime: config.realtime,
         })
     }
 
     /// Carries packets until `stop`.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Report, TestbedError> {
-        self.report.is_realtime = self.realtime && hurry();
+        realtime::sleep_exactly();
+        self.report.is_realtime = self.realtime && realtime::go_first();
         let before: Vec<u64> = self.overruns()?;
         let (began, busy_before) = (self.clock.now(), processor_time());
         while !stop.load(Ordering::Relaxed) {
@@ -284,14 +288,30 @@ impl Engine {
         }
     }
 
-    /// Sleeps until something is due or a packet waits.
+    /// Sleeps until something is due or a packet waits. When packets come one close upon the
+    /// other, it sleeps for a grain of time whatever comes, and then serves many at once:
+    /// setting a timer and waking up cost more than carrying a packet.
     fn sleep(&mut self) -> Result<(), TestbedError> {
-        let left = self.network.next_time().since(self.clock.now());
-        if left <= self.spin {
-            return Ok(());
+        let now = self.clock.now();
+        let awake = now.since(self.woke_at);
+        if self.slept < self.grain && awake < self.grain {
+            std::thread::sleep(std_duration(self.grain - awake));
+        } else {
+            let left = self.network.next_time().since(now);
+            if left <= self.spin {
+                return Ok(());
+            }
+            self.wait((left - self.spin).min(LONGEST_SLEEP))?;
         }
-        let left = (left - self.spin).min(LONGEST_SLEEP).as_nanos();
-        let timeout = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        self.woke_at = self.clock.now();
+        self.slept = self.woke_at.since(now);
+        Ok(())
+    }
+
+    /// Waits for a packet, for so long at most.
+    fn wait(&self, longest: Duration) -> Result<(), TestbedError> {
+        let nanos = longest.as_nanos();
+        let timeout = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
         let mut waiting: Vec<PollFd<'_>> =
             self.devices.iter().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)).collect();
         match poll(&mut waiting, Some(&timeout)) {
@@ -322,16 +342,107 @@ impl Engine {
     }
 }
 
-/// Lets this thread wake up on time, and go before all others if the system allows it;
-/// whether it does.
-fn hurry() -> bool {
-    // A sleep may last longer by this much, 50 us if nobody asks for less.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
-}
-
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_sim::loss::LossModel;
+    use anabranch_sim::network::{Capacity, Jitter, LinkConfig, NetworkBuilder};
+    use anabranch_sim::varying::Course;
+    use etherparse::{IpNumber, Ipv4Header};
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+    use crate::emulator::report::DeviceReport;
+
+    const FROM: [u8; 4] = [10, 1, 0, 1];
+    const TO: [u8; 4] = [10, 2, 0, 1];
+
+    /// One with a route and no devices: nothing arrives before an hour is over.
+    fn engine(extra_bytes: i32) -> Engine {
+        let mut network = NetworkBuilder::new();
+        let link = network.link(LinkConfig {
+            name: "far".into(),
+            rate: None,
+            delay: Course::constant(Duration::SECOND * 3600),
+            capacity: Capacity::Unlimited,
+            discipline: None,
+            loss: LossModel::None,
+            jitter: Jitter::NONE,
+        });
+        let route = network.route(&[link]);
+        let way = Way { place: 0, route, from: 0, to: 1, extra_bytes };
+        let config = EmulatorConfig::new(network, 1, Vec::new(), Vec::new());
+        let ways = HashMap::from([((FROM.into(), TO.into()), way)]);
+        let mut engine =
+            Engine::new(EmulatorConfig { packets: 8, ..config }, HashMap::new(), Clock::start()).expect("it is valid");
+        engine.ways = ways;
+        engine.exits = vec![1];
+        engine.report = Report::new(1, 2, false);
+        engine.longest = 1500;
+        engine
+    }
+
+    fn packet(source: [u8; 4], destination: [u8; 4], payload: usize) -> Vec<u8> {
+        let header = Ipv4Header::new(payload as u16, 64, IpNumber::UDP, source, destination).expect("it fits");
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.resize(20 + payload, 0);
+        bytes
+    }
+
+    fn enter(engine: &mut Engine, device: usize, bytes: &[u8]) {
+        engine.scratch = bytes.to_vec();
+        engine.enter(device, bytes.len());
+    }
+
+    #[test]
+    fn what_cannot_be_carried_is_counted_and_dropped() {
+        let mut engine = engine(0);
+        let good = packet(FROM, TO, 100);
+        enter(&mut engine, 0, &good);
+        enter(&mut engine, 1, &good);
+        enter(&mut engine, 0, &packet(TO, FROM, 100));
+        enter(&mut engine, 0, &good[..119]);
+        enter(&mut engine, 0, &good[..10]);
+        enter(&mut engine, 0, &[]);
+        enter(&mut engine, 0, &[0x60; 40]);
+        let counted = engine.report.devices[0];
+        let expected =
+            DeviceReport { read: 6, unroutable: 1, malformed: 3, other_version: 1, ..DeviceReport::default() };
+        assert_eq!(counted, expected);
+        assert_eq!((engine.report.devices[1].unroutable, engine.report.routes[0].entered), (1, 1));
+        assert_eq!(engine.settle().routes[0].in_flight, 1);
+    }
+
+    #[test]
+    fn a_packet_is_charged_its_length_and_a_constant_and_one_byte_at_least() {
+        for (extra, charged) in [(0, 120), (38, 158), (-60, 60), (-500, 1), (i32::MIN, 1)] {
+            let mut engine = engine(extra);
+            enter(&mut engine, 0, &packet(FROM, TO, 100));
+            assert_eq!(engine.report.routes[0].entered_bytes, charged);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic_and_memory_stays_bounded(packets in vec(vec(any::<u8>(), 0..64), 0..64)) {
+            let mut engine = engine(0);
+            for bytes in &packets {
+                enter(&mut engine, 0, bytes);
+                let mut led = packet(FROM, TO, 0);
+                led.extend(bytes);
+                enter(&mut engine, 0, &led);
+            }
+            let DeviceReport { read, unroutable, other_version, malformed, .. } = engine.report.devices[0];
+            let carried = engine.report.routes[0].entered;
+            prop_assert_eq!(read, 2 * packets.len() as u64);
+            prop_assert_eq!(read, carried + engine.report.overflows + unroutable + other_version + malformed);
+            prop_assert_eq!(carried, 8.min(packets.len() as u64));
+            prop_assert!(engine.slots.len() <= 8);
+        }
+    }
 }
