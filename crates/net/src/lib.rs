@@ -4,8 +4,10 @@
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
+pub mod flow;
 pub mod host;
 pub mod loopback;
+pub mod outbox;
 pub mod relay_list;
 pub mod setup;
 pub mod udp;
