@@ -8,6 +8,8 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
+use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
+use anabranch_proto::flow::{AckPolicy, FlowReceiver};
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::message::{Message, Offer, Report};
 use anabranch_proto::packet::Kind;
@@ -48,6 +50,34 @@ pub fn datagram(input: &[u8]) {
             }
         }
     }
+}
+
+/// A flow's packet that is read comes out the same; a receiver takes whatever data it
+/// carries, and tells of it in an ACK that is read as it was meant.
+pub fn flow_packet(input: &[u8]) {
+    let Ok((label, body)) = flow_wire::decode(input) else { return };
+    let bytes = match body {
+        Body::Data(data, bytes) => {
+            let mut receiver = FlowReceiver::new(AckPolicy { every: 1, ..AckPolicy::default() });
+            receiver.on_data(Time::ZERO, &data, false);
+            if let Some(ack) = receiver.poll_ack(Time::ZERO) {
+                let answer = AckBytes::new(label, &ack).expect("it acknowledges a packet");
+                let Ok((of, Body::Ack(short))) = flow_wire::decode(answer.as_slice()) else { panic!("no ACK") };
+                assert_eq!((of, short.complete(data.number, 0)), (label, Ok(ack)));
+            }
+            [&flow_wire::data_header(label, &data)[..], bytes].concat()
+        }
+        Body::Ack(short) => {
+            // Numbers near 0 are refused or told; those far from it are always told.
+            let _ = short.complete(0, 0);
+            let ack = short.complete(1 << 40, 1 << 40).expect("its ranges have room");
+            AckBytes::new(label, &ack).expect("it has ranges").as_slice().to_vec()
+        }
+        Body::Syn(handshake) => flow_wire::syn(label, handshake).to_vec(),
+        Body::SynAck(handshake) => flow_wire::syn_ack(label, handshake).to_vec(),
+        Body::Close(nonce) => flow_wire::close(label, nonce).to_vec(),
+    };
+    assert_eq!(bytes, input);
 }
 
 /// Handshakes and their answers from strangers.

@@ -4,6 +4,7 @@ mod dumbbell;
 mod emulator;
 mod overlay;
 mod processor_time;
+mod udp;
 
 use clap::Subcommand;
 
@@ -24,6 +25,8 @@ enum What {
     Dumbbell(dumbbell::Args),
     /// Accuracy and speed of the link emulator on real packets
     Emulator(emulator::Args),
+    /// Datagrams a second over real sockets: flows and a relay against plain senders
+    Udp(udp::Args),
 }
 
 /// Runs the benchmark that was asked for.
@@ -32,5 +35,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Overlay(args) => overlay::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
+        What::Udp(args) => udp::run(args),
     }
 }

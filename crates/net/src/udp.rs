@@ -1,12 +1,12 @@
 //! UDP sockets that receive many datagrams in one system call (`recvmmsg`, by way of
-//! `quinn-udp`). Datagrams leave one by one: neighbours of a burst take different paths,
-//! and segmentation offload serves one destination only.
+//! `quinn-udp`) and send several to one destination in one (segmentation offload). What
+//! goes to several destinations leaves by an [`Outbox`](crate::outbox::Outbox).
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::SockRef;
 
 /// Asked for as socket buffers in bytes, so that a second's burst fits; the system may give less.
@@ -26,14 +26,19 @@ pub struct Socket {
 impl Socket {
     /// Binds to `address`; port 0 lets the system choose one.
     pub fn bind(address: SocketAddr) -> io::Result<Socket> {
-        let io = std::net::UdpSocket::bind(address)?;
+        Socket::from_std(std::net::UdpSocket::bind(address)?)
+    }
+
+    /// Takes over a socket that somebody has bound, in a network namespace of its own perhaps.
+    pub fn from_std(io: std::net::UdpSocket) -> io::Result<Socket> {
+        let is_ipv6 = io.local_addr()?.is_ipv6();
         let state = UdpSocketState::new((&io).into())?;
         let socket = SockRef::from(&io);
         // Less than was asked for is no error: the datagrams that don't fit are losses.
         let _ = socket.set_recv_buffer_size(BUFFER);
         let _ = socket.set_send_buffer_size(BUFFER);
         io.set_nonblocking(true)?;
-        Ok(Socket { io: mio::net::UdpSocket::from_std(io), state, is_ipv6: address.is_ipv6() })
+        Ok(Socket { io: mio::net::UdpSocket::from_std(io), state, is_ipv6 })
     }
 
     /// Where it is bound.
@@ -43,11 +48,37 @@ impl Socket {
 
     /// Sends one datagram.
     pub fn send(&self, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        let to = match to.ip() {
+        self.io.send_to(bytes, self.reach(to)).map(drop)
+    }
+
+    /// Sends `bytes` as datagrams of `segment` bytes each (the last may be shorter), all in
+    /// one system call; as ECN-capable, ECT(0), if `ect`.
+    pub(crate) fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment: usize, ect: bool) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: self.reach(to),
+            ecn: ect.then_some(EcnCodepoint::Ect0),
+            contents: bytes,
+            segment_size: (segment < bytes.len()).then_some(segment),
+            src_ip: None,
+        };
+        self.state.try_send((&self.io).into(), &transmit)
+    }
+
+    /// How many datagrams `send_segments` sends at most; 1 without segmentation offload.
+    pub(crate) fn max_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// `to` as this socket's family spells it.
+    pub(crate) fn reach(&self, to: SocketAddr) -> SocketAddr {
+        match to.ip() {
             IpAddr::V4(ip) if self.is_ipv6 => SocketAddrV6::new(ip.to_ipv6_mapped(), to.port(), 0, 0).into(),
             _ => to,
-        };
-        self.io.send_to(bytes, to).map(drop)
+        }
+    }
+
+    pub(crate) fn io(&self) -> &mio::net::UdpSocket {
+        &self.io
     }
 
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
@@ -78,6 +109,16 @@ impl Batch {
     /// Hands the datagrams that wait at `socket`, `BATCH_SIZE` buffers at most, to `take`,
     /// with who sent them; how many they were, 0 if none waits.
     pub fn receive(&mut self, socket: &Socket, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+        self.receive_marked(socket, |from, bytes, _| take(from, bytes))
+    }
+
+    /// As [`Batch::receive`]; `take` also learns whether a datagram bears a
+    /// congestion-experienced mark.
+    pub fn receive_marked(
+        &mut self,
+        socket: &Socket,
+        mut take: impl FnMut(SocketAddr, &[u8], bool),
+    ) -> io::Result<usize> {
         let mut chunks = self.buffers.chunks_exact_mut(LONGEST);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("a chunk for each slice")));
@@ -96,13 +137,14 @@ impl Batch {
         };
         let mut count = 0;
         for (buffer, meta) in self.buffers.chunks_exact(LONGEST).zip(&self.metas).take(filled) {
+            let ce = meta.ecn == Some(EcnCodepoint::Ce);
             // The system may have joined datagrams of one sender, all `stride` long but the last.
             for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                take(meta.addr, datagram);
+                take(meta.addr, datagram, ce);
                 count += 1;
             }
             if meta.len == 0 {
-                take(meta.addr, &[]);
+                take(meta.addr, &[], ce);
                 count += 1;
             }
         }

@@ -15,6 +15,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_control::rng::Rng;
+use anabranch_control::time::Duration;
+use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
+use anabranch_proto::flow::{Ack, AckRanges, Data};
 use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Packet, PacketId, Route};
 use anabranch_proto::wire::{Datagram, Type};
@@ -27,8 +30,9 @@ const ITERATIONS: usize = 20_000;
 /// one of those that compute on a curve.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 5] = [
+const TARGETS: [Target; 6] = [
     ("datagram", checks::datagram, 1),
+    ("flow_packet", checks::flow_packet, 1),
     ("handshake", checks::handshake, 20),
     ("message", checks::message, 1),
     ("receiver", checks::receiver, 20),
@@ -43,6 +47,7 @@ fn folder(target: &str) -> PathBuf {
 fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
     BTreeMap::from([
         ("datagram", datagrams()),
+        ("flow_packet", flow_packets()),
         ("handshake", handshakes()),
         ("message", messages()),
         ("receiver", conversations()),
@@ -73,6 +78,28 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
         }
     }
     all
+}
+
+/// Each kind of packet, and ACKs of one range and of all that fit.
+fn flow_packets() -> Vec<(String, Vec<u8>)> {
+    let label = Label { connection: 0x0102_0304, receiver: 5 };
+    let data = |fin| Data { number: 9, offset: 10_000, length: 40, fin };
+    let packet = |fin| [&flow_wire::data_header(label, &data(fin))[..], &[7; 40]].concat();
+    let ack = |ranges: &[(u64, u64)]| {
+        let ranges = AckRanges::new(ranges.iter().copied());
+        let ack = Ack { ranges, delay: Duration::from_millis(3), ce_count: 2 };
+        AckBytes::new(label, &ack).expect("it has ranges").as_slice().to_vec()
+    };
+    let handshake = Handshake { attempt: 1, nonce: *b"sixteen bytes ok" };
+    vec![
+        ("data".into(), packet(false)),
+        ("end".into(), packet(true)),
+        ("ack".into(), ack(&[(0, 9)])),
+        ("ack-gaps".into(), ack(&[(50, 60), (40, 45), (20, 21), (3, 9)])),
+        ("syn".into(), flow_wire::syn(label, handshake).to_vec()),
+        ("syn-ack".into(), flow_wire::syn_ack(label, handshake).to_vec()),
+        ("close".into(), flow_wire::close(label, handshake.nonce).to_vec()),
+    ]
 }
 
 /// First messages of handshakes: their pattern's byte, a point of the curve, and a sealed

@@ -5,7 +5,9 @@ use anabranch_control::flow::{Bounds, Feedback, FlowController, Limits, LossCaus
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::{Ack, AckError, AckPolicy, AckRanges, Data, Fault, FlowReceiver, FlowSender, SenderConfig};
+use anabranch_proto::flow::{
+    Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Fault, FlowReceiver, FlowSender, SenderConfig,
+};
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 const PACKET: Bytes = Bytes::new(1000);
@@ -321,4 +323,38 @@ fn a_sender_names_the_packets_that_it_has_just_lost_and_says_where_it_stands() {
     sender.on_timer(sender.timer().unwrap());
     assert!(sender.newly_lost().is_empty());
     assert_eq!(sender.metrics(ME).probe_timeouts, 1);
+}
+
+#[derive(Debug)]
+struct Paced;
+
+impl FlowController for Paced {
+    fn on_feedback(&mut self, _: Time, _: &Feedback<'_>, _: &mut Rng) {}
+    fn limits(&self) -> Limits {
+        // A packet each millisecond.
+        Limits { window: PACKET * 1_000_000, rate: Some(Rate::from_bytes_per_sec(1_000_000)), burst: Bytes::ZERO }
+    }
+    fn trace(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+}
+
+#[test]
+fn a_driver_that_wakes_late_makes_up_for_it_up_to_what_it_said() {
+    let leave = |catch_up: Option<CatchUp>| {
+        let mut sender = sender_with(Box::new(Paced));
+        if let Some(catch_up) = catch_up {
+            sender.set_catch_up(catch_up);
+        }
+        sender.write(ME, u64::MAX, false);
+        let mut wake = |millis| {
+            let now = Time::ZERO + Duration::from_millis(millis);
+            std::iter::from_fn(|| sender.poll(now)).count()
+        };
+        let often = (0..=300).step_by(3).map(&mut wake).sum::<usize>();
+        (often, wake(1300))
+    };
+    // Waking each 3 ms, it misses two packets of three.
+    assert_eq!(leave(None), (101, 1));
+    // All 300 ms are made up for, but of a pause of a second no more than it said.
+    assert_eq!(leave(Some(CatchUp { span: Duration::from_millis(5), most: PACKET * 100 })), (301, 6));
+    assert_eq!(leave(Some(CatchUp { span: Duration::from_millis(5), most: PACKET * 2 })), (301, 3));
 }

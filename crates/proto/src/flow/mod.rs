@@ -12,12 +12,13 @@ mod ranges;
 mod receiver;
 mod sender;
 mod space;
+pub mod wire;
 
 use anabranch_control::time::Duration;
 
 pub use ranges::AckRanges;
 pub use receiver::{AckPolicy, FlowReceiver, Received};
-pub use sender::{AckError, Fault, FlowSender, Metrics, SenderConfig, Transmit};
+pub use sender::{AckError, CatchUp, Fault, FlowSender, Metrics, SenderConfig, Transmit};
 
 /// A packet with data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

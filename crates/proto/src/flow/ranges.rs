@@ -11,7 +11,7 @@ const MAX_RECEIVED_RANGES: usize = 32;
 const MAX_PIECES: usize = 4096;
 
 /// Numbers in ranges and in the gaps between them, in turn.
-const MAX_SPANS: usize = 2 * MAX_ACK_RANGES - 1;
+pub(super) const MAX_SPANS: usize = 2 * MAX_ACK_RANGES - 1;
 
 /// Ranges of packet numbers, both ends included, the highest first. Kept as lengths, as an
 /// ACK frame of RFC 9000 (19.3) does: ACKs are copied often.
@@ -47,6 +47,31 @@ impl AckRanges {
             lowest = high - u64::from(span);
         }
         these
+    }
+
+    /// Ranges by their highest number and, down from there, what each range holds beside its
+    /// last number and what each gap misses. None if they are too many, if a gap misses
+    /// nothing, or if they go below 0.
+    pub(super) fn from_spans(largest: u64, spans: impl IntoIterator<Item = u32>) -> Option<AckRanges> {
+        let mut these = AckRanges { largest, ..AckRanges::default() };
+        let (mut length, mut low) = (0, largest);
+        for (i, span) in spans.into_iter().enumerate() {
+            *these.spans.get_mut(i)? = span;
+            let is_gap = i % 2 == 1;
+            if is_gap && span == 0 {
+                return None;
+            }
+            low = low.checked_sub(u64::from(span) + u64::from(is_gap))?;
+            length = i + 1;
+        }
+        these.count = length.div_ceil(2) as u8;
+        (length % 2 == 1).then_some(these)
+    }
+
+    /// What each range holds beside its last number and what each gap misses, in turn, from
+    /// the highest number down.
+    pub(super) fn spans(&self) -> &[u32] {
+        &self.spans[..(2 * usize::from(self.count)).saturating_sub(1)]
     }
 
     /// The ranges, the highest first.

@@ -18,6 +18,15 @@ const PACING_GAIN_PERCENT: u64 = 125;
 /// Packets that leave at once under a pace that the sender sets itself: evenly.
 const PACING_BURST_PACKETS: u64 = 1;
 
+/// What a pacer lets a driver make up for that wakes late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatchUp {
+    /// How late it may be.
+    pub span: Duration,
+    /// The most data that it may make up for.
+    pub most: Bytes,
+}
+
 /// How a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
@@ -92,6 +101,7 @@ pub struct FlowSender {
     rng: Rng,
     limits: Limits,
     pacer: Pacer,
+    catch_up: CatchUp,
     delivery: DeliveryRate,
     in_flight: Bytes,
     spaces: Vec<Space>,
@@ -120,6 +130,7 @@ impl FlowSender {
             controller,
             rng,
             pacer: Pacer::default(),
+            catch_up: CatchUp { span: Duration::ZERO, most: Bytes::ZERO },
             delivery: DeliveryRate::default(),
             in_flight: Bytes::ZERO,
             spaces: (0..receivers).map(|_| Space::new()).collect(),
@@ -157,6 +168,12 @@ impl FlowSender {
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.controller.set(bounds);
         self.refresh();
+    }
+
+    /// A driver that can't wake at each packet's instant makes up for what it missed, up to
+    /// this, so that its lateness doesn't become a lower rate. None is made up for at first.
+    pub fn set_catch_up(&mut self, catch_up: CatchUp) {
+        self.catch_up = catch_up;
     }
 
     /// The next packet that may leave now.
@@ -256,7 +273,8 @@ impl FlowSender {
             self.refresh();
         }
         if let Some(rate) = self.limits.rate {
-            self.pacer.on_sent(now, size, rate, self.limits.burst);
+            let late = (rate * self.catch_up.span).min(self.catch_up.most);
+            self.pacer.on_sent(now, size, rate, self.limits.burst + late);
         }
         Transmit { to, data }
     }
@@ -442,6 +460,16 @@ impl FlowSender {
             in_flight: self.in_flight,
             packets_in_flight: self.spaces.iter().map(|space| u64::from(space.packets_in_flight())).sum(),
         }
+    }
+
+    /// Data in a full packet.
+    pub fn packet(&self) -> Bytes {
+        self.config.packet
+    }
+
+    /// How many receivers it serves.
+    pub fn receivers(&self) -> usize {
+        self.spaces.len()
     }
 
     /// Packets that have left.

@@ -1,0 +1,141 @@
+//! `anabranch bench udp`: datagrams a second over the loopback interface, ours against
+//! programs that do nothing but move datagrams.
+//!
+//! Two ends: a blaster that only sends and one that only receives are what the system
+//! allows; a flow has ACKs, losses to find and a controller besides. Relays: a forwarder that
+//! sends on whatever comes, in the same batches, is what the system allows a relay that can't
+//! join datagrams; the relay also reads each one's route, checks and rewrites it. A source
+//! keeps a window of datagrams on their way through them, so that none is lost.
+//!
+//! Processor time is that of one thread, so that other programs disturb it little: the
+//! rate that it would allow the thread alone is the one to compare.
+
+mod ours;
+mod plain;
+
+use std::time::Duration;
+
+use anabranch_proto::flow::wire::HEADER;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Data in a full packet: what an Ethernet frame of 1500 B holds behind the headers of IPv4
+/// and UDP and ours.
+const DATA: usize = 1500 - 20 - 8 - HEADER;
+
+/// Bytes of each datagram.
+const DATAGRAM: usize = DATA + HEADER;
+
+/// Arguments of `bench udp`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Milliseconds that each runs
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    millis: u64,
+    /// How often each runs; the fastest counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one run has moved.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    /// Datagrams that arrived at the end.
+    arrived: u64,
+    wall: Duration,
+    /// Processor time of who sends.
+    sender: Duration,
+    /// Of who receives, or passes on.
+    receiver: Duration,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    what: &'static str,
+    /// Arrived at the end, in wall time.
+    packets_per_s: f64,
+    /// Processor time for each that arrived.
+    sender_ns_per_packet: f64,
+    /// Of the receiver, the forwarder or the relay.
+    receiver_ns_per_packet: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Json {
+    datagram_bytes: usize,
+    rows: Vec<Row>,
+    /// The relay's packets a second of processor time over the forwarder's.
+    relay_share_of_forwarder: f64,
+}
+
+type Run = fn(Duration) -> Result<Moved, Failure>;
+
+const FORWARDER: &str = "forwarder, sendmmsg";
+const RELAY: &str = "relay";
+
+const ROWS: [(&str, Run); 7] = [
+    ("blaster, sendmmsg", |time| plain::blast(time, false)),
+    ("flow, fixed window", |time| ours::flow(time, "fixed", false)),
+    ("blaster, GSO and GRO", |time| plain::blast(time, true)),
+    ("flow, fixed window, GSO", |time| ours::flow(time, "fixed", true)),
+    ("flow, cubic, GSO", |time| ours::flow(time, "cubic", true)),
+    (FORWARDER, plain::forward),
+    (RELAY, ours::relay),
+];
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if !args.json {
+        println!("datagrams of {DATAGRAM} B over the loopback interface (best of {})", args.repeat);
+        println!(
+            "{:<26} {:>12} {:>16} {:>16} {:>16}",
+            "", "arrived/s", "sender ns each", "receiver ns each", "receiver 1/CPU s"
+        );
+    }
+    let time = Duration::from_millis(args.millis);
+    let mut rows: Vec<Row> = Vec::new();
+    for (what, run) in ROWS {
+        let mut best: Option<Row> = None;
+        for _ in 0..args.repeat {
+            let row = row(what, run(time)?)?;
+            if best.as_ref().is_none_or(|best| row.receiver_ns_per_packet < best.receiver_ns_per_packet) {
+                best = Some(row);
+            }
+        }
+        let row = best.ok_or_else(|| Failure::new("--repeat 0 measures nothing"))?;
+        if !args.json {
+            let Row { packets_per_s, sender_ns_per_packet, receiver_ns_per_packet, .. } = row;
+            println!(
+                "{what:<26} {packets_per_s:>12.0} {sender_ns_per_packet:>16.0} {receiver_ns_per_packet:>16.0} {:>16.0}",
+                1e9 / receiver_ns_per_packet
+            );
+        }
+        rows.push(row);
+    }
+    let of = |name: &str| rows.iter().find(|row| row.what == name).map_or(f64::NAN, |row| row.receiver_ns_per_packet);
+    let relay_share_of_forwarder = of(FORWARDER) / of(RELAY);
+    if args.json {
+        let json = Json { datagram_bytes: DATAGRAM, rows, relay_share_of_forwarder };
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        println!("the relay passes on {:.0} % of what the forwarder does", 100.0 * relay_share_of_forwarder);
+    }
+    Ok(())
+}
+
+fn row(what: &'static str, moved: Moved) -> Result<Row, Failure> {
+    if moved.arrived == 0 {
+        return Err(Failure::new(format!("{what}: no datagram has arrived; is the loopback interface up?")));
+    }
+    let each = |time: Duration| time.as_nanos() as f64 / moved.arrived as f64;
+    Ok(Row {
+        what,
+        packets_per_s: moved.arrived as f64 / moved.wall.as_secs_f64(),
+        sender_ns_per_packet: each(moved.sender),
+        receiver_ns_per_packet: each(moved.receiver),
+    })
+}

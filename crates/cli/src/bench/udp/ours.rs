@@ -1,0 +1,121 @@
+//! Our flows and our relay, moving the same datagrams.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anabranch_control::flow::PeerId;
+use anabranch_control::flow::registry::{Setup, find};
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration as Span, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::clock::Clock;
+use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEvent, Senders};
+use anabranch_net::host::Host;
+use anabranch_net::udp::Socket;
+use anabranch_proto::flow::{AckPolicy, FlowSender, SenderConfig};
+use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
+use anabranch_proto::peer::Peer;
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::wire::{self, Datagram, Type};
+
+use super::super::processor_time;
+use super::plain::{self, socket};
+use super::{DATA, DATAGRAM, Moved};
+use crate::failure::Failure;
+
+/// The window of `fixed` in packets: two batches of a receiving socket's, and they fit the
+/// smallest usual socket buffer.
+const WINDOW: f64 = 64.0;
+
+/// How often a thread looks whether it shall stop.
+const TICK: Span = Span::from_millis(20);
+
+/// One flow from one thread to another.
+pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Failure> {
+    let clock = Clock::start();
+    let config = ReceiverConfig { accept: Accept::Handshakes, ..ReceiverConfig::default() };
+    let mut receivers = Receivers::new(clock, config)?;
+    receivers.add_socket(socket()?)?;
+    let to = receivers.local_addr(0)?;
+    let mut senders = Senders::new(clock)?;
+    senders.add_socket(socket()?, offload)?;
+    let packet = Bytes::new(DATA as u64);
+    let mut parameters = toml::Table::new();
+    if controller == "fixed" {
+        parameters.insert("window".into(), WINDOW.into());
+    }
+    let controller = (find(controller)?.build)(&Setup::new(packet, Time::ZERO), &parameters)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    let sender = SenderConfig { packet, max_ack_delay: AckPolicy::default().max_delay, paced: false };
+    let machine = FlowSender::new(sender, controller, 1, Rng::stream(1, "controller"));
+    let flow = senders.open(FlowSpec::new(1, to, machine)).map_err(|error| Failure::new(error.to_string()))?;
+    senders.write(flow, PeerId(0), u64::MAX, false);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| -> Result<(u64, Duration), Failure> {
+            let before = processor_time::now();
+            while !stop.load(Ordering::Relaxed) {
+                receivers.turn(receivers.now() + TICK)?;
+            }
+            let bytes: u64 = receivers.flows().filter_map(|flow| receivers.report(flow)).map(|got| got.delivered).sum();
+            Ok((bytes / DATA as u64, processor_time::now() - before))
+        });
+        let (started, before) = (Instant::now(), processor_time::now());
+        let sent = (|| -> Result<(), Failure> {
+            while started.elapsed() < time {
+                senders.turn(senders.now() + TICK)?;
+                if let Some(SenderEvent::Ended { reason, .. }) = senders.poll_event() {
+                    return Err(Failure::new(reason.to_string()));
+                }
+            }
+            Ok(())
+        })();
+        let (wall, spent) = (started.elapsed(), processor_time::now() - before);
+        stop.store(true, Ordering::Relaxed);
+        let (arrived, receiver) = receiver.join().expect("the receiver does not panic")?;
+        sent?;
+        Ok(Moved { arrived, wall, sender: spent, receiver })
+    })
+}
+
+/// A relay between two sockets; its limit is beyond anything that this machine sends.
+pub fn relay(time: Duration) -> Result<Moved, Failure> {
+    let end = socket()?;
+    let mut host = Host::new()?;
+    let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let entry = socket.local_addr()?;
+    let limit = LimitModel::Window { phase: Span::ZERO };
+    let relay = RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX));
+    let number = host.add(socket, Peer::new(relay, None, None), None)?;
+    let datagram = datagram(entry, end.local_addr()?)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let relay = scope.spawn(|| -> Result<(u64, Duration), Failure> {
+            let before = processor_time::now();
+            while !stop.load(Ordering::Relaxed) {
+                let until = host.now() + TICK;
+                host.turn(until)?;
+            }
+            Ok((host.peer(number).relay().counters().forwarded, processor_time::now() - before))
+        });
+        let through = plain::send_through(time, entry, &end, &datagram);
+        stop.store(true, Ordering::Relaxed);
+        let (forwarded, receiver) = relay.join().expect("the relay does not panic")?;
+        let through = through?;
+        assert!(forwarded >= through.arrived, "something else than the relay has forwarded");
+        Ok(Moved { receiver, ..through })
+    })
+}
+
+/// Data on its way to its only relay, as long as a flow's full packet.
+fn datagram(relay: SocketAddr, end: SocketAddr) -> Result<Vec<u8>, Failure> {
+    let nodes = [wire::unknown_source(relay), relay, end];
+    let route = Route::from_nodes(&nodes, 1).ok_or_else(|| Failure::new("a relay is an impossible route"))?;
+    let packet = Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route };
+    let mut bytes = Vec::new();
+    let body = vec![7; DATAGRAM - wire::header_len(&nodes)];
+    Datagram { what: Type::Data, packet, body: &body }.encode(&mut bytes);
+    Ok(bytes)
+}

@@ -1,0 +1,676 @@
+//! The sending end: any number of flows in one thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use anabranch_control::flow::{Bounds, PeerId};
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
+use anabranch_proto::flow::wire::{self, Body, Handshake, Label, Nonce};
+use anabranch_proto::flow::{CatchUp, Fault, FlowSender};
+
+use super::content::{Pattern, Source};
+use super::port::Port;
+use super::timers::{Alarm, Timers};
+use super::wait::{Waiter, Waker};
+use super::{Counters, Events};
+use crate::clock::Clock;
+use crate::udp::Batch;
+
+/// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
+const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;
+
+/// Packets of one flow that leave before another flow has its turn.
+const PORTION: usize = 64;
+
+/// The most receivers that a flow's packets can tell apart.
+const MAX_RECEIVERS: usize = 1 << 16;
+
+/// What a pacer makes up for when this thread wakes late: a millisecond's worth, 64 kB at
+/// most. As much as BBR lets leave at once (draft-ietf-ccwg-bbr, 5.6.3: send quantum).
+const CATCH_UP: CatchUp = CatchUp { span: Duration::from_millis(1), most: Bytes::new(64_000) };
+
+/// A flow of [`Senders`], by its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+/// A flow to open.
+pub struct FlowSpec {
+    /// The connection's number, which no other flow of these senders has at the time.
+    pub connection: u32,
+    /// The socket by which it leaves: how many were added before it.
+    pub port: usize,
+    /// Where its receivers are; the first is `PeerId(0)`.
+    pub receivers: Vec<SocketAddr>,
+    /// The flow itself, with its controller.
+    pub sender: FlowSender,
+    /// Whether each receiver must answer a first packet before data leaves.
+    pub handshake: bool,
+    /// Whether its data packets are ECN-capable, ECT(0).
+    pub ecn: bool,
+    /// How long receivers may be silent while something is on its way to them.
+    pub patience: Duration,
+    /// Where its data comes from.
+    pub source: Box<dyn Source>,
+}
+
+impl FlowSpec {
+    /// Connection `connection` to `receiver` by the first socket: with a handshake, without
+    /// ECN, with a pattern for data, and with 30 s of patience (quinn's and Chromium's idle
+    /// timeout; RFC 9000 10.1 leaves it to us).
+    pub fn new(connection: u32, receiver: SocketAddr, sender: FlowSender) -> FlowSpec {
+        FlowSpec {
+            connection,
+            port: 0,
+            receivers: vec![receiver],
+            sender,
+            handshake: true,
+            ecn: false,
+            patience: Duration::SECOND * 30,
+            source: Box::new(Pattern),
+        }
+    }
+}
+
+impl fmt::Debug for FlowSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowSpec({} to {:?})", self.connection, self.receivers)
+    }
+}
+
+/// Why a flow can't be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// Another flow has its connection's number.
+    InUse {
+        /// The number.
+        connection: u32,
+    },
+    /// There is no such socket.
+    NoPort {
+        /// The socket.
+        port: usize,
+    },
+    /// It has no receivers, too many, or not as many as its sender serves.
+    Receivers {
+        /// How many addresses there are.
+        addresses: usize,
+        /// How many its sender serves.
+        served: usize,
+    },
+    /// Its packets don't fit a datagram.
+    PacketTooLong {
+        /// Data in a packet.
+        packet: Bytes,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse { connection } => write!(f, "connection {connection} is in use: choose another number"),
+            OpenError::NoPort { port } => write!(f, "there is no socket {port}: add it first"),
+            OpenError::Receivers { addresses, served } => write!(
+                f,
+                "{addresses} receivers' addresses for a sender that serves {served}: give one for each, \
+                 1 to {MAX_RECEIVERS}"
+            ),
+            OpenError::PacketTooLong { packet } => write!(
+                f,
+                "packets of {packet}: a datagram holds 1 to {} bytes of data",
+                wire::MAX_DATAGRAM - wire::HEADER
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Why a flow has ended before it was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// A receiver was silent for longer than the flow's patience.
+    NoAnswer {
+        /// The patience.
+        patience: Duration,
+    },
+    /// Its controller lets nothing leave, ever.
+    Fault(Fault),
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndReason::NoAnswer { patience } => {
+                write!(f, "its receiver has not answered for {} s", patience.as_secs_f64())
+            }
+            EndReason::Fault(Fault::NoWindow) => {
+                write!(f, "its controller has stopped it for good: its window is 0 and it waits for nothing")
+            }
+            EndReason::Fault(Fault::NoRate) => {
+                write!(f, "its controller has stopped it for good: its pacing rate is 0")
+            }
+        }
+    }
+}
+
+/// What has happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderEvent {
+    /// Its receivers have answered the first packets; data leaves.
+    Established {
+        /// The flow.
+        flow: FlowId,
+        /// When.
+        at: Time,
+    },
+    /// All that was handed over has been acknowledged.
+    Delivered {
+        /// The flow.
+        flow: FlowId,
+        /// When.
+        at: Time,
+    },
+    /// It has ended: nothing leaves any more, and only `close` is left to do.
+    Ended {
+        /// The flow.
+        flow: FlowId,
+        /// When.
+        at: Time,
+        /// Why.
+        reason: EndReason,
+    },
+}
+
+/// One receiver as its flow knows it.
+#[derive(Debug)]
+struct Remote {
+    address: SocketAddr,
+    /// The number above the largest that it has acknowledged.
+    expected: u64,
+    ce_count: u64,
+    /// The handshake that waits for its answer: which attempt, when it left, how long to wait.
+    shaking: Option<(u8, Time, Duration)>,
+}
+
+struct Flow {
+    port: usize,
+    remotes: Vec<Remote>,
+    nonce: Nonce,
+    machine: FlowSender,
+    source: Box<dyn Source>,
+    ecn: bool,
+    patience: Duration,
+    ended: Option<EndReason>,
+    /// Receivers whose answer to the first packet is awaited.
+    shaking: usize,
+    /// Since when something is on its way and nobody has answered.
+    silent_since: Option<Time>,
+    /// Something was handed over whose end has not been told.
+    busy: bool,
+    /// It is among those that may send.
+    ready: bool,
+    alarm: Alarm,
+}
+
+impl Flow {
+    /// Whether all that was handed over has been acknowledged since the last call.
+    #[inline]
+    fn is_delivered(&mut self) -> bool {
+        let delivered = self.busy && self.machine.is_done();
+        self.busy &= !delivered;
+        delivered
+    }
+
+    fn due(&self) -> Option<Time> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let gives_up = self.silent_since.map(|since| since + self.patience);
+        let acts = if self.shaking > 0 {
+            self.remotes.iter().filter_map(|remote| remote.shaking).map(|(_, sent, wait)| sent + wait).min()
+        } else {
+            self.machine.timer()
+        };
+        [gives_up, acts].into_iter().flatten().min()
+    }
+}
+
+/// Flows to send, their sockets, and the clock.
+pub struct Senders {
+    clock: Clock,
+    waiter: Waiter,
+    ports: Vec<Port>,
+    flows: HashMap<u32, Flow>,
+    ready: VecDeque<u32>,
+    timers: Timers,
+    batch: Batch,
+    events: Events<SenderEvent>,
+    counters: Counters,
+}
+
+impl fmt::Debug for Senders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Senders({} flows, {} sockets)", self.flows.len(), self.ports.len())
+    }
+}
+
+impl Senders {
+    /// No flow yet, on `clock`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no room for another descriptor.
+    pub fn new(clock: Clock) -> io::Result<Senders> {
+        Ok(Senders {
+            clock,
+            waiter: Waiter::new()?,
+            ports: Vec::new(),
+            flows: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            batch: Batch::default(),
+            events: Events::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Adds a socket, whose number is how many there were before. With `segmentation`,
+    /// packets that leave together travel the system as one until a network device, or the
+    /// receiving socket, takes them apart: faster, and coarser for a queue on the way.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option that receiving needs.
+    pub fn add_socket(&mut self, socket: UdpSocket, segmentation: bool) -> io::Result<usize> {
+        self.ports.push(Port::new(socket, segmentation)?);
+        Ok(self.ports.len() - 1)
+    }
+
+    /// Where socket `port` is bound.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such socket.
+    pub fn local_addr(&self, port: usize) -> io::Result<SocketAddr> {
+        self.ports[port].socket.local_addr()
+    }
+
+    /// Ends a `turn` of another thread early.
+    pub fn waker(&self) -> Waker {
+        self.waiter.waker()
+    }
+
+    /// Now, on the clock that all times of these senders are of.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Opens a flow; what is written to it leaves in the next turns.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be; nothing has changed then.
+    pub fn open(&mut self, spec: FlowSpec) -> Result<FlowId, OpenError> {
+        let FlowSpec { connection, port, receivers, mut sender, handshake, ecn, patience, source } = spec;
+        let (addresses, served, packet) = (receivers.len(), sender.receivers(), sender.packet());
+        if self.flows.contains_key(&connection) {
+            return Err(OpenError::InUse { connection });
+        }
+        if port >= self.ports.len() {
+            return Err(OpenError::NoPort { port });
+        }
+        if addresses != served || !(1..=MAX_RECEIVERS).contains(&served) {
+            return Err(OpenError::Receivers { addresses, served });
+        }
+        if !(1..=(wire::MAX_DATAGRAM - wire::HEADER) as u64).contains(&packet.get()) {
+            return Err(OpenError::PacketTooLong { packet });
+        }
+        sender.set_catch_up(CATCH_UP);
+        let mut nonce = Nonce::default();
+        if handshake {
+            getrandom::fill(&mut nonce).expect("the system has random numbers");
+        }
+        let now = self.clock.now();
+        let remote = |address: SocketAddr| Remote {
+            address: anabranch_proto::wire::canonical(address),
+            expected: 0,
+            ce_count: 0,
+            // Due at once.
+            shaking: handshake.then_some((0, now, Duration::ZERO)),
+        };
+        let flow = Flow {
+            port,
+            remotes: receivers.into_iter().map(remote).collect(),
+            nonce,
+            machine: sender,
+            source,
+            ecn,
+            patience,
+            ended: None,
+            shaking: if handshake { addresses } else { 0 },
+            silent_since: handshake.then_some(now),
+            busy: false,
+            ready: true,
+            alarm: None,
+        };
+        self.flows.insert(connection, flow);
+        self.ready.push_back(connection);
+        self.retime(connection);
+        Ok(FlowId(connection))
+    }
+
+    /// Hands over `bytes` for receiver `to` of `flow`; the stream ends with them if `last`.
+    /// `u64::MAX` bytes never end. False if there is no such flow, or it has ended.
+    ///
+    /// # Panics
+    ///
+    /// When the flow has no such receiver.
+    pub fn write(&mut self, flow: FlowId, to: PeerId, bytes: u64, last: bool) -> bool {
+        let Some(this) = self.flows.get_mut(&flow.0).filter(|this| this.ended.is_none()) else { return false };
+        assert!((to.0 as usize) < this.remotes.len(), "a receiver that the flow has");
+        this.machine.write(to, bytes, last);
+        this.busy = true;
+        self.make_ready(flow.0);
+        true
+    }
+
+    /// Takes back what was handed over to `flow` and has not left yet: the flow goes idle
+    /// until more is written.
+    pub fn pause(&mut self, flow: FlowId) {
+        if let Some(this) = self.flows.get_mut(&flow.0) {
+            this.machine.take_back();
+            self.make_ready(flow.0);
+        }
+    }
+
+    /// Bounds that hold for the flow's window from now on.
+    pub fn set_bounds(&mut self, flow: FlowId, bounds: Bounds) {
+        if let Some(this) = self.flows.get_mut(&flow.0) {
+            this.machine.set_bounds(bounds);
+            self.make_ready(flow.0);
+        }
+    }
+
+    /// Ends a flow, tells its receivers, and gives back its sender with all it has counted.
+    /// What is on its way is not waited for.
+    pub fn close(&mut self, flow: FlowId) -> Option<FlowSender> {
+        let mut this = self.flows.remove(&flow.0)?;
+        self.timers.clear(flow.0, &mut this.alarm);
+        let port = &mut self.ports[this.port];
+        for (remote, receiver) in this.remotes.iter().zip(0..) {
+            let label = Label { connection: flow.0, receiver };
+            if let Some(room) = port.outbox.push(remote.address, false, wire::HEADER) {
+                room.copy_from_slice(&wire::close(label, this.nonce));
+            }
+        }
+        port.flush(&mut self.counters.out);
+        Some(this.machine)
+    }
+
+    /// The sender of a flow that was not closed yet: its limits, counts and trace.
+    pub fn sender(&self, flow: FlowId) -> Option<&FlowSender> {
+        self.flows.get(&flow.0).map(|this| &this.machine)
+    }
+
+    /// Why a flow has ended, if it has.
+    pub fn ended(&self, flow: FlowId) -> Option<EndReason> {
+        self.flows.get(&flow.0)?.ended
+    }
+
+    /// The next thing that has happened.
+    pub fn poll_event(&mut self) -> Option<SenderEvent> {
+        self.events.pop()
+    }
+
+    /// Datagrams so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Turns until `until`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Senders::turn`].
+    pub fn run_until(&mut self, until: Time) -> io::Result<()> {
+        while self.now() < until {
+            self.turn(until)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what may leave, then waits for something to happen, at most until `until`, and
+    /// learns from it.
+    ///
+    /// # Errors
+    ///
+    /// When a socket is no longer usable.
+    pub fn turn(&mut self, until: Time) -> io::Result<()> {
+        let now = self.clock.now();
+        while let Some(connection) = self.timers.pop(now) {
+            self.on_timer(now, connection);
+        }
+        // Each flow that is ready now has one turn.
+        for _ in 0..self.ready.len() {
+            let Some(connection) = self.ready.pop_front() else { break };
+            self.pump(connection);
+        }
+        for port in &mut self.ports {
+            port.flush(&mut self.counters.out);
+        }
+        let may_send =
+            |connection| self.flows.get(connection).is_some_and(|flow: &Flow| !self.ports[flow.port].blocked);
+        let busy = self.events.fresh || self.ready.iter().any(may_send);
+        let wake = self.timers.first().min(until);
+        let longest = if busy { Duration::ZERO } else { wake.since(self.clock.now()) };
+        Port::wait(&mut self.ports, &mut self.waiter, (busy || wake != Time::MAX).then_some(longest))?;
+        self.receive()?;
+        self.events.fresh = false;
+        Ok(())
+    }
+
+    fn make_ready(&mut self, connection: u32) {
+        if let Some(flow) = self.flows.get_mut(&connection)
+            && !std::mem::replace(&mut flow.ready, true)
+        {
+            self.ready.push_back(connection);
+        }
+    }
+
+    fn retime(&mut self, connection: u32) {
+        if let Some(flow) = self.flows.get_mut(&connection) {
+            let due = flow.due();
+            self.timers.set(connection, &mut flow.alarm, due);
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, connection: u32) {
+        let Some(flow) = self.flows.get_mut(&connection) else { return };
+        flow.alarm = None;
+        if flow.ended.is_some() {
+            return;
+        }
+        if flow.silent_since.is_some_and(|since| since + flow.patience <= now) {
+            let reason = EndReason::NoAnswer { patience: flow.patience };
+            flow.ended = Some(reason);
+            self.events.push(SenderEvent::Ended { flow: FlowId(connection), at: now, reason }, &mut self.counters);
+            return;
+        }
+        if flow.shaking > 0 {
+            shake_hands(now, connection, flow, &mut self.ports[flow.port]);
+            self.retime(connection);
+            return;
+        }
+        if flow.machine.timer().is_some_and(|due| due <= now) {
+            flow.machine.on_timer(now);
+        }
+        self.make_ready(connection);
+    }
+
+    /// Sends a portion of what may leave of one flow.
+    fn pump(&mut self, connection: u32) {
+        let Some(flow) = self.flows.get_mut(&connection) else { return };
+        flow.ready = false;
+        if flow.ended.is_some() || flow.shaking > 0 {
+            return;
+        }
+        let now = self.clock.now();
+        let port = &mut self.ports[flow.port];
+        let longest = wire::HEADER + flow.machine.packet().get() as usize;
+        let mut more = true;
+        for _ in 0..PORTION {
+            if !port.outbox.has_room(longest) {
+                port.flush(&mut self.counters.out);
+            }
+            if port.blocked || !port.outbox.has_room(longest) {
+                break;
+            }
+            flow.source.refill(now, &mut flow.machine);
+            let Some(transmit) = flow.machine.poll(now) else {
+                more = false;
+                break;
+            };
+            let (to, data) = (transmit.to, transmit.data);
+            let address = flow.remotes[to.0 as usize].address;
+            let length = wire::HEADER + data.length as usize;
+            let room = port.outbox.push(address, flow.ecn, length).expect("there is room for the longest packet");
+            let (header, body) = room.split_at_mut(wire::HEADER);
+            header.copy_from_slice(&wire::data_header(Label { connection, receiver: to.0 as u16 }, &data));
+            flow.source.fill(to, data.offset, body);
+            flow.silent_since.get_or_insert(now);
+            flow.busy = true;
+        }
+        if let Some(fault) = flow.machine.fault() {
+            let reason = EndReason::Fault(fault);
+            flow.ended = Some(reason);
+            self.events.push(SenderEvent::Ended { flow: FlowId(connection), at: now, reason }, &mut self.counters);
+            return;
+        }
+        // What was taken back may have been all that was left.
+        if flow.is_delivered() {
+            self.events.push(SenderEvent::Delivered { flow: FlowId(connection), at: now }, &mut self.counters);
+        }
+        if more {
+            flow.ready = true;
+            self.ready.push_back(connection);
+        }
+        let due = flow.due();
+        self.timers.set(connection, &mut flow.alarm, due);
+    }
+
+    /// Takes a batch from each socket that has one.
+    fn receive(&mut self) -> io::Result<()> {
+        let Senders { clock, ports, flows, ready, batch, events, counters, timers, .. } = self;
+        let now = clock.now();
+        for (number, port) in ports.iter_mut().enumerate() {
+            let received = port.receive(batch, |from, bytes, _| {
+                let (label, body) = match wire::decode(bytes) {
+                    Ok((label, body @ (Body::Ack(_) | Body::SynAck(_)))) => (label, body),
+                    _ => {
+                        counters.unreadable += 1;
+                        return;
+                    }
+                };
+                let from = anabranch_proto::wire::canonical(from);
+                let known = flows.get_mut(&label.connection).filter(|flow| {
+                    let remote = flow.remotes.get(usize::from(label.receiver));
+                    flow.port == number && remote.is_some_and(|remote| remote.address == from)
+                });
+                let Some(flow) = known else {
+                    counters.strangers += 1;
+                    return;
+                };
+                if flow.ended.is_some() {
+                    return;
+                }
+                let learned = match body {
+                    Body::Ack(short) => on_ack(now, flow, label.receiver, &short),
+                    Body::SynAck(answer) => on_answer(now, flow, label.receiver, answer),
+                    _ => None,
+                };
+                let Some(learned) = learned else {
+                    counters.untrue += 1;
+                    return;
+                };
+                let (flow_id, at) = (FlowId(label.connection), now);
+                match learned {
+                    Learned::Established => events.push(SenderEvent::Established { flow: flow_id, at }, counters),
+                    Learned::Delivered => events.push(SenderEvent::Delivered { flow: flow_id, at }, counters),
+                    Learned::Nothing => {}
+                }
+                if !std::mem::replace(&mut flow.ready, true) {
+                    ready.push_back(label.connection);
+                }
+                let due = flow.due();
+                timers.set(label.connection, &mut flow.alarm, due);
+            })?;
+            counters.received += received as u64;
+        }
+        Ok(())
+    }
+}
+
+/// What a datagram made a flow learn, for the events.
+enum Learned {
+    Established,
+    Delivered,
+    Nothing,
+}
+
+/// Sends the first packet to each receiver whose answer is overdue.
+fn shake_hands(now: Time, connection: u32, flow: &mut Flow, port: &mut Port) {
+    for (remote, receiver) in flow.remotes.iter_mut().zip(0..) {
+        let Some((attempt, sent, wait)) = &mut remote.shaking else { continue };
+        if *sent + *wait > now {
+            continue;
+        }
+        if *wait > Duration::ZERO {
+            *attempt = attempt.wrapping_add(1);
+        }
+        *wait = if *wait == Duration::ZERO { HANDSHAKE_TIMEOUT } else { *wait * 2 };
+        *sent = now;
+        let handshake = Handshake { attempt: *attempt, nonce: flow.nonce };
+        if let Some(room) = port.outbox.push(remote.address, false, wire::HEADER) {
+            room.copy_from_slice(&wire::syn(Label { connection, receiver }, handshake));
+        }
+    }
+}
+
+/// A receiver has answered the first packet.
+fn on_answer(now: Time, flow: &mut Flow, receiver: u16, answer: Handshake) -> Option<Learned> {
+    let remote = &mut flow.remotes[usize::from(receiver)];
+    if answer.nonce != flow.nonce {
+        return None;
+    }
+    // A second answer tells nothing new.
+    let Some((attempt, sent, _)) = remote.shaking else { return Some(Learned::Nothing) };
+    // An answer to an earlier attempt is one too, but says nothing of the round trip.
+    if answer.attempt == attempt {
+        flow.machine.on_handshake(PeerId(u32::from(receiver)), now.since(sent));
+    }
+    remote.shaking = None;
+    flow.shaking -= 1;
+    if flow.shaking > 0 {
+        return Some(Learned::Nothing);
+    }
+    flow.silent_since = None;
+    Some(Learned::Established)
+}
+
+#[inline]
+fn on_ack(now: Time, flow: &mut Flow, receiver: u16, short: &wire::ShortAck) -> Option<Learned> {
+    let remote = &mut flow.remotes[usize::from(receiver)];
+    let ack = short.complete(remote.expected, remote.ce_count).ok()?;
+    flow.machine.on_ack(now, PeerId(u32::from(receiver)), &ack).ok()?;
+    remote.expected = remote.expected.max(ack.ranges.largest().map_or(0, |largest| largest + 1));
+    remote.ce_count = remote.ce_count.max(ack.ce_count);
+    flow.silent_since = (flow.machine.in_flight() > Bytes::ZERO).then_some(now);
+    Some(if flow.is_delivered() { Learned::Delivered } else { Learned::Nothing })
+}

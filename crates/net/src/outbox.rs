@@ -1,0 +1,201 @@
+//! Datagrams on their way out of one socket, many in one system call.
+//!
+//! Neighbours of one length to one destination may leave as segments of one send
+//! (segmentation offload); the others leave together by `sendmmsg`. What a full socket does
+//! not take stays for the next try, and what it refuses is counted.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::udp::Socket;
+
+/// Bytes that wait at most: two sends of the longest kind.
+const CAPACITY: usize = 1 << 17;
+
+/// The most that leaves as segments of one send: one IPv4 packet's worth.
+const MAX_SEGMENTED: usize = 65535 - 20 - 8;
+
+/// Messages of one `sendmmsg`.
+#[cfg(target_os = "linux")]
+const MAX_MESSAGES: usize = 32;
+
+/// What became of datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Datagrams that the system took.
+    pub sent: u64,
+    /// Datagrams that it refused: no route, too long, and the like.
+    pub refused: u64,
+    /// Times that the socket was full.
+    pub blocked: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Why the last one was refused, as the system numbers errors.
+    pub last_refusal: Option<i32>,
+}
+
+/// Datagrams for one destination, back to back.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    to: SocketAddr,
+    start: usize,
+    end: usize,
+    /// Bytes of each but the last, which may be shorter.
+    segment: usize,
+    ect: bool,
+}
+
+impl Run {
+    fn is_single(&self) -> bool {
+        self.end - self.start <= self.segment
+    }
+
+    fn datagrams(&self) -> usize {
+        (self.end - self.start).div_ceil(self.segment.max(1)).max(1)
+    }
+}
+
+/// Datagrams that wait to leave.
+#[derive(Debug)]
+pub struct Outbox {
+    bytes: Box<[u8]>,
+    used: usize,
+    runs: Vec<Run>,
+    /// Runs before this one have left.
+    next: usize,
+    /// Datagrams that a run holds at most.
+    segments: usize,
+    #[cfg(target_os = "linux")]
+    addresses: Vec<rustix::net::SocketAddrAny>,
+}
+
+impl Outbox {
+    /// An empty one that joins up to `segments` datagrams for one destination; 1 joins none.
+    pub fn new(segments: usize) -> Outbox {
+        Outbox {
+            bytes: vec![0; CAPACITY].into(),
+            used: 0,
+            runs: Vec::new(),
+            next: 0,
+            segments: segments.max(1),
+            #[cfg(target_os = "linux")]
+            addresses: Vec::new(),
+        }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.next == self.runs.len()
+    }
+
+    /// Whether a datagram of `length` bytes fits.
+    pub fn has_room(&self, length: usize) -> bool {
+        self.used + length <= CAPACITY
+    }
+
+    /// Room for a datagram of `length` bytes that goes to `to`, as ECN-capable if `ect`;
+    /// None if it doesn't fit. Its bytes are whatever was there before.
+    pub fn push(&mut self, to: SocketAddr, ect: bool, length: usize) -> Option<&mut [u8]> {
+        if !self.has_room(length) {
+            return None;
+        }
+        let (start, end) = (self.used, self.used + length);
+        self.used = end;
+        match self.runs[self.next..].last_mut() {
+            Some(run)
+                if run.to == to
+                    && run.ect == ect
+                    && (1..=run.segment).contains(&length)
+                    && (run.end - run.start) % run.segment == 0
+                    && (run.end - run.start) / run.segment < self.segments
+                    && end - run.start <= MAX_SEGMENTED =>
+            {
+                run.end = end;
+            }
+            _ => self.runs.push(Run { to, start, end, segment: length, ect }),
+        }
+        Some(&mut self.bytes[start..end])
+    }
+
+    /// Sends what waits; false if the socket is full and some of it still does.
+    pub fn flush(&mut self, socket: &Socket, counters: &mut SendCounters) -> bool {
+        while let Some(run) = self.runs.get(self.next) {
+            let singles = self.runs[self.next..].iter().take_while(|run| run.is_single() && !run.ect).count();
+            let sent = if singles > 1 { self.send_singles(socket, singles) } else { self.send_run(socket, *run) };
+            counters.calls += 1;
+            match sent {
+                Ok(sent) => counters.sent += sent as u64,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        counters.blocked += 1;
+                        return false;
+                    }
+                    io::ErrorKind::Interrupted => {}
+                    _ => {
+                        counters.refused += self.runs[self.next].datagrams() as u64;
+                        counters.last_refusal = error.raw_os_error();
+                        self.next += 1;
+                    }
+                },
+            }
+        }
+        self.clear();
+        true
+    }
+
+    /// Drops what waits; how many datagrams it was.
+    pub fn clear(&mut self) -> usize {
+        let dropped = self.runs[self.next..].iter().map(Run::datagrams).sum();
+        self.runs.clear();
+        self.next = 0;
+        self.used = 0;
+        dropped
+    }
+
+    /// Sends the next run, or its first datagram where there is no segmentation offload.
+    fn send_run(&mut self, socket: &Socket, run: Run) -> io::Result<usize> {
+        let whole = run.is_single() || run.datagrams() <= socket.max_segments();
+        let end = if whole { run.end } else { run.start + run.segment };
+        let sent = socket.send_segments(run.to, &self.bytes[run.start..end], run.segment, run.ect);
+        if sent.is_err() && !run.is_single() && socket.max_segments() == 1 {
+            // The network device has just refused segments: they leave one by one.
+            self.segments = 1;
+            return if whole { Ok(0) } else { sent.map(|()| 0) };
+        }
+        sent?;
+        if end == run.end {
+            self.next += 1;
+        } else {
+            self.runs[self.next].start = end;
+        }
+        Ok(Run { end, ..run }.datagrams())
+    }
+
+    /// Sends the next `count` runs, single datagrams all, as far as one system call goes.
+    #[cfg(target_os = "linux")]
+    fn send_singles(&mut self, socket: &Socket, count: usize) -> io::Result<usize> {
+        use std::io::IoSlice;
+
+        use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+
+        let runs = &self.runs[self.next..][..count.min(MAX_MESSAGES)];
+        self.addresses.clear();
+        self.addresses.extend(runs.iter().map(|run| rustix::net::SocketAddrAny::from(socket.reach(run.to))));
+        let slices: [IoSlice<'_>; MAX_MESSAGES] =
+            std::array::from_fn(|i| IoSlice::new(runs.get(i).map_or(&[], |run| &self.bytes[run.start..run.end])));
+        let mut controls: [SendAncillaryBuffer<'_, '_, '_>; MAX_MESSAGES] = Default::default();
+        let parts = self.addresses.iter().zip(&slices).zip(&mut controls);
+        let message =
+            |((address, slice), control)| MMsgHdr::new_with_addr(address, std::slice::from_ref(slice), control);
+        let mut messages: Vec<MMsgHdr<'_>> = parts.map(message).collect();
+        let sent = sendmmsg(socket.io(), &mut messages, SendFlags::empty())?;
+        self.next += sent;
+        Ok(sent)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn send_singles(&mut self, socket: &Socket, _: usize) -> io::Result<usize> {
+        let run = self.runs[self.next];
+        self.send_run(socket, run)
+    }
+}
