@@ -1,11 +1,13 @@
 //! Drivers for real networks. They own clocks, sockets and files, and hold no logic of
 //! their own: what a peer does is decided by the machines of `anabranch_proto`.
 
+pub mod bottleneck;
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
 pub mod host;
 pub mod loopback;
+pub mod quic;
 pub mod relay_list;
 pub mod setup;
 pub mod udp;
