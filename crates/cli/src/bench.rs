@@ -3,6 +3,7 @@
 mod dumbbell;
 mod overlay;
 mod processor_time;
+mod quic;
 
 use clap::Subcommand;
 
@@ -21,6 +22,8 @@ enum What {
     Overlay(overlay::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
+    /// Goodput and processor time of QUIC on loopback, for each flow controller
+    Quic(quic::Args),
 }
 
 /// Runs the benchmark that was asked for.
@@ -28,5 +31,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
+        What::Quic(args) => quic::run(args),
     }
 }
