@@ -27,7 +27,7 @@ use crate::disk::{self, DiskStore};
 use crate::setup::random_seed;
 
 /// What both sides say that they speak.
-const PROTOCOL: &[u8] = b"anabranch-file/1";
+pub const PROTOCOL: &[u8] = b"anabranch-file/1";
 
 /// What is read from a file, or written to one, at once.
 const PIECE: u16 = 1 << 15;
@@ -99,7 +99,7 @@ macro_rules! lost_connection {
     ($($error:ty),*) => {$(
         impl From<$error> for TransferError {
             fn from(error: $error) -> TransferError {
-                TransferError::Connection(error.to_string())
+                TransferError::Connection(printable(&error.to_string()))
             }
         }
     )*};
@@ -454,10 +454,15 @@ async fn expect(from: &mut RecvStream, expected: Code) -> Result<String, Transfe
     let message = read_message(from).await?;
     let report = Report::decode(&message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
     match report.code {
-        code if code == expected => Ok(report.text.to_owned()),
-        Code::Refused | Code::Failed => Err(TransferError::Refused(report.text.to_owned())),
+        code if code == expected => Ok(printable(report.text)),
+        Code::Refused | Code::Failed => Err(TransferError::Refused(printable(report.text))),
         _ => Err(TransferError::Malformed("a report out of turn")),
     }
+}
+
+/// What the other side says, without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
 }
 
 async fn read_offer(from: &mut RecvStream) -> Result<Offer, TransferError> {
