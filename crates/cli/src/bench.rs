@@ -4,6 +4,7 @@ mod dumbbell;
 mod emulator;
 mod overlay;
 mod processor_time;
+mod quic;
 mod udp;
 
 use clap::Subcommand;
@@ -27,6 +28,8 @@ enum What {
     Emulator(emulator::Args),
     /// Datagrams a second over real sockets: flows and a relay against plain senders
     Udp(udp::Args),
+    /// Goodput and processor time of QUIC on loopback, for each flow controller
+    Quic(quic::Args),
 }
 
 /// Runs the benchmark that was asked for.
@@ -36,5 +39,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Udp(args) => udp::run(args),
+        What::Quic(args) => quic::run(args),
     }
 }

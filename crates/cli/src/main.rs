@@ -8,6 +8,7 @@ mod interrupt;
 mod network;
 mod number;
 mod progress;
+mod quic;
 mod receive;
 mod relay;
 mod reproduce;
@@ -39,6 +40,8 @@ enum Verb {
     Demo(demo::Args),
     /// Forward what others send, up to a limit
     Relay(relay::Args),
+    /// Send or take a file over QUIC, with any flow controller
+    Quic(quic::Args),
     /// Take files that others send
     Receive(receive::Args),
     /// Send a file over relays
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Relay(args) => relay::run(&args),
+        Verb::Quic(args) => quic::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

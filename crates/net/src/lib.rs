@@ -1,6 +1,7 @@
 //! Drivers for real networks. They own clocks, sockets and files, and hold no logic of
 //! their own: what a peer does is decided by the machines of `anabranch_proto`.
 
+pub mod bottleneck;
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
@@ -12,6 +13,7 @@ pub mod namespace;
 mod netlink;
 pub mod outbox;
 pub mod probe;
+pub mod quic;
 mod realtime;
 pub mod relay_list;
 pub mod setup;

@@ -1,0 +1,154 @@
+//! `anabranch quic send`: sends a file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anabranch_control::flow::Bounds;
+use anabranch_control::flow::registry::{self, Entry};
+use anabranch_control::units::Bytes;
+use anabranch_net::quic::identity::{Fingerprint, Trust};
+use anabranch_net::quic::transfer::{Done, Progress, Sender};
+use anabranch_net::quic::{self, Factory};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network;
+
+/// Arguments of `quic send`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Everything is encrypted (TLS 1.3). The receiver prints a fingerprint when it starts; with \
+--fingerprint the file goes to that receiver or to nobody. Windows are bytes of QUIC packets \
+in flight.")]
+pub struct Args {
+    /// File to send
+    file: PathBuf,
+    /// The receiver's address, IP:PORT
+    #[arg(long, value_name = "ADDR")]
+    to: SocketAddr,
+    /// What decides how fast; see `anabranch controllers`
+    #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
+    controller: &'static Entry,
+    /// The receiver's fingerprint, as it prints it
+    #[arg(long, value_name = "HEX", conflicts_with = "insecure")]
+    fingerprint: Option<Fingerprint>,
+    /// Send to whoever answers
+    #[arg(long)]
+    insecure: bool,
+    /// A parameter of the controller, such as beta=0.8
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// No window is smaller
+    #[arg(long, value_name = "BYTES")]
+    min_window: Option<u64>,
+    /// No window is larger
+    #[arg(long, value_name = "BYTES")]
+    max_window: Option<u64>,
+    /// The window, whatever the controller wants
+    #[arg(long, value_name = "BYTES")]
+    fixed_window: Option<u64>,
+}
+
+fn controller(name: &str) -> Result<&'static Entry, String> {
+    registry::find(name).map_err(|error| error.to_string())
+}
+
+/// Sends the file and waits until the receiver has checked it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let trust = trust(args)?;
+    let factory = Arc::new(factory(args)?);
+    let file = args.file.display();
+    if args.to.port() == 0 || args.to.ip().is_unspecified() {
+        return Err(Failure::new(format!("--to {}: no receiver listens there; expected its IP:PORT", args.to)));
+    }
+    // Before anybody is disturbed; and what is said is not that of a lost connection.
+    match args.file.metadata() {
+        Err(error) => return Err(Failure::new(format!("cannot read {file}: {error}"))),
+        Ok(meta) if !meta.is_file() => return Err(Failure::new(format!("cannot read {file}: not a plain file"))),
+        Ok(_) => {}
+    }
+    let interrupt = Interrupt::listen()?;
+    let progress = Progress::default();
+    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
+    let display = ProgressBar::new(0).with_style(style.expect("the template is valid"));
+    let show = || {
+        display.set_length(progress.total.load(Ordering::Relaxed));
+        display.set_position(progress.done.load(Ordering::Relaxed));
+    };
+    let outcome = super::runtime()?.block_on(async {
+        let sender = Sender::new(args.to, trust, factory)?;
+        let outcome = super::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
+        sender.close().await;
+        outcome.transpose()
+    });
+    display.finish_and_clear();
+    match outcome {
+        Ok(Some(done)) => {
+            say(args, &done);
+            Ok(())
+        }
+        Ok(None) => Err(Failure::interrupted(format_args!("{file} was not sent"))),
+        Err(error) => Err(Failure::new(format!("{file} was not sent: {error}"))),
+    }
+}
+
+fn trust(args: &Args) -> Result<Trust, Failure> {
+    match args.fingerprint {
+        Some(fingerprint) => Ok(Trust::Only(fingerprint)),
+        None if args.insecure => {
+            eprintln!("anabranch: --insecure: whoever answers at {} gets the file", args.to);
+            Ok(Trust::Anybody)
+        }
+        None => Err(Failure::new(
+            "who is the receiver? give the fingerprint that it prints with --fingerprint (or --insecure, to send to \
+             whoever answers)",
+        )),
+    }
+}
+
+fn factory(args: &Args) -> Result<Factory, Failure> {
+    for (name, bytes) in [("min", args.min_window), ("max", args.max_window), ("fixed", args.fixed_window)] {
+        if bytes == Some(0) {
+            return Err(Failure::new(format!("--{name}-window 0: nothing would leave; expected bytes, from 1 on")));
+        }
+    }
+    if let (Some(least), Some(most)) = (args.min_window, args.max_window)
+        && least > most
+    {
+        return Err(Failure::new(format!("--min-window {least} is more than --max-window {most}")));
+    }
+    let factory = quic::controller_with(args.controller.name, &network::parameters(&args.set)?)?;
+    factory.steering().set(Bounds {
+        minimum: args.min_window.map(Bytes::new),
+        maximum: args.max_window.map(Bytes::new),
+        fixed: args.fixed_window.map(Bytes::new),
+    });
+    Ok(factory)
+}
+
+fn say(args: &Args, done: &Done) {
+    let seconds = done.took.as_secs_f64();
+    let rate = done.length as f64 * 8e-6 / seconds.max(1e-9);
+    println!(
+        "sent {} to {} as {}: {} bytes in {seconds:.2} s, {rate:.1} Mbit/s with {}",
+        args.file.display(),
+        args.to,
+        done.name,
+        done.length,
+        args.controller.name
+    );
+    let ms = |span: Option<anabranch_control::time::Duration>| match span {
+        Some(span) => format!("{:.2} ms", span.as_millis_f64()),
+        None => "unknown".to_owned(),
+    };
+    println!(
+        "{} packets, {} lost; round trip {}, {} at least",
+        done.packets,
+        done.packets_lost,
+        ms(done.flow.smoothed_rtt),
+        ms(done.flow.min_rtt)
+    );
+}

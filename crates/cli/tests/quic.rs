@@ -1,0 +1,248 @@
+//! `anabranch quic` end to end: a receiver and a sender as processes on 127.0.0.1.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// A receiver that ends with this value.
+struct Receiver {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    address: String,
+    fingerprint: String,
+}
+
+impl Receiver {
+    fn start(folder: &Path, more: &[&str]) -> Receiver {
+        let mut child = Command::new(BINARY)
+            .args(["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in"])
+            .args(more)
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built for this test");
+        let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
+        let mut receiver = Receiver { child, lines, address: String::new(), fingerprint: String::new() };
+        receiver.address = receiver.after("receiving on ");
+        receiver.fingerprint = receiver.after("fingerprint ");
+        receiver
+    }
+
+    /// What follows `before` on the next line.
+    fn after(&mut self, before: &str) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.strip_prefix(before).unwrap_or_else(|| panic!("no {before:?} in {line:?}")).trim().to_owned()
+    }
+
+    /// Its exit code, and the rest of what it said.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let code = ended(&mut self.child);
+        let (mut out, mut err) = (String::new(), String::new());
+        self.lines.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (code, out, err)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        // It has ended already where the test got that far.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ended(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends an interrupt, as Ctrl-C does.
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+fn send(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(["quic", "send"]).args(arguments).current_dir(folder).output().unwrap()
+}
+
+/// Refused with code 2 and this message.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = send(folder, arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty() && !message.contains("panicked"), "{message}");
+    message
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * i / 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn a_file_arrives_whole_under_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let file = content(3_000_000);
+    fs::write(path.join("photo.jpg"), &file).unwrap();
+    let receiver = Receiver::start(path, &["--once"]);
+    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let arguments = ["photo.jpg", "--to", &to, "--fingerprint", &fingerprint, "--controller", "copa"];
+    let sent = send(path, &[&arguments[..], &["--set", "delta=0.4", "--max-window", "2000000"]].concat());
+    let (out, err) = (String::from_utf8_lossy(&sent.stdout), String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(sent.status.code(), Some(0), "{out} {err}");
+    assert!(err.is_empty(), "progress is for terminals: {err}");
+    for says in ["as photo.jpg: 3000000 bytes", "Mbit/s with copa", "lost; round trip"] {
+        assert!(out.contains(says), "no {says:?} in {out}");
+    }
+    let (code, out, err) = receiver.end();
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert!(out.contains("in/photo.jpg, 3000000 bytes, hash right"), "{out}");
+    assert!(fs::read(path.join("in/photo.jpg")).unwrap() == file, "the file differs");
+    assert_eq!(names(&path.join("in")), ["photo.jpg"]);
+}
+
+#[test]
+fn files_follow_each_other_and_replace_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a"), content(100_000)).unwrap();
+    fs::write(path.join("empty"), "").unwrap();
+    let receiver = Receiver::start(path, &[]);
+    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    for (file, name) in [("a", "a"), ("a", "a (1)"), ("empty", "empty")] {
+        let sent = send(path, &[file, "--to", &to, "--fingerprint", &fingerprint]);
+        let out = String::from_utf8_lossy(&sent.stdout);
+        assert!(out.contains(&format!("as {name}: ")), "{out} {}", String::from_utf8_lossy(&sent.stderr));
+    }
+    let sent = send(path, &["a", "--to", &to, "--insecure"]);
+    assert_eq!(sent.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&sent.stderr).contains("whoever answers"));
+    interrupt(&receiver.child);
+    assert_eq!(receiver.end().0, Some(0));
+    assert_eq!(names(&path.join("in")), ["a", "a (1)", "a (2)", "empty"]);
+}
+
+#[test]
+fn a_stranger_gets_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a"), "secret").unwrap();
+    let receiver = Receiver::start(path, &[]);
+    let to = receiver.address.clone();
+    let message = refused(path, &["a", "--to", &to, "--fingerprint", &"0".repeat(64)]);
+    assert!(message.contains(&receiver.fingerprint) && message.contains("not the expected one"), "{message}");
+    let message = refused(path, &["a", "--to", &to]);
+    assert!(message.contains("--fingerprint"), "{message}");
+    assert!(names(&path.join("in")).is_empty());
+}
+
+#[test]
+fn an_interrupt_on_either_side_leaves_nothing_half_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long.bin"), content(50_000_000)).unwrap();
+    for sender_ends in [true, false] {
+        let mut receiver = Receiver::start(path, &["--once"]);
+        let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+        // A packet at a time: it takes longer than anybody waits.
+        let mut sender = Command::new(BINARY)
+            .args(["quic", "send", "long.bin", "--to", &to, "--fingerprint", &fingerprint])
+            .args(["--fixed-window", "1500"])
+            .current_dir(path)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert_eq!(receiver.after("receiving "), "long.bin, 50.00 MB");
+        interrupt(if sender_ends { &sender } else { &receiver.child });
+        let mut said = String::new();
+        sender.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(ended(&mut sender), Some(if sender_ends { 130 } else { 2 }), "{said}");
+        assert!(said.contains("was not sent"), "{said}");
+        let (code, _, err) = receiver.end();
+        assert_eq!(code, Some(if sender_ends { 2 } else { 130 }), "{err}");
+        assert!(names(&path.join("in")).is_empty(), "nothing half-written stays");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_is_refused_with_the_receivers_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a"), content(1001)).unwrap();
+    let receiver = Receiver::start(path, &["--max-bytes", "1000"]);
+    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let message = refused(path, &["a", "--to", &to, "--fingerprint", &fingerprint]);
+    assert!(message.contains("1001 bytes; 1000 are taken"), "{message}");
+}
+
+#[test]
+fn wrong_input_gets_one_message_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("file"), "content").unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let key = "0".repeat(64);
+    let sends = |more: &[&str]| refused(path, &[&["--to", "127.0.0.1:9", "--fingerprint", &key][..], more].concat());
+    for (message, says) in [
+        (sends(&["missing"]), "cannot read missing"),
+        (sends(&["."]), "not a plain file"),
+        (sends(&["file", "--controller", "cobic"]), "did you mean \"cubic\"?"),
+        (sends(&["file", "--controller", "remy"]), "rules"),
+        (sends(&["file", "--set", "beta=3"]), "controller \"cubic\": beta = 3 is not between"),
+        (sends(&["file", "--set", "beta"]), "key=value"),
+        (sends(&["file", "--max-window", "0"]), "--max-window 0"),
+        (sends(&["file", "--min-window", "9000", "--max-window", "8000"]), "more than --max-window 8000"),
+        (sends(&["file", "--insecure"]), "cannot be used with"),
+        (refused(path, &["file", "--to", "127.0.0.1:9", "--fingerprint", "12"]), "64 hexadecimal digits"),
+        (refused(path, &["file", "--to", "127.0.0.1", "--insecure"]), "127.0.0.1"),
+        (refused(path, &["file", "--to", "127.0.0.1:0", "--fingerprint", &key]), "no receiver listens there"),
+    ] {
+        assert!(message.contains(says), "no {says:?} in {message:?}");
+    }
+    for (arguments, says) in [
+        (["--listen", taken.as_str(), "--out", "in"], "cannot use"),
+        (["--listen", "127.0.0.1:0", "--out", "file"], "cannot keep files in file"),
+    ] {
+        let output = Command::new(BINARY).args(["quic", "receive"]).args(arguments).current_dir(path).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(says), "no {says:?} in {message:?}");
+    }
+}
+
+#[test]
+fn the_benchmark_measures_each_controller_beside_the_librarys_own() {
+    let output = Command::new(BINARY)
+        .args(["bench", "quic", "--megabytes", "2", "--repeat", "1", "--controllers", "reno", "--json"])
+        .output()
+        .unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = rows.iter().map(|row| (row["library"].as_str(), row["controller"].as_str())).collect();
+    let expected = [("quinn", "own-cubic"), ("quinn", "reno"), ("noq", "own-cubic"), ("noq", "reno")];
+    assert_eq!(names, expected.map(|(library, name)| (Some(library), Some(name))));
+    for row in &rows {
+        assert!(row["goodput_mbit_per_s"].as_f64() > Some(0.0) && row["processor_s_per_gb"].as_f64() > Some(0.0));
+    }
+}

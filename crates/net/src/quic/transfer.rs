@@ -1,0 +1,493 @@
+//! A file over QUIC: one connection, one stream each way, TLS 1.3. The sender offers, the
+//! receiver agrees, the bytes follow, and the receiver says under which name it keeps them
+//! once their hash is right.
+//!
+//! ```text
+//! to the receiver:  length 2, offer (proto::message)    then the file, then the end
+//! to the sender:    length 2, report                    then length 2, report
+//! ```
+//!
+//! noq carries it, for there a controller's rate holds. Any QUIC library can answer.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::seal::SessionId;
+use anabranch_proto::transfer::{Limits, Source, Store, StoreError};
+use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
+
+use super::identity::{self, Answered, Identity, Trust};
+use super::{Factory, Snapshot, flow_of_noq};
+use crate::disk::{self, DiskStore};
+use crate::setup::random_seed;
+
+/// What both sides say that they speak.
+pub const PROTOCOL: &[u8] = b"anabranch-file/1";
+
+/// What is read from a file, or written to one, at once.
+const PIECE: u16 = 1 << 15;
+
+/// The longest message: an offer with the longest name is shorter.
+const LONGEST_MESSAGE: u16 = 512;
+
+/// Data that may be on its way: 1 Gbit/s over 200 ms.
+const MOST_UNACKNOWLEDGED: u32 = 25_000_000;
+
+/// So long a receiver waits for a sender to say what it wants, and to take leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So long a side tries to tell the other that it is over.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// How a connection that was given up says so.
+const GIVEN_UP: VarInt = VarInt::from_u32(1);
+
+/// Why a file was not transferred.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// There is no socket.
+    #[error("cannot use {address}: {why}")]
+    Socket {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// Somebody else answered.
+    #[error(
+        "the receiver at {to} has the fingerprint {answered}, not the expected one: check what it printed, it is \
+         another one after each start; if it did print the expected one, somebody else answers in its place"
+    )]
+    Stranger {
+        /// Where.
+        to: SocketAddr,
+        /// Their fingerprint.
+        answered: identity::Fingerprint,
+    },
+    /// Nobody answers.
+    #[error("nobody answers at {0}: is the receiver running, and does UDP pass on the way?")]
+    NobodyAnswers(SocketAddr),
+    /// The connection is over.
+    #[error("the connection was lost: {0}")]
+    Connection(String),
+    /// The other side says why it does not want the file, or could not keep it.
+    #[error("the receiver says: {0}")]
+    Refused(String),
+    /// The other side sends what makes no sense.
+    #[error("the other side sends {0}")]
+    Malformed(&'static str),
+    /// The file cannot be read.
+    #[error("cannot read the file: {0}")]
+    Read(std::io::Error),
+    /// The file cannot be kept.
+    #[error("{0}")]
+    Store(StoreError),
+    /// The file is not what was offered.
+    #[error("the hash is wrong: the file has changed while it was sent, or was damaged")]
+    WrongHash,
+    /// TLS does not work here.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+macro_rules! lost_connection {
+    ($($error:ty),*) => {$(
+        impl From<$error> for TransferError {
+            fn from(error: $error) -> TransferError {
+                TransferError::Connection(printable(&error.to_string()))
+            }
+        }
+    )*};
+}
+lost_connection!(ConnectionError, noq::ReadError, noq::ReadExactError, noq::WriteError, noq::ClosedStream);
+
+/// How far a transfer is, for who looks from outside.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes that were handed over to QUIC, or taken from it.
+    pub done: AtomicU64,
+    /// Bytes of the files.
+    pub total: AtomicU64,
+}
+
+/// What a transfer was like.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Under which name the receiver keeps the file.
+    pub name: String,
+    /// Its bytes.
+    pub length: u64,
+    /// From the first byte until the receiver had checked the last.
+    pub took: Duration,
+    /// What the controller was like at the end.
+    pub flow: Snapshot,
+    /// QUIC packets that were sent.
+    pub packets: u64,
+    /// Of them, declared lost.
+    pub packets_lost: u64,
+}
+
+/// A sender's end.
+#[derive(Debug)]
+pub struct Sender {
+    endpoint: Endpoint,
+    to: SocketAddr,
+    answered: Answered,
+}
+
+impl Sender {
+    /// Will send to `to`, if `trust` accepts who answers there, with `factory`'s controller.
+    /// To be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When there is no socket, or TLS cannot be set up.
+    pub fn new(to: SocketAddr, trust: Trust, factory: Arc<Factory>) -> Result<Sender, TransferError> {
+        let any = match to {
+            SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+            SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
+        };
+        let endpoint = Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why })?;
+        let failed = |error: &dyn std::fmt::Display| TransferError::Tls(error.to_string());
+        let (tls, answered) = identity::tls_to(trust, PROTOCOL).map_err(|error| failed(&error))?;
+        let tls = QuicClientConfig::try_from(tls).map_err(|error| failed(&error))?;
+        let mut config = noq::ClientConfig::new(Arc::new(tls));
+        let mut transport = TransportConfig::default();
+        transport.congestion_controller_factory(factory);
+        transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
+        config.transport_config(Arc::new(transport));
+        endpoint.set_default_client_config(config);
+        Ok(Sender { endpoint, to, answered })
+    }
+
+    /// Sends the file at `path`, and waits until the receiver has checked it.
+    ///
+    /// # Errors
+    ///
+    /// When it was not kept over there, or cannot be read.
+    pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, TransferError> {
+        let (offer, mut source) = disk::offer(path, PIECE).map_err(TransferError::Read)?;
+        progress.total.store(offer.length, Ordering::Relaxed);
+        let connection = self.connect().await?;
+        let (mut to, mut from) = connection.open_bi().await?;
+        let mut message = Vec::new();
+        Message::Offer(offer.clone()).encode(0, &mut message);
+        write_message(&mut to, &message).await?;
+        expect(&mut from, Code::Accepted).await?;
+        let began = Instant::now();
+        let mut piece = vec![0; usize::from(PIECE)];
+        let mut offset = 0;
+        while offset < offer.length {
+            let length = (offer.length - offset).min(u64::from(PIECE)) as usize;
+            source.read(offset, &mut piece[..length]).map_err(TransferError::Read)?;
+            to.write_all(&piece[..length]).await?;
+            offset += length as u64;
+            progress.done.store(offset, Ordering::Relaxed);
+        }
+        to.finish()?;
+        let name = expect(&mut from, Code::Complete).await?;
+        let took = began.elapsed();
+        let flow = flow_of_noq(&connection, PathId::ZERO).map(|flow| flow.snapshot());
+        let stats = connection.path_stats(PathId::ZERO);
+        connection.close(VarInt::from_u32(0), b"");
+        let (Some(flow), Some(stats)) = (flow, stats) else {
+            return Err(TransferError::Malformed("its farewell before its report"));
+        };
+        let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
+        Ok(Done { name, length: offer.length, took, flow, packets, packets_lost })
+    }
+
+    async fn connect(&self) -> Result<noq::Connection, TransferError> {
+        let connecting = self.endpoint.connect(self.to, identity::NAME);
+        let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
+        connecting.await.map_err(|error| match (&error, self.answered.fingerprint()) {
+            (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(self.to),
+            // TLS ends the handshake on our side only when the certificate is not accepted.
+            (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to: self.to, answered },
+            _ => error.into(),
+        })
+    }
+
+    /// Takes leave: the receiver learns at once that nothing more will come.
+    pub async fn close(&self) {
+        self.endpoint.close(GIVEN_UP, b"given up");
+        // Who does not hear it finds out by itself.
+        let _ = tokio::time::timeout(LEAVE, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// What became of a file at a receiver.
+#[derive(Debug)]
+pub enum Event {
+    /// A file comes.
+    Offered {
+        /// Its name, as the sender calls it.
+        name: String,
+        /// Its bytes.
+        length: u64,
+    },
+    /// It is in its place, its hash right.
+    Complete {
+        /// Its name in the folder.
+        name: String,
+        /// Its bytes.
+        length: u64,
+    },
+    /// It did not arrive, and nothing of it is left.
+    Failed {
+        /// Why.
+        why: TransferError,
+    },
+}
+
+/// A receiver's end.
+#[derive(Debug)]
+pub struct Receiver {
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Mutex<DiskStore>,
+    limits: Limits,
+    progress: Arc<Progress>,
+    files: Arc<tokio::sync::Semaphore>,
+}
+
+impl Shared {
+    fn store(&self) -> MutexGuard<'_, DiskStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Receiver {
+    /// Will receive at `listen` as `identity` into `store`. To be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// When there is no socket, or TLS cannot be set up.
+    pub fn new(
+        listen: SocketAddr,
+        identity: &Identity,
+        store: DiskStore,
+        limits: Limits,
+    ) -> Result<Receiver, TransferError> {
+        let failed = |error: &dyn std::fmt::Display| TransferError::Tls(error.to_string());
+        let tls = identity.tls(PROTOCOL).map_err(|error| failed(&error))?;
+        let tls = QuicServerConfig::try_from(tls).map_err(|error| failed(&error))?;
+        let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
+        transport.receive_window(VarInt::from_u32(MOST_UNACKNOWLEDGED));
+        transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
+        transport.max_concurrent_uni_streams(VarInt::from_u32(0));
+        config.transport_config(Arc::new(transport));
+        let endpoint =
+            Endpoint::server(config, listen).map_err(|why| TransferError::Socket { address: listen, why })?;
+        let shared = Shared {
+            store: Mutex::new(store),
+            files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
+            limits,
+            progress: Arc::default(),
+        };
+        Ok(Receiver { endpoint, shared: Arc::new(shared) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// How far the files are that are on their way.
+    pub fn progress(&self) -> Arc<Progress> {
+        self.shared.progress.clone()
+    }
+
+    /// Takes files until it is dropped; says what becomes of each.
+    pub async fn run(&self, events: tokio::sync::mpsc::Sender<Event>) {
+        let mut transfers = tokio::task::JoinSet::new();
+        while let Some(incoming) = self.endpoint.accept().await {
+            while transfers.try_join_next().is_some() {}
+            let Ok(permit) = self.shared.files.clone().try_acquire_owned() else {
+                incoming.refuse();
+                continue;
+            };
+            let (shared, events) = (self.shared.clone(), events.clone());
+            transfers.spawn(async move {
+                if let Err(why) = take(&shared, incoming, &events).await {
+                    // Nobody listens any more when the receiver is about to end.
+                    let _ = events.send(Event::Failed { why }).await;
+                }
+                drop(permit);
+            });
+        }
+    }
+
+    /// Takes leave: each sender learns at once that its file is not taken.
+    pub async fn close(&self) {
+        self.endpoint.close(GIVEN_UP, b"the receiver ends");
+        let _ = tokio::time::timeout(LEAVE, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Takes one sender's file.
+async fn take(
+    shared: &Shared,
+    incoming: noq::Incoming,
+    events: &tokio::sync::mpsc::Sender<Event>,
+) -> Result<(), TransferError> {
+    let connection = incoming.await?;
+    let asked = async {
+        let (to, mut from) = connection.accept_bi().await?;
+        let offer = read_offer(&mut from).await?;
+        Ok::<_, TransferError>((to, from, offer))
+    };
+    let late = |_| TransferError::Malformed("nothing: it has offered no file");
+    let (mut to, mut from, offer) = tokio::time::timeout(PATIENCE, asked).await.map_err(late)??;
+    if offer.length > shared.limits.file_bytes {
+        let why = format!("the file has {} bytes; {} are taken", offer.length, shared.limits.file_bytes);
+        report(&mut to, Code::Refused, &why).await?;
+        return leave(&connection, &mut to).await;
+    }
+    let arriving = match Arriving::begin(shared, &offer) {
+        Ok(arriving) => arriving,
+        Err(why) => {
+            report(&mut to, Code::Refused, &why.0).await?;
+            leave(&connection, &mut to).await?;
+            return Err(TransferError::Store(why));
+        }
+    };
+    let _ = events.send(Event::Offered { name: offer.name.to_string(), length: offer.length }).await;
+    report(&mut to, Code::Accepted, "").await?;
+    match arriving.rest(&mut from, &offer).await {
+        Ok(name) => {
+            // The file is kept, whether the sender learns it or not.
+            let told = report(&mut to, Code::Complete, &name).await;
+            if told.is_ok() {
+                let _ = leave(&connection, &mut to).await;
+            }
+            let _ = events.send(Event::Complete { name, length: offer.length }).await;
+            Ok(())
+        }
+        Err(why) => {
+            // Who is gone need not be told.
+            if report(&mut to, Code::Failed, &why.to_string()).await.is_ok() {
+                let _ = leave(&connection, &mut to).await;
+            }
+            Err(why)
+        }
+    }
+}
+
+/// A file that is being written; what is not whole goes away with this value.
+struct Arriving<'a> {
+    shared: &'a Shared,
+    session: SessionId,
+    length: u64,
+    arrived: u64,
+}
+
+impl<'a> Arriving<'a> {
+    fn begin(shared: &'a Shared, offer: &Offer) -> Result<Arriving<'a>, StoreError> {
+        let session = SessionId(random_seed());
+        shared.store().create(session, offer)?;
+        shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
+        Ok(Arriving { shared, session, length: offer.length, arrived: 0 })
+    }
+
+    async fn rest(mut self, from: &mut RecvStream, offer: &Offer) -> Result<String, TransferError> {
+        let mut hasher = blake3::Hasher::new();
+        while let Some(chunk) = from.read_chunk(usize::from(PIECE)).await? {
+            let next = self.arrived + chunk.len() as u64;
+            if next > self.length {
+                return Err(TransferError::Malformed("more than it has offered"));
+            }
+            hasher.update(&chunk);
+            self.shared.store().write(self.session, self.arrived, &chunk).map_err(TransferError::Store)?;
+            self.shared.progress.done.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            self.arrived = next;
+        }
+        if self.arrived < self.length {
+            return Err(TransferError::Malformed("less than it has offered"));
+        }
+        if *hasher.finalize().as_bytes() != offer.hash {
+            return Err(TransferError::WrongHash);
+        }
+        self.shared.store().publish(self.session, offer).map_err(TransferError::Store)
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        self.shared.store().discard(self.session);
+        self.shared.progress.total.fetch_sub(self.length, Ordering::Relaxed);
+        self.shared.progress.done.fetch_sub(self.arrived, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the sender has heard all and closes the connection.
+async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), TransferError> {
+    to.finish()?;
+    let _ = tokio::time::timeout(PATIENCE, connection.closed()).await;
+    Ok(())
+}
+
+async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), TransferError> {
+    let mut message = Vec::new();
+    Report { proof: 0, code, text }.encode(&mut message);
+    write_message(to, &message).await
+}
+
+/// The text of the report that must come next.
+async fn expect(from: &mut RecvStream, expected: Code) -> Result<String, TransferError> {
+    let message = read_message(from).await?;
+    let report = Report::decode(&message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
+    match report.code {
+        code if code == expected => Ok(printable(report.text)),
+        Code::Refused | Code::Failed => Err(TransferError::Refused(printable(report.text))),
+        _ => Err(TransferError::Malformed("a report out of turn")),
+    }
+}
+
+/// What the other side says, without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+}
+
+async fn read_offer(from: &mut RecvStream) -> Result<Offer, TransferError> {
+    let message = read_message(from).await?;
+    match Message::decode(&message) {
+        Ok((_, Message::Offer(offer))) => Ok(offer),
+        _ => Err(TransferError::Malformed("something other than an offer")),
+    }
+}
+
+async fn write_message(to: &mut SendStream, message: &[u8]) -> Result<(), TransferError> {
+    let length = u16::try_from(message.len()).expect("names and texts are cut to a few hundred bytes");
+    to.write_all(&length.to_be_bytes()).await?;
+    to.write_all(message).await?;
+    Ok(())
+}
+
+async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, TransferError> {
+    let mut length = [0; 2];
+    from.read_exact(&mut length).await?;
+    let length = u16::from_be_bytes(length);
+    if length > LONGEST_MESSAGE {
+        return Err(TransferError::Malformed("a message that is too long"));
+    }
+    let mut message = vec![0; usize::from(length)];
+    from.read_exact(&mut message).await?;
+    Ok(message)
+}
