@@ -1,8 +1,10 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
 mod bench;
+mod compare;
 mod controllers;
 mod demo;
+mod emulate;
 mod failure;
 mod interrupt;
 mod network;
@@ -16,6 +18,7 @@ mod run;
 mod send;
 mod sweep;
 mod table;
+mod testbed;
 mod validate;
 
 use std::process::ExitCode;
@@ -50,6 +53,10 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Run a scenario and say what it measured
     Run(run::Args),
+    /// Run a scenario of flows on real packets, over links that are emulated
+    Emulate(emulate::Args),
+    /// Run a scenario of flows in the simulator and on real packets, side by side
+    Compare(compare::Args),
     /// Run a scenario over a grid of values and seeds, on all cores
     Sweep(sweep::Args),
     /// Hold every model against formulas and other programs
@@ -69,6 +76,8 @@ fn main() -> ExitCode {
         Verb::Send(args) => send::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Emulate(args) => emulate::run(&args),
+        Verb::Compare(args) => compare::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
         Verb::Validate(args) => validate::run(&args),
     };

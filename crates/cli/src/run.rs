@@ -1,6 +1,6 @@
 //! `anabranch run`: one scenario, and what it measured.
 
-mod flows;
+pub mod flows;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Runs `job` under a bar; says what it measured and how long it took, in seconds.
-fn timed<J: Job>(job: &J, name: &str) -> Result<(J::Measured, f64), Failure>
+pub fn timed<J: Job>(job: &J, name: &str) -> Result<(J::Measured, f64), Failure>
 where
     Failure: From<J::Error>,
 {

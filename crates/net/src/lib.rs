@@ -8,6 +8,7 @@ pub mod disk;
 pub mod emulator;
 pub mod flow;
 pub mod host;
+pub mod kernel_tcp;
 pub mod loopback;
 pub mod namespace;
 mod netlink;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
+use anabranch_lab::flows::scenario::Stack;
 use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::output::Staged;
@@ -41,12 +42,23 @@ impl Job for Recorded<'_> {
     }
 }
 
+/// Says which controllers of ours stand for the kernel's.
+pub fn say_stand_ins(scenario: &FlowScenario) {
+    let mut kernels: Vec<_> = scenario.flows.iter().filter(|flow| flow.stack != Stack::Ours).collect();
+    kernels.dedup_by_key(|flow| flow.controller.name);
+    for flow in kernels {
+        let (kernel, ours) = (flow.controller_name(), flow.controller.name);
+        eprintln!("{kernel} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
+    }
+}
+
 /// Runs the scenario until its end or Ctrl-C.
 pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Failure> {
     if args.out.is_none() {
         // Only files show it.
         scenario.sample_every = None;
     }
+    say_stand_ins(&scenario);
     let formats = Formats { qlog: args.qlog, pcap: args.pcap };
     let (measured, records, wall_s) = match &args.out {
         Some(dir) if formats != Formats::default() => {
@@ -58,28 +70,57 @@ pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Fa
             (measured, Vec::new(), wall_s)
         }
     };
-    let summary = FlowsSummary::of(&scenario, &measured);
-    let finished = FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
-    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
-    let mut stdout = io::stdout().lock();
-    if args.json {
-        writeln!(stdout, "{}", finished.to_json())?;
-    } else {
-        print(&finished, &mut stdout)?;
-    }
-    for (path, what) in written.into_iter().flatten() {
-        eprintln!("wrote {}: {what}", path.display());
-    }
+    let shown =
+        Shown { scenario: &scenario, measured: &measured, name, wall_s, out: args.out.as_deref(), json: args.json };
+    let interrupted = shown.show()?;
     if let (Some(out), false) = (&args.out, records.is_empty()) {
         let files = records.len();
         records.into_iter().try_for_each(Staged::commit)?;
         eprintln!("wrote {files} files of packets and events into {}", out.display());
     }
-    if finished.interrupted() {
-        let (done, all) = (measured.length, scenario.length);
-        return Err(Failure::interrupted(format!("these are the first {done} of {all}, simulated")));
+    interrupted
+}
+
+/// A run that is over, simulated or not.
+pub struct Shown<'a> {
+    /// What was run.
+    pub scenario: &'a FlowScenario,
+    /// What it measured.
+    pub measured: &'a FlowsMeasured,
+    /// The scenario's name.
+    pub name: &'a str,
+    /// How long it took.
+    pub wall_s: f64,
+    /// Where files go.
+    pub out: Option<&'a Path>,
+    /// One JSON object on standard output in place of tables.
+    pub json: bool,
+}
+
+impl Shown<'_> {
+    /// Writes its files and prints it; inside, whether it was interrupted.
+    pub fn show(&self) -> Result<Result<(), Failure>, Failure> {
+        let Shown { scenario, measured, name, wall_s, .. } = *self;
+        let summary = FlowsSummary::of(scenario, measured);
+        let finished = FlowsFinished { scenario, measured, summary: &summary, name, wall_s };
+        let written = self.out.map(|out| finished.write(out)).transpose()?;
+        let mut stdout = io::stdout().lock();
+        if self.json {
+            writeln!(stdout, "{}", finished.to_json())?;
+        } else {
+            print(&finished, &mut stdout)?;
+        }
+        for (path, what) in written.into_iter().flatten() {
+            eprintln!("wrote {}: {what}", path.display());
+        }
+        Ok(match finished.interrupted() {
+            true => {
+                let (done, all) = (measured.length, scenario.length);
+                Err(Failure::interrupted(format!("these are the first {done} of {all}")))
+            }
+            false => Ok(()),
+        })
     }
-    Ok(())
 }
 
 fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()> {
@@ -103,7 +144,13 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
     writeln!(stdout)?;
     let mut lines = summary.lines();
     let (hops, wall_s) = (summary.packet_hops as f64, finished.wall_s);
-    lines.push(("wall clock", format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6)));
+    lines.push((
+        "wall clock",
+        match finished.measured.events {
+            0 => format!("{wall_s:.2} s"),
+            _ => format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6),
+        },
+    ));
     lines.push(("seed", finished.scenario.seed.to_string()));
     print_labelled(&lines, stdout)
 }

@@ -10,8 +10,11 @@ use super::scenario::{CrossTraffic, Pattern};
 /// One source.
 #[derive(Debug)]
 pub struct Source {
+    /// What its packets pass.
     pub route: RouteId,
+    /// A packet on the wire, in bytes.
     pub size: u32,
+    /// What has become of its packets.
     pub count: CrossMeasured,
     /// Between two packets while it is on.
     gap: Duration,
@@ -23,6 +26,7 @@ pub struct Source {
 }
 
 impl Source {
+    /// One as `spec` describes it, over `route`.
     pub fn new(spec: &CrossTraffic, route: RouteId, seed: u64) -> Source {
         let mut source = Source {
             route,

@@ -1,19 +1,20 @@
 //! Flows over links: the flow machines on a simulated network.
 
 pub mod coordinator;
-mod cross;
+pub mod cross;
 pub mod dumbbell;
 pub mod events;
+mod links;
 pub mod measured;
 pub mod record;
 pub mod run_files;
-mod sample;
+pub mod sample;
 pub mod scenario;
-mod shares;
+pub mod shares;
 pub mod sizes;
 pub mod summary;
 pub mod topology;
-mod traffic;
+pub mod traffic;
 mod world;
 
 pub use measured::FlowsMeasured;

@@ -7,11 +7,11 @@ use anabranch_sim::network::LinkId;
 
 use super::measured::{Delays, FlowSeries, Series};
 use super::scenario::FlowScenario;
-use super::world::{FlowRunError, World, in_flight};
+use super::world::{FlowRunError, World};
 
 /// Takes the series.
 #[derive(Debug)]
-pub struct Sampler {
+pub(super) struct Sampler {
     every: Option<Duration>,
     due: Time,
     series: Series,
@@ -66,15 +66,7 @@ impl Sampler {
             let (sum, count) = delays(&measured.one_way);
             series.one_way_ms.push((sum - before.1) / (count - before.2) as f64);
             *before = (measured.delivered_bytes, sum, count);
-            series.in_flight.push(in_flight(flow).get() as f64);
-            let sender = flow.sender.as_ref();
-            let limits = sender.map(FlowSender::limits);
-            series.window.push(limits.map_or(0.0, |limits| limits.window.get() as f64));
-            let rate = limits.and_then(|limits| limits.rate);
-            series.rate_mbit_s.push(rate.map_or(f64::NAN, |rate| rate.bits_per_sec() as f64 / 1e6));
-            let srtt = sender.and_then(|sender| sender.smoothed_rtt(PeerId(0)));
-            series.srtt_ms.push(srtt.map_or(f64::NAN, Duration::as_millis_f64));
-            trace(series, sender);
+            series.push_sender(flow.sender.as_ref());
         }
         for (link, backlog) in (0..).zip(&mut self.series.backlog_ms) {
             backlog.push(world.network.backlog(LinkId(link)).as_millis_f64());
@@ -93,23 +85,37 @@ fn delays(delays: &Delays) -> (f64, u64) {
     (delays.mean_ms().unwrap_or(0.0) * count as f64, count)
 }
 
-/// Adds the controller's values; rows without a controller are NaN.
-fn trace(series: &mut FlowSeries, sender: Option<&FlowSender>) {
-    let rows = series.goodput_mbit_s.len();
-    if let Some(sender) = sender {
-        sender.trace(&mut |name, value| {
-            let column = match series.trace.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, column)) => column,
-                None => {
-                    series.trace.push((name, Vec::new()));
-                    &mut series.trace.last_mut().expect("just pushed").1
-                }
-            };
-            column.resize(rows - 1, f64::NAN);
-            column.push(value);
-        });
+impl FlowSeries {
+    /// Adds a row of what a sender says of itself; none while there is no connection.
+    pub fn push_sender(&mut self, sender: Option<&FlowSender>) {
+        self.in_flight.push(sender.map_or(0.0, |sender| sender.in_flight().get() as f64));
+        let limits = sender.map(FlowSender::limits);
+        self.window.push(limits.map_or(0.0, |limits| limits.window.get() as f64));
+        let rate = limits.and_then(|limits| limits.rate);
+        self.rate_mbit_s.push(rate.map_or(f64::NAN, |rate| rate.bits_per_sec() as f64 / 1e6));
+        let srtt = sender.and_then(|sender| sender.smoothed_rtt(PeerId(0)));
+        self.srtt_ms.push(srtt.map_or(f64::NAN, Duration::as_millis_f64));
+        self.push_trace(sender);
     }
-    for (_, column) in &mut series.trace {
-        column.resize(rows, f64::NAN);
+
+    /// Adds the controller's values; rows without a controller are NaN.
+    fn push_trace(&mut self, sender: Option<&FlowSender>) {
+        let rows = self.window.len();
+        if let Some(sender) = sender {
+            sender.trace(&mut |name, value| {
+                let column = match self.trace.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, column)) => column,
+                    None => {
+                        self.trace.push((name, Vec::new()));
+                        &mut self.trace.last_mut().expect("just pushed").1
+                    }
+                };
+                column.resize(rows - 1, f64::NAN);
+                column.push(value);
+            });
+        }
+        for (_, column) in &mut self.trace {
+            column.resize(rows, f64::NAN);
+        }
     }
 }

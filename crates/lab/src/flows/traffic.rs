@@ -65,6 +65,7 @@ pub struct Application {
 }
 
 impl Application {
+    /// That of the flow, before its beginning.
     pub fn new(spec: &FlowSpec, seed: u64) -> Application {
         let mut rng = Rng::stream(seed, &format!("application/{}", spec.name));
         let first_off = match spec.workload {

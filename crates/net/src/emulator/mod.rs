@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::{Network, NetworkBuilder, RouteId};
 
-pub use report::{DeviceReport, LATE, LATE_SHARE, Report, RouteReport};
+pub use report::{DeviceReport, LATE, LATE_SHARE, Report, RouteReport, SourceReport};
 
 use crate::clock::Clock;
 use crate::namespace::{Namespace, TestbedError};
@@ -130,8 +130,8 @@ pub trait Observer: Send {
 pub enum Payload {
     /// A real one, on the route of that place in the configuration.
     Real(u32),
-    /// Nothing but itself.
-    Model,
+    /// Nothing but itself, from the source of that place in the configuration.
+    Model(u32),
 }
 
 /// How an emulator works. [`EmulatorConfig::new`] fills in what is seldom changed.

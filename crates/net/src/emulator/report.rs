@@ -35,6 +35,15 @@ pub struct RouteReport {
     pub in_flight: u64,
 }
 
+/// One source of packets of the model's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceReport {
+    /// Packets offered to the model.
+    pub sent: u64,
+    /// Packets that arrived at the far end.
+    pub arrived: u64,
+}
+
 /// One device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
@@ -59,6 +68,8 @@ pub struct DeviceReport {
 pub struct Report {
     /// The routes, in the order of the configuration.
     pub routes: Vec<RouteReport>,
+    /// The sources, in the order of the configuration.
+    pub sources: Vec<SourceReport>,
     /// The model's links, in their order; packets of the model's own are among theirs.
     pub links: Vec<LinkCount>,
     /// The devices, in the order of the configuration.
@@ -77,9 +88,10 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(routes: usize, devices: usize, is_realtime: bool) -> Report {
+    pub(super) fn new(routes: usize, devices: usize, sources: usize, is_realtime: bool) -> Report {
         Report {
             routes: vec![RouteReport::default(); routes],
+            sources: vec![SourceReport::default(); sources],
             links: Vec::new(),
             devices: vec![DeviceReport::default(); devices],
             lateness: Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order"),
@@ -143,6 +155,7 @@ impl fmt::Debug for Report {
         formatter
             .debug_struct("Report")
             .field("routes", &self.routes)
+            .field("sources", &self.sources)
             .field("links", &self.links)
             .field("devices", &self.devices)
             .field("lateness_ns (median, 99 %, most)", &lateness_ns)
@@ -159,7 +172,7 @@ mod tests {
     use super::*;
 
     fn report(late: u64, in_time: u64) -> Report {
-        let mut report = Report::new(1, 1, false);
+        let mut report = Report::new(1, 1, 0, false);
         report.lateness.record_n(LATE.as_nanos() * 2, late).expect("it is in bounds");
         report.lateness.record_n(LATE.as_nanos() / 2, in_time).expect("it is in bounds");
         report

@@ -90,7 +90,7 @@ impl Engine {
         let longest = devices.iter().map(|device| device.mtu() as usize).max().unwrap_or(0);
         Ok(Engine {
             clock,
-            report: Report::new(routes.len(), devices.len(), false),
+            report: Report::new(routes.len(), devices.len(), sources.len(), false),
             network,
             devices,
             ways,
@@ -147,11 +147,12 @@ impl Engine {
                         let packet = source.take();
                         self.network.set_timer(TimerId(timer), source.next_at());
                         if self.has_room() {
+                            self.report.sources[timer as usize].sent += 1;
                             let number = self.network.send_numbered(
                                 packet.route,
                                 packet.size,
                                 packet.ecn_capable,
-                                Payload::Model,
+                                Payload::Model(timer),
                             );
                             self.slot(number);
                         }
@@ -166,7 +167,13 @@ impl Engine {
     fn deliver(&mut self) {
         let due = self.network.now();
         let packet = self.network.arrived();
-        let Payload::Real(route) = packet.payload else { return };
+        let route = match packet.payload {
+            Payload::Real(route) => route,
+            Payload::Model(source) => {
+                self.report.sources[source as usize].arrived += 1;
+                return;
+            }
+        };
         let slot = &mut self.slots[self.network.arrived_number() as usize];
         slot.route = NONE;
         let bytes = &mut slot.bytes[..slot.length];

@@ -54,7 +54,8 @@ pub enum FlowRunError {
 }
 
 impl FlowRunError {
-    pub(super) fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
+    /// A controller has stopped its flow.
+    pub fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
         let what = match fault {
             Fault::NoWindow => "its window is 0 and it waits for nothing",
             Fault::NoRate => "its pacing rate is 0",

@@ -2,14 +2,12 @@
 
 mod connections;
 mod error;
-mod links;
 mod recording;
 mod setup;
 mod steering;
 
 use anabranch_control::flow::PeerId;
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{Ack, Data, FlowReceiver, FlowSender};
 use anabranch_sim::network::{Event, LinkId, Network, RouteId, TimerId};
 
@@ -403,9 +401,4 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             flows: self.flows.into_iter().map(|flow| flow.measured).collect(),
         }
     }
-}
-
-/// Data in flight, for the series.
-pub fn in_flight(flow: &Flow) -> Bytes {
-    flow.sender.as_ref().map_or(Bytes::ZERO, FlowSender::in_flight)
 }

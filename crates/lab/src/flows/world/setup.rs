@@ -13,13 +13,13 @@ use super::super::measured::{Delays, FlowMeasured, ReceiverMeasured};
 use super::super::scenario::{FlowScenario, PacketSpec};
 use super::super::shares::Shares;
 use super::super::traffic::Application;
-use super::{Flow, FlowRunError, Owner, Ways, World, links};
+use super::{Flow, FlowRunError, Owner, Ways, World};
 
 impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     pub(super) fn new(scenario: &'a FlowScenario) -> Result<World<'a, RECORDED>, FlowRunError> {
         let mut builder = NetworkBuilder::new();
         for link in &scenario.links {
-            let id = builder.link(links::link_config(link));
+            let id = builder.link(link.config());
             if scenario.sample_every.is_some() {
                 builder.watch(id);
             }

@@ -1,0 +1,104 @@
+//! `anabranch emulate`: a scenario of flows on real packets, over emulated links.
+
+use std::path::PathBuf;
+
+use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::output::create_dir;
+use anabranch_lab::parallel::Job;
+use anabranch_lab::scenario_file::{self, AnyScenario};
+use anabranch_net::emulator::Report;
+
+use crate::failure::Failure;
+use crate::run::flows::Shown;
+use crate::run::{overrides, timed};
+use crate::testbed::{self, Emulated, TestbedFailure};
+
+/// Arguments of `emulate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The scenario, as `run` takes it; `controller = "kernel:cubic"` is the kernel's TCP
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Says something else than the scenario does, as in run.seconds=10
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The seed of every random stream instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Write summary.json, series.parquet and report.html into DIR
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A run on real packets.
+pub struct OnRealPackets<'a>(pub &'a FlowScenario);
+
+impl Job for OnRealPackets<'_> {
+    type Measured = Emulated;
+    type Error = TestbedFailure;
+
+    fn seconds(&self) -> u64 {
+        self.0.seconds()
+    }
+
+    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Emulated, TestbedFailure> {
+        testbed::run(self.0, goes_on)
+    }
+
+    fn is_whole(&self, emulated: &Emulated) -> bool {
+        self.0.is_whole(&emulated.measured)
+    }
+}
+
+/// Reads a scenario of flows.
+pub fn read(path: &std::path::Path, set: &[String], seed: Option<u64>) -> Result<FlowScenario, Failure> {
+    match scenario_file::read_any(path, &overrides(set, seed)?)? {
+        AnyScenario::Flows(scenario) => Ok(scenario),
+        AnyScenario::Overlay(_) => Err(Failure::new(format!(
+            "{}: this is an overlay; expected flows over links (`anabranch demo --senders` puts an overlay on sockets)",
+            path.display()
+        ))),
+    }
+}
+
+/// Runs the scenario in real time until its end or Ctrl-C.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.scenario.display().to_string();
+    let mut scenario = read(&args.scenario, &args.set, args.seed)?;
+    match &args.out {
+        Some(out) => create_dir(out)?,
+        // Only files show it.
+        None => scenario.sample_every = None,
+    }
+    let (Emulated { measured, emulator }, wall_s) = timed(&OnRealPackets(&scenario), &name)?;
+    let shown = Shown {
+        scenario: &scenario,
+        measured: &measured,
+        name: &name,
+        wall_s,
+        out: args.out.as_deref(),
+        json: args.json,
+    };
+    let interrupted = shown.show()?;
+    say(&emulator);
+    interrupted
+}
+
+/// What the emulator did, and whether its links were those that were asked for.
+pub fn say(emulator: &Report) {
+    let at = |share: f64| emulator.lateness.value_at_quantile(share) as f64 / 1e6;
+    let busy = 100.0 * emulator.busy.as_secs_f64() / emulator.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    eprintln!(
+        "emulator: {} packets, late by {:.3} ms (p50), {:.3} ms (p99), {:.3} ms (most), {busy:.0} % of a processor",
+        emulator.lateness.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    for warning in emulator.warnings() {
+        eprintln!("warning: these links were not carried as asked: {warning}");
+    }
+}
