@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::emulate::{OnRealPackets, read, say};
 use crate::failure::Failure;
-use crate::run::timed;
+use crate::progress;
+use crate::run::timed_under;
 use crate::table;
 use crate::testbed::Emulated;
 
@@ -46,12 +47,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let name = args.scenario.display().to_string();
     let mut lines: Vec<Line> = Vec::new();
     let mut saturated = 0;
+    let progress = progress::until_interrupted()?;
     for repeat in 0..args.repeat {
         let mut scenario = read(&args.scenario, &args.set, args.seed)?;
         scenario.seed += repeat;
         scenario.sample_every = None;
-        let (simulated, _) = timed(&scenario, &format!("{name}, simulated"))?;
-        let (Emulated { measured, emulator }, _) = timed(&OnRealPackets(&scenario), &format!("{name}, emulated"))?;
+        let (simulated, _) = timed_under(&progress, &scenario, &format!("{name}, simulated"))?;
+        let (Emulated { measured, emulator }, _) =
+            timed_under(&progress, &OnRealPackets(&scenario), &format!("{name}, emulated"))?;
         if measured.length < scenario.length {
             return Err(Failure::interrupted("there is nothing to compare yet"));
         }

@@ -4,11 +4,12 @@ pub mod flows;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anabranch_lab::output::create_dir;
-use anabranch_lab::parallel::{Job, run_one};
+use anabranch_lab::parallel::{Job, Progress, run_one};
 use anabranch_lab::run_files::Finished;
 use anabranch_lab::scenario::Scenario;
 use anabranch_lab::scenario_file::{self, AnyScenario, Override};
@@ -65,11 +66,18 @@ pub fn timed<J: Job>(job: &J, name: &str) -> Result<(J::Measured, f64), Failure>
 where
     Failure: From<J::Error>,
 {
-    let progress = progress::until_interrupted()?;
-    progress.total.store(job.seconds(), Ordering::Relaxed);
-    let bar = progress::show(&progress, name);
+    timed_under(&progress::until_interrupted()?, job, name)
+}
+
+/// The same under a progress that there is.
+pub fn timed_under<J: Job>(progress: &Arc<Progress>, job: &J, name: &str) -> Result<(J::Measured, f64), Failure>
+where
+    Failure: From<J::Error>,
+{
+    progress.total.fetch_add(job.seconds(), Ordering::Relaxed);
+    let bar = progress::show(progress, name);
     let started = Instant::now();
-    let measured = run_one(job, &progress);
+    let measured = run_one(job, progress);
     let wall_s = started.elapsed().as_secs_f64();
     bar.end();
     Ok((measured?, wall_s))

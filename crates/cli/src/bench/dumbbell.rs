@@ -103,7 +103,7 @@ fn measure(args: &Args, controller: &'static Entry, rate: Rate) -> Result<Row, F
                 bottleneck_bits_per_s: rate.bits_per_sec(),
                 data_packets: packets,
                 million_packets_per_s,
-                events_per_packet: measured.events as f64 / packets.max(1) as f64,
+                events_per_packet: measured.events.unwrap_or(0) as f64 / packets.max(1) as f64,
             });
         }
     }

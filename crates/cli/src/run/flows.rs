@@ -147,8 +147,8 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
     lines.push((
         "wall clock",
         match finished.measured.events {
-            0 => format!("{wall_s:.2} s"),
-            _ => format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6),
+            None => format!("{wall_s:.2} s"),
+            Some(_) => format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6),
         },
     ));
     lines.push(("seed", finished.scenario.seed.to_string()));

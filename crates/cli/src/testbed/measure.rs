@@ -84,7 +84,7 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
             backlog_ms: seen.watched.backlog_ms,
         },
         length: seen.end.since(Time::ZERO),
-        events: 0,
+        events: None,
     }
 }
 

@@ -27,8 +27,8 @@ pub struct FlowsMeasured {
     pub series: Series,
     /// How long it ran: less than the scenario's length if it was interrupted.
     pub length: Duration,
-    /// Events of the simulator.
-    pub events: u64,
+    /// Events of the simulator; none of a run on real packets.
+    pub events: Option<u64>,
 }
 
 /// One flow.

@@ -30,6 +30,8 @@ pub struct FlowsSummary {
     pub counted: Duration,
     /// How long the run was.
     pub simulated: Duration,
+    /// Whether it ran on real packets over emulated links.
+    pub is_emulated: bool,
     /// Jain's index of the flows' goodputs.
     pub jain_index: Option<f64>,
     /// All flows' goodput together, in Mbit/s.
@@ -148,6 +150,7 @@ impl FlowsSummary {
                 .collect(),
             counted,
             simulated: measured.length,
+            is_emulated: measured.events.is_none(),
             jain_index: goodputs.as_deref().and_then(jain_fairness),
             goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
             one_way: OneWay::from(&one_way),
@@ -275,7 +278,7 @@ impl FlowsSummary {
             Duration::ZERO => format!("{}", self.simulated),
             from => format!("{}, goodput and utilisation from {from} on", self.simulated),
         };
-        let mut lines = vec![("simulated", counted)];
+        let mut lines = vec![(if self.is_emulated { "on real packets" } else { "simulated" }, counted)];
         if self.flows.len() > 1 {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
@@ -434,7 +437,7 @@ controller = "fixed"
             cross_traffic: Vec::new(),
             series: Series::default(),
             length: Duration::SECOND * 10,
-            events: 0,
+            events: Some(0),
         }
     }
 

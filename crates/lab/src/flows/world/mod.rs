@@ -397,7 +397,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             cross_traffic: self.sources.iter().map(|source| source.count).collect(),
             series: sampler.into_series(),
             length: end.since(Time::ZERO),
-            events: self.network.events(),
+            events: Some(self.network.events()),
             flows: self.flows.into_iter().map(|flow| flow.measured).collect(),
         }
     }
