@@ -7,7 +7,7 @@ pub mod disk;
 pub mod flow;
 pub mod host;
 pub mod loopback;
-pub mod outbox;
 pub mod relay_list;
+pub mod send_queue;
 pub mod setup;
 pub mod udp;

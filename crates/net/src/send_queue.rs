@@ -57,7 +57,7 @@ impl Run {
 
 /// Datagrams that wait to leave.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct SendQueue {
     bytes: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
@@ -69,10 +69,10 @@ pub struct Outbox {
     addresses: Vec<rustix::net::SocketAddrAny>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// An empty one that joins up to `segments` datagrams for one destination; 1 joins none.
-    pub fn new(segments: usize) -> Outbox {
-        Outbox {
+    pub fn new(segments: usize) -> SendQueue {
+        SendQueue {
             bytes: vec![0; CAPACITY].into(),
             used: 0,
             runs: Vec::new(),
