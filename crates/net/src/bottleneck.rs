@@ -114,7 +114,7 @@ fn forward(outside: &UdpSocket, inside: &UdpSocket, link: Link, shared: &Shared)
         while let Some((length, from)) = received(outside.recv_from(&mut datagram))? {
             client = Some(from);
             match queue.accept(clock.now(), Bytes::new(length as u64 + HEADERS)) {
-                Some(at) => waiting.push(at, TO_SERVER, from, &datagram[..length]),
+                Some(at) => waiting.push(at, TO_SERVER, from, &datagram[..length], &[]),
                 None => {
                     shared.dropped.fetch_add(1, Ordering::Relaxed);
                 }
@@ -122,7 +122,7 @@ fn forward(outside: &UdpSocket, inside: &UdpSocket, link: Link, shared: &Shared)
         }
         while let Some(length) = received(inside.recv(&mut datagram))? {
             if let Some(client) = client {
-                waiting.push(clock.now() + link.delay, TO_CLIENT, client, &datagram[..length]);
+                waiting.push(clock.now() + link.delay, TO_CLIENT, client, &datagram[..length], &[]);
             }
         }
         while let Some(datagram) = waiting.pop(clock.now()) {

@@ -2,7 +2,8 @@
 //!
 //! A turn sends what is due, lets senders send, waits for the next timer or datagram,
 //! and hands what has come to its peer. Everything is done in small portions, so that a
-//! burst of one peer neither fills the socket buffer of another nor keeps it waiting.
+//! burst of one peer neither fills the socket buffer of another nor keeps it waiting. What
+//! a portion sends leaves by one system call.
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::clock::{Clock, std_duration};
 use crate::delay_queue::DelayQueue;
+use crate::send_queue::{SendCounters, SendQueue};
 use crate::udp::{Batch, Socket};
 
 /// Datagrams that leave, of one sender or of the delay queue, before sockets are read
@@ -52,6 +54,8 @@ pub struct Host {
     members: Vec<Member>,
     waiting: DelayQueue,
     batch: Batch,
+    /// Empty but while a portion is sent.
+    queue: SendQueue,
     counters: HostCounters,
 }
 
@@ -71,6 +75,8 @@ impl Host {
             members: Vec::new(),
             waiting: DelayQueue::default(),
             batch: Batch::default(),
+            // Neighbours mostly take different paths.
+            queue: SendQueue::new(1),
             counters: HostCounters::default(),
         })
     }
@@ -151,42 +157,79 @@ impl Host {
     /// Sends a portion of what has waited long enough; whether there may be more.
     fn release(&mut self) -> bool {
         let now = self.clock.now();
+        let Host { members, waiting, queue, counters, .. } = self;
+        let mut last = None;
+        let mut more = true;
         for _ in 0..PORTION {
-            let Some(waiting) = self.waiting.pop(now) else { return false };
-            let sent = self.members[waiting.member].socket.send(waiting.to, &waiting.bytes);
-            self.counters.count(&sent);
+            let Some(next) = waiting.pop(now) else {
+                more = false;
+                break;
+            };
+            if let Some(last) = last.replace(next.member)
+                && last != next.member
+            {
+                counters.flush(queue, &members[last].socket);
+            }
+            counters.send(queue, &members[next.member].socket, next.to, &next.bytes, &[]);
         }
-        true
+        if let Some(last) = last {
+            counters.flush(queue, &members[last].socket);
+        }
+        more
     }
 
     fn send_portion(&mut self, number: usize, now: Time) -> bool {
-        let Member { socket, peer, link, .. } = &mut self.members[number];
-        let (waiting, counters) = (&mut self.waiting, &mut self.counters);
-        let mut exit = Exit { now, number, socket, link, waiting, counters };
-        (0..PORTION).all(|_| peer.poll(now, &mut exit))
+        let Host { members, waiting, counters, queue, .. } = self;
+        let Member { socket, peer, link, .. } = &mut members[number];
+        let mut exit = Exit { now, number, socket, link, waiting, queue, counters };
+        let more = (0..PORTION).all(|_| peer.poll(now, &mut exit));
+        counters.flush(queue, socket);
+        more
     }
 
     /// Takes a portion of what waits at a socket.
     fn receive_portion(&mut self, number: usize) -> io::Result<()> {
         let now = self.clock.now();
-        let Member { socket, peer, link, readable } = &mut self.members[number];
-        let (waiting, counters) = (&mut self.waiting, &mut self.counters);
-        let received = self.batch.receive(socket, |from, bytes| {
-            let mut exit = Exit { now, number, socket, link, waiting, counters };
+        let Host { members, waiting, counters, queue, batch, .. } = self;
+        let Member { socket, peer, link, readable } = &mut members[number];
+        let received = batch.receive(socket, |from, bytes| {
+            let mut exit = Exit { now, number, socket, link, waiting, queue, counters };
             peer.on_datagram(now, from, bytes, &mut exit);
         })?;
-        self.counters.received += received as u64;
-        *readable = received > 0;
+        counters.flush(queue, socket);
+        counters.received += received.datagrams as u64;
+        *readable = received.more;
         Ok(())
     }
 }
 
 impl HostCounters {
-    fn count(&mut self, sent: &io::Result<()>) {
-        match sent {
-            Ok(()) => self.sent += 1,
-            Err(_) => self.unsendable += 1,
+    /// A datagram of `header` and `body` leaves with the next `flush`.
+    fn send(&mut self, queue: &mut SendQueue, socket: &Socket, to: SocketAddr, header: &[u8], body: &[u8]) {
+        let length = header.len() + body.len();
+        if !queue.has_room(length) {
+            self.flush(queue, socket);
         }
+        match queue.push(to, false, length) {
+            Some(room) => {
+                let (head, rest) = room.split_at_mut(header.len());
+                head.copy_from_slice(header);
+                rest.copy_from_slice(body);
+            }
+            // Longer than any queue: no socket sends such a thing.
+            None => self.unsendable += 1,
+        }
+    }
+
+    /// Sends what waits; what a full socket does not take is dropped.
+    fn flush(&mut self, queue: &mut SendQueue, socket: &Socket) {
+        if queue.is_empty() {
+            return;
+        }
+        let mut done = SendCounters::default();
+        queue.flush(socket, &mut done);
+        self.sent += done.sent;
+        self.unsendable += done.refused + queue.clear() as u64;
     }
 }
 
@@ -197,16 +240,17 @@ struct Exit<'a> {
     socket: &'a Socket,
     link: &'a mut Option<Link>,
     waiting: &'a mut DelayQueue,
+    queue: &'a mut SendQueue,
     counters: &'a mut HostCounters,
 }
 
 impl Outbox for Exit<'_> {
-    fn send(&mut self, to: SocketAddr, wait: Duration, datagram: &[u8]) {
+    fn send(&mut self, to: SocketAddr, wait: Duration, header: &[u8], body: &[u8]) {
         let wait = wait + self.link.as_mut().map_or(Duration::ZERO, |link| link(to));
         if wait > Duration::ZERO {
-            self.waiting.push(self.now + wait, self.number, to, datagram);
+            self.waiting.push(self.now + wait, self.number, to, header, body);
         } else {
-            self.counters.count(&self.socket.send(to, datagram));
+            self.counters.send(self.queue, self.socket, to, header, body);
         }
     }
 }

@@ -124,7 +124,7 @@ fn receive(
                 received.push((u64::from_be_bytes(*number), clock.now()));
             }
         });
-        if taken.map_err(TestbedError::system("receive a probe"))? > 0 {
+        if taken.map_err(TestbedError::system("receive a probe"))?.datagrams > 0 {
             continue;
         }
         if is_over.load(Ordering::Relaxed) {

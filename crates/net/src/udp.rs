@@ -1,6 +1,6 @@
 //! UDP sockets that receive many datagrams in one system call (`recvmmsg`, by way of
 //! `quinn-udp`) and send several to one destination in one (segmentation offload). What
-//! goes to several destinations leaves by an [`Outbox`](crate::outbox::Outbox).
+//! goes to several destinations leaves by a [`SendQueue`](crate::send_queue::SendQueue).
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -92,6 +92,15 @@ impl AsFd for Socket {
     }
 }
 
+/// What one system call has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How many datagrams.
+    pub datagrams: usize,
+    /// Whether more may wait.
+    pub more: bool,
+}
+
 /// Buffers for the datagrams of one system call.
 #[derive(Debug)]
 pub struct Batch {
@@ -107,8 +116,8 @@ impl Default for Batch {
 
 impl Batch {
     /// Hands the datagrams that wait at `socket`, `BATCH_SIZE` buffers at most, to `take`,
-    /// with who sent them; how many they were, 0 if none waits.
-    pub fn receive(&mut self, socket: &Socket, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+    /// with who sent them.
+    pub fn receive(&mut self, socket: &Socket, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<Received> {
         self.receive_marked(socket, |from, bytes, _| take(from, bytes))
     }
 
@@ -118,7 +127,7 @@ impl Batch {
         &mut self,
         socket: &Socket,
         mut take: impl FnMut(SocketAddr, &[u8], bool),
-    ) -> io::Result<usize> {
+    ) -> io::Result<Received> {
         let mut chunks = self.buffers.chunks_exact_mut(LONGEST);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("a chunk for each slice")));
@@ -127,27 +136,28 @@ impl Batch {
         let filled = match socket.io.try_io(|| state.recv((&socket.io).into(), &mut slices, metas)) {
             Ok(filled) => filled,
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return Ok(0),
+                io::ErrorKind::WouldBlock => return Ok(Received { datagrams: 0, more: false }),
                 // Somebody we sent to is not there; that is theirs to say by silence.
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted => {
-                    return Ok(1);
+                    return Ok(Received { datagrams: 0, more: true });
                 }
                 _ => return Err(error),
             },
         };
-        let mut count = 0;
+        let mut datagrams = 0;
         for (buffer, meta) in self.buffers.chunks_exact(LONGEST).zip(&self.metas).take(filled) {
             let ce = meta.ecn == Some(EcnCodepoint::Ce);
             // The system may have joined datagrams of one sender, all `stride` long but the last.
             for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
                 take(meta.addr, datagram, ce);
-                count += 1;
+                datagrams += 1;
             }
             if meta.len == 0 {
                 take(meta.addr, &[], ce);
-                count += 1;
+                datagrams += 1;
             }
         }
-        Ok(count)
+        // Buffers that stayed empty had nothing to wait for.
+        Ok(Received { datagrams, more: filled == BATCH_SIZE })
     }
 }

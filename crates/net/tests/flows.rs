@@ -409,6 +409,67 @@ fn offsets_that_were_asked_for_are_told_in_order_and_an_end_when_it_is_closed() 
 }
 
 #[test]
+fn flows_beyond_the_most_are_refused_and_one_that_falls_silent_makes_room() {
+    let clock = Clock::start();
+    let config = ReceiverConfig {
+        accept: Accept::Handshakes,
+        max_flows: 1,
+        patience: Some(Duration::from_millis(200)),
+        ..ReceiverConfig::default()
+    };
+    let station = Station::new(clock, config, |_| ());
+    let mut senders = senders(clock);
+    let first = senders.open(FlowSpec::new(1, station.address, sender("reno"))).unwrap();
+    turn_until(&mut senders, |event| matches!(event, SenderEvent::Established { flow, .. } if *flow == first));
+    // Its first packets are refused until the other flow is forgotten.
+    let second = senders.open(FlowSpec::new(2, station.address, sender("reno"))).unwrap();
+    turn_until(&mut senders, |event| matches!(event, SenderEvent::Established { flow, .. } if *flow == second));
+    let (receivers, events) = station.end();
+    assert!(receivers.counters().flows_refused > 0);
+    let silent =
+        |event: &ReceiverEvent| matches!(event, ReceiverEvent::Silent { flow, .. } if flow.label.connection == 1);
+    assert!(events.iter().any(silent), "{events:?}");
+}
+
+#[test]
+fn marks_are_counted_and_told_and_data_leaves_as_ecn_capable_if_asked() {
+    let clock = Clock::start();
+    let mut receivers =
+        Receivers::new(clock, ReceiverConfig { accept: Accept::All, ..ReceiverConfig::default() }).unwrap();
+    receivers.add_socket(socket()).unwrap();
+    let plain = socket();
+    // Congestion experienced (RFC 3168, 5).
+    rustix::net::sockopt::set_ip_tos(&plain, 0b11).unwrap();
+    let label = Label { connection: 4, receiver: 0 };
+    let data = Data { number: 0, offset: 0, length: 1, fin: true };
+    let packet = [&wire::data_header(label, &data)[..], &[0]].concat();
+    plain.send_to(&packet, receivers.local_addr(0).unwrap()).unwrap();
+    let mut events = Vec::new();
+    while !events.iter().any(|event| matches!(event, ReceiverEvent::Completed { .. })) {
+        receivers.turn(Time::MAX).unwrap();
+        events.extend(std::iter::from_fn(|| receivers.poll_event()));
+    }
+    let mut bytes = [0; 100];
+    let length = plain.recv(&mut bytes).unwrap();
+    let Ok((_, wire::Body::Ack(ack))) = wire::decode(&bytes[..length]) else { panic!("no ACK") };
+    assert_eq!(ack.complete(1, 0).unwrap().ce_count, 1);
+
+    let state = quinn_udp::UdpSocketState::new((&plain).into()).unwrap();
+    plain.set_nonblocking(false).unwrap();
+    for (ecn, seen) in [(true, Some(quinn_udp::EcnCodepoint::Ect0)), (false, None)] {
+        let mut senders = senders(clock);
+        let spec = FlowSpec::new(1, plain.local_addr().unwrap(), sender("reno"));
+        let flow = senders.open(FlowSpec { handshake: false, ecn, ..spec }).unwrap();
+        senders.write(flow, ME, 10, true);
+        senders.turn(Time::ZERO).unwrap();
+        let mut meta = [quinn_udp::RecvMeta::default()];
+        let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
+        assert_eq!(state.recv((&plain).into(), &mut slices, &mut meta).unwrap(), 1);
+        assert_eq!((meta[0].len, meta[0].ecn), (34, seen));
+    }
+}
+
+#[test]
 fn what_can_not_be_opened_says_why() {
     let mut senders = senders(Clock::start());
     let to = socket().local_addr().unwrap();
@@ -420,4 +481,8 @@ fn what_can_not_be_opened_says_why() {
     assert_eq!(refused(FlowSpec { port: 1, ..other() }, &mut senders), OpenError::NoPort { port: 1 });
     let none = FlowSpec { receivers: vec![], ..other() };
     assert_eq!(refused(none, &mut senders), OpenError::Receivers { addresses: 0, served: 1 });
+    let long = SenderConfig { packet: Bytes::new(65_500), max_ack_delay: Duration::ZERO, paced: false };
+    let sender = FlowSender::new(long, Box::new(Closed), 1, Rng::stream(1, "controller"));
+    let packet = Bytes::new(65_500);
+    assert_eq!(refused(FlowSpec { sender, ..other() }, &mut senders), OpenError::PacketTooLong { packet });
 }

@@ -12,8 +12,8 @@ use crate::wire::{self, Datagram, Type};
 
 /// Takes the datagrams that a peer sends.
 pub trait Outbox {
-    /// `datagram` leaves for `to` after `wait`.
-    fn send(&mut self, to: SocketAddr, wait: Duration, datagram: &[u8]);
+    /// A datagram of `header` and then `body` leaves for `to` after `wait`.
+    fn send(&mut self, to: SocketAddr, wait: Duration, header: &[u8], body: &[u8]);
 }
 
 /// What a peer sends of its own.
@@ -55,8 +55,8 @@ impl Peer {
     pub fn on_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8], out: &mut impl Outbox) {
         match self.relay.on_datagram(now, from, bytes) {
             Handling::Forward { to, wait, datagram } => {
-                datagram.encode(&mut self.scratch);
-                out.send(to, wait, &self.scratch);
+                wire::encode_header(datagram.what, &datagram.packet, &mut self.scratch);
+                out.send(to, wait, &self.scratch, datagram.body);
             }
             Handling::Deliver { wait, datagram } => self.on_delivery(now, wait, datagram, out),
             Handling::Home(datagram) => match &mut self.sender {
@@ -85,8 +85,7 @@ impl Peer {
         };
         if let (Some(what), Some(to)) = (what, datagram.packet.turn_around()) {
             wire::encode_header(what, &datagram.packet, &mut self.scratch);
-            self.scratch.extend_from_slice(&self.body);
-            out.send(to, wait, &self.scratch);
+            out.send(to, wait, &self.scratch, &self.body);
         }
     }
 
@@ -98,7 +97,7 @@ impl Peer {
             None => None,
         };
         if let Some(to) = to {
-            out.send(to, Duration::ZERO, &self.scratch);
+            out.send(to, Duration::ZERO, &self.scratch, &[]);
         }
         to.is_some()
     }

@@ -117,8 +117,8 @@ struct Network {
 struct Sent(Vec<(SocketAddr, Duration, Vec<u8>)>);
 
 impl Outbox for Sent {
-    fn send(&mut self, to: SocketAddr, wait: Duration, datagram: &[u8]) {
-        self.0.push((to, wait, datagram.to_vec()));
+    fn send(&mut self, to: SocketAddr, wait: Duration, header: &[u8], body: &[u8]) {
+        self.0.push((to, wait, [header, body].concat()));
     }
 }
 

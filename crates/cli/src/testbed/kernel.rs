@@ -119,6 +119,11 @@ impl Sender<'_> {
         TestbedFailure::Flow { flow, at: self.run.clock.now(), why: why.to_string() }
     }
 
+    /// At the end of a run the receiver may be gone before this thread sees that it is over.
+    fn failed_unless_over(&self, error: std::io::Error) -> Result<(), TestbedFailure> {
+        if self.run.goes_on(self.run.clock.now()) { Err(self.failed(error)) } else { Ok(()) }
+    }
+
     fn note(&mut self) {
         self.sent.notes.push((self.run.clock.now(), self.flow, self.application.is_on()));
     }
@@ -169,7 +174,7 @@ impl Sender<'_> {
             Ok(written) if self.pending.bytes != u64::MAX => self.pending.bytes -= written as u64,
             Ok(_) => {}
             Err(error) if is_pause(error.kind()) => {}
-            Err(error) => return Err(self.failed(error)),
+            Err(error) => return self.failed_unless_over(error),
         }
         if self.pending.bytes == 0 && self.application.ends_with_its_data() {
             self.finish()?;
@@ -200,7 +205,7 @@ impl Sender<'_> {
                     break;
                 }
                 Err(error) if is_pause(error.kind()) => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return self.failed_unless_over(error),
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ pub use wait::Waker;
 
 use std::collections::VecDeque;
 
-use crate::outbox::SendCounters;
+use crate::send_queue::SendCounters;
 
 /// Events that wait for their reader at most; the oldest are dropped then.
 const MAX_EVENTS: usize = 1 << 16;

@@ -3,14 +3,14 @@
 use std::io;
 
 use super::wait::Waiter;
-use crate::outbox::{Outbox, SendCounters};
+use crate::send_queue::{SendCounters, SendQueue};
 use crate::udp::{Batch, Socket};
 use anabranch_control::time::Duration;
 
 #[derive(Debug)]
 pub struct Port {
     pub socket: Socket,
-    pub outbox: Outbox,
+    pub queue: SendQueue,
     /// The socket was full at the last try.
     pub blocked: bool,
     /// Datagrams may wait at the socket.
@@ -21,13 +21,13 @@ impl Port {
     pub fn new(socket: std::net::UdpSocket, segmentation: bool) -> io::Result<Port> {
         let socket = Socket::from_std(socket)?;
         let segments = if segmentation { socket.max_segments() } else { 1 };
-        Ok(Port { outbox: Outbox::new(segments), socket, blocked: false, readable: true })
+        Ok(Port { queue: SendQueue::new(segments), socket, blocked: false, readable: true })
     }
 
     /// Sends what waits, unless the socket is still full.
     pub fn flush(&mut self, counters: &mut SendCounters) {
-        if !self.outbox.is_empty() {
-            self.blocked = !self.outbox.flush(&self.socket, counters);
+        if !self.queue.is_empty() {
+            self.blocked = !self.queue.flush(&self.socket, counters);
         }
     }
 
@@ -41,8 +41,8 @@ impl Port {
             return Ok(0);
         }
         let received = batch.receive_marked(&self.socket, take)?;
-        self.readable = received > 0;
-        Ok(received)
+        self.readable = received.more;
+        Ok(received.datagrams)
     }
 
     /// Waits until something happens at one of `ports`, at most for `longest`.

@@ -15,7 +15,7 @@ use super::timers::{Alarm, Timers};
 use super::wait::{Waiter, Waker};
 use super::{Counters, Events};
 use crate::clock::Clock;
-use crate::outbox::SendCounters;
+use crate::send_queue::SendCounters;
 use crate::udp::Batch;
 
 /// A received flow, by what makes its packets its own.
@@ -560,10 +560,10 @@ fn tell_marks(now: Time, flow: &mut Flow, events: &mut Events<ReceiverEvent>, co
 fn answer(now: Time, flow: &mut Flow, port: &mut Port, counters: &mut SendCounters) {
     let Flow { key: FlowKey { from, label, .. }, machine, shaking, acks, .. } = flow;
     let mut send = |bytes: &[u8]| {
-        if !port.outbox.has_room(bytes.len()) {
+        if !port.queue.has_room(bytes.len()) {
             port.flush(counters);
         }
-        match port.outbox.push(*from, false, bytes.len()) {
+        match port.queue.push(*from, false, bytes.len()) {
             Some(room) => room.copy_from_slice(bytes),
             // The socket has been full for long; the next ACK says the same and more.
             None => counters.refused += 1,

@@ -406,7 +406,7 @@ impl Senders {
         let port = &mut self.ports[this.port];
         for (remote, receiver) in this.remotes.iter().zip(0..) {
             let label = Label { connection: flow.0, receiver };
-            if let Some(room) = port.outbox.push(remote.address, false, wire::HEADER) {
+            if let Some(room) = port.queue.push(remote.address, false, wire::HEADER) {
                 room.copy_from_slice(&wire::close(label, this.nonce));
             }
         }
@@ -526,10 +526,10 @@ impl Senders {
         let longest = wire::HEADER + flow.machine.packet().get() as usize;
         let mut more = true;
         for _ in 0..PORTION {
-            if !port.outbox.has_room(longest) {
+            if !port.queue.has_room(longest) {
                 port.flush(&mut self.counters.out);
             }
-            if port.blocked || !port.outbox.has_room(longest) {
+            if port.blocked || !port.queue.has_room(longest) {
                 break;
             }
             flow.source.refill(now, &mut flow.machine);
@@ -540,7 +540,7 @@ impl Senders {
             let (to, data) = (transmit.to, transmit.data);
             let address = flow.remotes[to.0 as usize].address;
             let length = wire::HEADER + data.length as usize;
-            let room = port.outbox.push(address, flow.ecn, length).expect("there is room for the longest packet");
+            let room = port.queue.push(address, flow.ecn, length).expect("there is room for the longest packet");
             let (header, body) = room.split_at_mut(wire::HEADER);
             header.copy_from_slice(&wire::data_header(Label { connection, receiver: to.0 as u16 }, &data));
             flow.source.fill(to, data.offset, body);
@@ -637,7 +637,7 @@ fn shake_hands(now: Time, connection: u32, flow: &mut Flow, port: &mut Port) {
         *wait = if *wait == Duration::ZERO { HANDSHAKE_TIMEOUT } else { *wait * 2 };
         *sent = now;
         let handshake = Handshake { attempt: *attempt, nonce: flow.nonce };
-        if let Some(room) = port.outbox.push(remote.address, false, wire::HEADER) {
+        if let Some(room) = port.queue.push(remote.address, false, wire::HEADER) {
             room.copy_from_slice(&wire::syn(Label { connection, receiver }, handshake));
         }
     }

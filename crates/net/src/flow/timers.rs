@@ -47,3 +47,25 @@ impl Timers {
         (self.first() <= now).then(|| self.0.pop_first().map(|(_, of)| of)).flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_comes_at_the_earliest_instant_that_was_asked_for_and_once() {
+        let at = Time::from_nanos;
+        let (mut timers, mut one, mut two) = (Timers::default(), None, None);
+        timers.set(1, &mut one, Some(at(50)));
+        timers.set(2, &mut two, Some(at(40)));
+        timers.set(1, &mut one, Some(at(70)));
+        timers.set(1, &mut one, None);
+        assert_eq!((timers.first(), one), (at(40), Some(at(50))));
+        timers.set(1, &mut one, Some(at(30)));
+        assert_eq!(timers.pop(at(29)), None);
+        assert_eq!([timers.pop(at(60)), timers.pop(at(60)), timers.pop(at(60))], [Some(1), Some(2), None]);
+        timers.set(1, &mut None, Some(at(80)));
+        timers.clear(1, &mut Some(at(80)));
+        assert_eq!(timers.first(), Time::MAX);
+    }
+}

@@ -57,7 +57,7 @@ impl Run {
 
 /// Datagrams that wait to leave.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct SendQueue {
     bytes: Box<[u8]>,
     used: usize,
     runs: Vec<Run>,
@@ -69,10 +69,10 @@ pub struct Outbox {
     addresses: Vec<rustix::net::SocketAddrAny>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// An empty one that joins up to `segments` datagrams for one destination; 1 joins none.
-    pub fn new(segments: usize) -> Outbox {
-        Outbox {
+    pub fn new(segments: usize) -> SendQueue {
+        SendQueue {
             bytes: vec![0; CAPACITY].into(),
             used: 0,
             runs: Vec::new(),
@@ -197,5 +197,73 @@ impl Outbox {
     fn send_singles(&mut self, socket: &Socket, _: usize) -> io::Result<usize> {
         let run = self.runs[self.next];
         self.send_run(socket, run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::*;
+
+    fn socket() -> (Socket, UdpSocket) {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        (Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap(), receiver)
+    }
+
+    /// Pushes datagrams of these lengths, each filled with its number.
+    fn push(queue: &mut SendQueue, to: SocketAddr, lengths: &[usize]) {
+        for (number, &length) in lengths.iter().enumerate() {
+            queue.push(to, false, length).expect("there is room").fill(number as u8);
+        }
+    }
+
+    fn receive(receiver: &UdpSocket, lengths: &[usize]) {
+        let mut bytes = vec![0; 1 << 16];
+        for (number, &length) in lengths.iter().enumerate() {
+            assert_eq!(receiver.recv(&mut bytes).unwrap(), length, "datagram {number}");
+            assert!(bytes[..length].iter().all(|&byte| byte == number as u8), "datagram {number}");
+        }
+    }
+
+    #[test]
+    fn datagrams_leave_in_order_whether_they_are_joined_or_not() {
+        let lengths: Vec<usize> =
+            [100; 40].into_iter().chain([60, 100, 0, 100, 200, 200, 1, 1]).chain([1400; 20]).collect();
+        for segments in [1, 2, 64] {
+            let ((socket, receiver), mut queue) = (socket(), SendQueue::new(segments));
+            let mut counters = SendCounters::default();
+            push(&mut queue, receiver.local_addr().unwrap(), &lengths);
+            assert!(queue.flush(&socket, &mut counters) && queue.is_empty());
+            receive(&receiver, &lengths);
+            assert_eq!((counters.sent, counters.refused), (lengths.len() as u64, 0));
+            assert!(counters.calls < lengths.len() as u64 / 2, "{counters:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_counted_and_the_rest_leaves() {
+        let ((socket, receiver), mut queue) = (socket(), SendQueue::new(64));
+        let mut counters = SendCounters::default();
+        let to = receiver.local_addr().unwrap();
+        // No IPv4 packet holds so much, and nothing is sent to port 0.
+        push(&mut queue, to, &[10, 65_530]);
+        push(&mut queue, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &[10, 10]);
+        push(&mut queue, to, &[10]);
+        assert!(queue.flush(&socket, &mut counters));
+        receive(&receiver, &[10]);
+        receive(&receiver, &[10]);
+        assert_eq!((counters.sent, counters.refused), (2, 3));
+        assert!(counters.last_refusal.is_some());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_can_be_dropped() {
+        let mut queue = SendQueue::new(4);
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        let pushed = (0..1000).take_while(|_| queue.push(to, false, 1000).is_some()).count();
+        assert_eq!(pushed, CAPACITY / 1000);
+        assert_eq!(queue.clear(), pushed);
+        assert!(queue.is_empty() && queue.has_room(CAPACITY));
     }
 }

@@ -1,0 +1,168 @@
+//! `emulate` and `compare` with the real binary on real packets; skipped where that needs
+//! rights or devices that are not there.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Place, Said, names, said};
+
+/// Ours and the kernel's over a bottleneck of 4 Mbit/s, four seconds.
+const SMALL: &str = "\
+[run]
+seconds = 4
+goodput_from_s = 1
+[dumbbell]
+pairs = 2
+rate = \"4 Mbit/s\"
+delay_ms = 5
+queue = { ms = 50 }
+[[flow]]
+name = \"ours\"
+controller = \"reno\"
+[[flow]]
+name = \"theirs\"
+controller = \"kernel:reno\"
+";
+
+/// Says that a test is skipped, and why.
+fn is_missing() -> bool {
+    match anabranch_net::emulator::testbed_available() {
+        Ok(()) => false,
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            true
+        }
+    }
+}
+
+/// What a run could leave behind: namespaces with a name, and devices.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    namespaces: Vec<String>,
+    devices: Vec<String>,
+}
+
+impl Traces {
+    fn now() -> Traces {
+        let of = |folder: &str| if Path::new(folder).exists() { names(Path::new(folder)) } else { Vec::new() };
+        Traces { namespaces: of("/run/netns"), devices: of("/sys/class/net") }
+    }
+}
+
+/// Whether the process is there, which holds the namespaces without a name.
+fn is_alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}/ns/net")).exists()
+}
+
+fn emulate(place: &Place, arguments: &[&str]) -> Said {
+    place.say(&[&["emulate", "s.toml", "--json"], arguments].concat())
+}
+
+#[test]
+fn flows_of_ours_and_of_the_kernel_share_an_emulated_link_and_leave_nothing() {
+    if is_missing() {
+        return;
+    }
+    let before = Traces::now();
+    let place = Place::new(SMALL);
+    let said = emulate(&place, &["--out", "out"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let flows = json["flows"].as_array().unwrap();
+    let controllers: Vec<&str> = flows.iter().map(|flow| flow["controller"].as_str().unwrap()).collect();
+    assert_eq!(controllers, ["reno", "kernel:reno"]);
+    let goodput: Vec<f64> = flows.iter().map(|flow| flow["goodput_mbit_s"].as_f64().unwrap()).collect();
+    let all: f64 = goodput.iter().sum();
+    // 1448 of 1514 bytes on the wire are data; the link cannot carry more, and both had some.
+    assert!(all < 4.0 && goodput.iter().all(|rate| *rate > 0.0), "{goodput:?}");
+    for flow in flows {
+        // The bottleneck alone takes 5 ms; no packet is faster than the model.
+        assert!(flow["one_way_least_ms"].as_f64().unwrap() >= 5.0, "{flow}");
+    }
+    assert_eq!(place.names("out"), ["report.html", "series.parquet", "summary.json"]);
+    assert!(said.stderr.contains("emulator: "), "{said:?}");
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn a_kernel_without_the_congestion_control_is_said_with_what_it_offers() {
+    if is_missing() {
+        return;
+    }
+    let before = Traces::now();
+    // We have a westwood of our own, and most kernels have none loaded.
+    let offered = anabranch_net::kernel_tcp::available().unwrap();
+    let Some(lacking) = ["westwood", "vegas", "bic"].iter().find(|name| !offered.iter().any(|have| have == *name))
+    else {
+        eprintln!("skipped: the kernel offers all that we know");
+        return;
+    };
+    let place = Place::new(&SMALL.replace("kernel:reno", &format!("kernel:{lacking}")));
+    let said = emulate(&place, &[]);
+    // The kernel may load it on demand; then it runs.
+    if said.code != Some(0) {
+        said.refuses("flow \"theirs\": at ");
+        assert!(said.stderr.contains(&format!("no congestion control \"{lacking}\"; it offers")), "{said:?}");
+    }
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn what_real_packets_cannot_do_is_refused_before_anything_is_made() {
+    for (from, to, expected) in [
+        ("[run]", "[packets]\ndata_bytes = 65500\n[run]", "packets.data_bytes = 65500: an IPv4 packet has 65535 bytes"),
+        ("\"kernel:reno\"", "\"kernel:rino\"", "did you mean \"reno\"?"),
+    ] {
+        let place = Place::new(&SMALL.replacen(from, to, 1));
+        place.say(&["emulate", "s.toml"]).refuses(expected);
+    }
+    let overlay = Place::new(common::SMALL);
+    overlay.say(&["emulate", "s.toml"]).refuses("this is an overlay; expected flows over links");
+    overlay.say(&["compare", "s.toml"]).refuses("this is an overlay; expected flows over links");
+}
+
+#[test]
+fn compare_shows_both_side_by_side() {
+    if is_missing() {
+        return;
+    }
+    let place = Place::new(SMALL);
+    let said = place.say(&["compare", "s.toml", "--json"]);
+    // A machine that is too busy to carry the links says so, after the figures.
+    assert!(said.code == Some(0) || said.stderr.contains("could not carry"), "{said:?}");
+    let json = said.json();
+    let goodput = json["lines"].as_array().unwrap().iter().find(|line| line["metric"] == "goodput, Mbit/s").unwrap();
+    assert_eq!(goodput["simulated"].as_array().unwrap().len(), 1);
+    assert!(goodput["emulated"][0].as_f64().unwrap() > 0.0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_or_killed_run_leaves_nothing() {
+    if is_missing() {
+        return;
+    }
+    let before = Traces::now();
+    for (signal, code) in [(rustix::process::Signal::INT, Some(130)), (rustix::process::Signal::KILL, None)] {
+        let place = Place::new(&SMALL.replace("seconds = 4", "seconds = 600"));
+        let mut command: Command = place.command(&["emulate", "s.toml"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        // Its threads are in other namespaces once it runs.
+        let began = Instant::now();
+        let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        while tasks() < 5 {
+            assert!(began.elapsed() < Duration::from_secs(60), "it never began");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+        let said = said(child.wait_with_output().unwrap());
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(!is_alive(pid));
+        assert_eq!(Traces::now(), before, "after {signal:?}");
+    }
+}
