@@ -78,12 +78,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         display.set_length(progress.total.load(Ordering::Relaxed));
         display.set_position(progress.done.load(Ordering::Relaxed));
     };
-    let outcome = super::runtime()?.block_on(async {
+    let runtime = super::runtime()?;
+    let outcome = runtime.block_on(async {
         let sender = Sender::new(args.to, trust, factory)?;
         let outcome = super::until_interrupted(&interrupt, show, sender.send(&args.file, &progress)).await;
         sender.close().await;
         outcome.transpose()
     });
+    // A file that is still being hashed need not be waited for.
+    runtime.shutdown_background();
     display.finish_and_clear();
     match outcome {
         Ok(Some(done)) => {

@@ -171,7 +171,11 @@ impl Sender {
     ///
     /// When it was not kept over there, or cannot be read.
     pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, TransferError> {
-        let (offer, mut source) = disk::offer(path, PIECE).map_err(TransferError::Read)?;
+        // A long file takes its time to be hashed, and who waits may give up meanwhile.
+        let file = path.to_owned();
+        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE)).await;
+        let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
+        let (offer, mut source) = hashed.map_err(TransferError::Read)?;
         progress.total.store(offer.length, Ordering::Relaxed);
         let connection = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await?;
