@@ -1,5 +1,5 @@
 # Two commands do all the set-up: `make demo` and `make test`.
-# They need Rust (stable), a C linker and nothing else.
+# They need Rust (stable), a C compiler and nothing else.
 
 CARGO ?= cargo
 BIN := target/release/anabranch
