@@ -11,3 +11,8 @@ pub mod relay_list;
 pub mod send_queue;
 pub mod setup;
 pub mod udp;
+
+/// The example of the book's page, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/udp-flows.md")]
+pub struct UdpFlowsPage;
