@@ -20,3 +20,8 @@ pub mod send_queue;
 pub mod setup;
 pub mod tun;
 pub mod udp;
+
+/// The example of the book's page, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/udp-flows.md")]
+pub struct UdpFlowsPage;

@@ -80,15 +80,19 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
     })
 }
 
-/// A relay between two sockets; its limit is beyond anything that this machine sends.
-pub fn relay(time: Duration) -> Result<Moved, Failure> {
-    let end = socket()?;
+/// A relay behind a socket; its limit is beyond anything that this machine sends.
+fn host() -> Result<(Host, SocketAddr), Failure> {
     let mut host = Host::new()?;
     let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let entry = socket.local_addr()?;
     let limit = LimitModel::Window { phase: Span::ZERO };
-    let relay = RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX));
-    let number = host.add(socket, Peer::new(relay, None, None), None)?;
+    host.add(socket, Peer::new(RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX)), None, None), None)?;
+    Ok((host, entry))
+}
+
+/// One thread relays what another one sends through it.
+pub fn relay(time: Duration) -> Result<Moved, Failure> {
+    let (end, (mut host, entry)) = (socket()?, host()?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -98,7 +102,7 @@ pub fn relay(time: Duration) -> Result<Moved, Failure> {
                 let until = host.now() + TICK;
                 host.turn(until)?;
             }
-            Ok((host.peer(number).relay().counters().forwarded, processor_time::now() - before))
+            Ok((host.peer(0).relay().counters().forwarded, processor_time::now() - before))
         });
         let through = plain::send_through(time, entry, &end, &datagram);
         stop.store(true, Ordering::Relaxed);
@@ -106,6 +110,18 @@ pub fn relay(time: Duration) -> Result<Moved, Failure> {
         let through = through?;
         assert!(forwarded >= through.arrived, "something else than the relay has forwarded");
         Ok(Moved { receiver, ..through })
+    })
+}
+
+/// Fills the relay's socket, then lets it pass on all of it, in turn in one thread.
+pub fn relay_full(time: Duration) -> Result<Moved, Failure> {
+    let (end, (mut host, entry)) = (socket()?, host()?);
+    let datagram = datagram(entry, end.local_addr()?)?;
+    let mut before = 0;
+    plain::fill_and_empty(time, entry, &end, &datagram, || {
+        host.turn(Time::ZERO)?;
+        let forwarded = host.peer(0).relay().counters().forwarded;
+        Ok(forwarded - std::mem::replace(&mut before, forwarded))
     })
 }
 

@@ -28,6 +28,9 @@ const WINDOW: u64 = 64;
 /// Nothing has arrived for so long: what is on its way is lost.
 const LOST: Duration = Duration::from_millis(100);
 
+/// Calls without a datagram after which what is missing is lost.
+const MAX_IDLE: u32 = 1000;
+
 /// Asked for as socket buffers, in bytes.
 const BUFFER: usize = 4 << 20;
 
@@ -183,6 +186,57 @@ pub fn forward(time: Duration) -> Result<Moved, Failure> {
         let receiver = forwarder.join().expect("the forwarder does not panic")?;
         Ok(Moved { receiver, ..through? })
     })
+}
+
+/// Fills the forwarder's socket, then lets it pass on all of it, in turn in one thread.
+pub fn forward_full(time: Duration) -> Result<Moved, Failure> {
+    let (middle, end) = (socket()?, socket()?);
+    let next = address(&end)?;
+    let mut batches = Batches::new(2048);
+    fill_and_empty(time, middle.local_addr()?, &end, &[7; DATAGRAM], || {
+        let count = batches.receive(&middle, MsgFlags::MSG_DONTWAIT)?;
+        Ok(if count > 0 { batches.send(&middle, next, count)? as u64 } else { 0 })
+    })
+}
+
+/// Sends a window of `datagram` to `entry`, calls `pass_on` until it says that it has passed on
+/// as many, and takes what comes out at `end`. Processor time of `pass_on` alone counts.
+pub fn fill_and_empty(
+    time: Duration,
+    entry: SocketAddr,
+    end: &UdpSocket,
+    datagram: &[u8],
+    mut pass_on: impl FnMut() -> Result<u64, Failure>,
+) -> Result<Moved, Failure> {
+    let SocketAddr::V4(entry) = entry else { return Err(Failure::new(format!("{entry}: not an IPv4 address"))) };
+    let (from, entry) = (socket()?, SockaddrIn::from(entry));
+    let (mut out, mut back) = (Batches::new(datagram.len()), Batches::new(2048));
+    out.fill(datagram);
+    let (started, before) = (Instant::now(), processor_time::now());
+    let (mut arrived, mut receiver) = (0, Duration::ZERO);
+    while started.elapsed() < time {
+        let mut waiting = 0;
+        while waiting + BATCH as u64 <= WINDOW {
+            waiting += out.send(&from, entry, BATCH)? as u64;
+        }
+        let begun = processor_time::now();
+        let mut idle = 0;
+        while waiting > 0 && idle < MAX_IDLE {
+            let passed = pass_on()?;
+            waiting = waiting.saturating_sub(passed);
+            idle = if passed == 0 { idle + 1 } else { 0 };
+        }
+        receiver += processor_time::now() - begun;
+        loop {
+            let count = back.receive(end, MsgFlags::MSG_DONTWAIT)? as u64;
+            arrived += count;
+            if count == 0 {
+                break;
+            }
+        }
+    }
+    let sender = (processor_time::now() - before).saturating_sub(receiver);
+    Ok(Moved { arrived, wall: started.elapsed(), sender, receiver })
 }
 
 /// Sends `datagram` to `entry` again and again and takes what comes out at `end`, with a
