@@ -208,6 +208,11 @@ impl Link {
         self.last_arrival.max(at + self.least_delay)
     }
 
+    /// No packet is faster.
+    pub fn least_delay(&self) -> Duration {
+        self.least_delay
+    }
+
     /// Whether a packet that must wait until `start` finds room.
     #[inline]
     fn admit(&mut self, now: Time, start: Time, size: u32) -> bool {

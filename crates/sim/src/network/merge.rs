@@ -2,10 +2,10 @@
 //!
 //! What comes to such a link is looked at when something could be seen at its far end: not
 //! before the arrival of what it has taken already, and not before the next packet that a
-//! feeder brings has crossed it. All that its feeders have brought by then is taken at once,
+//! feeder brings has crossed it and the links behind it that are computed in advance. All that its feeders have brought by then is taken at once,
 //! in the order of its coming.
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use super::Network;
 use super::plan::{Feeds, Merging};
@@ -20,12 +20,13 @@ pub struct Merge {
     coming: Tournament,
     /// What stands for it among the network's sources.
     source: u32,
+    beyond: Duration,
 }
 
 impl Merge {
     pub fn new(merging: &Merging, source: u32) -> Merge {
         let coming = Tournament::new(merging.feeders.len());
-        Merge { link: merging.link, feeders: merging.feeders.clone(), coming, source }
+        Merge { link: merging.link, feeders: merging.feeders.clone(), coming, source, beyond: merging.beyond }
     }
 }
 
@@ -62,7 +63,11 @@ impl<P: Copy> Network<P> {
     fn schedule(&mut self, number: usize) {
         let merge = &self.merges[number];
         let next = merge.coming.earliest().0;
-        let due = if next == Time::MAX { next } else { self.links[merge.link as usize].earliest_arrival(next) };
+        let due = if next == Time::MAX {
+            next
+        } else {
+            self.links[merge.link as usize].earliest_arrival(next) + merge.beyond
+        };
         self.pending.set(merge.source as usize, due);
     }
 

@@ -6,6 +6,8 @@
 //! first of them could be seen at its far end. Neither changes anything but the number of
 //! events.
 
+use anabranch_control::time::Duration;
+
 use super::LinkId;
 use super::link::Link;
 
@@ -51,6 +53,9 @@ pub struct Merging {
     pub link: u32,
     /// Those that bring packets to it and to nothing else that is not in advance.
     pub feeders: Box<[u32]>,
+    /// What a packet needs at least from its far end to where it is seen: over links that
+    /// are computed in advance.
+    pub beyond: Duration,
 }
 
 /// How packets are moved.
@@ -182,7 +187,21 @@ fn merging(
         .map(|link| Merging {
             link: link as u32,
             feeders: (0..links.len()).filter(|&feeder| feeds(feeder, link)).map(|feeder| feeder as u32).collect(),
+            beyond: beyond(links, routes, in_advance, link as u32),
         })
         .filter(|merging| !merging.feeders.is_empty())
         .collect()
+}
+
+/// What every packet needs at least over the links that follow `link` in advance.
+fn beyond(links: &[Link], routes: &[Box<[u32]>], in_advance: &[bool], link: u32) -> Duration {
+    let after = |route: &[u32], place: usize| -> Duration {
+        let chain = route[place + 1..].iter().take_while(|&&next| in_advance[next as usize]);
+        chain.map(|&next| links[next as usize].least_delay()).sum()
+    };
+    let places = routes.iter().flat_map(|route| {
+        let places = route.iter().enumerate().filter(|&(_, &hop)| hop == link);
+        places.map(|(place, _)| after(route, place))
+    });
+    places.min().unwrap_or(Duration::ZERO)
 }
