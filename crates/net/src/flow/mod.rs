@@ -9,14 +9,18 @@
 
 mod content;
 mod port;
+mod received;
 mod receivers;
 mod senders;
+mod spec;
 mod timers;
 mod wait;
 
 pub use content::{Pattern, Sink, Source};
-pub use receivers::{Accept, FlowKey, ReceiverConfig, ReceiverEvent, Receivers, Report};
-pub use senders::{EndReason, FlowId, FlowSpec, OpenError, SenderEvent, Senders};
+pub use received::{Accept, FlowKey, ReceiverConfig, ReceiverEvent, Report};
+pub use receivers::Receivers;
+pub use senders::Senders;
+pub use spec::{EndReason, FlowId, FlowSpec, OpenError, SenderEvent};
 pub use wait::Waker;
 
 use std::collections::VecDeque;

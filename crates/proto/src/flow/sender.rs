@@ -273,8 +273,11 @@ impl FlowSender {
             self.refresh();
         }
         if let Some(rate) = self.limits.rate {
-            let late = (rate * self.catch_up.span).min(self.catch_up.most);
-            self.pacer.on_sent(now, size, rate, self.limits.burst + late);
+            let mut burst = self.limits.burst;
+            if self.catch_up.most > Bytes::ZERO {
+                burst += (rate * self.catch_up.span).min(self.catch_up.most);
+            }
+            self.pacer.on_sent(now, size, rate, burst);
         }
         Transmit { to, data }
     }
