@@ -389,7 +389,7 @@ mod tests {
             Engine::new(EmulatorConfig { packets: 8, ..config }, HashMap::new(), Clock::start()).expect("it is valid");
         engine.ways = ways;
         engine.exits = vec![1];
-        engine.report = Report::new(1, 2, false);
+        engine.report = Report::new(1, 2, 0, false);
         engine.longest = 1500;
         engine
     }
