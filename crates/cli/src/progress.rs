@@ -45,7 +45,23 @@ pub fn show(progress: &Arc<Progress>, name: &str) -> Bar {
     Bar { bar, thread }
 }
 
+/// Where lines go that are said while a bar is shown.
+#[derive(Clone, Debug)]
+pub struct Lines(ProgressBar);
+
+impl Lines {
+    /// Says a line on standard error without tearing the bar.
+    pub fn say(&self, line: &str) {
+        self.0.suspend(|| eprintln!("{line}"));
+    }
+}
+
 impl Bar {
+    /// For lines that are said while it is shown.
+    pub fn lines(&self) -> Lines {
+        Lines(self.bar.clone())
+    }
+
     /// Takes the bar away.
     pub fn end(self) {
         self.bar.finish_and_clear();

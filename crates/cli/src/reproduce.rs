@@ -1,5 +1,7 @@
 //! `anabranch reproduce`: a paper's experiment, our figures beside the paper's.
 
+mod on_packets;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +32,10 @@ pub struct Args {
     /// A short run: the ordering holds, intervals are wide
     #[arg(long)]
     quick: bool,
+    /// Also on real packets, over emulated links and with the kernel's TCP, beside a simulation
+    /// of the same runs; in real time, and for the experiments that it makes sense for
+    #[arg(long, conflicts_with = "list")]
+    emulated: bool,
     /// Print one JSON object for each experiment and nothing else
     #[arg(long)]
     json: bool,
@@ -39,7 +45,7 @@ pub struct Args {
     /// Other controllers than the paper's: names with commas between, or all
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     controllers: Vec<String>,
-    /// Write report.html and rows.json into DIR/ID
+    /// Write report.html and rows.json into DIR/ID, with --emulated into DIR/ID/emulated
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -68,6 +74,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         None => EXPERIMENTS.iter().collect(),
     };
     let progress = progress::until_interrupted()?;
+    if args.emulated {
+        // Of all, those that it makes sense for; one that was named is refused by itself.
+        let named = args.id.is_some();
+        let chosen: Vec<_> = chosen.into_iter().filter(|experiment| named || experiment.is_on_packets()).collect();
+        return on_packets::run(args, &chosen, &progress);
+    }
     for experiment in chosen {
         reproduce(args, experiment, &progress)?;
     }
@@ -99,7 +111,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     }
     let length = if args.quick { Length::Quick } else { Length::Full };
     let controllers = args.controllers.clone();
-    let request = Request { length, seed: args.seed, controllers, progress: progress.clone() };
+    let request = Request { length, seed: args.seed, controllers, progress: progress.clone(), ..Request::default() };
     let seed = experiment.seed(&request)?;
     let started = Instant::now();
     let bar = progress::show(progress, experiment.id);

@@ -1,4 +1,5 @@
-//! `anabranch reproduce` with other controllers than the paper's.
+//! `anabranch reproduce` with other controllers than the paper's, and what real packets cannot
+//! carry.
 
 mod common;
 
@@ -29,4 +30,12 @@ fn experiments_about_one_controller_take_others_beside_it() {
     }
     place.say(&["reproduce", "xavier-fig-4", "--quick", "--controllers", "vegsa"]).refuses("did you mean \"vegas\"?");
     place.say(&["reproduce", "raiber-fig-7.2", "--quick", "--controllers", "aimd"]).refuses("takes no --controllers");
+}
+
+#[test]
+fn what_makes_no_sense_on_real_packets_is_refused_before_anything_runs() {
+    let place = Place::new("");
+    let said = place.say(&["reproduce", "raiber-table-7.4", "--quick", "--emulated", "--out", "out"]);
+    said.refuses("raiber-table-7.4 does not run on real packets; those that do: learningcc-fig-4");
+    assert!(!place.path("out").exists());
 }

@@ -95,15 +95,7 @@ pub fn send(run: &Run<'_>, flow: usize) -> Result<Sent, TestbedFailure> {
         if !run.goes_on(now) {
             break;
         }
-        if sender.application.wake <= now {
-            sender.wake(now)?;
-        }
-        if sender.pending.bytes == 0 || sender.stream.is_none() {
-            let wake = sender.application.wake.min(run.end()).since(run.clock.now());
-            std::thread::sleep(std_duration(wake).min(LONGEST_WAIT));
-            continue;
-        }
-        sender.write(&chunk)?;
+        sender.step(now, &chunk)?;
     }
     let end = run.clock.now().min(run.end());
     sender.sent.on_time = sender.application.on_time(end);
@@ -119,9 +111,23 @@ impl Sender<'_> {
         TestbedFailure::Flow { flow, at: self.run.clock.now(), why: why.to_string() }
     }
 
-    /// At the end of a run the receiver may be gone before this thread sees that it is over.
-    fn failed_unless_over(&self, error: std::io::Error) -> Result<(), TestbedFailure> {
-        if self.run.goes_on(self.run.clock.now()) { Err(self.failed(error)) } else { Ok(()) }
+    /// Does what is due, or waits a moment. The receivers end with the run, so that what a
+    /// connection says after it is no failure.
+    fn step(&mut self, now: Time, chunk: &[u8]) -> Result<(), TestbedFailure> {
+        let done = self.work(now, chunk);
+        if self.run.goes_on(self.run.clock.now()) { done } else { Ok(()) }
+    }
+
+    fn work(&mut self, now: Time, chunk: &[u8]) -> Result<(), TestbedFailure> {
+        if self.application.wake <= now {
+            self.wake(now)?;
+        }
+        if self.pending.bytes == 0 || self.stream.is_none() {
+            let wake = self.application.wake.min(self.run.end()).since(self.run.clock.now());
+            std::thread::sleep(std_duration(wake).min(LONGEST_WAIT));
+            return Ok(());
+        }
+        self.write(chunk)
     }
 
     fn note(&mut self) {
@@ -174,7 +180,7 @@ impl Sender<'_> {
             Ok(written) if self.pending.bytes != u64::MAX => self.pending.bytes -= written as u64,
             Ok(_) => {}
             Err(error) if is_pause(error.kind()) => {}
-            Err(error) => return self.failed_unless_over(error),
+            Err(error) => return Err(self.failed(error)),
         }
         if self.pending.bytes == 0 && self.application.ends_with_its_data() {
             self.finish()?;
@@ -205,7 +211,7 @@ impl Sender<'_> {
                     break;
                 }
                 Err(error) if is_pause(error.kind()) => {}
-                Err(error) => return self.failed_unless_over(error),
+                Err(error) => return Err(self.failed(error)),
             }
         }
         Ok(())
@@ -249,4 +255,43 @@ pub fn receive(run: &Run<'_>, listeners: Vec<(usize, TcpListener)>) -> Result<Ve
         flow.completed = report.connections.iter().map(|(_, end)| *end).collect();
     }
     Ok(flows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Shutdown};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use anabranch_lab::scenario_file::parse_flows;
+    use anabranch_net::clock::Clock;
+
+    use super::super::plan::Plan;
+    use super::super::watch::Watched;
+    use super::*;
+
+    #[test]
+    fn what_a_connection_says_after_the_run_is_no_failure() {
+        let text = "[run]\nseconds = 1000\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\n\
+                    controller = \"kernel:reno\"\nstart_s = 999";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let plan = Plan { senders: vec![], receivers: vec![], addresses: vec![], watched: Watched::default() };
+        let stop = AtomicBool::new(false);
+        let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // As after a reset by the other end: each write fails.
+        stream.shutdown(Shutdown::Write).unwrap();
+        let nothing = Sent { flow: 0, completion_acked: vec![], since: vec![], on_time: Duration::ZERO, notes: vec![] };
+        let mut sender = Sender {
+            run: &run,
+            flow: 0,
+            application: Application::new(&scenario.flows[0], 1),
+            stream: Some(stream),
+            pending: Pending { bytes: u64::MAX, last: false },
+            sent: nothing,
+        };
+        assert!(matches!(sender.step(Time::ZERO, &[0; 8]), Err(TestbedFailure::Flow { .. })));
+        stop.store(true, Ordering::Relaxed);
+        assert!(sender.step(Time::ZERO, &[0; 8]).is_ok());
+    }
 }

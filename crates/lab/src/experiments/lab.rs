@@ -8,6 +8,7 @@ use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry,
 use anabranch_control::registry::{ParameterError, UnknownController};
 
 use super::expected::{Expected, ExpectedError};
+use super::packets::{self, Medium};
 use super::{Experiment, Row};
 use crate::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::Measured;
@@ -35,6 +36,8 @@ pub struct Request {
     pub seed: Option<u64>,
     /// The controllers instead of the paper's, by name; `all` is every registered one.
     pub controllers: Vec<String>,
+    /// Where its packets are.
+    pub medium: Medium,
     /// Where it tells how far it is, and is told to stop.
     pub progress: Arc<Progress>,
 }
@@ -63,6 +66,15 @@ pub enum ExperimentError {
     /// A file that the environment names is no table of Remy's rules.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The experiment does not run on real packets.
+    #[error("{id} does not run on real packets; those that do: {}", packets::supported())]
+    NotOnPackets {
+        /// The experiment.
+        id: &'static str,
+    },
+    /// Real packets were not carried.
+    #[error("{0}")]
+    Testbed(String),
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -79,6 +91,8 @@ pub struct Lab<S = Scenario> {
     pub length: Length,
     /// What the paper says.
     pub expected: Expected,
+    /// Where packets are.
+    pub medium: Medium,
     /// What is done so far.
     pub progress: Arc<Progress>,
     /// Names of controllers that were asked for instead of the paper's.
@@ -93,6 +107,16 @@ pub type FlowLab = Lab<FlowScenario>;
 impl<S> Lab<S> {
     /// The paper's length, or a quick one.
     pub fn seconds(&self, full: u64, quick: u64) -> u64 {
+        match self.length {
+            Length::Full => full,
+            Length::Quick => quick,
+        }
+    }
+
+    /// The one of the full and the quick form that is asked for; real packets take real time,
+    /// and have forms of their own.
+    pub fn form<T>(&self, simulated: (T, T), on_packets: (T, T)) -> T {
+        let (full, quick) = if self.medium.is_real_form() { on_packets } else { simulated };
         match self.length {
             Length::Full => full,
             Length::Quick => quick,
@@ -249,12 +273,22 @@ impl Lab<FlowScenario> {
         scenario
     }
 
-    /// Runs all of them on all cores; the results are in the order of the scenarios.
+    /// The scenario as it runs where packets are: on real ones, TCP is the kernel's.
+    pub fn as_carried(&self, mut scenario: FlowScenario) -> FlowScenario {
+        scenario.flows.iter_mut().for_each(|flow| self.medium.adopt(flow));
+        scenario
+    }
+
+    /// Runs all of them on all cores, or on real packets one after the other; the results are
+    /// in the order of the scenarios.
     ///
     /// # Errors
     ///
     /// When a controller refuses its parameters or misbehaves, or at an interruption.
     pub fn run_all(&self, scenarios: &[FlowScenario]) -> Result<Vec<FlowsMeasured>, ExperimentError> {
+        if let Medium::RealPackets(testbed) = &self.medium {
+            return packets::run_all(&**testbed, scenarios, &self.progress);
+        }
         let measured = self.run_whole(scenarios)?;
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             let asked = scenario.flows.iter().map(|flow| flow.controller.name);
@@ -271,6 +305,7 @@ impl<S> Lab<S> {
             scenario,
             length: request.length,
             expected: Expected::parse(experiment.expected)?,
+            medium: request.medium.clone(),
             progress: request.progress.clone(),
             asked: request.controllers.clone(),
             text: (experiment.scenario, experiment.scenario_file()),

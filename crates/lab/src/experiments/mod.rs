@@ -6,6 +6,7 @@ mod efthymiopoulos;
 mod expected;
 mod lab;
 mod learningcc;
+mod packets;
 mod parameter;
 mod raiber_appendix_a;
 mod raiber_changes;
@@ -28,6 +29,7 @@ pub use expected::{Expected, ExpectedError};
 const MOST_BARS: usize = 10;
 
 pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
+pub use packets::{KERNEL_CONTROLS, Medium, Testbed};
 
 /// One experiment of a paper.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ enum Runner {
     Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
     /// Flows over links.
     Flows(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, which real packets can carry too.
+    Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -113,14 +117,19 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
     experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
-    experiment!(Flows, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
+    experiment!(Packets, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
     experiment!(
-        Flows,
+        Packets,
         "learningcc-fig-5",
         "LearningCC: utilisation under 3.5 % random loss",
         learningcc::utilisation_3_5
     ),
-    experiment!(Flows, "learningcc-fig-6", "LearningCC: utilisation under 5 % random loss", learningcc::utilisation_5),
+    experiment!(
+        Packets,
+        "learningcc-fig-6",
+        "LearningCC: utilisation under 5 % random loss",
+        learningcc::utilisation_5
+    ),
     experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
     experiment!(
         Flows,
@@ -141,24 +150,29 @@ pub const EXPERIMENTS: &[Experiment] = &[
         efthymiopoulos::alone::bandwidth
     ),
     experiment!(
-        Flows,
+        Packets,
         "efthymiopoulos-fig-10-12",
         "Block window: TCP BIC joins for 60 s",
         efthymiopoulos::tcp::bic_joins
     ),
     experiment!(
-        Flows,
+        Packets,
         "efthymiopoulos-fig-13-15",
         "Block window: TCP BIC is ahead and leaves",
         efthymiopoulos::tcp::bic_first
     ),
     experiment!(
-        Flows,
+        Packets,
         "efthymiopoulos-fig-16-18",
         "Block window: TCP Reno from 15 to 75 s",
         efthymiopoulos::tcp::reno_joins
     ),
-    experiment!(Flows, "efthymiopoulos-fig-19-21", "Block window: TCP Reno is ahead", efthymiopoulos::tcp::reno_first),
+    experiment!(
+        Packets,
+        "efthymiopoulos-fig-19-21",
+        "Block window: TCP Reno is ahead",
+        efthymiopoulos::tcp::reno_first
+    ),
     experiment!(
         Flows,
         "efthymiopoulos-lemmas",
@@ -248,10 +262,19 @@ impl Experiment {
     ///
     /// When its files do not read, a controller does not run, or at an interruption.
     pub fn run(&self, request: &Request) -> Result<Findings, ExperimentError> {
-        match self.run {
-            Runner::Overlay(run) => run(&Lab::new(self, request)?),
-            Runner::Flows(run) => run(&Lab::new_flows(self, request)?),
+        if request.medium.is_real_form() && !self.is_on_packets() {
+            return Err(ExperimentError::NotOnPackets { id: self.id });
         }
+        let Findings { rows, report } = match self.run {
+            Runner::Overlay(run) => run(&Lab::new(self, request)?),
+            Runner::Flows(run) | Runner::Packets(run) => run(&Lab::new_flows(self, request)?),
+        }?;
+        Ok(Findings { rows: rows.into_iter().map(|row| request.medium.told(row)).collect(), report })
+    }
+
+    /// Whether real packets can carry it.
+    pub fn is_on_packets(&self) -> bool {
+        matches!(self.run, Runner::Packets(_))
     }
 
     /// The seed with which it runs.
@@ -262,7 +285,7 @@ impl Experiment {
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
             Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
-            Runner::Flows(_) => Lab::new_flows(self, request)?.scenario.seed,
+            Runner::Flows(_) | Runner::Packets(_) => Lab::new_flows(self, request)?.scenario.seed,
         })
     }
 }

@@ -179,6 +179,13 @@ impl Report {
         self.block(Block::Figures(figures))
     }
 
+    /// Adds all of `other` but its head, under a title of its own.
+    pub fn append(self, title: impl Into<String>, other: Report) -> Self {
+        let mut report = self.section(title);
+        report.blocks.extend(other.blocks);
+        report
+    }
+
     /// The report as a page. Equal reports give equal bytes.
     pub fn to_html(&self) -> String {
         html::page(self)

@@ -157,9 +157,9 @@ impl<'r> Run<'r> {
             .series(Series::line("available", self.points(|row| self.available(self.at(row)))))
             .series(Series::line("delivered", self.points(|row| self.delivered(0, row))))
             .series(Series::line("U", self.points(|row| self.trace("upload_rate")[row] / 1e6)));
-        for (flow, spec) in self.scenario.flows.iter().enumerate().skip(1) {
+        for (flow, measured) in self.measured.flows.iter().enumerate().skip(1) {
             let points = self.points(|row| self.delivered(flow, row));
-            chart = chart.series(Series::line(format!("{}, delivered", spec.controller.name), points));
+            chart = chart.series(Series::line(format!("{}, delivered", measured.controller), points));
         }
         Figure::chart("What the upload can carry, what is delivered, and the measured U.", chart)
     }

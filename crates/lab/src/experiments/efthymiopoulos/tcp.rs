@@ -17,6 +17,9 @@ use crate::stats::mean;
 /// Seeds of a full and of a quick run.
 const SEEDS: (u64, u64) = (30, 5);
 
+/// The same on real packets, where a run takes two minutes.
+const SEEDS_ON_PACKETS: (u64, u64) = (5, 2);
+
 /// What two flows need to come to terms, in seconds: not counted.
 const SETTLE_S: f64 = 5.0;
 
@@ -28,6 +31,9 @@ const REGAINED_ROWS: usize = 5;
 
 /// TCPs beside the paper's, where they are registered.
 const OTHERS: [&str; 4] = ["reno", "bic", "cubic", "bbr"];
+
+/// The same on real packets, in a full run: one that does not fill queues on purpose.
+const OTHERS_ON_PACKETS: [&str; 1] = ["bbr"];
 
 /// What the paper leaves open: parameters, and packets in the buffer.
 const VARIANTS: [(&str, &str, u64); 10] = [
@@ -89,13 +95,15 @@ fn beside(scenario: &FlowScenario, tcp: &'static registry::Entry) -> FlowScenari
 
 fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
     let mut names = vec![plan.tcp];
-    names.extend(OTHERS.iter().filter(|name| **name != plan.tcp && registry::find(name).is_ok()));
-    let seeds = with_seeds(lab, SEEDS.0, SEEDS.1);
+    let others = lab.form((&OTHERS[..], &OTHERS[..]), (&OTHERS_ON_PACKETS[..], &[]));
+    names.extend(others.iter().filter(|name| **name != plan.tcp && registry::find(name).is_ok()));
+    let (full, quick) = if lab.medium.is_real_form() { SEEDS_ON_PACKETS } else { SEEDS };
+    let seeds = with_seeds(lab, full, quick);
     let of = |tcp: &'static registry::Entry, change: &dyn Fn(&mut FlowScenario)| -> Vec<FlowScenario> {
         let with_tcp = |scenario: &FlowScenario| {
             let mut scenario = beside(scenario, tcp);
             change(&mut scenario);
-            scenario
+            lab.as_carried(scenario)
         };
         seeds.iter().map(with_tcp).collect()
     };
@@ -116,14 +124,14 @@ fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
             continue;
         }
         report = report
-            .section(tcp.name)
+            .section(lab.medium.name(tcp.name))
             .figure(first.queue_figure())
             .figures_side_by_side(vec![first.window_figure(), first.rate_figure()]);
     }
     if many {
         report = report.table(shares(compared)).figures_side_by_side(small);
     }
-    if lab.length == Length::Full {
+    if lab.length == Length::Full && !lab.medium.is_real_form() {
         let tcp = registry::find(plan.tcp)?;
         for (name, parameters, buffer) in VARIANTS {
             let parameters: toml::Table = parameters.parse().expect("the variants are TOML");

@@ -8,7 +8,7 @@ mod fluid;
 
 use anabranch_control::flow::registry::{self, Entry};
 
-use self::cases::{CASES, Estimate, Plan, Shown, names};
+use self::cases::{Estimate, LAST, Plan, Shown, cases, names};
 use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
 use crate::report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 
@@ -16,8 +16,12 @@ pub use fluid::run as fluid;
 
 /// Who is compared.
 const CONTROLLERS: &[&str] = &["reno", "cubic", "vivace", "allegro-quic", "learningcc"];
+/// Who of them runs on real packets in a quick run.
+const CONTROLLERS_QUICK: &[&str] = &["reno", "cubic", "learningcc"];
 /// Who is set against loss-based senders.
 const LEARNERS: &[&str] = &["learningcc", "vivace", "allegro-quic"];
+/// Who of them runs on real packets in a quick run.
+const LEARNERS_QUICK: &[&str] = &["learningcc"];
 /// What the letter's "Vivace" is.
 const VIVACES: &[&str] = &["vivace", "allegro-quic"];
 /// Random losses of IV-B.
@@ -26,9 +30,10 @@ const LOSSES: [f64; 9] = [0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.
 /// Digits behind the point in such a table.
 const TABLE_DIGITS: usize = 3;
 
-/// Seeds and simulated seconds of each point: the letter has 300 s and one run.
+/// Seeds and seconds of each point: the letter has 300 s and one run. On real packets a full
+/// run of a figure takes an hour so.
 fn size(lab: &FlowLab) -> (u64, u64) {
-    (lab.seconds(10, 2), lab.seconds(300, 60))
+    lab.form(((10, 300), (2, 60)), ((2, 40), (3, 15)))
 }
 
 /// A row with the interval of an estimate.
@@ -38,6 +43,7 @@ fn row(lab: &FlowLab, subject: &str, metric: &str, unit: &str, ours: Estimate) -
 
 /// What each controller shows in each case when all four flows are its own.
 struct Own {
+    cases: &'static [usize],
     subjects: Vec<String>,
     shown: Vec<Vec<Shown>>,
 }
@@ -51,10 +57,12 @@ struct Subject {
 
 fn subjects(lab: &FlowLab, variants: &[(&str, &str)]) -> Result<Vec<Subject>, ExperimentError> {
     let mut subjects: Vec<Subject> = lab
-        .controllers(CONTROLLERS)?
+        .controllers(lab.form((CONTROLLERS, CONTROLLERS), (CONTROLLERS, CONTROLLERS_QUICK)))?
         .into_iter()
         .map(|entry| Subject { name: entry.name.to_owned(), entry, parameters: toml::Table::new() })
         .collect();
+    // They explain what is seen in the simulator.
+    let variants = if lab.medium.is_real_form() { &[] } else { variants };
     for (name, parameters) in variants {
         let table = parameters.parse().expect("an experiment's own parameters");
         let entry = registry::find(name)?;
@@ -66,15 +74,17 @@ fn subjects(lab: &FlowLab, variants: &[(&str, &str)]) -> Result<Vec<Subject>, Ex
 impl Own {
     fn run(lab: &FlowLab, loss: f64, variants: &[(&str, &str)]) -> Result<Own, ExperimentError> {
         let subjects = subjects(lab, variants)?;
+        let cases = cases(lab);
         let plans: Vec<Plan> = subjects
             .iter()
-            .flat_map(|subject| (0..CASES).map(|case| Plan::all(case, subject.entry, &subject.parameters, loss)))
+            .flat_map(|subject| cases.iter().map(|&case| Plan::all(case, subject.entry, &subject.parameters, loss)))
             .collect();
         let (seeds, seconds) = size(lab);
         let shown = cases::run(lab, &plans, seeds, seconds)?;
         Ok(Own {
+            cases,
             subjects: subjects.into_iter().map(|subject| subject.name).collect(),
-            shown: shown.chunks(CASES).map(<[Shown]>::to_vec).collect(),
+            shown: shown.chunks(cases.len()).map(<[Shown]>::to_vec).collect(),
         })
     }
 
@@ -92,8 +102,8 @@ impl Own {
     fn rows(&self, lab: &FlowLab, metric: &str, unit: &str, value: fn(&Shown) -> Estimate) -> Vec<Row> {
         let mut rows = Vec::new();
         for (name, shown) in self.subjects.iter().zip(&self.shown) {
-            for (case, shown) in (1..).zip(shown) {
-                rows.push(row(lab, name, &format!("{metric}_case_{case}"), unit, value(shown)));
+            for (case, shown) in self.cases.iter().zip(shown) {
+                rows.push(row(lab, name, &format!("{metric}_case_{}", case + 1), unit, value(shown)));
             }
         }
         rows
@@ -112,7 +122,7 @@ impl Own {
         if self.subjects.len() > MOST_BARS {
             return report.table(self.table(caption, value));
         }
-        let mut chart = BarChart::new("Each case", axis, names());
+        let mut chart = BarChart::new("Each case", axis, names(self.cases));
         for (name, shown) in self.subjects.iter().zip(&self.shown) {
             chart = chart.series(bars(name, shown, value));
         }
@@ -128,7 +138,7 @@ impl Own {
         let mut subjects: Vec<(&String, &Vec<Shown>)> = self.subjects.iter().zip(&self.shown).collect();
         subjects
             .sort_by(|(_, one), (_, other)| mean(other).unwrap_or(f64::NAN).total_cmp(&mean(one).unwrap_or(f64::NAN)));
-        let headers = ["controller".to_owned()].into_iter().chain(names()).chain(["mean".to_owned()]);
+        let headers = ["controller".to_owned()].into_iter().chain(names(self.cases)).chain(["mean".to_owned()]);
         subjects.into_iter().fold(Table::new(caption, headers), |table, (name, shown)| {
             let cells = shown.iter().map(|shown| Cell::number(value(shown).mean, TABLE_DIGITS));
             let last = Cell::number(mean(shown).unwrap_or(f64::NAN), TABLE_DIGITS);
@@ -211,22 +221,26 @@ pub fn fairness(lab: &FlowLab) -> Result<Findings, ExperimentError> {
 /// each path.
 pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut against = Vec::new();
+    let learners = lab.form((LEARNERS, LEARNERS), (LEARNERS, LEARNERS_QUICK));
     for loss_based in ["reno", "cubic"] {
-        for learner in lab.controllers(LEARNERS)? {
+        for learner in lab.controllers(learners)? {
             against.push((learner.name, "", loss_based, None));
         }
     }
     // What decides between LearningCC and Reno.
-    for parameters in ["theta = 1.0", "beta = 1.0", "actions = [5.0]"] {
-        against.push(("learningcc", parameters, "reno", None));
+    if !lab.medium.is_real_form() {
+        for parameters in ["theta = 1.0", "beta = 1.0", "actions = [5.0]"] {
+            against.push(("learningcc", parameters, "reno", None));
+        }
+        against.push(("learningcc", "", "reno", Some(1)));
     }
-    against.push(("learningcc", "", "reno", Some(1)));
+    let cases = cases(lab);
     let mut plans = Vec::new();
     for (learner, parameters, loss_based, ack_every) in &against {
         let odd = (registry::find(learner)?, parameters.parse().expect("an experiment's own parameters"));
         let even = (registry::find(loss_based)?, toml::Table::new());
         let plan = |case| Plan { case, odd: odd.clone(), even: even.clone(), loss: 0.0, ack_every: *ack_every };
-        plans.extend((0..CASES).map(plan));
+        plans.extend(cases.iter().map(|&case| plan(case)));
     }
     let (seeds, seconds) = size(lab);
     let shown = cases::run(lab, &plans, seeds, seconds)?;
@@ -235,9 +249,9 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut tables = vec![];
     for loss_based in ["reno", "cubic"] {
         let title = format!("Against {loss_based}");
-        let mut own = Own { subjects: Vec::new(), shown: Vec::new() };
-        let mut chart = BarChart::new(title, Axis::new("throughput over that of the other", ""), names());
-        for ((learner, parameters, other, ack_every), shown) in against.iter().zip(shown.chunks(CASES)) {
+        let mut own = Own { cases, subjects: Vec::new(), shown: Vec::new() };
+        let mut chart = BarChart::new(title, Axis::new("throughput over that of the other", ""), names(cases));
+        for ((learner, parameters, other, ack_every), shown) in against.iter().zip(shown.chunks(cases.len())) {
             if *other != loss_based {
                 continue;
             }
@@ -247,8 +261,8 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
                 _ => format!("[{parameters}]"),
             };
             let name = format!("{learner}{variant}");
-            for (case, shown) in (1..).zip(shown) {
-                rows.push(row(lab, &name, &format!("ratio_against_{other}_case_{case}"), "", shown.ratio));
+            for (case, shown) in cases.iter().zip(shown) {
+                rows.push(row(lab, &name, &format!("ratio_against_{other}_case_{}", case + 1), "", shown.ratio));
             }
             let ratios = || Some(shown.iter().map(|shown| shown.ratio.mean).collect::<Vec<f64>>());
             rows.push(lab.row(&name, &format!("mean_ratio_against_{other}"), "", average(ratios())));
@@ -294,20 +308,25 @@ fn utilisation(lab: &FlowLab, loss: f64, title: &str, sentence: &str) -> Result<
     let axis = Axis::new("utilisation of the bottleneck", "").from_zero();
     let caption = format!("Received packets over the bottleneck's capacity, {:.1} % random loss.", loss * 100.0);
     let limit = Some(("what is not lost", 1.0 - loss));
-    let report = own
-        .show(Report::new(title), &caption, axis, limit, value)
-        .small_multiples("Case 6, over the rate of random loss.", over_loss)
-        .figure(Figure::quote("The letter", sentence, "section IV-B"));
+    let mut report = own.show(Report::new(title), &caption, axis, limit, value);
+    if let Some(chart) = over_loss {
+        report = report.small_multiples("Case 6, over the rate of random loss.", chart);
+    }
+    let report = report.figure(Figure::quote("The letter", sentence, "section IV-B"));
     Ok(Findings { rows, report })
 }
 
-/// Case 6 over the letter's rates of random loss.
-fn over_loss(lab: &FlowLab, own: &Own) -> Result<(Vec<Row>, XyChart), ExperimentError> {
-    let losses: Vec<f64> = lab.choose(&LOSSES, &[0.01, 0.03, 0.05]).to_vec();
+/// Case 6 over the letter's rates of random loss; nothing in a quick run on real packets.
+fn over_loss(lab: &FlowLab, own: &Own) -> Result<(Vec<Row>, Option<XyChart>), ExperimentError> {
+    let few = &[0.01, 0.03, 0.05][..];
+    let losses = lab.form((&LOSSES[..], few), (few, &[]));
+    if losses.is_empty() {
+        return Ok((Vec::new(), None));
+    }
     let subjects = subjects(lab, &[])?;
     let plans: Vec<Plan> = subjects
         .iter()
-        .flat_map(|subject| losses.iter().map(|loss| Plan::all(CASES - 1, subject.entry, &subject.parameters, *loss)))
+        .flat_map(|subject| losses.iter().map(|loss| Plan::all(LAST, subject.entry, &subject.parameters, *loss)))
         .collect();
     let (seeds, seconds) = size(lab);
     let shown = cases::run(lab, &plans, seeds, seconds)?;
@@ -323,7 +342,7 @@ fn over_loss(lab: &FlowLab, own: &Own) -> Result<(Vec<Row>, XyChart), Experiment
             rows.push(row(lab, name, &format!("utilisation_case_6[loss={loss}]"), "", shown.utilisation));
         }
     }
-    Ok((rows, chart))
+    Ok((rows, Some(chart)))
 }
 
 /// Figure 5.

@@ -1,0 +1,375 @@
+//! `anabranch reproduce --emulated`: an experiment on real packets, beside a simulation of the
+//! same runs. A run that the emulator could not carry is made again; where none of the
+//! attempts was carried, the figures are shown, but are not judged, and the verb fails.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anabranch_lab::experiments::{
+    Experiment, ExperimentError, Findings, KERNEL_CONTROLS, Length, Medium, Request, Row, Testbed,
+};
+use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::output::{create_dir, write_atomically};
+use anabranch_lab::parallel::{Job, Progress};
+use anabranch_lab::report::{Cell, Report, Table, Verdict};
+use anabranch_net::kernel_tcp;
+use serde::Serialize;
+
+use super::Args;
+use crate::failure::Failure;
+use crate::number::short;
+use crate::progress::{self, Lines};
+use crate::table;
+use crate::testbed::{self, Emulated};
+
+/// How often a run is made until the emulator carries it.
+const ATTEMPTS: usize = 3;
+
+/// What is said of everything that was measured.
+const WHAT: &str = "Simulated and emulated are the same runs: the same scenarios, lengths and seeds. Emulated, our \
+                    controllers run over UDP, TCP is the kernel's, and the links are an emulator between two network \
+                    namespaces. Simulated, our controller of the same name runs in the kernel's place.";
+
+/// Carries runs, and remembers how.
+#[derive(Debug)]
+struct Bed {
+    progress: Arc<Progress>,
+    lines: Lines,
+    runs: Mutex<Vec<Carried>>,
+}
+
+/// How a run was carried.
+#[derive(Clone, Debug, Serialize)]
+struct Carried {
+    seed: u64,
+    /// Attempts that were not carried, the last of them included if none was.
+    failed: usize,
+    late_p99_ms: f64,
+    /// Why the links were not those that were asked for; nothing if they were.
+    saturated: Vec<String>,
+}
+
+impl Bed {
+    fn carried(&self) -> Vec<Carried> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Testbed for Bed {
+    fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String> {
+        let mut failed = 0;
+        loop {
+            let emulated = testbed::run(scenario, &mut *goes_on);
+            let Emulated { measured, emulator } = emulated.map_err(|failure| failure.to_string())?;
+            let saturated = emulator.warnings();
+            failed += usize::from(!saturated.is_empty());
+            let late_p99_ms = emulator.lateness.value_at_quantile(0.99) as f64 / 1e6;
+            let names: Vec<_> = scenario.flows.iter().map(|flow| flow.controller_name()).collect();
+            let what = if saturated.is_empty() { String::new() } else { format!(": saturated, {}", saturated[0]) };
+            self.lines.say(&format!(
+                "{} s of {}, seed {}: {} packets, late by {late_p99_ms:.2} ms (p99){what}",
+                scenario.seconds(),
+                names.join(" + "),
+                scenario.seed,
+                emulator.lateness.len()
+            ));
+            let again = !saturated.is_empty() && failed < ATTEMPTS && scenario.is_whole(&measured);
+            if !again {
+                let carried = Carried { seed: scenario.seed, failed, late_p99_ms, saturated };
+                self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(carried);
+                return Ok(measured);
+            }
+            self.progress.total.fetch_add(scenario.seconds(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A figure, simulated and emulated.
+#[derive(Debug, Serialize)]
+struct Both {
+    subject: String,
+    metric: String,
+    unit: String,
+    simulated: Option<f64>,
+    simulated_ci95: Option<f64>,
+    emulated: Option<f64>,
+    emulated_ci95: Option<f64>,
+    /// Whether the two intervals have nothing in common; none without intervals.
+    apart: Option<bool>,
+    paper: Option<f64>,
+    /// Whether the emulated figure lies where the expectation wants it.
+    agrees: Option<bool>,
+    note: String,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    id: &'a str,
+    seed: u64,
+    quick: bool,
+    wall_s: f64,
+    rows: &'a [Both],
+    /// Runs that no attempt carried: if there are any, the emulated figures are not those of
+    /// these links.
+    saturated: usize,
+    runs: &'a [Carried],
+}
+
+/// Runs each of `experiments` on real packets and in the simulator.
+pub fn run(args: &Args, experiments: &[&Experiment], progress: &Arc<Progress>) -> Result<(), Failure> {
+    if let Some(other) = experiments.iter().find(|experiment| !experiment.is_on_packets()) {
+        return Err(ExperimentError::NotOnPackets { id: other.id }.into());
+    }
+    let known = kernel_tcp::available()
+        .map_err(|error| Failure::new(format!("the kernel's congestion controls can't be read: {error}")))?;
+    if let Some(name) = KERNEL_CONTROLS.iter().find(|name| !known.iter().any(|known| known == *name)) {
+        return Err(Failure::new(format!(
+            "the kernel has no congestion control \"{name}\" (it has {}); load it: modprobe tcp_{name}",
+            known.join(", ")
+        )));
+    }
+    let mut saturated = Vec::new();
+    for experiment in experiments {
+        if !one(args, experiment, progress)? {
+            saturated.push(experiment.id);
+        }
+    }
+    if saturated.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the emulator could not carry all runs of {}: what was measured is not these links'; expected a machine with \
+         less else to do",
+        saturated.join(", ")
+    )))
+}
+
+/// Whether all of it was carried.
+fn one(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<bool, Failure> {
+    let out = args.out.as_ref().map(|out| out.join(experiment.id).join("emulated"));
+    if let Some(out) = &out {
+        create_dir(out)?;
+    }
+    let length = if args.quick { Length::Quick } else { Length::Full };
+    let request = Request {
+        length,
+        seed: args.seed,
+        controllers: args.controllers.clone(),
+        medium: Medium::SimulatedTwin,
+        progress: progress.clone(),
+    };
+    let seed = experiment.seed(&request)?;
+    let started = Instant::now();
+    let bar = progress::show(progress, &format!("{}, emulated", experiment.id));
+    let bed = Arc::new(Bed { progress: progress.clone(), lines: bar.lines(), runs: Mutex::default() });
+    let emulated = experiment.run(&Request { medium: Medium::RealPackets(bed.clone()), ..request.clone() });
+    bar.end();
+    let emulated = whole(emulated, experiment)?;
+    let bar = progress::show(progress, &format!("{}, simulated", experiment.id));
+    let simulated = experiment.run(&request);
+    bar.end();
+    let simulated = whole(simulated, experiment)?;
+    let runs = bed.carried();
+    let saturated = runs.iter().filter(|run| !run.saturated.is_empty()).count();
+    let rows = beside(&simulated.rows, &emulated.rows, saturated);
+    let json = Json {
+        id: experiment.id,
+        seed,
+        quick: args.quick,
+        wall_s: started.elapsed().as_secs_f64(),
+        rows: &rows,
+        saturated,
+        runs: &runs,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        print(&json, experiment)?;
+    }
+    if let Some(out) = out {
+        write(&out, experiment, &json, simulated.report, emulated.report)?;
+    }
+    Ok(saturated == 0)
+}
+
+fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -> Result<Findings, Failure> {
+    match findings {
+        Err(ExperimentError::Interrupted) => {
+            Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The figures of both, without those that neither has.
+fn beside(simulated: &[Row], emulated: &[Row], saturated: usize) -> Vec<Both> {
+    let both = |row: &Row| {
+        let twin = simulated.iter().find(|twin| twin.subject == row.subject && twin.metric == row.metric)?;
+        if row.ours.is_none() && twin.ours.is_none() {
+            return None;
+        }
+        let distance = row.ours.zip(twin.ours).map(|(one, other)| (one - other).abs());
+        let reach = row.ci95.zip(twin.ci95).map(|(one, other)| one + other);
+        let note = if saturated == 0 {
+            row.note.clone()
+        } else {
+            format!("INVALID: {saturated} runs saturated the emulator; {}", row.note)
+        };
+        Some(Both {
+            subject: row.subject.clone(),
+            metric: row.metric.clone(),
+            unit: row.unit.clone(),
+            simulated: twin.ours,
+            simulated_ci95: twin.ci95,
+            emulated: row.ours,
+            emulated_ci95: row.ci95,
+            apart: distance.zip(reach).map(|(distance, reach)| distance > reach),
+            paper: row.paper,
+            agrees: row.agrees.filter(|_| saturated == 0),
+            note,
+        })
+    };
+    emulated.iter().filter_map(both).collect()
+}
+
+fn yes_or_no(value: Option<bool>) -> String {
+    value.map_or("-", |yes| if yes { "yes" } else { "no" }).to_owned()
+}
+
+fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
+    println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
+    let number = |value: Option<f64>, half: Option<f64>| match (value, half) {
+        (None, _) => "-".to_owned(),
+        (Some(value), None) => short(value),
+        (Some(value), Some(half)) => format!("{} ± {}", short(value), short(half)),
+    };
+    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "agrees"];
+    let rows = json.rows.iter().map(|row| {
+        vec![
+            row.subject.clone(),
+            row.metric.clone(),
+            row.unit.clone(),
+            number(row.simulated, row.simulated_ci95),
+            number(row.emulated, row.emulated_ci95),
+            number(row.paper, None),
+            yes_or_no(row.apart),
+            yes_or_no(row.agrees),
+        ]
+    });
+    let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
+    let mut stdout = io::stdout().lock();
+    table::print(&rows, 3, &mut stdout)?;
+    writeln!(stdout, "{}", carried(json))?;
+    Ok(())
+}
+
+/// How the runs were carried, in a sentence.
+fn carried(json: &Json) -> String {
+    let latest = json.runs.iter().map(|run| run.late_p99_ms).fold(0.0, f64::max);
+    let again: usize = json.runs.iter().map(|run| run.failed).sum();
+    let mut text = format!(
+        "{} runs on real packets; the 99th percentile of lateness is {latest:.2} ms in the worst",
+        json.runs.len()
+    );
+    if again > 0 {
+        text += &format!("; {again} attempts saturated the emulator");
+    }
+    if json.saturated > 0 {
+        text += &format!(
+            "; INVALID: {} runs saturated it in each of {ATTEMPTS} attempts, and what was measured is not these links'",
+            json.saturated
+        );
+    }
+    text + "."
+}
+
+fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, emulated: Report) -> Result<(), Failure> {
+    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "agrees", "note"];
+    let mut table = Table::new("Simulated, on real packets, and the paper's", headers);
+    for row in json.rows {
+        let digits = if row.emulated.is_some_and(|value| value.abs() >= 1000.0) { 0 } else { 4 };
+        let number = |value: Option<f64>, half: Option<f64>| match (value, half) {
+            (None, _) => Cell::text("–"),
+            (Some(value), None) => Cell::number(value, digits),
+            (Some(value), Some(half)) => Cell::interval(value, half),
+        };
+        let verdict = row.agrees.map_or(Verdict::NoNumber, |yes| if yes { Verdict::Agrees } else { Verdict::Differs });
+        table = table.row([
+            Cell::text(&row.subject),
+            Cell::text(&row.metric),
+            Cell::text(&row.unit),
+            number(row.simulated, row.simulated_ci95),
+            number(row.emulated, row.emulated_ci95),
+            number(row.paper, None),
+            Cell::text(yes_or_no(row.apart)),
+            Cell::Verdict(verdict),
+            Cell::text(&row.note),
+        ]);
+    }
+    let report = Report::new(format!("{}, on real packets", experiment.id))
+        .meta("experiment", experiment.id)
+        .meta("seed", json.seed.to_string())
+        .meta("length", if json.quick { "quick" } else { "full" })
+        .meta("wall clock", format!("{:.1} s", json.wall_s))
+        .meta("version", env!("CARGO_PKG_VERSION"))
+        .paragraph(WHAT)
+        .paragraph(carried(json))
+        .append("On real packets", emulated)
+        .append("Simulated", simulated)
+        .section("Figures")
+        .table(table)
+        .listing("Scenario", experiment.scenario);
+    report.write(&out.join("report.html"))?;
+    write_atomically(&out.join("rows.json"), |file| {
+        serde_json::to_writer_pretty(&mut *file, json)?;
+        std::io::Write::write_all(file, b"\n")
+    })?;
+    eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(metric: &str, ours: Option<f64>, ci95: Option<f64>) -> Row {
+        Row {
+            subject: "kernel:reno".to_owned(),
+            metric: metric.to_owned(),
+            unit: String::new(),
+            ours,
+            ci95,
+            paper: None,
+            range: (0.0, 2.0),
+            agrees: Some(true),
+            note: "said".to_owned(),
+        }
+    }
+
+    #[test]
+    fn figures_are_apart_where_their_intervals_do_not_meet() {
+        let simulated = [row("a", Some(1.0), Some(0.4)), row("b", Some(1.0), Some(0.6)), row("c", Some(1.0), None)];
+        let emulated = [row("a", Some(2.0), Some(0.5)), row("b", Some(2.0), Some(0.5)), row("c", Some(2.0), None)];
+        let apart: Vec<_> = beside(&simulated, &emulated, 0).iter().map(|both| both.apart).collect();
+        assert_eq!(apart, [Some(true), Some(false), None]);
+    }
+
+    #[test]
+    fn what_saturated_the_emulator_is_not_judged_and_says_so() {
+        let rows = [row("a", Some(1.0), None)];
+        let [valid] = &beside(&rows, &rows, 0)[..] else { panic!("one row") };
+        let [invalid] = &beside(&rows, &rows, 2)[..] else { panic!("one row") };
+        assert_eq!((valid.agrees, &*valid.note), (Some(true), "said"));
+        assert_eq!((invalid.agrees, &*invalid.note), (None, "INVALID: 2 runs saturated the emulator; said"));
+    }
+
+    #[test]
+    fn what_neither_has_is_left_out() {
+        let (none, one) = ([row("a", None, None)], [row("a", Some(1.0), None)]);
+        assert!(beside(&none, &none, 0).is_empty());
+        assert_eq!(beside(&none, &one, 0).len(), 1);
+    }
+}

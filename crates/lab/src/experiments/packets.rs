@@ -1,0 +1,194 @@
+//! Experiments on real packets: the same code with another runner behind it. The runner is
+//! given from outside, since nothing here opens a socket; it runs one scenario at a time, in
+//! real time. What is compared with it is simulated with the same scenarios, lengths and
+//! seeds, and with our controllers where the kernel's TCP ran.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anabranch_control::flow::registry;
+
+use super::{EXPERIMENTS, ExperimentError, Row};
+use crate::flows::scenario::{FlowSpec, Stack};
+use crate::flows::{FlowScenario, FlowsMeasured};
+use crate::parallel::{Job, Progress};
+
+/// What carries real packets.
+pub trait Testbed: fmt::Debug + Send + Sync {
+    /// Runs `scenario` in real time; `goes_on` is asked after each second, and ends the run by
+    /// answering false.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no run, in words for whoever asked for it.
+    fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String>;
+}
+
+/// Where an experiment's packets are.
+#[derive(Clone, Debug, Default)]
+pub enum Medium {
+    /// In the simulator.
+    #[default]
+    Simulator,
+    /// In the simulator, but with the scenarios, lengths and seeds of real packets.
+    SimulatedTwin,
+    /// On real packets.
+    RealPackets(Arc<dyn Testbed>),
+}
+
+/// Our controllers that are TCP's, and the kernel's of them: BIC is not in every kernel, and
+/// its successor, Cubic, stands for it.
+const KERNEL: [(&str, &str); 4] = [("reno", "reno"), ("cubic", "cubic"), ("bbr", "bbr"), ("bic", "cubic")];
+
+/// Congestion controls that the kernel has to have.
+pub const KERNEL_CONTROLS: [&str; 3] = ["reno", "cubic", "bbr"];
+
+/// Why rows about BIC are not judged.
+const STANDS_FOR_BIC: &str = "the kernel has no BIC, its Cubic stands for it";
+
+fn kernel(controller: &str) -> Option<&'static str> {
+    KERNEL.iter().find(|(ours, _)| *ours == controller).map(|(_, theirs)| *theirs)
+}
+
+impl Medium {
+    /// Whether its runs are those of real packets.
+    pub fn is_real_form(&self) -> bool {
+        !matches!(self, Medium::Simulator)
+    }
+
+    /// `flow` as it is sent on real packets: TCP by the kernel. Parameters of ours are
+    /// unknown to it, so a flow that has some remains ours.
+    pub(super) fn adopt(&self, flow: &mut FlowSpec) {
+        let Some(name) = kernel(flow.controller.name) else { return };
+        if !self.is_real_form() || !flow.parameters.is_empty() {
+            return;
+        }
+        flow.controller = registry::find(name).expect("each control of the kernel's has a counterpart");
+        flow.stack = Stack::Kernel(name.to_owned());
+    }
+
+    /// Who it is that a controller of this name stands for.
+    pub(super) fn name(&self, controller: &str) -> String {
+        match kernel(controller).filter(|_| self.is_real_form()) {
+            Some(theirs) if theirs == controller => format!("{}{theirs}", Stack::KERNEL),
+            Some(theirs) => format!("{}{theirs} for {controller}", Stack::KERNEL),
+            None => controller.to_owned(),
+        }
+    }
+
+    /// The row as it is told: its subject by who ran, and not judged where another ran than
+    /// the paper's.
+    pub(super) fn told(&self, row: Row) -> Row {
+        let is_judged = row.subject != "bic" || !self.is_real_form();
+        let row = Row { subject: self.name(&row.subject), ..row };
+        if is_judged { row } else { row.outside(STANDS_FOR_BIC) }
+    }
+}
+
+/// The experiments that run on real packets, for messages.
+pub(super) fn supported() -> String {
+    let names = EXPERIMENTS.iter().filter(|experiment| experiment.is_on_packets()).map(|experiment| experiment.id);
+    names.collect::<Vec<&str>>().join(", ")
+}
+
+/// Runs `scenarios` one after the other: two at once would disturb each other.
+pub(super) fn run_all(
+    testbed: &dyn Testbed,
+    scenarios: &[FlowScenario],
+    progress: &Progress,
+) -> Result<Vec<FlowsMeasured>, ExperimentError> {
+    progress.total.fetch_add(scenarios.iter().map(Job::seconds).sum(), Ordering::Relaxed);
+    let mut all = Vec::new();
+    for scenario in scenarios {
+        if progress.is_interrupted() {
+            return Err(ExperimentError::Interrupted);
+        }
+        let mut goes_on = || {
+            progress.done.fetch_add(1, Ordering::Relaxed);
+            !progress.is_interrupted()
+        };
+        let measured = testbed.run(scenario, &mut goes_on).map_err(ExperimentError::Testbed)?;
+        if !scenario.is_whole(&measured) {
+            return Err(ExperimentError::Interrupted);
+        }
+        let asked = scenario.flows.iter().map(FlowSpec::controller_name);
+        assert!(asked.eq(measured.flows.iter().map(|flow| flow.controller.clone())), "another controller ran");
+        all.push(measured);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::{Length, Request, find};
+    use super::*;
+
+    /// Simulates, and remembers what it ran, and how many at once.
+    #[derive(Debug, Default)]
+    struct Double {
+        seen: Mutex<Vec<FlowScenario>>,
+        running: Mutex<()>,
+    }
+
+    impl Testbed for Double {
+        fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String> {
+            let _alone = self.running.try_lock().expect("runs are one after the other");
+            self.seen.lock().unwrap().push(scenario.clone());
+            let mut measured = Job::run(scenario, goes_on).map_err(|error| error.to_string())?;
+            for (flow, spec) in measured.flows.iter_mut().zip(&scenario.flows) {
+                flow.controller = spec.controller_name();
+            }
+            Ok(measured)
+        }
+    }
+
+    fn request(medium: Medium) -> Request {
+        Request { length: Length::Quick, medium, ..Request::default() }
+    }
+
+    #[test]
+    fn tcp_is_the_kernels_and_cubic_stands_for_bic() {
+        let bed = Arc::new(Double::default());
+        let experiment = find("efthymiopoulos-fig-10-12").unwrap();
+        let findings = experiment.run(&request(Medium::RealPackets(bed.clone()))).unwrap();
+        let seen = bed.seen.lock().unwrap();
+        assert!(!seen.is_empty());
+        for scenario in &*seen {
+            let names: Vec<_> = scenario.flows.iter().map(FlowSpec::controller_name).collect();
+            assert_eq!(names, ["block-window", "kernel:cubic"]);
+        }
+        assert!(findings.rows.iter().all(|row| row.subject == "kernel:cubic for bic" && row.agrees.is_none()));
+    }
+
+    #[test]
+    fn the_twin_simulates_what_real_packets_carry() {
+        let experiment = find("learningcc-fig-4").unwrap();
+        let real = experiment.run(&request(Medium::RealPackets(Arc::new(Double::default())))).unwrap();
+        let twin = experiment.run(&request(Medium::SimulatedTwin)).unwrap();
+        assert!(real.rows.iter().any(|row| row.ours.is_some()));
+        assert_eq!(real.rows, twin.rows);
+    }
+
+    #[test]
+    fn our_parameters_keep_a_flow_ours() {
+        let text = "[run]\nseconds = 1\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"reno\"";
+        let mut flow = crate::scenario_file::parse_flows(text, "f.toml", &[]).unwrap().flows.remove(0);
+        flow.parameters = "beta = 0.7".parse().unwrap();
+        Medium::SimulatedTwin.adopt(&mut flow);
+        assert_eq!(flow.stack, Stack::Ours);
+        flow.parameters = toml::Table::new();
+        Medium::Simulator.adopt(&mut flow);
+        assert_eq!(flow.stack, Stack::Ours);
+        Medium::SimulatedTwin.adopt(&mut flow);
+        assert_eq!(flow.stack, Stack::Kernel("reno".to_owned()));
+    }
+
+    #[test]
+    fn what_real_packets_cannot_carry_is_refused_and_what_they_can_is_named() {
+        let refused = find("raiber-table-7.4").unwrap().run(&request(Medium::SimulatedTwin)).unwrap_err().to_string();
+        assert!(refused.contains("efthymiopoulos-fig-10-12") && refused.contains("learningcc-fig-6"), "{refused}");
+    }
+}
