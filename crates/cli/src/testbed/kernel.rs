@@ -245,9 +245,7 @@ pub fn receive(run: &Run<'_>, listeners: Vec<(usize, TcpListener)>) -> Result<Ve
         if !run.goes_on(now) {
             break;
         }
-        let longest = now + Duration::from_nanos(LONGEST_WAIT.as_nanos() as u64);
-        let until = ticks.next().min(run.end()).min(longest);
-        receivers.turn(until).map_err(TestbedFailure::sockets("receive TCP"))?;
+        receivers.turn(run.until(now, ticks.next())).map_err(TestbedFailure::sockets("receive TCP"))?;
     }
     for (number, flow) in flows.iter_mut().enumerate() {
         let report = receivers.report(number);

@@ -54,6 +54,12 @@ impl Run<'_> {
         Time::ZERO + self.scenario.length
     }
 
+    /// How long a thread that has nothing to do before `wake` may wait at `now`: not beyond
+    /// the run's end, and no longer than it may take to see that the run is over.
+    fn until(&self, now: Time, wake: Time) -> Time {
+        wake.min(self.end()).min(now + Duration::from_nanos(LONGEST_WAIT.as_nanos() as u64))
+    }
+
     /// The flows that are the kernel's, or those that are ours.
     fn flows(&self, kernel: bool) -> Vec<usize> {
         let is_kernel = |flow: &usize| matches!(self.scenario.flows[*flow].stack, Stack::Kernel(_)) == kernel;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::UdpSocket;
 
-use anabranch_control::time::{Duration, Time};
+use anabranch_control::time::Time;
 use anabranch_net::flow::{Accept, FlowKey, ReceiverConfig, ReceiverEvent, Receivers};
 
 use super::failure::TestbedFailure;
@@ -83,8 +83,7 @@ pub fn run(run: &Run<'_>, sockets: Vec<(usize, UdpSocket)>) -> Result<Arrivals, 
         if !run.goes_on(now) {
             break;
         }
-        let longest = now + Duration::from_nanos(super::LONGEST_WAIT.as_nanos() as u64);
-        receivers.turn(ticks.next().min(run.end()).min(longest)).map_err(TestbedFailure::sockets("receive packets"))?;
+        receivers.turn(run.until(now, ticks.next())).map_err(TestbedFailure::sockets("receive packets"))?;
         while let Some(event) = receivers.poll_event() {
             match event {
                 ReceiverEvent::Accepted { flow, .. } if over.contains(&flow.label.connection) => {

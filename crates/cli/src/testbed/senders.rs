@@ -177,9 +177,9 @@ impl Driver<'_> {
                 self.on_event(event)?;
             }
             let wake = self.flows.iter().map(|flow| flow.application().wake).min().unwrap_or(Time::MAX);
-            let longest = now + Duration::from_nanos(super::LONGEST_WAIT.as_nanos() as u64);
-            let until = wake.min(ticks.next()).min(self.run.end()).min(longest);
-            self.senders.turn(until).map_err(TestbedFailure::sockets("send packets"))?;
+            self.senders
+                .turn(self.run.until(now, wake.min(ticks.next())))
+                .map_err(TestbedFailure::sockets("send packets"))?;
         }
     }
 
