@@ -87,6 +87,29 @@ fn flows_of_ours_and_of_the_kernel_share_an_emulated_link_and_leave_nothing() {
     assert_eq!(Traces::now(), before);
 }
 
+/// Marks in place of drops reach both senders, and traffic of the model alone takes its share.
+#[test]
+fn marks_and_cross_traffic_reach_real_flows() {
+    if is_missing() {
+        return;
+    }
+    let place = Place::new(
+        "[run]\nseconds = 5\ngoodput_from_s = 1\n[packets]\necn = true\n[[link]]\nfrom = \"a\"\nto = \"b\"\n\
+         rate = \"8 Mbit/s\"\ndelay_ms = 10\nqueue = { kind = \"codel\", packets = 1000, ecn = true }\n\
+         [[flow]]\nname = \"ours\"\ncontroller = \"cubic\"\nfrom = \"a\"\nto = \"b\"\n\
+         [[flow]]\nname = \"theirs\"\ncontroller = \"kernel:cubic\"\nfrom = \"a\"\nto = \"b\"\n\
+         [[cross_traffic]]\nfrom = \"a\"\nto = \"b\"\nrate = \"2 Mbit/s\"\n",
+    );
+    let said = emulate(&place, &[]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let link = |key: &str| json["links"][0][key].as_u64().unwrap();
+    assert!(link("marked") > 0, "{json}");
+    let (sent, arrived) = (&json["cross_traffic"][0]["packets_sent"], &json["cross_traffic"][0]["packets_arrived"]);
+    assert!(arrived.as_u64().unwrap() > 0 && arrived.as_u64() <= sent.as_u64(), "{json}");
+    assert!(json["flows"].as_array().unwrap().iter().all(|flow| flow["goodput_mbit_s"].as_f64().unwrap() > 0.0));
+}
+
 #[test]
 fn a_kernel_without_the_congestion_control_is_said_with_what_it_offers() {
     if is_missing() {
