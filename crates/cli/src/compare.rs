@@ -1,7 +1,6 @@
 //! `anabranch compare`: a scenario of flows in the simulator and on real packets, side by side.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use anabranch_lab::flows::summary::FlowsSummary;
 use serde_json::json;
@@ -9,28 +8,18 @@ use serde_json::json;
 use crate::emulate::{OnRealPackets, read, say};
 use crate::failure::Failure;
 use crate::progress;
-use crate::run::timed_under;
+use crate::run::{ScenarioArgs, timed_under};
 use crate::table;
 use crate::testbed::Emulated;
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The scenario, as `run` and `emulate` take it
-    #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
-    /// Says something else than the scenario does, as in run.seconds=10
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// The seed of every random stream instead of the scenario's
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    what: ScenarioArgs,
     /// Runs on real packets, each beside a simulation with the same seed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: u64,
-    /// Print one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
 }
 
 /// A figure of one flow or of the whole, simulated and emulated, over the repeats.
@@ -44,12 +33,12 @@ struct Line {
 
 /// Runs both until their ends or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.scenario.display().to_string();
+    let name = args.what.name();
     let mut lines: Vec<Line> = Vec::new();
     let mut saturated = 0;
     let progress = progress::until_interrupted()?;
     for repeat in 0..args.repeat {
-        let mut scenario = read(&args.scenario, &args.set, args.seed)?;
+        let mut scenario = read(&args.what)?;
         scenario.seed += repeat;
         scenario.sample_every = None;
         let (simulated, _) = timed_under(&progress, &scenario, &format!("{name}, simulated"))?;
@@ -64,7 +53,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         add(&mut lines, &scenario, &both);
     }
     let mut stdout = io::stdout().lock();
-    if args.json {
+    if args.what.json {
         let lines: Vec<_> = lines.iter().map(Line::to_json).collect();
         writeln!(stdout, "{}", json!({ "repeats": args.repeat, "saturated": saturated, "lines": lines }))?;
     } else {

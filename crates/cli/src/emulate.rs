@@ -10,24 +10,14 @@ use anabranch_net::emulator::Report;
 
 use crate::failure::Failure;
 use crate::run::flows::Shown;
-use crate::run::{overrides, timed};
+use crate::run::{ScenarioArgs, timed};
 use crate::testbed::{self, Emulated, TestbedFailure};
 
 /// Arguments of `emulate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The scenario, as `run` takes it; `controller = "kernel:cubic"` is the kernel's TCP
-    #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
-    /// Says something else than the scenario does, as in run.seconds=10
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// The seed of every random stream instead of the scenario's
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Print one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    what: ScenarioArgs,
     /// Write summary.json, series.parquet and report.html into DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -54,20 +44,20 @@ impl Job for OnRealPackets<'_> {
 }
 
 /// Reads a scenario of flows.
-pub fn read(path: &std::path::Path, set: &[String], seed: Option<u64>) -> Result<FlowScenario, Failure> {
-    match scenario_file::read_any(path, &overrides(set, seed)?)? {
+pub fn read(what: &ScenarioArgs) -> Result<FlowScenario, Failure> {
+    match scenario_file::read_any(&what.scenario, &what.overrides()?)? {
         AnyScenario::Flows(scenario) => Ok(scenario),
         AnyScenario::Overlay(_) => Err(Failure::new(format!(
             "{}: this is an overlay; expected flows over links (`anabranch demo --senders` puts an overlay on sockets)",
-            path.display()
+            what.name()
         ))),
     }
 }
 
 /// Runs the scenario in real time until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.scenario.display().to_string();
-    let mut scenario = read(&args.scenario, &args.set, args.seed)?;
+    let name = args.what.name();
+    let mut scenario = read(&args.what)?;
     match &args.out {
         Some(out) => create_dir(out)?,
         // Only files show it.
@@ -80,7 +70,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         name: &name,
         wall_s,
         out: args.out.as_deref(),
-        json: args.json,
+        json: args.what.json,
     };
     let interrupted = shown.show()?;
     say(&emulator);

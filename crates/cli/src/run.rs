@@ -19,21 +19,40 @@ use crate::failure::Failure;
 use crate::progress;
 use crate::table;
 
+/// Which scenario, what it says otherwise, and how the answer looks.
+#[derive(Debug, clap::Args)]
+pub struct ScenarioArgs {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml")]
+    pub scenario: PathBuf,
+    /// Says something else than the scenario does, as in run.seconds=10
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The seed of every random stream instead of the scenario's
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ScenarioArgs {
+    /// The scenario's name for people.
+    pub fn name(&self) -> String {
+        self.scenario.display().to_string()
+    }
+
+    /// What `--set` and `--seed` say instead of the scenario.
+    pub fn overrides(&self) -> Result<Vec<Override>, Failure> {
+        overrides(&self.set, self.seed)
+    }
+}
+
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The scenario
-    #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
-    /// Says something else than the scenario does, as in overlay.relays=4
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// The seed of every random stream instead of the scenario's
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Print one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    what: ScenarioArgs,
     /// Write summary.json, series.parquet and report.html into DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -47,8 +66,8 @@ pub struct Args {
 
 /// Runs the scenario until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.scenario.display().to_string();
-    let scenario = scenario_file::read_any(&args.scenario, &overrides(&args.set, args.seed)?)?;
+    let name = args.what.name();
+    let scenario = scenario_file::read_any(&args.what.scenario, &args.what.overrides()?)?;
     if let Some(out) = &args.out {
         create_dir(out)?;
     }
@@ -89,7 +108,7 @@ fn overlay(args: &Args, scenario: &Scenario, name: &str) -> Result<(), Failure> 
     let finished = Finished { scenario, measured: &measured, summary: &summary, name, wall_s };
     let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
-    if args.json {
+    if args.what.json {
         writeln!(stdout, "{}", finished.to_json())?;
     } else {
         print(&finished, &mut stdout)?;

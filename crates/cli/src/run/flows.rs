@@ -70,8 +70,14 @@ pub fn run(args: &Args, mut scenario: FlowScenario, name: &str) -> Result<(), Fa
             (measured, Vec::new(), wall_s)
         }
     };
-    let shown =
-        Shown { scenario: &scenario, measured: &measured, name, wall_s, out: args.out.as_deref(), json: args.json };
+    let shown = Shown {
+        scenario: &scenario,
+        measured: &measured,
+        name,
+        wall_s,
+        out: args.out.as_deref(),
+        json: args.what.json,
+    };
     let interrupted = shown.show()?;
     if let (Some(out), false) = (&args.out, records.is_empty()) {
         let files = records.len();
