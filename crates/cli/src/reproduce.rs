@@ -192,18 +192,39 @@ fn write(out: &Path, experiment: &Experiment, json: &Json, report: Report) -> Re
             Cell::text(&row.note),
         ]);
     }
-    let report = report
-        .meta("experiment", experiment.id)
-        .meta("seed", json.seed.to_string())
-        .meta("length", if json.quick { "quick" } else { "full" })
-        .meta("wall clock", format!("{:.1} s", json.wall_s))
-        .meta("version", env!("CARGO_PKG_VERSION"))
+    let report = Facts { experiment, seed: json.seed, quick: json.quick, wall_s: json.wall_s }
+        .head(report)
         .section("Figures")
         .table(table)
         .listing("Scenario", experiment.scenario);
+    write_files(out, &report, json)
+}
+
+/// What every page says of its run.
+struct Facts<'a> {
+    experiment: &'a Experiment,
+    seed: u64,
+    quick: bool,
+    wall_s: f64,
+}
+
+impl Facts<'_> {
+    /// Puts them at the head of `report`.
+    fn head(&self, report: Report) -> Report {
+        report
+            .meta("experiment", self.experiment.id)
+            .meta("seed", self.seed.to_string())
+            .meta("length", if self.quick { "quick" } else { "full" })
+            .meta("wall clock", format!("{:.1} s", self.wall_s))
+            .meta("version", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Writes the page and the rows, and says so.
+fn write_files(out: &Path, report: &Report, rows: &impl Serialize) -> Result<(), Failure> {
     report.write(&out.join("report.html"))?;
     write_atomically(&out.join("rows.json"), |file| {
-        serde_json::to_writer_pretty(&mut *file, json)?;
+        serde_json::to_writer_pretty(&mut *file, rows)?;
         std::io::Write::write_all(file, b"\n")
     })?;
     eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());

@@ -12,13 +12,13 @@ use anabranch_lab::experiments::{
     Experiment, ExperimentError, Findings, KERNEL_CONTROLS, Length, Medium, Request, Row, Testbed,
 };
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
-use anabranch_lab::output::{create_dir, write_atomically};
+use anabranch_lab::output::create_dir;
 use anabranch_lab::parallel::{Job, Progress};
 use anabranch_lab::report::{Cell, Report, Table, Verdict};
 use anabranch_net::kernel_tcp;
 use serde::Serialize;
 
-use super::Args;
+use super::{Args, Facts, write_files};
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress::{self, Lines};
@@ -309,12 +309,8 @@ fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, em
             Cell::text(&row.note),
         ]);
     }
-    let report = Report::new(format!("{}, on real packets", experiment.id))
-        .meta("experiment", experiment.id)
-        .meta("seed", json.seed.to_string())
-        .meta("length", if json.quick { "quick" } else { "full" })
-        .meta("wall clock", format!("{:.1} s", json.wall_s))
-        .meta("version", env!("CARGO_PKG_VERSION"))
+    let report = Facts { experiment, seed: json.seed, quick: json.quick, wall_s: json.wall_s }
+        .head(Report::new(format!("{}, on real packets", experiment.id)))
         .paragraph(WHAT)
         .paragraph(carried(json))
         .append("On real packets", emulated)
@@ -322,13 +318,7 @@ fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, em
         .section("Figures")
         .table(table)
         .listing("Scenario", experiment.scenario);
-    report.write(&out.join("report.html"))?;
-    write_atomically(&out.join("rows.json"), |file| {
-        serde_json::to_writer_pretty(&mut *file, json)?;
-        std::io::Write::write_all(file, b"\n")
-    })?;
-    eprintln!("wrote {} and rows.json beside it", out.join("report.html").display());
-    Ok(())
+    write_files(out, &report, json)
 }
 
 #[cfg(test)]

@@ -241,18 +241,6 @@ impl Receivers {
         self.counters
     }
 
-    /// Turns until `until`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Receivers::turn`].
-    pub fn run_until(&mut self, until: Time) -> io::Result<()> {
-        while self.now() < until {
-            self.turn(until)?;
-        }
-        Ok(())
-    }
-
     /// Sends the ACKs that are due, waits for something to happen, at most until `until`,
     /// takes what has come and answers it.
     ///

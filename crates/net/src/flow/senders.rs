@@ -283,18 +283,6 @@ impl Senders {
         self.counters
     }
 
-    /// Turns until `until`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Senders::turn`].
-    pub fn run_until(&mut self, until: Time) -> io::Result<()> {
-        while self.now() < until {
-            self.turn(until)?;
-        }
-        Ok(())
-    }
-
     /// Sends what may leave, then waits for something to happen, at most until `until`, and
     /// learns from it.
     ///
