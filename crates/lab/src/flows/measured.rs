@@ -29,6 +29,9 @@ pub struct FlowsMeasured {
     pub length: Duration,
     /// Events of the simulator; none of a run on real packets.
     pub events: Option<u64>,
+    /// Why its links were not those that were asked for, so that it says nothing of them;
+    /// never of a simulation.
+    pub warnings: Vec<String>,
 }
 
 /// One flow.

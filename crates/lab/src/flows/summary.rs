@@ -32,6 +32,8 @@ pub struct FlowsSummary {
     pub simulated: Duration,
     /// Whether it ran on real packets over emulated links.
     pub is_emulated: bool,
+    /// Why its links were not those that were asked for.
+    pub warnings: Vec<String>,
     /// Jain's index of the flows' goodputs.
     pub jain_index: Option<f64>,
     /// All flows' goodput together, in Mbit/s.
@@ -151,6 +153,7 @@ impl FlowsSummary {
             counted,
             simulated: measured.length,
             is_emulated: measured.events.is_none(),
+            warnings: measured.warnings.clone(),
             jain_index: goodputs.as_deref().and_then(jain_fairness),
             goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
             one_way: OneWay::from(&one_way),
@@ -226,6 +229,7 @@ impl FlowsSummary {
             "links": links.collect::<Vec<_>>(),
             "cross_traffic": cross.collect::<Vec<_>>(),
             "packet_hops": self.packet_hops,
+            "warnings": self.warnings,
         })
     }
 
@@ -279,6 +283,7 @@ impl FlowsSummary {
             from => format!("{}, goodput and utilisation from {from} on", self.simulated),
         };
         let mut lines = vec![(if self.is_emulated { "on real packets" } else { "simulated" }, counted)];
+        lines.extend(self.warnings.iter().map(|why| ("INVALID", why.clone())));
         if self.flows.len() > 1 {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
@@ -438,6 +443,7 @@ controller = "fixed"
             series: Series::default(),
             length: Duration::SECOND * 10,
             events: Some(0),
+            warnings: Vec::new(),
         }
     }
 
@@ -458,6 +464,7 @@ controller = "fixed"
         assert_eq!(bottleneck.mbit_s, Some(4.0));
         assert_eq!(summary.loss_percent, Some(2.5));
         assert_eq!((summary.packet_hops, summary.controllers().as_str()), (300, "reno, fixed"));
+        assert!(summary.lines().iter().all(|(label, _)| *label != "INVALID"));
         let metrics = summary.metrics();
         assert_eq!((&metrics["completed"], &metrics["completion_mean_s"]), (&json!(2.0), &json!(2.0)));
         assert!((metrics["one_way_p50_ms"].as_f64().unwrap() - 50.0).abs() < 0.1);
@@ -505,5 +512,15 @@ controller = "fixed"
         let summary = FlowsSummary::of(&scenario, &measured);
         assert_eq!((summary.goodput_mbit_s, summary.jain_index), (None, None));
         assert!(summary.metrics()["busiest_link_utilisation"].is_null());
+    }
+
+    #[test]
+    fn what_was_not_carried_as_asked_is_called_invalid_wherever_it_is_told() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let why = "7 packets found no buffer".to_owned();
+        let measured = FlowsMeasured { warnings: vec![why.clone()], events: None, ..measured(&scenario) };
+        let summary = FlowsSummary::of(&scenario, &measured);
+        assert!(summary.lines().contains(&("INVALID", why.clone())));
+        assert_eq!(summary.to_json()["warnings"], json!([why]));
     }
 }

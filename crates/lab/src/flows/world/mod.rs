@@ -398,6 +398,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
             series: sampler.into_series(),
             length: end.since(Time::ZERO),
             events: Some(self.network.events()),
+            warnings: Vec::new(),
             flows: self.flows.into_iter().map(|flow| flow.measured).collect(),
         }
     }
