@@ -195,8 +195,10 @@ impl Assembly {
     /// remember it.
     #[inline]
     pub fn insert(&mut self, offset: u64, length: u64) -> Option<u64> {
-        if offset == self.contiguous && self.pieces.is_empty() {
-            self.contiguous = self.contiguous.checked_add(length)?;
+        // In order, behind all that has arrived: where there is a gap, behind the last piece.
+        let reached = self.pieces.last_mut().map_or(&mut self.contiguous, |(_, end)| end);
+        if offset == *reached {
+            *reached = offset.checked_add(length)?;
             return Some(length);
         }
         self.insert_seldom(offset, offset.saturating_add(length))

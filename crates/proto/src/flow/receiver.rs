@@ -65,7 +65,7 @@ impl FlowReceiver {
     }
 
     /// `data` arrives; `ce` if its packet bears a congestion-experienced mark.
-    #[inline]
+    #[inline(always)]
     pub fn on_data(&mut self, now: Time, data: &Data, ce: bool) -> Received {
         let largest = self.numbers.largest();
         let in_order = data.number == largest.map_or(0, |largest| largest.saturating_add(1));

@@ -20,8 +20,8 @@ const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
 /// Probe timeouts double no more often than this: RFC 9002 leaves the bound to us.
 const MAX_BACKOFF: u32 = 10;
 
-/// Room for packets at the beginning; a power of two.
-const FIRST_ROOM: usize = 64;
+/// Room for packets at the beginning, and always; a power of two.
+const FIRST_ROOM: usize = 16;
 
 /// Packets in flight to one receiver at most, whatever a controller allows.
 pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 20;
@@ -131,8 +131,11 @@ impl Space {
     /// it is kept: a copy of the note would cost more than all the rest.
     #[inline]
     pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
+        if self.next as usize & (self.flights.len() - 1) == 0 {
+            self.shrink();
+        }
         if (self.next - self.first) as usize == self.flights.len() {
-            self.grow();
+            self.resize(self.flights.len() * 2);
         }
         let number = self.next;
         let sampled = self.rtt.is_sampled();
@@ -150,14 +153,22 @@ impl Space {
         (Data { number, offset, length, fin }, &mut flight.sent)
     }
 
+    /// Gives back room that a start left: every packet passes through all of it, and what
+    /// does not stay in the nearest cache is slow.
     #[cold]
-    fn grow(&mut self) {
-        let mut larger = vec![Flight::default(); self.flights.len() * 2].into_boxed_slice();
-        let mask = larger.len() - 1;
-        for number in self.first..self.next {
-            larger[number as usize & mask] = *self.flight(number);
+    fn shrink(&mut self) {
+        if self.flights.len() > FIRST_ROOM && (self.next - self.first) as usize <= self.flights.len() / 4 {
+            self.resize(self.flights.len() / 2);
         }
-        self.flights = larger;
+    }
+
+    #[cold]
+    fn resize(&mut self, room: usize) {
+        let mut flights = vec![Flight::default(); room].into_boxed_slice();
+        for number in self.first..self.next {
+            flights[number as usize & (room - 1)] = *self.flight(number);
+        }
+        self.flights = flights;
     }
 
     /// Learns from an ACK; newly acknowledged packets are added to `acked`.
@@ -288,5 +299,38 @@ impl Space {
     /// Whether something is in flight.
     pub fn is_in_flight(&self) -> bool {
         self.in_flight > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::ranges::AckRanges;
+
+    #[test]
+    fn room_grows_with_a_burst_and_is_given_back_after_it() {
+        let mut space = Space::new();
+        let send = |space: &mut Space| {
+            let offset = space.offset;
+            space.offset += 1;
+            space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0.number
+        };
+        let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
+            let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
+            let mut acked = Vec::new();
+            space.on_ack(Time::ZERO, &ack, &mut acked).unwrap();
+            space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
+            acked.len() as u64
+        };
+        let numbers: Vec<u64> = (0..200).map(|_| send(&mut space)).collect();
+        assert_eq!(space.flights.len(), 256);
+        assert_eq!(acknowledge(&mut space, (0, 199)), numbers.len() as u64);
+        let mut last = send(&mut space);
+        for _ in 0..1000 {
+            let next = send(&mut space);
+            assert_eq!(acknowledge(&mut space, (last, last)), 1, "a packet was forgotten");
+            last = next;
+        }
+        assert_eq!(space.flights.len(), FIRST_ROOM);
     }
 }

@@ -157,7 +157,7 @@ impl Link {
     }
 
     /// A packet comes to a link without a discipline.
-    #[inline]
+    #[inline(always)]
     pub fn offer(&mut self, now: Time, size: u32) -> Offer {
         let start = self.busy_until.max(now);
         if start > now && !self.admit(now, start, size) {
@@ -168,7 +168,7 @@ impl Link {
     }
 
     /// Transmits from `start` on, which is not before all earlier transmissions ended.
-    #[inline]
+    #[inline(always)]
     pub fn depart(&mut self, start: Time, size: u32) -> Offer {
         let end = self.transmitted(start, size);
         self.busy_until = end;
@@ -306,7 +306,12 @@ impl Link {
         match &mut self.pipe {
             Pipe::InOrder(pipe) => {
                 let (_, packet) = pipe.pop_front().expect("an arrival was pending");
-                (packet, pipe.front().map_or(Time::MAX, |(at, _)| *at))
+                let Some(&(next, _)) = pipe.front() else {
+                    // The next packet takes the place of this one, which is in the cache.
+                    pipe.clear();
+                    return (packet, Time::MAX);
+                };
+                (packet, next)
             }
             Pipe::Reordering { heap, .. } => {
                 let Reverse(arrival) = heap.pop().expect("an arrival was pending");

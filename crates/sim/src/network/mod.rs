@@ -211,7 +211,7 @@ impl<P: Copy> Network<P> {
     }
 
     /// Sets when `timer` is due; `Time::MAX` stops it.
-    #[inline]
+    #[inline(always)]
     pub fn set_timer(&mut self, timer: TimerId, at: Time) {
         self.timers[timer.0 as usize] = at;
         // One that is put off is looked at again when it was due before: most are put off
@@ -305,18 +305,16 @@ impl<P: Copy> Network<P> {
     fn enter(&mut self, number: u32, hop: u32, size: u32) {
         let Hop { link, kind, .. } = self.hops[hop as usize];
         match kind {
-            Kind::Prompt => self.forward(self.now, number, hop, size),
-            Kind::Late(merge) => {
-                self.settle(merge as usize);
-                self.forward(self.now, number, hop, size);
-            }
-            Kind::Disciplined => self.enqueue(link as usize, number),
+            Kind::Prompt => {}
+            Kind::Late(merge) => self.settle(merge as usize),
+            Kind::Disciplined => return self.enqueue(link as usize, number),
         }
+        self.forward(self.now, number, hop, size);
     }
 
     /// Brings a packet of `size` bytes, which comes at `at`, over `hop` and over those that
     /// follow as far as that can be known.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, at: Time, number: u32, hop: u32, size: u32) {
         let mut hop = hop as usize;
         let mut at = at;
@@ -337,7 +335,7 @@ impl<P: Copy> Network<P> {
     }
 
     /// Puts a packet on its way over a link.
-    #[inline]
+    #[inline(always)]
     fn carry(&mut self, place: usize, arrival: Time, number: u32) {
         if self.links[place].carry(arrival, number) {
             match self.ends[place] {

@@ -137,6 +137,8 @@ struct Decision {
     action: u8,
     grew: bool,
     ewma_ms: f64,
+    /// Packets that left after it and are in flight.
+    packets: u32,
 }
 
 /// The controller; windows in packets, times in ms.
@@ -158,7 +160,8 @@ struct Xavier {
     value: Value,
     /// The last decision, until a packet leaves after it.
     fresh: Option<Decision>,
-    /// Those after which packets left, oldest first.
+    /// Those after which packets left, oldest first; gone once none of theirs can be at the
+    /// front.
     waiting: VecDeque<Decision>,
     rewards: u64,
     /// For the trace: the last action, reward and error.
@@ -209,7 +212,7 @@ impl Xavier {
             ratio: 1.0,
             value: Value::new(templates),
             fresh: None,
-            waiting: VecDeque::with_capacity(MAXIMUM_WAITING),
+            waiting: VecDeque::new(),
             rewards: 0,
             last: (3, 0.0, 0.0),
         })
@@ -240,12 +243,23 @@ impl Xavier {
         winners.nth(lot).expect("one of the values is the greatest, and none is NaN")
     }
 
+    /// The decision that `packet` left after, which has one packet less in flight now.
+    #[inline]
+    fn settle(&mut self, packet: &Sent) -> Option<Decision> {
+        let key = |decision: &Decision| decision.delivered;
+        let place = self.waiting.binary_search_by_key(&packet.delivered, key).ok()?;
+        let decision = self.waiting[place];
+        self.waiting[place].packets = decision.packets.checked_sub(1)?;
+        while self.waiting.front().is_some_and(|oldest| oldest.packets == 0) {
+            self.waiting.pop_front();
+        }
+        Some(decision)
+    }
+
     /// Rewards the decision that `packet` left after; `next` is Q(s', a').
     #[inline]
     fn reward(&mut self, packet: &Sent, ewma_ms: f64, next: f64) {
-        let key = |decision: &Decision| decision.delivered;
-        let Ok(place) = self.waiting.binary_search_by_key(&packet.delivered, key) else { return };
-        let Decision { state, action, grew, ewma_ms: previous_ms, .. } = self.waiting[place];
+        let Some(Decision { state, action, grew, ewma_ms: previous_ms, .. }) = self.settle(packet) else { return };
         // r = (e_prev - e) / e_prev + beta [the action grew W]
         let counts = self.config.delta && previous_ms > 0.0;
         let delta = if counts { (previous_ms - ewma_ms) / previous_ms } else { 0.0 };
@@ -294,6 +308,9 @@ impl FlowController for Xavier {
             }
             self.waiting.push_back(decision);
         }
+        if let Some(decision) = self.waiting.back_mut().filter(|decision| decision.delivered == packet.delivered) {
+            decision.packets += 1;
+        }
         restarts
     }
 
@@ -304,6 +321,9 @@ impl FlowController for Xavier {
             self.recovery.reset();
         } else if self.recovery.begins(now, feedback) && self.config.loss == OnLoss::Halve {
             self.window = (self.window / 2.0).max(1.0);
+        }
+        for lost in feedback.lost {
+            self.settle(&lost.sent);
         }
         let Some(rtt) = feedback.rtt.latest.filter(|_| !feedback.acked.is_empty()) else { return };
         self.heard = now;
@@ -317,7 +337,7 @@ impl FlowController for Xavier {
         let grew = self.act(action, feedback.app_limited);
         self.last.0 = action as u8;
         let delivered = feedback.delivered;
-        self.fresh = Some(Decision { delivered, state, action: action as u8, grew, ewma_ms });
+        self.fresh = Some(Decision { delivered, state, action: action as u8, grew, ewma_ms, packets: 0 });
     }
 
     #[inline]

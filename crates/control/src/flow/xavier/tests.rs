@@ -197,11 +197,11 @@ fn the_precursor_steps_by_the_inverse_root_of_time() {
     let mut xavier = Xavier::new(&setup, &toml::Table::new(), 0.5, Some(Step::InverseRoot)).unwrap();
     xavier.rewards = 99;
     let mut acks = Acks::new();
-    for _ in 0..2 {
-        let sent = acks.send(&mut xavier);
-        acks.acknowledge(&mut xavier, sent, 100);
-    }
-    let decision = xavier.waiting[0];
+    let first = acks.send(&mut xavier);
+    acks.acknowledge(&mut xavier, first, 100);
+    let decision = xavier.fresh.unwrap();
+    let second = acks.send(&mut xavier);
+    acks.acknowledge(&mut xavier, second, 100);
     let value = xavier.value.of(decision.state, usize::from(decision.action));
     assert!((value - 5.0 * 0.1 * xavier.last.2).abs() < 1e-12, "the hundredth step is a tenth: {value}");
 }
@@ -317,4 +317,24 @@ proptest! {
         xavier.trace(&mut |_, value| finite &= value.is_finite());
         prop_assert!(finite);
     }
+}
+
+#[test]
+fn a_decision_is_kept_only_while_a_packet_that_left_after_it_or_before_is_in_flight() {
+    let mut xavier = xavier("");
+    let mut acks = Acks::new();
+    let first = acks.send(&mut xavier);
+    acks.acknowledge(&mut xavier, first, 100);
+    let twin = [acks.send(&mut xavier), acks.send(&mut xavier)];
+    acks.acknowledge(&mut xavier, twin[0], 100);
+    assert_eq!(xavier.waiting.len(), 1, "its second packet is in flight");
+    let other = acks.send(&mut xavier);
+    acks.acknowledge(&mut xavier, other, 100);
+    assert_eq!(xavier.waiting.len(), 2, "overtaken packets keep those after them");
+    let lost = Lost { sent: twin[1], cause: LossCause::PacketThreshold };
+    acks.feedback(&mut xavier, &[], &[lost], 100, false);
+    assert!(xavier.waiting.is_empty());
+    let rewards = xavier.rewards;
+    acks.acknowledge(&mut xavier, other, 100);
+    assert_eq!(xavier.rewards, rewards, "nothing is rewarded twice");
 }

@@ -185,11 +185,11 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                 Event::Arrived => self.on_arrival(),
                 Event::Timer(timer) => self.on_timer(self.owners[timer.0 as usize])?,
             }
-            if let Some(error) = self.error.take() {
-                return Err(error);
+            if self.error.is_some() {
+                break;
             }
         }
-        Ok(())
+        self.error.take().map_or(Ok(()), Err)
     }
 
     #[inline]
