@@ -66,8 +66,8 @@ impl Pair {
         let (there, back) = (network.link(there), network.link(link("back")));
         let (there, back) = (network.route(&[there]), network.route(&[back]));
         let routes = vec![
-            RouteConfig { source: LEFT, destination: RIGHT, route: there, extra_bytes: 0 },
-            RouteConfig { source: RIGHT, destination: LEFT, route: back, extra_bytes: 0 },
+            RouteConfig { source: LEFT, destination: RIGHT, route: there, extra_bytes: 0, ecn: true },
+            RouteConfig { source: RIGHT, destination: LEFT, route: back, extra_bytes: 0, ecn: true },
         ];
         let mut config = EmulatorConfig::new(network, 1, devices, routes);
         change(&mut config);
@@ -422,7 +422,7 @@ fn a_route_that_leads_nowhere_is_an_error() {
         let there = network.link(link("there"));
         let route = network.route(&[there]);
         let devices = vec![Tun::open(&namespace, TunConfig::new(block)).expect("the last device is gone")];
-        let routes = vec![RouteConfig { source, destination, route, extra_bytes: 0 }];
+        let routes = vec![RouteConfig { source, destination, route, extra_bytes: 0, ecn: true }];
         EmulatorConfig::new(network, 1, devices, routes)
             .start(Clock::start())
             .expect_err("it leads nowhere")

@@ -299,7 +299,7 @@ fn once(args: &Args, rate: Rate, percent: u64, link: LinkConfig) -> Result<(Prob
     let mut network = NetworkBuilder::new();
     let tested = network.link(link);
     let route = network.route(&[tested]);
-    let routes = vec![RouteConfig { source: SENDER, destination: RECEIVER, route, extra_bytes: 0 }];
+    let routes = vec![RouteConfig { source: SENDER, destination: RECEIVER, route, extra_bytes: 0, ecn: true }];
     let mut config = EmulatorConfig::new(network, 1, devices, routes);
     config.spin = Duration::from_nanos(args.spin_us * 1000);
     config.grain = Duration::from_nanos(args.grain_us * 1000);

@@ -42,13 +42,20 @@ impl Job for Recorded<'_> {
     }
 }
 
-/// Says which controllers of ours stand for the kernel's.
+/// Says which flows of ours stand for those of another stack.
 pub fn say_stand_ins(scenario: &FlowScenario) {
-    let mut kernels: Vec<_> = scenario.flows.iter().filter(|flow| flow.stack != Stack::Ours).collect();
-    kernels.dedup_by_key(|flow| flow.controller.name);
-    for flow in kernels {
-        let (kernel, ours) = (flow.controller_name(), flow.controller.name);
-        eprintln!("{kernel} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
+    let mut others: Vec<_> = scenario.flows.iter().filter(|flow| flow.stack != Stack::Ours).collect();
+    others.dedup_by_key(|flow| flow.controller_name());
+    for flow in others {
+        let (named, ours) = (flow.controller_name(), flow.controller.name);
+        match flow.stack {
+            Stack::Kernel(_) => {
+                eprintln!("{named} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
+            }
+            Stack::Quic | Stack::Ours => {
+                eprintln!("{named} is simulated by our flows under {ours}; `anabranch emulate` runs it under QUIC");
+            }
+        }
     }
 }
 

@@ -3,15 +3,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use anabranch_control::flow::PeerId;
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::scenario::Stack;
-use anabranch_lab::flows::traffic::{Action, Application, Outlet};
+use anabranch_lab::flows::traffic::{Action, Application};
 use anabranch_net::clock::std_duration;
 use anabranch_net::kernel_tcp::{self, Receivers};
 
 use super::failure::TestbedFailure;
-use super::{LONGEST_WAIT, Run, Tick, Ticks};
+use super::{LONGEST_WAIT, Pending, Run, Tick, Ticks};
 
 /// Bytes written at once.
 const CHUNK: usize = 1 << 16;
@@ -47,24 +46,6 @@ pub struct Arrived {
     pub rows: Vec<u64>,
     /// When each connection's stream had arrived whole, in their order.
     pub completed: Vec<Option<Time>>,
-}
-
-/// What an application has handed over and has not been written yet.
-#[derive(Debug, Default)]
-struct Pending {
-    bytes: u64,
-    last: bool,
-}
-
-impl Outlet for Pending {
-    fn write(&mut self, _: PeerId, bytes: u64, last: bool) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.last = last;
-    }
-
-    fn unsent(&self) -> u64 {
-        self.bytes
-    }
 }
 
 struct Sender<'a> {
@@ -177,8 +158,7 @@ impl Sender<'_> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let length = chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(chunk.len()));
         match stream.write(&chunk[..length]) {
-            Ok(written) if self.pending.bytes != u64::MAX => self.pending.bytes -= written as u64,
-            Ok(_) => {}
+            Ok(written) => self.pending.took(written as u64),
             Err(error) if is_pause(error.kind()) => {}
             Err(error) => return Err(self.failed(error)),
         }
@@ -239,6 +219,7 @@ pub fn receive(run: &Run<'_>, listeners: Vec<(usize, TcpListener)>) -> Result<Ve
                 match tick {
                     Tick::Row => flow.rows.push(delivered),
                     Tick::Goodput => flow.before = delivered,
+                    Tick::Steering => {}
                 }
             }
         }
@@ -272,9 +253,16 @@ mod tests {
         let text = "[run]\nseconds = 1000\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\n\
                     controller = \"kernel:reno\"\nstart_s = 999";
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
-        let plan = Plan { senders: vec![], receivers: vec![], addresses: vec![], watched: Watched::default() };
+        let plan = Plan {
+            senders: vec![],
+            receivers: vec![],
+            addresses: vec![],
+            quic_packet: 1200,
+            watched: Watched::default(),
+            sight: Default::default(),
+        };
         let stop = AtomicBool::new(false);
-        let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop };
+        let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop, steered: None };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // As after a reset by the other end: each write fails.

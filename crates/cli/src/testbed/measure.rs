@@ -11,13 +11,15 @@ use anabranch_net::emulator::Report;
 
 use super::plan::Plan;
 use super::watch::Sights;
-use super::{kernel, receivers, senders};
+use super::{kernel, quic, receivers, senders};
 
 /// What the threads of a run brought.
 pub struct Seen {
     pub ours: senders::Sending,
+    pub quic: Vec<quic::senders::QuicSent>,
     pub theirs: Vec<kernel::Sent>,
     pub arrivals: receivers::Arrivals,
+    pub quic_arrivals: Vec<quic::receivers::Arrived>,
     pub kernel_arrivals: Vec<kernel::Arrived>,
     pub watched: Sights,
     pub end: Time,
@@ -28,6 +30,7 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
     let mut shares = Shares::new(scenario.flows.len());
     let mut notes: Vec<(Time, usize, bool)> = std::mem::take(&mut seen.ours.notes);
     notes.extend(seen.theirs.iter().flat_map(|sent| sent.notes.iter().copied()));
+    notes.extend(seen.quic.iter().flat_map(|sent| sent.notes.iter().copied()));
     notes.sort_unstable();
     notes.iter().for_each(|&(at, flow, on)| shares.note(at, flow, on));
     (0..scenario.flows.len()).for_each(|flow| shares.note(seen.end, flow, false));
@@ -54,11 +57,13 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         };
         let delivered = match &spec.stack {
             Stack::Ours => seen.of_ours(plan, flow, &mut measured),
+            Stack::Quic => seen.of_quic(flow, &mut measured),
             Stack::Kernel(_) => seen.of_kernel(flow, &mut measured),
         };
         let columns = columns(scenario, &delivered, rows);
         let of_all = (0..rows).map(|row| columns.iter().map(|column| column[row]).sum()).collect();
-        let own = seen.ours.flows.iter_mut().find(|sent| sent.flow == flow);
+        let quic = seen.quic.iter_mut().map(|quic| &mut quic.sent);
+        let own = seen.ours.flows.iter_mut().chain(quic).find(|sent| sent.flow == flow);
         let mut own = own.map_or_else(|| unknown(spec, rows), |sent| std::mem::take(&mut sent.series));
         own.goodput_mbit_s = of_all;
         own.receivers_mbit_s = if columns.len() > 1 { columns } else { Vec::new() };
@@ -95,11 +100,7 @@ type Delivered = Vec<(u64, u64, Vec<u64>)>;
 impl Seen {
     fn of_ours(&self, plan: &Plan, flow: usize, measured: &mut FlowMeasured) -> Delivered {
         if let Some(sent) = self.ours.flows.iter().find(|sent| sent.flow == flow) {
-            measured.controller = sent.controller.clone();
-            measured.packets_sent = sent.packets_sent;
-            measured.packets_lost = sent.packets_lost;
-            measured.on_time = sent.on_time;
-            measured.completion_acked = sent.completion_acked.clone();
+            said(measured, sent);
         }
         let connections = &self.ours.connections;
         let completed = self.arrivals.completed.iter().filter_map(|&(connection, at)| {
@@ -117,6 +118,19 @@ impl Seen {
         each
     }
 
+    fn of_quic(&self, flow: usize, measured: &mut FlowMeasured) -> Delivered {
+        let quic = self.quic.iter().find(|quic| quic.sent.flow == flow);
+        let arrived = self.quic_arrivals.iter().find(|arrived| arrived.flow == flow);
+        let (Some(quic), Some(arrived)) = (quic, arrived) else { return Vec::new() };
+        said(measured, &quic.sent);
+        // Connections come one after the other: a stream is of the last that had begun.
+        let began = |end: Time| quic.since.iter().copied().take_while(|since| *since <= end).last();
+        measured.completion = arrived.completed.iter().filter_map(|&end| Some(end.since(began(end)?))).collect();
+        let each = vec![(arrived.delivered, arrived.before, arrived.rows.clone())];
+        count(measured, &each);
+        each
+    }
+
     fn of_kernel(&self, flow: usize, measured: &mut FlowMeasured) -> Delivered {
         let sent = self.theirs.iter().find(|sent| sent.flow == flow);
         let arrived = self.kernel_arrivals.iter().find(|arrived| arrived.flow == flow);
@@ -129,6 +143,15 @@ impl Seen {
         count(measured, &each);
         each
     }
+}
+
+/// What a sender of ours says.
+fn said(measured: &mut FlowMeasured, sent: &senders::Sent) {
+    measured.controller = sent.controller.clone();
+    measured.packets_sent = sent.packets_sent;
+    measured.packets_lost = sent.packets_lost;
+    measured.on_time = sent.on_time;
+    measured.completion_acked = sent.completion_acked.clone();
 }
 
 fn count(measured: &mut FlowMeasured, each: &Delivered) {
@@ -153,8 +176,10 @@ fn rows(scenario: &FlowScenario, seen: &Seen) -> usize {
     let ours = seen.ours.flows.iter().map(|sent| sent.series.window.len());
     let arrived = seen.arrivals.receivers.iter().map(|arrived| arrived.rows.len());
     let kernel = seen.kernel_arrivals.iter().map(|arrived| arrived.rows.len());
+    let quic = seen.quic.iter().map(|quic| quic.sent.series.window.len());
+    let quic = quic.chain(seen.quic_arrivals.iter().map(|arrived| arrived.rows.len()));
     let watched = seen.watched.one_way_ms.iter().map(Vec::len);
-    ours.chain(arrived).chain(kernel).chain(watched).min().unwrap_or(0)
+    ours.chain(arrived).chain(kernel).chain(quic).chain(watched).min().unwrap_or(0)
 }
 
 /// Mbit/s of each receiver in each row.

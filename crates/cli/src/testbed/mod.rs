@@ -1,4 +1,4 @@
-//! A scenario on real packets: its flows' machines and the kernel's TCP on sockets in two
+//! A scenario on real packets: its flows' machines, QUIC and the kernel's TCP on sockets in two
 //! network namespaces, its links in the emulator between them.
 //!
 //! All senders are in one namespace and all receivers in the other, each flow and each
@@ -9,9 +9,12 @@
 mod failure;
 mod kernel;
 mod measure;
+mod pending;
 mod plan;
+mod quic;
 mod receivers;
 mod senders;
+mod steering;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +27,10 @@ use anabranch_net::clock::{Clock, std_duration};
 use anabranch_net::emulator::Report;
 
 pub use failure::TestbedFailure;
+use pending::Pending;
 use plan::Plan;
+use steering::Steered;
+use watch::Sights;
 
 /// What a run on real packets gave.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ struct Run<'a> {
     plan: &'a Plan,
     clock: Clock,
     stop: &'a AtomicBool,
+    /// Its coordinator.
+    steered: Option<Steered<'a>>,
 }
 
 impl Run<'_> {
@@ -60,19 +68,22 @@ impl Run<'_> {
         wake.min(self.end()).min(now + Duration::from_nanos(LONGEST_WAIT.as_nanos() as u64))
     }
 
-    /// The flows that are the kernel's, or those that are ours.
-    fn flows(&self, kernel: bool) -> Vec<usize> {
-        let is_kernel = |flow: &usize| matches!(self.scenario.flows[*flow].stack, Stack::Kernel(_)) == kernel;
+    /// The flows that are the kernel's.
+    fn of_kernel(&self) -> Vec<usize> {
+        let is_kernel = |flow: &usize| matches!(self.scenario.flows[*flow].stack, Stack::Kernel(_));
         (0..self.scenario.flows.len()).filter(is_kernel).collect()
     }
 }
 
 /// When rows of the series are due, and goodput begins to count: the same for every thread.
+/// Senders make their coordinator's decisions beside.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     every: Option<Duration>,
     row: Time,
     goodput_from: Time,
+    steer_every: Duration,
+    steering: Time,
 }
 
 /// What is due.
@@ -80,31 +91,48 @@ struct Ticks {
 enum Tick {
     Row,
     Goodput,
+    Steering,
 }
 
 impl Ticks {
     fn new(scenario: &FlowScenario) -> Ticks {
         let every = scenario.sample_every;
         let row = every.map_or(Time::MAX, |every| Time::ZERO + every);
-        Ticks { every, row, goodput_from: scenario.goodput_from }
+        let (steer_every, steering) = (Duration::ZERO, Time::MAX);
+        Ticks { every, row, goodput_from: scenario.goodput_from, steer_every, steering }
+    }
+
+    fn steered(scenario: &FlowScenario) -> Ticks {
+        match &scenario.steering {
+            Some(steering) => Ticks { steer_every: steering.every, steering: Time::ZERO, ..Ticks::new(scenario) },
+            None => Ticks::new(scenario),
+        }
     }
 
     /// When something is due.
     fn next(&self) -> Time {
-        self.row.min(self.goodput_from)
+        self.row.min(self.goodput_from).min(self.steering)
     }
 
     /// What is due at `now`, in order; none if nothing is any more.
     fn pop(&mut self, now: Time) -> Option<Tick> {
-        if self.next() > now {
+        let next = self.next();
+        if next > now {
             return None;
         }
-        if self.goodput_from <= self.row {
+        if next == self.goodput_from {
             self.goodput_from = Time::MAX;
             return Some(Tick::Goodput);
         }
-        self.row += self.every.expect("rows are due only where there are any");
-        Some(Tick::Row)
+        if next == self.row {
+            self.row += self.every.expect("rows are due only where there are any");
+            return Some(Tick::Row);
+        }
+        // Decisions that were missed are not made up for.
+        while self.steering <= now {
+            self.steering += self.steer_every;
+        }
+        Some(Tick::Steering)
     }
 }
 
@@ -116,16 +144,20 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
     let stop = AtomicBool::new(false);
     let clock = Clock::start();
     let emulator = ready.emulator.start(clock)?;
-    let run = Run { scenario, plan: &plan, clock, stop: &stop };
+    let steered = Steered::new(scenario, plan.sight.clone());
+    let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
     let run = &run;
-    let (ours, theirs, arrivals, kernel_arrivals) = std::thread::scope(|scope| {
+    let mut seen = std::thread::scope(|scope| {
         let sockets = ready.sockets;
+        let (identity, fingerprint) = (&ready.identity, ready.identity.fingerprint());
         let receiving = spawn(scope, run, move || receivers::run(run, sockets.receivers));
+        let quic_receiving = spawn(scope, run, move || quic::receivers::receive(run, sockets.quic_receivers, identity));
         let kernel_receiving = spawn(scope, run, move || kernel::receive(run, sockets.listeners));
         let sending = spawn(scope, run, move || senders::run(run, sockets.senders));
+        let quic_sending = spawn(scope, run, move || quic::senders::send(run, sockets.quic_senders, fingerprint));
         let left = &ready.left;
         let kernel: Vec<_> = run
-            .flows(true)
+            .of_kernel()
             .into_iter()
             .map(|flow| spawn(scope, run, move || left.run(|| kernel::send(run, flow))?))
             .collect();
@@ -142,11 +174,19 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
         let end = clock.now().min(run.end());
         stop.store(true, Ordering::Relaxed);
         let kernel: Result<Vec<_>, _> = kernel.into_iter().map(join).collect();
-        Ok::<_, TestbedFailure>(((join(sending)?, end), kernel?, join(receiving)?, join(kernel_receiving)?))
+        Ok::<_, TestbedFailure>(measure::Seen {
+            ours: join(sending)?,
+            quic: join(quic_sending)?,
+            theirs: kernel?,
+            arrivals: join(receiving)?,
+            quic_arrivals: join(quic_receiving)?,
+            kernel_arrivals: join(kernel_receiving)?,
+            watched: Sights::default(),
+            end,
+        })
     })?;
     let emulator = emulator.stop()?;
-    let (ours, end) = ours;
-    let seen = measure::Seen { ours, theirs, arrivals, kernel_arrivals, watched: plan.watched.take(), end };
+    seen.watched = plan.watched.take();
     Ok(Emulated { measured: measure::assemble(scenario, &plan, seen, &emulator), emulator })
 }
 

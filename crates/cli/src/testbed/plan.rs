@@ -1,20 +1,29 @@
 //! Where everybody is: addresses, sockets, routes and devices of a scenario.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::sync::Arc;
 
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::scenario::Stack;
 use anabranch_net::emulator::{EmulatorConfig, RouteConfig};
 use anabranch_net::namespace::Namespace;
+use anabranch_net::quic::identity::Identity;
 use anabranch_net::tun::{Block, Tun, TunConfig};
 use anabranch_sim::network::{LinkId, NetworkBuilder};
 
 use super::failure::TestbedFailure;
+use super::steering::LinkSight;
 use super::watch::{CrossSources, Watched, Watcher};
 
 /// What a packet of ours, and of TCP with timestamps, has beside its data: 20 bytes of IPv4,
 /// and 8 of UDP with 24 of ours, or 32 of TCP.
 const HEADER: i32 = 52;
+
+/// What a QUIC packet has around it: 20 bytes of IPv4 and 8 of UDP.
+pub const UDP_HEADERS: i32 = 28;
+
+/// The least that a path of QUIC carries in a packet of UDP (RFC 9000, 14).
+const LEAST_QUIC: i32 = 1200;
 
 /// Where receivers listen.
 const PORT: u16 = 5001;
@@ -40,8 +49,12 @@ pub struct Plan {
     pub receivers: Vec<Vec<usize>>,
     /// The receivers.
     pub addresses: Vec<Ipv4Addr>,
+    /// Bytes of a full QUIC packet: on the links as long as a full packet of ours.
+    pub quic_packet: u16,
     /// What the emulator has seen.
     pub watched: Watched,
+    /// What it sees of the links.
+    pub sight: Arc<LinkSight>,
 }
 
 impl Plan {
@@ -57,6 +70,10 @@ pub struct Sockets {
     pub senders: Vec<(usize, UdpSocket)>,
     /// One for each receiver of ours: its number, and its socket.
     pub receivers: Vec<(usize, UdpSocket)>,
+    /// One for each flow under QUIC: the flow, and its sender's socket.
+    pub quic_senders: Vec<(usize, UdpSocket)>,
+    /// One for each flow under QUIC: the flow, and its receiver's socket.
+    pub quic_receivers: Vec<(usize, UdpSocket)>,
     /// One for each receiver of the kernel's flows: the flow, and its listener.
     pub listeners: Vec<(usize, TcpListener)>,
 }
@@ -69,24 +86,38 @@ pub struct Ready {
     pub emulator: EmulatorConfig,
     /// The sockets.
     pub sockets: Sockets,
+    /// Who receivers under QUIC are.
+    pub identity: Identity,
 }
 
 /// Refuses what real packets cannot do.
 pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
     let refuse = |what: String| Err(TestbedFailure::Scenario(what));
-    if scenario.steering.is_some() {
-        return refuse("steering: a run on real packets has no coordinator; take [steering] out".into());
-    }
     let receivers: usize = scenario.flows.iter().map(|flow| flow.receivers.len()).sum();
     if receivers > MOST_RECEIVERS {
         return refuse(format!("{receivers} receivers; {MOST_RECEIVERS} have an address on real packets"));
     }
     for flow in &scenario.flows {
-        if matches!(flow.stack, Stack::Kernel(_)) && flow.receivers.len() > 1 {
-            return refuse(format!("flow \"{}\": the kernel's TCP has one receiver; expected one", flow.name));
+        let whose = match flow.stack {
+            Stack::Ours => continue,
+            Stack::Quic => "a flow under QUIC",
+            Stack::Kernel(_) => "the kernel's TCP",
+        };
+        if flow.receivers.len() > 1 {
+            return refuse(format!("flow \"{}\": {whose} has one receiver; expected one", flow.name));
+        }
+        if flow.steered && flow.stack != Stack::Quic {
+            return refuse(format!(
+                "flow \"{}\": nobody can set the window of the kernel's TCP from outside; take steered out",
+                flow.name
+            ));
         }
     }
     let data = scenario.packets.data.get();
+    let least = (LEAST_QUIC + UDP_HEADERS - HEADER) as u64;
+    if data < least && scenario.flows.iter().any(|flow| flow.stack == Stack::Quic) {
+        return refuse(format!("packets.data_bytes = {data}: QUIC needs longer packets; expected {least} at least"));
+    }
     if data + HEADER as u64 > u64::from(u16::MAX) {
         return refuse(format!(
             "packets.data_bytes = {data}: an IPv4 packet has 65535 bytes with its {HEADER} of headers"
@@ -125,17 +156,20 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     for ((flow, source), numbers) in scenario.flows.iter().zip(&senders).zip(&receivers) {
         for (way, &number) in flow.receivers.iter().zip(numbers) {
             let (source, destination) = (*source, addresses[number]);
-            let there = RouteConfig { source, destination, route: route(&way.there), extra_bytes: there_extra };
+            let ecn = packets.ecn;
+            let there = RouteConfig { source, destination, route: route(&way.there), extra_bytes: there_extra, ecn };
             let back = RouteConfig {
                 source: destination,
                 destination: source,
                 route: route(&way.back),
                 extra_bytes: back_extra,
+                ecn,
             };
             routes.extend([there, back]);
         }
     }
-    let cross = CrossSources::new(scenario, |path| route(path));
+    let sight = Arc::new(LinkSight::default());
+    let cross = CrossSources::new(scenario, |path| route(path), &sight);
 
     let (left, right) = (Namespace::new()?, Namespace::new()?);
     for namespace in [&left, &right] {
@@ -157,10 +191,13 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
 
     let watched = Watched::default();
     let mut emulator = EmulatorConfig::new(network, scenario.seed, devices, routes);
-    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone())));
+    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&sight))));
     emulator.sample_interval = Some(super::watch::interval(scenario));
     emulator.sources = cross.into_sources();
-    Ok((Plan { senders, receivers, addresses, watched }, Ready { left, emulator, sockets }))
+    let quic_packet = (packets.data.get() as i32 + HEADER - UDP_HEADERS) as u16;
+    let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
+    let plan = Plan { senders, receivers, addresses, quic_packet, watched, sight };
+    Ok((plan, Ready { left, emulator, sockets, identity }))
 }
 
 fn sockets(
@@ -171,28 +208,36 @@ fn sockets(
     receivers: &[Vec<usize>],
     addresses: &[Ipv4Addr],
 ) -> Result<Sockets, TestbedFailure> {
-    let is_kernel = |flow: usize| matches!(scenario.flows[flow].stack, Stack::Kernel(_));
     let flows = 0..scenario.flows.len();
+    let stack = |flow: usize| &scenario.flows[flow].stack;
+    let is_kernel = |flow: usize| matches!(stack(flow), Stack::Kernel(_));
     let bound = |ip: Ipv4Addr, port| {
         UdpSocket::bind((ip, port)).map_err(TestbedFailure::sockets(format!("bind a UDP socket to {ip}")))
     };
     let senders: Result<Vec<_>, TestbedFailure> = left.run(|| {
         flows.clone().filter(|&flow| !is_kernel(flow)).map(|flow| Ok((flow, bound(senders[flow], 0)?))).collect()
     })?;
-    let (ours, listeners) = right.run(|| {
-        let numbers = |kernel| flows.clone().filter(move |&flow| is_kernel(flow) == kernel);
-        let ours: Result<Vec<_>, TestbedFailure> = numbers(false)
+    let is_quic = |flow: usize| *stack(flow) == Stack::Quic;
+    let (quic_senders, senders) = senders?.into_iter().partition(|&(flow, _)| is_quic(flow));
+    let first = |flow: usize| addresses[receivers[flow][0]];
+    let (ours, quic, listeners) = right.run(|| {
+        let ours: Result<Vec<_>, TestbedFailure> = flows
+            .clone()
+            .filter(|&flow| *stack(flow) == Stack::Ours)
             .flat_map(|flow| receivers[flow].iter())
             .map(|&number| Ok((number, bound(addresses[number], PORT)?)))
             .collect();
-        let listeners: Result<Vec<_>, TestbedFailure> = numbers(true)
+        let quic: Result<Vec<_>, TestbedFailure> =
+            flows.clone().filter(|&flow| is_quic(flow)).map(|flow| Ok((flow, bound(first(flow), PORT)?))).collect();
+        let listeners: Result<Vec<_>, TestbedFailure> = flows
+            .filter(|&flow| is_kernel(flow))
             .map(|flow| {
-                let ip = addresses[receivers[flow][0]];
+                let ip = first(flow);
                 let listener = TcpListener::bind((ip, PORT));
                 Ok((flow, listener.map_err(TestbedFailure::sockets(format!("listen at {ip}")))?))
             })
             .collect();
-        (ours, listeners)
+        (ours, quic, listeners)
     })?;
-    Ok(Sockets { senders: senders?, receivers: ours?, listeners: listeners? })
+    Ok(Sockets { senders, quic_senders, receivers: ours?, quic_receivers: quic?, listeners: listeners? })
 }

@@ -77,6 +77,7 @@ pub fn run(run: &Run<'_>, sockets: Vec<(usize, UdpSocket)>) -> Result<Arrivals, 
                 match tick {
                     Tick::Row => live.arrived.rows.push(delivered),
                     Tick::Goodput => live.arrived.before = delivered,
+                    Tick::Steering => {}
                 }
             }
         }

@@ -40,6 +40,21 @@ pub struct Sent {
     pub series: FlowSeries,
 }
 
+impl Sent {
+    /// Nothing yet.
+    pub fn none(flow: usize, spec: &Flow) -> Sent {
+        Sent {
+            flow,
+            controller: spec.controller_name(),
+            packets_sent: 0,
+            packets_lost: 0,
+            completion_acked: Vec::new(),
+            on_time: Duration::ZERO,
+            series: FlowSeries::of(spec),
+        }
+    }
+}
+
 /// What all flows of ours did.
 #[derive(Debug, Default)]
 pub struct Sending {
@@ -114,15 +129,7 @@ pub fn run(run: &Run<'_>, sockets: Vec<(usize, UdpSocket)>) -> Result<Sending, T
             id: None,
             awaits_handshake: false,
             since: Time::ZERO,
-            sent: Sent {
-                flow: number,
-                controller: spec.controller_name(),
-                packets_sent: 0,
-                packets_lost: 0,
-                completion_acked: Vec::new(),
-                on_time: Duration::ZERO,
-                series: FlowSeries::of(spec),
-            },
+            sent: Sent::none(number, spec),
         };
         // Parameters are refused before anything leaves.
         new_sender(run, &mut working, 0)?;
@@ -157,15 +164,17 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn drive(&mut self) -> Result<(), TestbedFailure> {
-        let mut ticks = Ticks::new(self.run.scenario);
+        let mut ticks = Ticks::steered(self.run.scenario);
         loop {
             let now = self.senders.now();
             if !self.run.goes_on(now) {
                 return Ok(());
             }
             while let Some(tick) = ticks.pop(now) {
-                if tick == Tick::Row {
-                    self.row();
+                match tick {
+                    Tick::Row => self.row(),
+                    Tick::Steering => (0..self.flows.len()).for_each(|flow| self.steer(flow, now)),
+                    Tick::Goodput => {}
                 }
             }
             for flow in 0..self.flows.len() {
@@ -180,6 +189,15 @@ impl Driver<'_> {
             self.senders
                 .turn(self.run.until(now, wake.min(ticks.next())))
                 .map_err(TestbedFailure::sockets("send packets"))?;
+        }
+    }
+
+    /// Sets a flow's bounds, if there is a coordinator and it is steered.
+    fn steer(&mut self, flow: usize, now: Time) {
+        let (Some(steered), Some(id)) = (&self.run.steered, self.flows[flow].id) else { return };
+        let min_rtt = self.senders.sender(id).and_then(|sender| sender.min_rtt(PeerId(0)));
+        if let Some(bounds) = steered.bounds(now, self.flows[flow].number, min_rtt) {
+            self.senders.set_bounds(id, bounds);
         }
     }
 
@@ -206,8 +224,11 @@ impl Driver<'_> {
     }
 
     fn note(&mut self, flow: usize, now: Time) {
-        let is_on = self.flows[flow].application().is_on();
-        self.sending.notes.push((now, self.flows[flow].number, is_on));
+        let (number, is_on) = (self.flows[flow].number, self.flows[flow].application().is_on());
+        self.sending.notes.push((now, number, is_on));
+        if let Some(steered) = &self.run.steered {
+            steered.note(number, is_on);
+        }
     }
 
     fn open(&mut self, flow: usize, now: Time) -> Result<(), TestbedFailure> {
@@ -275,6 +296,7 @@ impl Driver<'_> {
             SenderEvent::Established { .. } => {
                 if self.flows[flow].awaits_handshake {
                     self.begin(flow, at);
+                    self.steer(flow, at);
                 }
             }
             SenderEvent::Delivered { .. } => {

@@ -1,18 +1,26 @@
 //! What passes the emulator: delays, packets that carry data, queues.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::cross;
 use anabranch_lab::flows::measured::Delays;
+use anabranch_lab::flows::scenario::Stack;
 use anabranch_net::emulator::{Delivery, Entry, ModelPacket, Observer, Payload, Source};
 use anabranch_proto::flow::wire::{self, Body};
 use anabranch_sim::network::{LinkId, Network, RouteId};
 
+use super::steering::LinkSight;
+
 /// Between two looks at the queues where no series is taken.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// A longer IP packet of QUIC's carries data, most likely: an ACK with its ranges is shorter,
+/// the last packet of a stream may be too.
+const LONGEST_QUIC_ACK: usize = 128;
 
 /// How often the queues are looked at.
 pub fn interval(scenario: &FlowScenario) -> Duration {
@@ -67,11 +75,21 @@ pub struct Watcher {
     delays_from: Time,
     goodput_from: Time,
     rows: bool,
+    /// Whether each flow is QUIC's.
+    quic: Vec<bool>,
+    /// The link that a coordinator divides, and where it is told of.
+    steered: Option<LinkId>,
+    sight: Arc<LinkSight>,
 }
 
 impl Watcher {
     /// Of the routes of `receivers`, there and back for each of a flow.
-    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched) -> Watcher {
+    pub fn new(
+        scenario: &FlowScenario,
+        receivers: &[Vec<usize>],
+        watched: Watched,
+        sight: Arc<LinkSight>,
+    ) -> Watcher {
         let flows = receivers.len();
         let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
         let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();
@@ -89,6 +107,9 @@ impl Watcher {
             delays_from: scenario.delays_from,
             goodput_from: scenario.goodput_from,
             rows: scenario.sample_every.is_some(),
+            quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
+            steered: scenario.steering.as_ref().map(|steering| LinkId(steering.link as u32)),
+            sight,
         }
     }
 }
@@ -101,7 +122,7 @@ impl Drop for Watcher {
 
 /// A packet that carries data.
 enum Carrier {
-    Ours,
+    Udp,
     /// The sender's port, and where its data begins and ends.
     Tcp {
         port: u16,
@@ -110,13 +131,17 @@ enum Carrier {
     },
 }
 
-/// What carries data in an IP packet; none if it carries none.
-fn carrier(packet: &[u8]) -> Option<Carrier> {
+/// What carries data in an IP packet; none if it carries none. Which of QUIC's do is
+/// encrypted: those that are longer than ACKs.
+fn carrier(packet: &[u8], quic: bool) -> Option<Carrier> {
+    if quic {
+        return (packet.len() > LONGEST_QUIC_ACK).then_some(Carrier::Udp);
+    }
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let transport = packet.get(header..)?;
     let word = |at: usize| Some(u32::from_be_bytes(transport.get(at..at + 4)?.try_into().ok()?));
     match packet.get(9)? {
-        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(Carrier::Ours),
+        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(Carrier::Udp),
         6 => {
             let length = transport.len().checked_sub(usize::from(transport.get(12)? >> 4) * 4)?;
             let begin = word(4)?;
@@ -130,7 +155,7 @@ fn carrier(packet: &[u8]) -> Option<Carrier> {
 impl Observer for Watcher {
     fn entered(&mut self, entry: &Entry<'_>) {
         let Some(flow) = self.flows[entry.route] else { return };
-        let Some(carrier) = carrier(entry.packet) else { return };
+        let Some(carrier) = carrier(entry.packet, self.quic[flow]) else { return };
         let sight = &mut self.sights.flows[flow];
         sight.sent += 1;
         if let Carrier::Tcp { port, begin, end } = carrier {
@@ -147,7 +172,7 @@ impl Observer for Watcher {
 
     fn delivered(&mut self, delivery: &Delivery<'_>) {
         let Some(flow) = self.flows[delivery.route] else { return };
-        if carrier(delivery.packet).is_none() {
+        if carrier(delivery.packet, self.quic[flow]).is_none() {
             return;
         }
         let delay = delivery.written_at.since(delivery.entered_at);
@@ -159,6 +184,9 @@ impl Observer for Watcher {
     }
 
     fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
+        if let Some(rate) = self.steered.and_then(|link| network.rate(link)) {
+            self.sight.rate.store(rate.bits_per_sec(), Ordering::Relaxed);
+        }
         for (link, (from, last)) in (0..).zip(&mut self.sights.transmitted) {
             let transmitted = network.transmitted(LinkId(link)).get();
             if now <= self.goodput_from {
@@ -186,15 +214,21 @@ struct Cross {
     source: cross::Source,
     next: Time,
     ecn_capable: bool,
+    sight: Arc<LinkSight>,
 }
 
 impl CrossSources {
     /// With a route for each source's path.
-    pub fn new(scenario: &FlowScenario, mut route: impl FnMut(&[usize]) -> RouteId) -> CrossSources {
+    pub fn new(
+        scenario: &FlowScenario,
+        mut route: impl FnMut(&[usize]) -> RouteId,
+        sight: &Arc<LinkSight>,
+    ) -> CrossSources {
         let source = |spec: &anabranch_lab::flows::scenario::CrossTraffic| Cross {
             source: cross::Source::new(spec, route(&spec.path), scenario.seed),
             next: spec.start,
             ecn_capable: scenario.packets.ecn,
+            sight: Arc::clone(sight),
         };
         CrossSources(scenario.cross_traffic.iter().map(source).collect())
     }
@@ -213,5 +247,9 @@ impl Source for Cross {
     fn take(&mut self) -> ModelPacket {
         self.next = self.source.next(self.next);
         ModelPacket { route: self.source.route, size: self.source.size, ecn_capable: self.ecn_capable }
+    }
+
+    fn arrived(&mut self) {
+        self.sight.cross_bytes.fetch_add(u64::from(self.source.size), Ordering::Relaxed);
     }
 }

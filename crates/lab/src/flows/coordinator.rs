@@ -22,7 +22,9 @@ pub struct Steering {
 pub struct Coordinator {
     steering: Steering,
     due: Time,
-    /// Bytes of cross traffic that had arrived at the last decision.
+    /// When it looked last.
+    looked: Time,
+    /// Bytes of cross traffic that had arrived then.
     cross_before: u64,
     cross_rate: Rate,
 }
@@ -30,7 +32,8 @@ pub struct Coordinator {
 impl Coordinator {
     /// Decides for the first time at the beginning.
     pub fn new(steering: &Steering) -> Coordinator {
-        Coordinator { steering: steering.clone(), due: Time::ZERO, cross_before: 0, cross_rate: Rate::ZERO }
+        let (due, looked) = (Time::ZERO, Time::ZERO);
+        Coordinator { steering: steering.clone(), due, looked, cross_before: 0, cross_rate: Rate::ZERO }
     }
 
     /// When it decides next.
@@ -43,12 +46,16 @@ impl Coordinator {
         self.steering.link
     }
 
-    /// Looks at the cross traffic that has arrived in all, `cross_bytes`.
-    pub fn observe(&mut self, cross_bytes: u64) {
+    /// Looks at `now`, which is not before its next decision is due, at the cross traffic
+    /// that has arrived in all, `cross_bytes`.
+    pub fn observe(&mut self, now: Time, cross_bytes: u64) {
         let new = Bytes::new(cross_bytes - self.cross_before);
-        self.cross_rate = new / self.steering.every;
-        self.cross_before = cross_bytes;
-        self.due += self.steering.every;
+        let span = now.since(self.looked);
+        self.cross_rate = if span > Duration::ZERO { new / span } else { Rate::ZERO };
+        (self.looked, self.cross_before) = (now, cross_bytes);
+        while self.due <= now {
+            self.due += self.steering.every;
+        }
     }
 
     /// The bounds of one of `flows` flows over the link of `capacity`, of whose bytes the
@@ -76,10 +83,22 @@ mod tests {
         assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
         assert_eq!(window(&coordinator, 2), Bytes::new(250_000));
         // 70 Mbit/s for a tenth of a second.
-        coordinator.observe(875_000);
+        coordinator.observe(Time::ZERO, 0);
+        assert_eq!(coordinator.due(), Time::ZERO + every);
+        coordinator.observe(Time::ZERO + every, 875_000);
         assert_eq!(window(&coordinator, 1), Bytes::new(150_000));
-        coordinator.observe(875_000);
+        coordinator.observe(Time::ZERO + every * 2, 875_000);
         assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
-        assert_eq!(coordinator.due(), Time::ZERO + every * 2);
+        assert_eq!(coordinator.due(), Time::ZERO + every * 3);
+    }
+
+    #[test]
+    fn a_look_that_comes_late_counts_over_the_time_that_passed() {
+        let every = Duration::from_millis(100);
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every });
+        coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000);
+        let window = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every).fixed;
+        assert_eq!(window, Some(Bytes::new(1_150_000)), "8 of 100 Mbit/s are taken");
+        assert_eq!(coordinator.due(), Time::ZERO + every * 3);
     }
 }

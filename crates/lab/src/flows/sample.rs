@@ -1,7 +1,8 @@
 //! The series: each flow's and each link's values at equal spans.
 
-use anabranch_control::flow::PeerId;
+use anabranch_control::flow::{Limits, PeerId};
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 use anabranch_proto::flow::FlowSender;
 use anabranch_sim::network::LinkId;
 
@@ -85,21 +86,54 @@ fn delays(delays: &Delays) -> (f64, u64) {
     (delays.mean_ms().unwrap_or(0.0) * count as f64, count)
 }
 
+/// What a sender says of itself.
+pub trait SenderState {
+    /// Window and rate.
+    fn limits(&self) -> Limits;
+
+    /// Sent and neither acknowledged nor lost.
+    fn in_flight(&self) -> Bytes;
+
+    /// The smoothed round-trip time to its first receiver, once there was a sample.
+    fn smoothed_rtt(&self) -> Option<Duration>;
+
+    /// The controller's named values.
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64));
+}
+
+impl SenderState for FlowSender {
+    fn limits(&self) -> Limits {
+        FlowSender::limits(self)
+    }
+
+    fn in_flight(&self) -> Bytes {
+        FlowSender::in_flight(self)
+    }
+
+    fn smoothed_rtt(&self) -> Option<Duration> {
+        FlowSender::smoothed_rtt(self, PeerId(0))
+    }
+
+    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
+        FlowSender::trace(self, record);
+    }
+}
+
 impl FlowSeries {
     /// Adds a row of what a sender says of itself; none while there is no connection.
-    pub fn push_sender(&mut self, sender: Option<&FlowSender>) {
+    pub fn push_sender(&mut self, sender: Option<&impl SenderState>) {
         self.in_flight.push(sender.map_or(0.0, |sender| sender.in_flight().get() as f64));
-        let limits = sender.map(FlowSender::limits);
+        let limits = sender.map(SenderState::limits);
         self.window.push(limits.map_or(0.0, |limits| limits.window.get() as f64));
         let rate = limits.and_then(|limits| limits.rate);
         self.rate_mbit_s.push(rate.map_or(f64::NAN, |rate| rate.bits_per_sec() as f64 / 1e6));
-        let srtt = sender.and_then(|sender| sender.smoothed_rtt(PeerId(0)));
+        let srtt = sender.and_then(SenderState::smoothed_rtt);
         self.srtt_ms.push(srtt.map_or(f64::NAN, Duration::as_millis_f64));
         self.push_trace(sender);
     }
 
     /// Adds the controller's values; rows without a controller are NaN.
-    fn push_trace(&mut self, sender: Option<&FlowSender>) {
+    fn push_trace(&mut self, sender: Option<&impl SenderState>) {
         let rows = self.window.len();
         if let Some(sender) = sender {
             sender.trace(&mut |name, value| {

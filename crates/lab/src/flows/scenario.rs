@@ -167,6 +167,8 @@ pub struct FlowSpec {
 pub enum Stack {
     /// Ours, under the flow's controller.
     Ours,
+    /// A QUIC library's, under the flow's controller. A simulation runs ours in its place.
+    Quic,
     /// The operating system's TCP under its congestion control of this name. A simulation
     /// runs the flow's controller in its place, which has the same name.
     Kernel(String),
@@ -175,6 +177,9 @@ pub enum Stack {
 impl Stack {
     /// What a scenario puts before the name of a congestion control of the operating system.
     pub const KERNEL: &'static str = "kernel:";
+
+    /// What a scenario puts before the name of a controller that runs under QUIC.
+    pub const QUIC: &'static str = "quic:";
 }
 
 /// What an application sends.
@@ -277,6 +282,7 @@ impl FlowSpec {
     pub fn controller_name(&self) -> Cow<'static, str> {
         match &self.stack {
             Stack::Ours => Cow::Borrowed(self.controller.name),
+            Stack::Quic => Cow::Owned(format!("{}{}", Stack::QUIC, self.controller.name)),
             Stack::Kernel(name) => Cow::Owned(format!("{}{name}", Stack::KERNEL)),
         }
     }

@@ -58,6 +58,9 @@ pub struct RouteConfig {
     /// it, or less than none where the model's packets are shorter than the real ones. A
     /// packet is charged one byte at least.
     pub extra_bytes: i32,
+    /// Whether a packet that says it is ECN-capable may be marked; else it is dropped like
+    /// one that says nothing. For senders that cannot be told to say nothing.
+    pub ecn: bool,
 }
 
 /// Packets that exist in the model only: cross traffic that needs no sockets.
@@ -67,6 +70,9 @@ pub trait Source: Send {
 
     /// That packet. Then comes another.
     fn take(&mut self) -> ModelPacket;
+
+    /// One of its packets has arrived.
+    fn arrived(&mut self) {}
 }
 
 /// A packet that exists in the model only.
@@ -199,7 +205,7 @@ impl EmulatorConfig {
     fn ways(&self) -> Result<HashMap<(Ipv4Addr, Ipv4Addr), Way>, TestbedError> {
         let mut ways = HashMap::with_capacity(self.routes.len());
         for (&route, place) in self.routes.iter().zip(0..) {
-            let RouteConfig { source, destination, extra_bytes, .. } = route;
+            let RouteConfig { source, destination, extra_bytes, ecn, .. } = route;
             let [from, to] = [source, destination].map(|address| {
                 let device = self.devices.iter().position(|device| device.block().contains(address));
                 device.ok_or_else(|| TestbedError::Invalid(format!("{address}: in the block of no device")))
@@ -211,7 +217,7 @@ impl EmulatorConfig {
                 );
                 return Err(TestbedError::Invalid(message));
             }
-            let way = Way { place, route: route.route, from, to, extra_bytes };
+            let way = Way { place, route: route.route, from, to, extra_bytes, ecn };
             if ways.insert((source, destination), way).is_some() {
                 return Err(TestbedError::Invalid(format!("{source} to {destination}: two routes")));
             }
@@ -228,6 +234,7 @@ struct Way {
     from: usize,
     to: usize,
     extra_bytes: i32,
+    ecn: bool,
 }
 
 /// An emulator at work. It stops when this is dropped.

@@ -171,6 +171,7 @@ impl Engine {
             Payload::Real(route) => route,
             Payload::Model(source) => {
                 self.report.sources[source as usize].arrived += 1;
+                self.sources[source as usize].arrived();
                 return;
             }
         };
@@ -266,7 +267,8 @@ impl Engine {
             let packet = &self.scratch[..header.length];
             observer.entered(&Entry { route: way.place as usize, at: now, size, packet });
         }
-        let number = self.network.send_numbered(way.route, size, header.ecn_capable, Payload::Real(way.place));
+        let ecn_capable = header.ecn_capable && way.ecn;
+        let number = self.network.send_numbered(way.route, size, ecn_capable, Payload::Real(way.place));
         self.slot(number);
         let slot = &mut self.slots[number as usize];
         (slot.route, slot.length, slot.size) = (way.place, header.length, size);
@@ -382,7 +384,7 @@ mod tests {
             jitter: Jitter::NONE,
         });
         let route = network.route(&[link]);
-        let way = Way { place: 0, route, from: 0, to: 1, extra_bytes };
+        let way = Way { place: 0, route, from: 0, to: 1, extra_bytes, ecn: true };
         let config = EmulatorConfig::new(network, 1, Vec::new(), Vec::new());
         let ways = HashMap::from([((FROM.into(), TO.into()), way)]);
         let mut engine =

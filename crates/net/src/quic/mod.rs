@@ -21,6 +21,7 @@ mod ledger;
 mod noq;
 mod quinn;
 mod steering;
+pub mod stream;
 pub mod transfer;
 
 use std::sync::Arc;
@@ -82,6 +83,7 @@ pub fn controller_with(name: &str, parameters: &toml::Table) -> Result<Factory, 
     let factory = Factory {
         entry,
         parameters: parameters.clone(),
+        initial_window: None,
         steering: Steering::default(),
         seed: crate::setup::random_seed(),
         connections: AtomicU64::new(0),
@@ -96,6 +98,7 @@ pub fn controller_with(name: &str, parameters: &toml::Table) -> Result<Factory, 
 pub struct Factory {
     entry: &'static Entry,
     parameters: toml::Table,
+    initial_window: Option<Bytes>,
     steering: Steering,
     seed: u64,
     connections: AtomicU64,
@@ -107,6 +110,12 @@ impl Factory {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Factory {
         Factory { seed, ..self }
+    }
+
+    /// Begins with this window instead of RFC 9002's.
+    #[must_use]
+    pub fn with_initial_window(self, window: Bytes) -> Factory {
+        Factory { initial_window: Some(window), ..self }
     }
 
     /// Watches and bounds all connections that are begun with this factory.
@@ -125,8 +134,13 @@ impl Factory {
         NEED_PACER.contains(&self.entry.name)
     }
 
+    fn setup(&self, packet: Bytes) -> Setup {
+        let setup = Setup::new(packet, Time::ZERO);
+        Setup { initial_window: self.initial_window.unwrap_or(setup.initial_window), ..setup }
+    }
+
     fn make(&self, packet: Bytes) -> Result<Box<dyn FlowController>, ParameterError> {
-        (self.entry.build)(&Setup::new(packet, Time::ZERO), &self.parameters)
+        (self.entry.build)(&self.setup(packet), &self.parameters)
     }
 
     fn flow(self: Arc<Self>, now: Instant, mtu: u16) -> Flow {
@@ -134,7 +148,7 @@ impl Factory {
         let controller = self.make(packet).expect("the same parameters have made one before");
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let rng = Rng::indexed(self.seed, "quic controller", number);
-        let setup = Setup::new(packet, Time::ZERO);
+        let setup = self.setup(packet);
         self.steering.begin(|bounds| Flow::new(self.entry.name, controller, bounds, setup, rng, now))
     }
 }

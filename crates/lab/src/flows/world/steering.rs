@@ -41,7 +41,8 @@ impl<const RECORDED: bool> World<'_, RECORDED> {
     /// The coordinator looks at the network and sets every steered flow's window.
     pub(super) fn steer(&mut self) {
         let Some(coordinator) = &mut self.coordinator else { return };
-        coordinator.observe(self.sources.iter().map(|source| source.count.arrived * u64::from(source.size)).sum());
+        let cross = self.sources.iter().map(|source| source.count.arrived * u64::from(source.size)).sum();
+        coordinator.observe(self.network.now(), cross);
         for flow in 0..self.flows.len() as u32 {
             self.steer_one(flow);
             self.pump(flow);

@@ -139,9 +139,10 @@ impl<'s, 't> FlowReader<'s, 't> {
         }
         let entry = section.required("controller", "the controller's name in quotes (anabranch controllers)")?;
         let named = entry.text("the controller's name")?;
-        let (stack, named) = match named.strip_prefix(Stack::KERNEL) {
-            Some(kernel) => (Stack::Kernel(kernel.to_owned()), kernel),
-            None => (Stack::Ours, named),
+        let (stack, named) = match (named.strip_prefix(Stack::KERNEL), named.strip_prefix(Stack::QUIC)) {
+            (Some(kernel), _) => (Stack::Kernel(kernel.to_owned()), kernel),
+            (None, Some(ours)) => (Stack::Quic, ours),
+            (None, None) => (Stack::Ours, named),
         };
         let controller = registry::find(named).map_err(|unknown| entry.wrong(unknown.to_string()))?;
         if let (Stack::Kernel(_), Some(parameters)) = (&stack, section.get("parameters")) {
