@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anabranch_lab::experiments::{
-    Experiment, ExperimentError, Findings, KERNEL_CONTROLS, Length, Medium, Request, Row, Testbed,
-};
+use anabranch_lab::experiments::{Experiment, ExperimentError, Findings, Length, Medium, Request, Row, Testbed};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::output::create_dir;
 use anabranch_lab::parallel::{Job, Progress};
@@ -30,8 +28,8 @@ const ATTEMPTS: usize = 3;
 
 /// What is said of everything that was measured.
 const WHAT: &str = "Simulated and emulated are the same runs: the same scenarios, lengths and seeds. Emulated, our \
-                    controllers run over UDP, TCP is the kernel's, and the links are an emulator between two network \
-                    namespaces. Simulated, our controller of the same name runs in the kernel's place.";
+                    controllers run over UDP (quic: over QUIC), TCP is the kernel's, and the links are an emulator \
+                    between two network namespaces. Simulated, our controller of the same name runs in its place.";
 
 /// Carries runs, and remembers how.
 #[derive(Debug)]
@@ -125,7 +123,8 @@ pub fn run(args: &Args, experiments: &[&Experiment], progress: &Arc<Progress>) -
     }
     let known = kernel_tcp::available()
         .map_err(|error| Failure::new(format!("the kernel's congestion controls can't be read: {error}")))?;
-    if let Some(name) = KERNEL_CONTROLS.iter().find(|name| !known.iter().any(|known| known == *name)) {
+    let mut needed = experiments.iter().flat_map(|experiment| experiment.kernel_controls());
+    if let Some(name) = needed.find(|name| !known.iter().any(|known| known == *name)) {
         return Err(Failure::new(format!(
             "the kernel has no congestion control \"{name}\" (it has {}); load it: modprobe tcp_{name}",
             known.join(", ")

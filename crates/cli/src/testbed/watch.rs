@@ -84,12 +84,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// Of the routes of `receivers`, there and back for each of a flow.
-    pub fn new(
-        scenario: &FlowScenario,
-        receivers: &[Vec<usize>],
-        watched: Watched,
-        sight: Arc<LinkSight>,
-    ) -> Watcher {
+    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched, sight: Arc<LinkSight>) -> Watcher {
         let flows = receivers.len();
         let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
         let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();

@@ -17,6 +17,16 @@ const PAPER: [&str; 2] = ["cubic", STEERED];
 /// The controller that the coordinator steers; all others are left alone.
 const STEERED: &str = "c3-cubic";
 
+/// Seeds on real packets, of a full run and a quick one: two runs with one seed differ there.
+/// In the simulator nothing is random.
+const SEEDS_ON_PACKETS: (u64, u64) = (3, 2);
+
+/// The seeds that are run.
+fn seeds(lab: &FlowLab) -> Vec<u64> {
+    let count = lab.form((1, 1), SEEDS_ON_PACKETS);
+    (lab.scenario.seed..lab.scenario.seed + count).collect()
+}
+
 /// The scenario under `controller`.
 fn case(lab: &FlowLab, controller: &'static Entry, seed: u64, seconds: u64) -> FlowScenario {
     let mut scenario = lab.with_controller(controller, seed);
@@ -25,7 +35,7 @@ fn case(lab: &FlowLab, controller: &'static Entry, seed: u64, seconds: u64) -> F
         scenario.steering = None;
         scenario.flows.iter_mut().for_each(|flow| flow.steered = false);
     }
-    scenario
+    lab.as_carried(scenario)
 }
 
 /// Data delivered a second over the counted part of a run, in Mbit/s.
@@ -37,22 +47,27 @@ fn goodput(scenario: &FlowScenario, run: &FlowsMeasured) -> f64 {
 /// Short flows, one after the other: how long each takes.
 pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let controllers = lab.controllers(&PAPER)?;
-    let seconds = lab.seconds(300, 30);
-    let scenarios: Vec<FlowScenario> =
-        controllers.iter().map(|entry| case(lab, entry, lab.scenario.seed, seconds)).collect();
+    let (seeds, seconds) = (seeds(lab), lab.form((300, 30), (60, 10)));
+    let cases = |entry| seeds.iter().map(move |&seed| case(lab, entry, seed, seconds));
+    let scenarios: Vec<FlowScenario> = controllers.iter().flat_map(|&entry| cases(entry)).collect();
     let runs = lab.run_all(&scenarios)?;
-    let mean = |times: &[Duration]| stats::mean(&times.iter().map(|time| time.as_millis_f64()).collect::<Vec<f64>>());
-    let acked = |flow: &FlowMeasured| mean(&flow.completion_acked);
-    let cubic = runs.iter().map(|run| &run.flows[0]).find(|flow| flow.controller == "cubic").and_then(acked);
+    let of_seeds = |of: fn(&FlowMeasured) -> &[Duration]| -> Vec<Vec<f64>> {
+        let mean = |run: &FlowsMeasured| mean_ms(of(&run.flows[0]));
+        runs.chunks(seeds.len()).map(|runs| runs.iter().map(mean).collect()).collect()
+    };
+    let acked = of_seeds(|flow| &flow.completion_acked);
+    let arrived = of_seeds(|flow| &flow.completion);
+    let cubic = controllers.iter().position(|entry| entry.name == "cubic");
     let mut rows = Vec::new();
-    for flow in runs.iter().map(|run| &run.flows[0]) {
-        let ours = acked(flow);
-        rows.push(lab.row(&flow.controller, "completion_ms", "ms", ours));
-        rows.push(lab.row(&flow.controller, "completion_at_receiver_ms", "ms", mean(&flow.completion)));
-        rows.push(lab.row(&flow.controller, "completion_over_cubic", "", ours.zip(cubic).map(|(o, c)| o / c)));
+    for (place, entry) in controllers.iter().enumerate() {
+        rows.push(lab.mean_row(entry.name, "completion_ms", "ms", &acked[place]));
+        rows.push(lab.mean_row(entry.name, "completion_at_receiver_ms", "ms", &arrived[place]));
+        let over = |cubic: usize| acked[place].iter().zip(&acked[cubic]).map(|(ours, cubic)| ours / cubic).collect();
+        let over: Vec<f64> = cubic.map_or_else(Vec::new, over);
+        rows.push(lab.mean_row(entry.name, "completion_over_cubic", "", &over));
     }
-    let names = runs.iter().map(|run| run.flows[0].controller.to_string()).collect();
-    let ours: Vec<Option<f64>> = runs.iter().map(|run| acked(&run.flows[0])).collect();
+    let names = controllers.iter().map(|entry| lab.name(entry.name)).collect();
+    let ours: Vec<Option<f64>> = acked.iter().map(|times| stats::mean(times)).collect();
     let mut chart = BarChart::new("Completion of 50 KiB", Axis::new("completion", "ms").from_zero(), names)
         .series(BarSeries::new("ours", ours));
     for controller in PAPER {
@@ -64,26 +79,28 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         "Each flow is a connection of its own: a round trip of handshake, then 50 KiB, until its sender knows that \
              all has arrived.",
     );
-    let report = match runs.len() > MOST_BARS {
+    let report = match controllers.len() > MOST_BARS {
         true => report.table(completions(&runs)),
         false => report.figure(Figure::chart("Mean completion time.", chart)),
     };
     Ok(Findings { rows, report })
 }
 
+/// The mean in ms; NaN of none.
+fn mean_ms(times: &[Duration]) -> f64 {
+    stats::mean(&times.iter().map(|time| time.as_millis_f64()).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+}
+
 /// The quickest first: bars of so many could not be told apart.
 fn completions(runs: &[FlowsMeasured]) -> Table {
-    let mean = |times: &[Duration]| {
-        stats::mean(&times.iter().map(|time| time.as_millis_f64()).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
-    };
     let mut flows: Vec<&FlowMeasured> = runs.iter().map(|run| &run.flows[0]).collect();
-    flows.sort_by(|one, other| mean(&one.completion_acked).total_cmp(&mean(&other.completion_acked)));
+    flows.sort_by(|one, other| mean_ms(&one.completion_acked).total_cmp(&mean_ms(&other.completion_acked)));
     let headers = ["controller", "completion (ms)", "at the receiver (ms)", "completed"];
     flows.into_iter().fold(Table::new("Mean completion time of 50 KiB", headers), |table, flow| {
         table.row([
             Cell::text(&*flow.controller),
-            Cell::number(mean(&flow.completion_acked), 1),
-            Cell::number(mean(&flow.completion), 1),
+            Cell::number(mean_ms(&flow.completion_acked), 1),
+            Cell::number(mean_ms(&flow.completion), 1),
             Cell::number(flow.completion_acked.len() as f64, 0),
         ])
     })
@@ -99,30 +116,35 @@ const OFF_OVER_ON: f64 = 4.0;
 /// Periodic cross traffic: what is left of the link, and who takes it.
 pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let controllers = lab.controllers(&PAPER)?;
-    let seconds = lab.seconds(400, 100);
-    let on = lab.choose(&ON_S, &ON_S[..4]);
+    // Real packets: whole periods after the first ten seconds.
+    let (seeds, seconds) = (seeds(lab), lab.form((400, 100), (60, 20)));
+    let on = lab.form((&ON_S[..], &ON_S[..4]), (&ON_S[..4], &ON_S[1..3]));
     let mut scenarios = Vec::new();
     for entry in &controllers {
         for &on in on {
-            let mut scenario = case(lab, entry, lab.scenario.seed, seconds);
-            let (on, off) = (Duration::from_secs_f64(on), Duration::from_secs_f64(on * OFF_OVER_ON));
-            scenario.cross_traffic.iter_mut().for_each(|cross| cross.pattern = Pattern::Periodic { on, off });
-            scenarios.push(scenario);
+            for &seed in &seeds {
+                let mut scenario = case(lab, entry, seed, seconds);
+                let (on, off) = (Duration::from_secs_f64(on), Duration::from_secs_f64(on * OFF_OVER_ON));
+                scenario.cross_traffic.iter_mut().for_each(|cross| cross.pattern = Pattern::Periodic { on, off });
+                scenarios.push(scenario);
+            }
         }
     }
     let runs = lab.run_all(&scenarios)?;
-    let goodputs: Vec<f64> = scenarios.iter().zip(&runs).map(|(scenario, run)| goodput(scenario, run)).collect();
+    let of_runs: Vec<f64> = scenarios.iter().zip(&runs).map(|(scenario, run)| goodput(scenario, run)).collect();
+    let of_seeds: Vec<&[f64]> = of_runs.chunks(seeds.len()).collect();
+    let goodputs: Vec<f64> = of_seeds.iter().map(|of_seeds| stats::mean(of_seeds).unwrap_or(f64::NAN)).collect();
     let mut rows = Vec::new();
     let mut chart =
         XyChart::new(Axis::new("on time of the cross traffic", "s").log(), Axis::new("goodput", "Mbit/s").from_zero());
     let place = |name: &str| controllers.iter().position(|entry| entry.name == name);
     let of = |controller: usize| &goodputs[controller * on.len()..][..on.len()];
     for (i, entry) in controllers.iter().enumerate() {
-        for (&on, &ours) in on.iter().zip(of(i)) {
-            rows.push(lab.row(entry.name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", Some(ours)));
+        for (&on, ours) in on.iter().zip(&of_seeds[i * on.len()..]) {
+            rows.push(lab.mean_row(entry.name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", ours));
         }
         let points = on.iter().copied().zip(of(i).iter().copied()).collect();
-        chart = chart.series(Series::line(entry.name, points).markers());
+        chart = chart.series(Series::line(lab.name(entry.name), points).markers());
     }
     if let (Some(cubic), Some(steered)) = (place("cubic"), place(STEERED)) {
         let gains: Vec<f64> = of(steered).iter().zip(of(cubic)).map(|(steered, cubic)| steered / cubic).collect();

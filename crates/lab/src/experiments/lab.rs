@@ -8,7 +8,7 @@ use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry,
 use anabranch_control::registry::{ParameterError, UnknownController};
 
 use super::expected::{Expected, ExpectedError};
-use super::packets::{self, Medium};
+use super::packets::{self, Carrier, Medium};
 use super::{Experiment, Row};
 use crate::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::Measured;
@@ -16,6 +16,10 @@ use crate::parallel::{self, Job, Progress};
 use crate::remy_table::TableError;
 use crate::scenario::{Scenario, default_offered};
 use crate::scenario_file::{self, Override, ScenarioError};
+use crate::stats::{MeanEstimate, estimate_of_runs};
+
+/// Of the intervals over runs.
+const CONFIDENCE: f64 = 0.95;
 
 /// How long an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub struct Lab<S = Scenario> {
     pub expected: Expected,
     /// Where packets are.
     pub medium: Medium,
+    /// Whose machine sends there.
+    carrier: Carrier,
     /// What is done so far.
     pub progress: Arc<Progress>,
     /// Names of controllers that were asked for instead of the paper's.
@@ -273,10 +279,23 @@ impl Lab<FlowScenario> {
         scenario
     }
 
-    /// The scenario as it runs where packets are: on real ones, TCP is the kernel's.
+    /// The scenario as it runs where packets are: on real ones, TCP is the kernel's or QUIC.
     pub fn as_carried(&self, mut scenario: FlowScenario) -> FlowScenario {
-        scenario.flows.iter_mut().for_each(|flow| self.medium.adopt(flow));
+        scenario.flows.iter_mut().for_each(|flow| self.medium.adopt(self.carrier, flow));
         scenario
+    }
+
+    /// Who it is that a controller of this name stands for.
+    pub fn name(&self, controller: &str) -> String {
+        self.medium.name(self.carrier, controller)
+    }
+
+    /// The mean over runs with its interval, judged by the mean.
+    pub fn mean_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
+        match estimate_of_runs(of_runs, CONFIDENCE) {
+            Some(interval) => self.expected.row_of_mean(subject, metric, unit, &MeanEstimate::Interval(interval)),
+            None => self.row(subject, metric, unit, crate::stats::mean(of_runs)),
+        }
     }
 
     /// Runs all of them on all cores, or on real packets one after the other; the results are
@@ -306,6 +325,7 @@ impl<S> Lab<S> {
             length: request.length,
             expected: Expected::parse(experiment.expected)?,
             medium: request.medium.clone(),
+            carrier: experiment.carrier(),
             progress: request.progress.clone(),
             asked: request.controllers.clone(),
             text: (experiment.scenario, experiment.scenario_file()),

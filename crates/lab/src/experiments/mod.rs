@@ -29,7 +29,8 @@ pub use expected::{Expected, ExpectedError};
 const MOST_BARS: usize = 10;
 
 pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
-pub use packets::{KERNEL_CONTROLS, Medium, Testbed};
+use packets::Carrier;
+pub use packets::{Medium, Testbed};
 
 /// One experiment of a paper.
 #[derive(Debug)]
@@ -52,8 +53,10 @@ enum Runner {
     Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
     /// Flows over links.
     Flows(fn(&FlowLab) -> Result<Findings, ExperimentError>),
-    /// Flows over links, which real packets can carry too.
+    /// Flows over links, which real packets can carry too: TCP's are the kernel's.
     Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, which QUIC can carry too.
+    Quic(fn(&FlowLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -112,8 +115,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
     experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
-    experiment!(Flows, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
-    experiment!(Flows, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
+    experiment!(Quic, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
+    experiment!(Quic, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
     experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
     experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
@@ -267,14 +270,28 @@ impl Experiment {
         }
         let Findings { rows, report } = match self.run {
             Runner::Overlay(run) => run(&Lab::new(self, request)?),
-            Runner::Flows(run) | Runner::Packets(run) => run(&Lab::new_flows(self, request)?),
+            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
         }?;
-        Ok(Findings { rows: rows.into_iter().map(|row| request.medium.told(row)).collect(), report })
+        let told = |row| request.medium.told(self.carrier(), row);
+        Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
     }
 
     /// Whether real packets can carry it.
     pub fn is_on_packets(&self) -> bool {
-        matches!(self.run, Runner::Packets(_))
+        matches!(self.run, Runner::Packets(_) | Runner::Quic(_))
+    }
+
+    /// Congestion controls that the kernel has to have then.
+    pub fn kernel_controls(&self) -> &'static [&'static str] {
+        match self.run {
+            Runner::Packets(_) => &packets::KERNEL_CONTROLS,
+            _ => &[],
+        }
+    }
+
+    /// Whose machine sends then.
+    fn carrier(&self) -> Carrier {
+        if matches!(self.run, Runner::Quic(_)) { Carrier::Quic } else { Carrier::Kernel }
     }
 
     /// The seed with which it runs.
@@ -285,7 +302,7 @@ impl Experiment {
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
             Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
-            Runner::Flows(_) | Runner::Packets(_) => Lab::new_flows(self, request)?.scenario.seed,
+            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
         })
     }
 }

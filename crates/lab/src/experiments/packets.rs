@@ -42,10 +42,19 @@ pub enum Medium {
 const KERNEL: [(&str, &str); 4] = [("reno", "reno"), ("cubic", "cubic"), ("bbr", "bbr"), ("bic", "cubic")];
 
 /// Congestion controls that the kernel has to have.
-pub const KERNEL_CONTROLS: [&str; 3] = ["reno", "cubic", "bbr"];
+pub(super) const KERNEL_CONTROLS: [&str; 3] = ["reno", "cubic", "bbr"];
 
 /// Why rows about BIC are not judged.
 const STANDS_FOR_BIC: &str = "the kernel has no BIC, its Cubic stands for it";
+
+/// Whose machine sends on real packets where an experiment does not ask for ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The kernel's TCP, for those controllers that it has.
+    Kernel,
+    /// QUIC, under any of our controllers.
+    Quic,
+}
 
 fn kernel(controller: &str) -> Option<&'static str> {
     KERNEL.iter().find(|(ours, _)| *ours == controller).map(|(_, theirs)| *theirs)
@@ -57,31 +66,40 @@ impl Medium {
         !matches!(self, Medium::Simulator)
     }
 
-    /// `flow` as it is sent on real packets: TCP by the kernel. Parameters of ours are
-    /// unknown to it, so a flow that has some remains ours.
-    pub(super) fn adopt(&self, flow: &mut FlowSpec) {
-        let Some(name) = kernel(flow.controller.name) else { return };
-        if !self.is_real_form() || !flow.parameters.is_empty() {
+    /// `flow` as it is sent on real packets. Parameters of ours are unknown to the kernel, so a
+    /// flow that has some remains ours.
+    pub(super) fn adopt(&self, carrier: Carrier, flow: &mut FlowSpec) {
+        if !self.is_real_form() {
             return;
         }
-        flow.controller = registry::find(name).expect("each control of the kernel's has a counterpart");
-        flow.stack = Stack::Kernel(name.to_owned());
+        match (carrier, kernel(flow.controller.name)) {
+            (Carrier::Quic, _) => flow.stack = Stack::Quic,
+            (Carrier::Kernel, Some(name)) if flow.parameters.is_empty() => {
+                flow.controller = registry::find(name).expect("each control of the kernel's has a counterpart");
+                flow.stack = Stack::Kernel(name.to_owned());
+            }
+            (Carrier::Kernel, _) => {}
+        }
     }
 
-    /// Who it is that a controller of this name stands for.
-    pub(super) fn name(&self, controller: &str) -> String {
-        match kernel(controller).filter(|_| self.is_real_form()) {
-            Some(theirs) if theirs == controller => format!("{}{theirs}", Stack::KERNEL),
-            Some(theirs) => format!("{}{theirs} for {controller}", Stack::KERNEL),
-            None => controller.to_owned(),
+    /// Who it is that a controller of this name stands for. Other names are left as they are.
+    pub(super) fn name(&self, carrier: Carrier, controller: &str) -> String {
+        if !self.is_real_form() {
+            return controller.to_owned();
+        }
+        match (carrier, kernel(controller)) {
+            (Carrier::Quic, _) if registry::find(controller).is_ok() => format!("{}{controller}", Stack::QUIC),
+            (Carrier::Kernel, Some(theirs)) if theirs == controller => format!("{}{theirs}", Stack::KERNEL),
+            (Carrier::Kernel, Some(theirs)) => format!("{}{theirs} for {controller}", Stack::KERNEL),
+            _ => controller.to_owned(),
         }
     }
 
     /// The row as it is told: its subject by who ran, and not judged where another ran than
     /// the paper's.
-    pub(super) fn told(&self, row: Row) -> Row {
-        let is_judged = row.subject != "bic" || !self.is_real_form();
-        let row = Row { subject: self.name(&row.subject), ..row };
+    pub(super) fn told(&self, carrier: Carrier, row: Row) -> Row {
+        let is_judged = row.subject != "bic" || carrier != Carrier::Kernel || !self.is_real_form();
+        let row = Row { subject: self.name(carrier, &row.subject), ..row };
         if is_judged { row } else { row.outside(STANDS_FOR_BIC) }
     }
 }
@@ -173,16 +191,30 @@ mod tests {
     }
 
     #[test]
+    fn c3_is_steered_under_quic() {
+        let bed = Arc::new(Double::default());
+        let findings = find("c3-fct").unwrap().run(&request(Medium::RealPackets(bed.clone()))).unwrap();
+        let seen = bed.seen.lock().unwrap();
+        for scenario in &*seen {
+            assert!(scenario.flows.iter().all(|flow| flow.stack == Stack::Quic));
+            let is_steered = scenario.flows[0].controller_name() == "quic:c3-cubic";
+            assert_eq!(scenario.steering.is_some(), is_steered);
+        }
+        let subjects: std::collections::BTreeSet<_> = findings.rows.iter().map(|row| &*row.subject).collect();
+        assert_eq!(subjects.into_iter().collect::<Vec<_>>(), ["quic:c3-cubic", "quic:cubic"]);
+    }
+
+    #[test]
     fn our_parameters_keep_a_flow_ours() {
         let text = "[run]\nseconds = 1\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"reno\"";
         let mut flow = crate::scenario_file::parse_flows(text, "f.toml", &[]).unwrap().flows.remove(0);
         flow.parameters = "beta = 0.7".parse().unwrap();
-        Medium::SimulatedTwin.adopt(&mut flow);
+        Medium::SimulatedTwin.adopt(Carrier::Kernel, &mut flow);
         assert_eq!(flow.stack, Stack::Ours);
         flow.parameters = toml::Table::new();
-        Medium::Simulator.adopt(&mut flow);
+        Medium::Simulator.adopt(Carrier::Kernel, &mut flow);
         assert_eq!(flow.stack, Stack::Ours);
-        Medium::SimulatedTwin.adopt(&mut flow);
+        Medium::SimulatedTwin.adopt(Carrier::Kernel, &mut flow);
         assert_eq!(flow.stack, Stack::Kernel("reno".to_owned()));
     }
 

@@ -84,6 +84,7 @@ pub fn controller_with(name: &str, parameters: &toml::Table) -> Result<Factory, 
         entry,
         parameters: parameters.clone(),
         initial_window: None,
+        spreads_window: true,
         steering: Steering::default(),
         seed: crate::setup::random_seed(),
         connections: AtomicU64::new(0),
@@ -99,6 +100,7 @@ pub struct Factory {
     entry: &'static Entry,
     parameters: toml::Table,
     initial_window: Option<Bytes>,
+    spreads_window: bool,
     steering: Steering,
     seed: u64,
     connections: AtomicU64,
@@ -116,6 +118,14 @@ impl Factory {
     #[must_use]
     pub fn with_initial_window(self, window: Bytes) -> Factory {
         Factory { initial_window: Some(window), ..self }
+    }
+
+    /// Lets what the window of a controller without a rate admits leave at once, as TCP does.
+    /// Otherwise the library spreads it over four fifths of a round trip (RFC 9002, 7.7).
+    /// noq does as it is told, quinn spreads it in any case.
+    #[must_use]
+    pub fn unpaced(self) -> Factory {
+        Factory { spreads_window: false, ..self }
     }
 
     /// Watches and bounds all connections that are begun with this factory.

@@ -15,9 +15,13 @@ use super::flow::{AckEnd, Flow};
 
 impl congestion::ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Adapter::new(self.flow(now, current_mtu)))
+        let spreads_window = self.spreads_window;
+        Box::new(Adapter::new(self.flow(now, current_mtu), spreads_window))
     }
 }
+
+/// Bytes a second that hold nothing up.
+const UNPACED: u64 = 1 << 40;
 
 /// The controller of a connection's path that was made with ours; none for another.
 pub fn flow_of(connection: &noq::Connection, path: PathId) -> Option<Flow> {
@@ -29,6 +33,7 @@ pub fn flow_of(connection: &noq::Connection, path: PathId) -> Option<Flow> {
 #[derive(Debug)]
 struct Adapter {
     flow: Flow,
+    spreads_window: bool,
     /// Of the ACK that is being told.
     acked: Vec<(Instant, u16)>,
     smoothed_rtt: std::time::Duration,
@@ -37,8 +42,8 @@ struct Adapter {
 }
 
 impl Adapter {
-    fn new(flow: Flow) -> Adapter {
-        Adapter { flow, acked: Vec::new(), smoothed_rtt: std::time::Duration::ZERO, sent: None }
+    fn new(flow: Flow, spreads_window: bool) -> Adapter {
+        Adapter { flow, spreads_window, acked: Vec::new(), smoothed_rtt: std::time::Duration::ZERO, sent: None }
     }
 
     fn flush(&mut self) {
@@ -104,7 +109,7 @@ impl Controller for Adapter {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = window.max(self.flow.mtu());
         // Bytes a second; noq sends at least one packet at once, whatever the burst.
-        metrics.pacing_rate = rate;
+        metrics.pacing_rate = rate.or((!self.spreads_window).then_some(UNPACED));
         metrics.send_quantum = rate.map(|_| burst);
         metrics
     }
@@ -112,7 +117,7 @@ impl Controller for Adapter {
     /// The same controller, not a copy: noq asks for one when the peer's address changes
     /// but the network does not, and `flow_of` to look at it.
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Adapter::new(self.flow.clone()))
+        Box::new(Adapter::new(self.flow.clone(), self.spreads_window))
     }
 
     fn initial_window(&self) -> u64 {
@@ -142,6 +147,9 @@ mod tests {
         assert_eq!(metrics.send_quantum, Some(1200));
         let cubic = congestion::ControllerFactory::build(Arc::new(controller("cubic").unwrap()), Instant::now(), 1200);
         assert_eq!((cubic.metrics().pacing_rate, cubic.metrics().send_quantum), (None, None));
+        let unpaced = Arc::new(controller("cubic").unwrap().unpaced());
+        let cubic = congestion::ControllerFactory::build(unpaced, Instant::now(), 1200);
+        assert_eq!((cubic.metrics().pacing_rate, cubic.metrics().send_quantum), (Some(UNPACED), None));
     }
 
     #[test]

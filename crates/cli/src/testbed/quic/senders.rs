@@ -61,11 +61,7 @@ struct Did {
 }
 
 /// Sends until the run is over. Each socket belongs to a flow.
-pub fn send(
-    run: &Run<'_>,
-    sockets: Vec<(usize, UdpSocket)>,
-    to: Fingerprint,
-) -> Result<Vec<QuicSent>, TestbedFailure> {
+pub fn send(run: &Run<'_>, sockets: Vec<(usize, UdpSocket)>, to: Fingerprint) -> Result<Vec<QuicSent>, TestbedFailure> {
     if sockets.is_empty() {
         return Ok(Vec::new());
     }
@@ -134,10 +130,7 @@ impl Did {
     fn new(run: &Run<'_>, flow: usize) -> Did {
         let spec = &run.scenario.flows[flow];
         let sent = Sent::none(flow, spec);
-        Did {
-            live: RefCell::new(None),
-            did: RefCell::new(QuicSent { sent, since: Vec::new(), notes: Vec::new() }),
-        }
+        Did { live: RefCell::new(None), did: RefCell::new(QuicSent { sent, since: Vec::new(), notes: Vec::new() }) }
     }
 
     fn row(&self) {
@@ -335,6 +328,7 @@ fn factory(run: &Run<'_>, spec: &FlowSpec) -> Result<Factory, TestbedFailure> {
         why: error.to_string(),
     })?;
     let factory = factory.with_seed(run.scenario.seed);
+    let factory = if run.scenario.packets.paced { factory } else { factory.unpaced() };
     Ok(match spec.initial_window {
         Some(window) => factory.with_initial_window(window),
         None => factory,

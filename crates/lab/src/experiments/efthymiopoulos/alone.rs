@@ -6,7 +6,7 @@ use anabranch_sim::varying::{Change, Course};
 
 use super::super::{ExperimentError, Findings, FlowLab, Row};
 use super::run::Run;
-use super::{highest_row, lowest_row, mean_row, others, with_seeds};
+use super::{highest_row, lowest_row, others, with_seeds};
 use crate::flows::scenario::Workload;
 use crate::report::Report;
 use crate::stats::{mean, std_dev};
@@ -44,7 +44,7 @@ fn each(runs: &[Run<'_>], of: impl Fn(&Run<'_>) -> f64) -> Vec<f64> {
 }
 
 fn lost(lab: &FlowLab, runs: &[Run<'_>]) -> Row {
-    mean_row(lab, SUBJECT, "lost_packets", "", &each(runs, |run| run.dropped() as f64))
+    lab.mean_row(SUBJECT, "lost_packets", "", &each(runs, |run| run.dropped() as f64))
 }
 
 /// Figures 3 to 5: the delay of the path changes every 10 s.
@@ -74,13 +74,13 @@ pub fn latency(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     });
     let rows = vec![
         lost(lab, &runs),
-        mean_row(lab, SUBJECT, "rtt_over_reference_mean", "", &average(&to_reference)),
+        lab.mean_row(SUBJECT, "rtt_over_reference_mean", "", &average(&to_reference)),
         highest_row(lab, SUBJECT, "rtt_over_reference_max", "", &extreme(&to_reference, f64::max)),
         highest_row(lab, SUBJECT, "rtt_over_reference_max_between_changes", "", &extreme(&settled, f64::max)),
         lowest_row(lab, SUBJECT, "rtt_over_path_min", "", &extreme(&to_path, f64::min)),
-        mean_row(lab, SUBJECT, "empty_queue_share", "", &average(&empty)),
-        mean_row(lab, SUBJECT, "window_variation", "", &variation),
-        mean_row(lab, SUBJECT, "upload_rate_over_available", "", &average(&upload)),
+        lab.mean_row(SUBJECT, "empty_queue_share", "", &average(&empty)),
+        lab.mean_row(SUBJECT, "window_variation", "", &variation),
+        lab.mean_row(SUBJECT, "upload_rate_over_available", "", &average(&upload)),
     ];
     let report = Report::new("Efthymiopoulos 2015, figures 3 to 5")
         .paragraph(
@@ -111,7 +111,7 @@ fn spread(shares: &[f64]) -> f64 {
 fn queue_rows(lab: &FlowLab, runs: &[Run<'_>]) -> Vec<Row> {
     let shares: Vec<Vec<f64>> = runs.iter().map(queue_shares).collect();
     let row = |metric: &str, of: &dyn Fn(&[f64]) -> f64| {
-        mean_row(lab, SUBJECT, metric, "", &shares.iter().map(|shares| of(shares)).collect::<Vec<f64>>())
+        lab.mean_row(SUBJECT, metric, "", &shares.iter().map(|shares| of(shares)).collect::<Vec<f64>>())
     };
     let mut rows: Vec<Row> = (0..runs[0].receivers())
         .map(|receiver| row(&format!("queue_over_reference[receiver={receiver}]"), &|shares| shares[receiver]))
@@ -172,13 +172,12 @@ pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         }))
     };
     let mut rows = vec![
-        mean_row(lab, SUBJECT, "utilisation", "", &each(&runs, utilisation)),
-        mean_row(lab, SUBJECT, "follow_s", "s", &each(&runs, follow)),
-        mean_row(lab, SUBJECT, "upload_rate_error", "", &each(&runs, settled)),
+        lab.mean_row(SUBJECT, "utilisation", "", &each(&runs, utilisation)),
+        lab.mean_row(SUBJECT, "follow_s", "s", &each(&runs, follow)),
+        lab.mean_row(SUBJECT, "upload_rate_error", "", &each(&runs, settled)),
         lost(lab, &runs),
-        mean_row(lab, SUBJECT, "runs_with_a_loss", "", &each(&runs, |run| f64::from(run.dropped() > 0))),
-        mean_row(
-            lab,
+        lab.mean_row(SUBJECT, "runs_with_a_loss", "", &each(&runs, |run| f64::from(run.dropped() > 0))),
+        lab.mean_row(
             SUBJECT,
             "reference_changes",
             "",

@@ -9,7 +9,7 @@ use anabranch_sim::varying::{Change, Course};
 
 use super::super::{ExperimentError, Findings, FlowLab, Row};
 use super::run::Run;
-use super::{highest_row, mean_row, value, written_out};
+use super::{highest_row, value, written_out};
 use crate::flows::scenario::Workload;
 use crate::flows::{FlowScenario, FlowsMeasured};
 use crate::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
@@ -213,13 +213,12 @@ fn empty_rows(lab: &FlowLab, subject: &str, runs: &[Run<'_>]) -> Vec<Row> {
     };
     let satisfied = share(&|run, row| Some(is_wide_enough(run, row)));
     let always = satisfied.iter().all(|share| *share == 1.0);
-    let empty = mean_row(lab, subject, "empty_queue_share", "", &share(&|run, row| Some(is_empty(run, row))));
+    let empty = lab.mean_row(subject, "empty_queue_share", "", &share(&|run, row| Some(is_empty(run, row))));
     vec![
         // The lemma says nothing of a run in which eq. 10 fails at times.
         if always { empty } else { empty.outside("w does not satisfy eq. 10 all the time") },
-        mean_row(lab, subject, "eq_10_share", "", &satisfied),
-        mean_row(
-            lab,
+        lab.mean_row(subject, "eq_10_share", "", &satisfied),
+        lab.mean_row(
             subject,
             "empty_queue_share_within_eq_10",
             "",

@@ -17,10 +17,6 @@ use anabranch_sim::varying::{Between, Change, Course, Varying};
 
 use super::{FlowLab, Row};
 use crate::flows::FlowScenario;
-use crate::stats::{MeanEstimate, estimate_of_runs};
-
-/// Of the intervals over seeds.
-const CONFIDENCE: f64 = 0.95;
 
 /// The scenario with each seed, its random laws written out.
 fn with_seeds(lab: &FlowLab, full: u64, quick: u64) -> Vec<FlowScenario> {
@@ -60,14 +56,6 @@ fn drawn<T: Between + PartialEq>(course: &Course<T>, length: Duration, rng: Rng)
 fn value<T: Copy>(course: &Course<T>, at: Time) -> T {
     let Change::At(changes) = &course.change else { return course.first };
     changes.iter().take_while(|(when, _)| *when <= at).last().map_or(course.first, |(_, value)| *value)
-}
-
-/// The mean over seeds with its interval, judged by the mean.
-fn mean_row(lab: &FlowLab, subject: &str, metric: &str, unit: &str, of_seeds: &[f64]) -> Row {
-    match estimate_of_runs(of_seeds, CONFIDENCE) {
-        Some(interval) => lab.expected.row_of_mean(subject, metric, unit, &MeanEstimate::Interval(interval)),
-        None => lab.row(subject, metric, unit, crate::stats::mean(of_seeds)),
-    }
 }
 
 /// The highest of all seeds.

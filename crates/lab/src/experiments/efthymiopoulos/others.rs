@@ -4,7 +4,6 @@
 
 use super::super::{ExperimentError, Findings, FlowLab};
 use super::alone::{BEGINNING_S, before};
-use super::mean_row;
 use super::run::Run;
 use crate::flows::{FlowScenario, FlowsMeasured};
 use crate::report::{Cell, Table};
@@ -42,7 +41,7 @@ pub fn beside(
         let measured = lab.run_all(&scenarios)?;
         let shown = shown(&Run::all(&scenarios, &measured));
         for ((metric, unit, _), of_runs) in METRICS.iter().zip(&shown) {
-            rows.push(mean_row(lab, entry.name, metric, unit, of_runs));
+            rows.push(lab.mean_row(entry.name, metric, unit, of_runs));
         }
         compared.push((entry.name, shown));
     }

@@ -8,7 +8,7 @@ use anabranch_sim::network::Capacity;
 
 use super::super::{ExperimentError, Findings, FlowLab, Length, MOST_BARS, Row};
 use super::run::Run;
-use super::{mean_row, with_seeds};
+use super::with_seeds;
 use crate::flows::scenario::QueueSpec;
 use crate::flows::{FlowScenario, FlowsMeasured};
 use crate::report::{Cell, Report, Table};
@@ -124,7 +124,7 @@ fn run(lab: &FlowLab, plan: &Plan) -> Result<Findings, ExperimentError> {
             continue;
         }
         report = report
-            .section(lab.medium.name(tcp.name))
+            .section(lab.name(tcp.name))
             .figure(first.queue_figure())
             .figures_side_by_side(vec![first.window_figure(), first.rate_figure()]);
     }
@@ -174,8 +174,8 @@ fn share_rows(lab: &FlowLab, subject: &str, scenarios: &[FlowScenario], measured
         runs.iter().map(of).collect()
     };
     vec![
-        mean_row(lab, subject, "block_window_mbit_s", "Mbit/s", &share(0)),
-        mean_row(lab, subject, "tcp_mbit_s", "Mbit/s", &share(1)),
+        lab.mean_row(subject, "block_window_mbit_s", "Mbit/s", &share(0)),
+        lab.mean_row(subject, "tcp_mbit_s", "Mbit/s", &share(1)),
     ]
 }
 
@@ -184,7 +184,7 @@ fn measured_rows(lab: &FlowLab, subject: &str, scenarios: &[FlowScenario], measu
     let mut rows = share_rows(lab, subject, scenarios, measured);
     let each = |of: &dyn Fn(&Run<'_>) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
     let mut row = |metric: &str, unit: &str, of: &dyn Fn(&Run<'_>) -> f64| {
-        rows.push(mean_row(lab, subject, metric, unit, &each(of)));
+        rows.push(lab.mean_row(subject, metric, unit, &each(of)));
     };
     let joined = |run: &Run<'_>| run.scenario.flows[0].start.max(run.scenario.flows[1].start).as_secs_f64();
     row("reference_changes_in_first_10_s", "", &|run| run.reference_changes(run.rows(joined(run), joined(run) + 10.0)));
