@@ -74,6 +74,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let interrupted = shown.show()?;
     say(&emulator);
+    if emulator.is_saturated() {
+        return Err(Failure::new(
+            "the emulator could not carry these links: what was measured is not theirs; expected lower rates, or a \
+             machine with less else to do",
+        ));
+    }
     interrupted
 }
 

@@ -1,6 +1,7 @@
 //! A bottleneck on loopback for programs that speak UDP: what a client sends to it goes on
 //! to a server at a rate, out of a queue that drops what finds no room; both ways take a
-//! delay. It forwards between one client, whoever sent last, and one server.
+//! delay. It forwards between one client, whoever sent last, and one server. The links are the
+//! simulator's, as in the [emulator](crate::emulator), which takes rights that this does not.
 //!
 //! ```text
 //! client --- queue, rate --- delay ---> server
@@ -17,23 +18,24 @@ use std::thread::JoinHandle;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::network::{Capacity, Event, Jitter, LinkConfig, LinkId, Network, NetworkBuilder, RouteId};
+use anabranch_sim::varying::Course;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::Clock;
-use crate::delay_queue::DelayQueue;
 
 /// Headers of UDP and IPv4.
-const HEADERS: u64 = 28;
+const HEADERS: usize = 28;
+
+/// Datagrams on their way at most; more are lost.
+const MOST_ON_THEIR_WAY: usize = 1 << 16;
 
 /// The longest datagram that UDP carries.
 const LONGEST: usize = 1 << 16;
 
 /// How often the thread looks whether it shall end.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Where in the queue of delays a datagram leaves: towards the server or the client.
-const TO_SERVER: usize = 0;
-const TO_CLIENT: usize = 1;
 
 /// What the bottleneck does.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +44,7 @@ pub struct Link {
     pub rate: Rate,
     /// Each way.
     pub delay: Duration,
-    /// What waits at most, the datagram included that is being sent.
+    /// What waits at most, beside the datagram that is being sent.
     pub queue: Bytes,
 }
 
@@ -101,37 +103,93 @@ impl Drop for Bottleneck {
     }
 }
 
+/// Datagrams on the simulator's links.
+struct Forwarder {
+    network: Network<To>,
+    there: RouteId,
+    back: RouteId,
+    /// The datagrams on their way, by their packets' numbers.
+    slots: Vec<Vec<u8>>,
+}
+
+/// Where a datagram leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Server,
+    Client(SocketAddr),
+}
+
+impl Forwarder {
+    fn new(link: Link) -> Forwarder {
+        let mut network = NetworkBuilder::new();
+        let mut route = |name: &str, rate: Option<Rate>, capacity| {
+            let id = network.link(LinkConfig {
+                name: name.to_owned(),
+                rate: rate.map(Course::constant),
+                delay: Course::constant(link.delay),
+                capacity,
+                discipline: None,
+                loss: LossModel::None,
+                jitter: Jitter::NONE,
+            });
+            // Its count is looked at while it works.
+            network.watch(id);
+            network.route(&[id])
+        };
+        let there = route("there", Some(link.rate), Capacity::Bytes(link.queue.get()));
+        let back = route("back", None, Capacity::Unlimited);
+        Forwarder { network: network.build(0, 0), there, back, slots: Vec::new() }
+    }
+
+    /// A datagram sets out, after all that left before `now` has.
+    fn accept(&mut self, now: Time, to: To, datagram: &[u8], leave: impl FnMut(To, &[u8])) {
+        self.advance(now, leave);
+        if self.network.in_flight() >= MOST_ON_THEIR_WAY {
+            return;
+        }
+        let route = if to == To::Server { self.there } else { self.back };
+        let number = self.network.send_numbered(route, (datagram.len() + HEADERS) as u32, false, to) as usize;
+        if number >= self.slots.len() {
+            self.slots.resize_with(number + 1, Vec::new);
+        }
+        self.slots[number].clear();
+        self.slots[number].extend_from_slice(datagram);
+    }
+
+    /// Lets everything leave that is due before `now`.
+    fn advance(&mut self, now: Time, mut leave: impl FnMut(To, &[u8])) {
+        while let Some(event) = self.network.next(now) {
+            assert_eq!(event, Event::Arrived, "there are no timers");
+            leave(self.network.arrived().payload, &self.slots[self.network.arrived_number() as usize]);
+        }
+    }
+}
+
 fn forward(outside: &UdpSocket, inside: &UdpSocket, link: Link, shared: &Shared) -> io::Result<()> {
     let clock = Clock::start();
-    let mut waiting = DelayQueue::default();
-    let mut queue = Queue { link, busy_until: Time::ZERO };
+    let mut forwarder = Forwarder::new(link);
     let mut client = None;
     let mut datagram = vec![0; LONGEST];
+    // What a full socket refuses is lost, as on any link.
+    let leave = |to: To, datagram: &[u8]| match to {
+        To::Server => drop(inside.send(datagram)),
+        To::Client(client) => drop(outside.send_to(datagram, client)),
+    };
     while !shared.stop.load(Ordering::Relaxed) {
         let mut ready = [PollFd::new(outside, PollFlags::IN), PollFd::new(inside, PollFlags::IN)];
-        let wait = waiting.next().since(clock.now()).min(LOOK);
+        let wait = forwarder.network.next_time().since(clock.now()).min(LOOK);
         poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 }))?;
         while let Some((length, from)) = received(outside.recv_from(&mut datagram))? {
             client = Some(from);
-            match queue.accept(clock.now(), Bytes::new(length as u64 + HEADERS)) {
-                Some(at) => waiting.push(at, TO_SERVER, from, &datagram[..length], &[]),
-                None => {
-                    shared.dropped.fetch_add(1, Ordering::Relaxed);
-                }
-            }
+            forwarder.accept(clock.now(), To::Server, &datagram[..length], leave);
         }
         while let Some(length) = received(inside.recv(&mut datagram))? {
             if let Some(client) = client {
-                waiting.push(clock.now() + link.delay, TO_CLIENT, client, &datagram[..length], &[]);
+                forwarder.accept(clock.now(), To::Client(client), &datagram[..length], leave);
             }
         }
-        while let Some(datagram) = waiting.pop(clock.now()) {
-            // What a full socket refuses is lost, as on any link.
-            let _ = match datagram.member {
-                TO_SERVER => inside.send(&datagram.bytes),
-                _ => outside.send_to(&datagram.bytes, datagram.to),
-            };
-        }
+        forwarder.advance(clock.now(), leave);
+        shared.dropped.store(forwarder.network.count(LinkId(0)).dropped, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -152,41 +210,34 @@ fn received<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// A queue that is served at the link's rate.
-struct Queue {
-    link: Link,
-    busy_until: Time,
-}
-
-impl Queue {
-    /// When a datagram that comes now arrives at the other end; none if it finds no room.
-    fn accept(&mut self, now: Time, size: Bytes) -> Option<Time> {
-        let waiting = self.link.rate * self.busy_until.since(now);
-        if waiting + size > self.link.queue {
-            return None;
-        }
-        self.busy_until = self.busy_until.max(now) + size / self.link.rate;
-        Some(self.busy_until + self.link.delay)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_serves_at_its_rate_and_drops_what_finds_no_room() {
+    fn datagrams_leave_at_the_links_rate_and_what_finds_no_room_is_dropped() {
         let link = Link {
             rate: Rate::from_bytes_per_sec(1_000_000),
             delay: Duration::from_millis(10),
-            queue: Bytes::new(3000),
+            queue: Bytes::new(2000),
         };
-        let mut queue = Queue { link, busy_until: Time::ZERO };
+        let mut forwarder = Forwarder::new(link);
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
-        let arrivals: Vec<_> = (0..4).map(|_| queue.accept(at(0), Bytes::new(1000))).collect();
-        assert_eq!(arrivals, [Some(at(11)), Some(at(12)), Some(at(13)), None]);
-        assert_eq!(queue.accept(at(1), Bytes::new(1000)), Some(at(14)));
-        assert_eq!(queue.accept(at(100), Bytes::new(1000)), Some(at(111)));
+        let nothing = |_: To, _: &[u8]| panic!("nothing is due");
+        // 1000 bytes with their headers: one is being sent, two wait, one finds no room.
+        for byte in 0..4 {
+            forwarder.accept(at(0), To::Server, &[byte; 972], nothing);
+        }
+        for byte in 0..3u8 {
+            forwarder.advance(at(11 + u64::from(byte)), nothing);
+            let mut left = Vec::new();
+            forwarder.advance(at(11 + u64::from(byte)) + Duration::from_nanos(1), |to, datagram| {
+                left.push((to, datagram.to_vec()));
+            });
+            assert_eq!(left, [(To::Server, vec![byte; 972])]);
+        }
+        forwarder.advance(at(100), nothing);
+        assert_eq!(forwarder.network.count(LinkId(0)).dropped, 1);
     }
 
     #[test]

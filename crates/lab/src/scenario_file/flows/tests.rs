@@ -474,6 +474,15 @@ fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
 }
 
 #[test]
+fn a_controller_under_quic_is_ours_and_takes_its_parameters() {
+    let scenario = read(&LEAST.replace("\"reno\"", "\"quic:cubic\"\nparameters.hystart = true"), &[]).unwrap();
+    let flow = &scenario.flows[0];
+    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Quic, "cubic"));
+    assert_eq!(flow.controller_name(), "quic:cubic");
+    assert_comes_back(&scenario);
+}
+
+#[test]
 fn a_table_of_rules_is_read_from_the_file_that_is_named() {
     let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
     let error = read(&text, &[]).unwrap_err();
