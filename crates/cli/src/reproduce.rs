@@ -36,6 +36,10 @@ pub struct Args {
     /// of the same runs; in real time, and for the experiments that it makes sense for
     #[arg(long, conflicts_with = "list")]
     emulated: bool,
+    /// Runs on real packets at a time: they take real time, and at low rates little of a
+    /// processor; each that the machine could not carry is told
+    #[arg(long, default_value_t = 1, requires = "emulated", value_parser = clap::value_parser!(u64).range(1..=64))]
+    jobs: u64,
     /// Print one JSON object for each experiment and nothing else
     #[arg(long)]
     json: bool,

@@ -36,6 +36,7 @@ const WHAT: &str = "Simulated and emulated are the same runs: the same scenarios
 struct Bed {
     progress: Arc<Progress>,
     lines: Lines,
+    at_a_time: usize,
     runs: Mutex<Vec<Carried>>,
 }
 
@@ -82,6 +83,10 @@ impl Testbed for Bed {
             }
             self.progress.total.fetch_add(scenario.seconds(), Ordering::Relaxed);
         }
+    }
+
+    fn at_a_time(&self) -> usize {
+        self.at_a_time
     }
 }
 
@@ -163,7 +168,12 @@ fn one(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result
     let seed = experiment.seed(&request)?;
     let started = Instant::now();
     let bar = progress::show(progress, &format!("{}, emulated", experiment.id));
-    let bed = Arc::new(Bed { progress: progress.clone(), lines: bar.lines(), runs: Mutex::default() });
+    let bed = Arc::new(Bed {
+        progress: progress.clone(),
+        lines: bar.lines(),
+        at_a_time: args.jobs as usize,
+        runs: Mutex::default(),
+    });
     let emulated = experiment.run(&Request { medium: Medium::RealPackets(bed.clone()), ..request.clone() });
     bar.end();
     let emulated = whole(emulated, experiment)?;

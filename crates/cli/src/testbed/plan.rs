@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use anabranch_lab::flows::FlowScenario;
-use anabranch_lab::flows::scenario::Stack;
+use anabranch_lab::flows::scenario::{PacketSpec, Stack};
 use anabranch_net::emulator::{EmulatorConfig, RouteConfig};
 use anabranch_net::namespace::Namespace;
 use anabranch_net::quic::identity::Identity;
@@ -20,7 +20,7 @@ use super::watch::{CrossSources, Watched, Watcher};
 const HEADER: i32 = 52;
 
 /// What a QUIC packet has around it: 20 bytes of IPv4 and 8 of UDP.
-pub const UDP_HEADERS: i32 = 28;
+const UDP_HEADERS: i32 = 28;
 
 /// The least that a path of QUIC carries in a packet of UDP (RFC 9000, 14).
 const LEAST_QUIC: i32 = 1200;
@@ -88,6 +88,11 @@ pub struct Ready {
     pub sockets: Sockets,
     /// Who receivers under QUIC are.
     pub identity: Identity,
+}
+
+/// Bytes of a full QUIC packet, which shall be as long on the links as a full one of ours.
+pub fn quic_packet(packets: &PacketSpec) -> u16 {
+    (packets.data.get() as i32 + HEADER - UDP_HEADERS) as u16
 }
 
 /// Refuses what real packets cannot do.
@@ -194,7 +199,7 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&sight))));
     emulator.sample_interval = Some(super::watch::interval(scenario));
     emulator.sources = cross.into_sources();
-    let quic_packet = (packets.data.get() as i32 + HEADER - UDP_HEADERS) as u16;
+    let quic_packet = quic_packet(packets);
     let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
     let plan = Plan { senders, receivers, addresses, quic_packet, watched, sight };
     Ok((plan, Ready { left, emulator, sockets, identity }))

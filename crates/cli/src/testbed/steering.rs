@@ -11,7 +11,7 @@ use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::coordinator::Coordinator;
 use anabranch_lab::flows::scenario::Stack;
 
-use super::plan::UDP_HEADERS;
+use super::plan::quic_packet;
 
 /// What the emulator's thread tells of the links.
 #[derive(Debug, Default)]
@@ -63,12 +63,12 @@ impl<'a> Steered<'a> {
     /// The share of a full packet on the link that the flow's window counts.
     fn share(&self, flow: usize) -> f64 {
         let packets = &self.scenario.packets;
-        let whole = (packets.data + packets.header).get() as f64;
-        match self.scenario.flows[flow].stack {
+        let counted = match self.scenario.flows[flow].stack {
             // QUIC counts its packets with their headers.
-            Stack::Quic => (whole - f64::from(UDP_HEADERS)) / whole,
-            Stack::Ours | Stack::Kernel(_) => packets.data.get() as f64 / whole,
-        }
+            Stack::Quic => u64::from(quic_packet(packets)),
+            Stack::Ours | Stack::Kernel(_) => packets.data.get(),
+        };
+        counted as f64 / (packets.data + packets.header).get() as f64
     }
 }
 

@@ -1,18 +1,16 @@
 //! Experiments on real packets: the same code with another runner behind it. The runner is
-//! given from outside, since nothing here opens a socket; it runs one scenario at a time, in
-//! real time. What is compared with it is simulated with the same scenarios, lengths and
+//! given from outside, since nothing here opens a socket; it runs scenarios in real time. What is compared with it is simulated with the same scenarios, lengths and
 //! seeds, and with our controllers where the kernel's TCP ran.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anabranch_control::flow::registry;
 
 use super::{EXPERIMENTS, ExperimentError, Row};
 use crate::flows::scenario::{FlowSpec, Stack};
 use crate::flows::{FlowScenario, FlowsMeasured};
-use crate::parallel::{Job, Progress};
+use crate::parallel::{self, Job, Progress};
 
 /// What carries real packets.
 pub trait Testbed: fmt::Debug + Send + Sync {
@@ -23,6 +21,32 @@ pub trait Testbed: fmt::Debug + Send + Sync {
     ///
     /// Why there is no run, in words for whoever asked for it.
     fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String>;
+
+    /// How many runs it makes at a time: each has links of its own, but the processors are
+    /// shared.
+    fn at_a_time(&self) -> usize {
+        1
+    }
+}
+
+/// A scenario on a testbed.
+struct Carried<'a>(&'a dyn Testbed, &'a FlowScenario);
+
+impl Job for Carried<'_> {
+    type Measured = FlowsMeasured;
+    type Error = ExperimentError;
+
+    fn seconds(&self) -> u64 {
+        self.1.seconds()
+    }
+
+    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<FlowsMeasured, ExperimentError> {
+        self.0.run(self.1, &mut goes_on).map_err(ExperimentError::Testbed)
+    }
+
+    fn is_whole(&self, measured: &FlowsMeasured) -> bool {
+        self.1.is_whole(measured)
+    }
 }
 
 /// Where an experiment's packets are.
@@ -110,29 +134,18 @@ pub(super) fn supported() -> String {
     names.collect::<Vec<&str>>().join(", ")
 }
 
-/// Runs `scenarios` one after the other: two at once would disturb each other.
+/// Runs `scenarios`, as many at a time as the testbed makes.
 pub(super) fn run_all(
     testbed: &dyn Testbed,
     scenarios: &[FlowScenario],
     progress: &Progress,
 ) -> Result<Vec<FlowsMeasured>, ExperimentError> {
-    progress.total.fetch_add(scenarios.iter().map(Job::seconds).sum(), Ordering::Relaxed);
-    let mut all = Vec::new();
-    for scenario in scenarios {
-        if progress.is_interrupted() {
-            return Err(ExperimentError::Interrupted);
-        }
-        let mut goes_on = || {
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            !progress.is_interrupted()
-        };
-        let measured = testbed.run(scenario, &mut goes_on).map_err(ExperimentError::Testbed)?;
-        if !scenario.is_whole(&measured) {
-            return Err(ExperimentError::Interrupted);
-        }
+    let jobs: Vec<Carried<'_>> = scenarios.iter().map(|scenario| Carried(testbed, scenario)).collect();
+    let outcomes = parallel::run_all(&jobs, Some(testbed.at_a_time()), progress, |_, measured| measured)?;
+    let all = outcomes.into_iter().collect::<Option<Vec<_>>>().ok_or(ExperimentError::Interrupted)?;
+    for (scenario, measured) in scenarios.iter().zip(&all) {
         let asked = scenario.flows.iter().map(FlowSpec::controller_name);
         assert!(asked.eq(measured.flows.iter().map(|flow| flow.controller.clone())), "another controller ran");
-        all.push(measured);
     }
     Ok(all)
 }
