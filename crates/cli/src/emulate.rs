@@ -74,13 +74,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let interrupted = shown.show()?;
     say(&emulator);
+    interrupted?;
     if emulator.is_saturated() {
         return Err(Failure::new(
             "the emulator could not carry these links: what was measured is not theirs; expected lower rates, or a \
              machine with less else to do",
         ));
     }
-    interrupted
+    Ok(())
 }
 
 /// What the emulator did, and whether its links were those that were asked for.

@@ -15,6 +15,14 @@ const BUFFER: usize = 4 << 20;
 /// Longest datagram that is taken from the system: the longest there is.
 const LONGEST: usize = 1 << 16;
 
+/// Asks for room for a burst. Less than was asked for is no error: the datagrams that don't
+/// fit are losses.
+pub(crate) fn enlarge_buffers(socket: &std::net::UdpSocket) {
+    let socket = SockRef::from(socket);
+    let _ = socket.set_recv_buffer_size(BUFFER);
+    let _ = socket.set_send_buffer_size(BUFFER);
+}
+
 /// A bound socket that never blocks.
 #[derive(Debug)]
 pub struct Socket {
@@ -33,10 +41,7 @@ impl Socket {
     pub fn from_std(io: std::net::UdpSocket) -> io::Result<Socket> {
         let is_ipv6 = io.local_addr()?.is_ipv6();
         let state = UdpSocketState::new((&io).into())?;
-        let socket = SockRef::from(&io);
-        // Less than was asked for is no error: the datagrams that don't fit are losses.
-        let _ = socket.set_recv_buffer_size(BUFFER);
-        let _ = socket.set_send_buffer_size(BUFFER);
+        enlarge_buffers(&io);
         io.set_nonblocking(true)?;
         Ok(Socket { io: mio::net::UdpSocket::from_std(io), state, is_ipv6 })
     }

@@ -43,6 +43,7 @@ struct Bed {
 /// How a run was carried.
 #[derive(Clone, Debug, Serialize)]
 struct Carried {
+    controllers: Vec<String>,
     seed: u64,
     /// Attempts that were not carried, the last of them included if none was.
     failed: usize,
@@ -77,7 +78,8 @@ impl Testbed for Bed {
             ));
             let again = !saturated.is_empty() && failed < ATTEMPTS && scenario.is_whole(&measured);
             if !again {
-                let carried = Carried { seed: scenario.seed, failed, late_p99_ms, saturated };
+                let controllers = names.iter().map(ToString::to_string).collect();
+                let carried = Carried { controllers, seed: scenario.seed, failed, late_p99_ms, saturated };
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(carried);
                 return Ok(measured);
             }
@@ -100,7 +102,7 @@ struct Both {
     simulated_ci95: Option<f64>,
     emulated: Option<f64>,
     emulated_ci95: Option<f64>,
-    /// Whether the two intervals have nothing in common; none without intervals.
+    /// Whether the interval of their difference leaves out 0; none without intervals.
     apart: Option<bool>,
     paper: Option<f64>,
     /// Whether the emulated figure lies where the expectation wants it.
@@ -221,7 +223,8 @@ fn beside(simulated: &[Row], emulated: &[Row], saturated: usize) -> Vec<Both> {
             return None;
         }
         let distance = row.ours.zip(twin.ours).map(|(one, other)| (one - other).abs());
-        let reach = row.ci95.zip(twin.ci95).map(|(one, other)| one + other);
+        // The half width of the interval of a difference of two independent means.
+        let reach = row.ci95.zip(twin.ci95).map(|(one, other)| one.hypot(other));
         let note = if saturated == 0 {
             row.note.clone()
         } else {
@@ -349,9 +352,9 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_apart_where_their_intervals_do_not_meet() {
-        let simulated = [row("a", Some(1.0), Some(0.4)), row("b", Some(1.0), Some(0.6)), row("c", Some(1.0), None)];
-        let emulated = [row("a", Some(2.0), Some(0.5)), row("b", Some(2.0), Some(0.5)), row("c", Some(2.0), None)];
+    fn figures_are_apart_where_the_interval_of_their_difference_leaves_out_0() {
+        let simulated = [row("a", Some(1.0), Some(0.7)), row("b", Some(1.0), Some(0.8)), row("c", Some(1.0), None)];
+        let emulated = [row("a", Some(2.0), Some(0.7)), row("b", Some(2.0), Some(0.7)), row("c", Some(2.0), None)];
         let apart: Vec<_> = beside(&simulated, &emulated, 0).iter().map(|both| both.apart).collect();
         assert_eq!(apart, [Some(true), Some(false), None]);
     }

@@ -103,6 +103,7 @@ impl Sender<'_> {
         if self.application.wake <= now {
             self.wake(now)?;
         }
+        self.application.refill(&mut self.pending);
         if self.pending.bytes == 0 || self.stream.is_none() {
             let wake = self.application.wake.min(self.run.end()).since(self.run.clock.now());
             std::thread::sleep(std_duration(wake).min(LONGEST_WAIT));
@@ -259,7 +260,7 @@ mod tests {
             addresses: vec![],
             quic_packet: 1200,
             watched: Watched::default(),
-            sight: Default::default(),
+            cross_bytes: Default::default(),
         };
         let stop = AtomicBool::new(false);
         let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop, steered: None };

@@ -144,7 +144,7 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
     let stop = AtomicBool::new(false);
     let clock = Clock::start();
     let emulator = ready.emulator.start(clock)?;
-    let steered = Steered::new(scenario, plan.sight.clone());
+    let steered = Steered::new(scenario, plan.cross_bytes.clone());
     let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
     let run = &run;
     let mut seen = std::thread::scope(|scope| {

@@ -1,7 +1,6 @@
 //! Where everybody is: addresses, sockets, routes and devices of a scenario.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
-use std::sync::Arc;
 
 use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::scenario::{PacketSpec, Stack};
@@ -12,7 +11,7 @@ use anabranch_net::tun::{Block, Tun, TunConfig};
 use anabranch_sim::network::{LinkId, NetworkBuilder};
 
 use super::failure::TestbedFailure;
-use super::steering::LinkSight;
+use super::steering::CrossBytes;
 use super::watch::{CrossSources, Watched, Watcher};
 
 /// What a packet of ours, and of TCP with timestamps, has beside its data: 20 bytes of IPv4,
@@ -53,8 +52,8 @@ pub struct Plan {
     pub quic_packet: u16,
     /// What the emulator has seen.
     pub watched: Watched,
-    /// What it sees of the links.
-    pub sight: Arc<LinkSight>,
+    /// Bytes of cross traffic that have arrived.
+    pub cross_bytes: CrossBytes,
 }
 
 impl Plan {
@@ -173,8 +172,8 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
             routes.extend([there, back]);
         }
     }
-    let sight = Arc::new(LinkSight::default());
-    let cross = CrossSources::new(scenario, |path| route(path), &sight);
+    let cross_bytes = CrossBytes::default();
+    let cross = CrossSources::new(scenario, |path| route(path), &cross_bytes);
 
     let (left, right) = (Namespace::new()?, Namespace::new()?);
     for namespace in [&left, &right] {
@@ -196,12 +195,12 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
 
     let watched = Watched::default();
     let mut emulator = EmulatorConfig::new(network, scenario.seed, devices, routes);
-    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&sight))));
+    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone())));
     emulator.sample_interval = Some(super::watch::interval(scenario));
     emulator.sources = cross.into_sources();
     let quic_packet = quic_packet(packets);
     let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
-    let plan = Plan { senders, receivers, addresses, quic_packet, watched, sight };
+    let plan = Plan { senders, receivers, addresses, quic_packet, watched, cross_bytes };
     Ok((plan, Ready { left, emulator, sockets, identity }))
 }
 

@@ -173,7 +173,10 @@ impl Driver<'_> {
             while let Some(tick) = ticks.pop(now) {
                 match tick {
                     Tick::Row => self.row(),
-                    Tick::Steering => (0..self.flows.len()).for_each(|flow| self.steer(flow, now)),
+                    Tick::Steering => {
+                        self.run.steered.iter().for_each(|steered| steered.observe(now));
+                        (0..self.flows.len()).for_each(|flow| self.steer(flow, now));
+                    }
                     Tick::Goodput => {}
                 }
             }

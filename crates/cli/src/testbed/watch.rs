@@ -13,7 +13,7 @@ use anabranch_net::emulator::{Delivery, Entry, ModelPacket, Observer, Payload, S
 use anabranch_proto::flow::wire::{self, Body};
 use anabranch_sim::network::{LinkId, Network, RouteId};
 
-use super::steering::LinkSight;
+use super::steering::CrossBytes;
 
 /// Between two looks at the queues where no series is taken.
 const LOOK: Duration = Duration::from_millis(100);
@@ -77,14 +77,11 @@ pub struct Watcher {
     rows: bool,
     /// Whether each flow is QUIC's.
     quic: Vec<bool>,
-    /// The link that a coordinator divides, and where it is told of.
-    steered: Option<LinkId>,
-    sight: Arc<LinkSight>,
 }
 
 impl Watcher {
     /// Of the routes of `receivers`, there and back for each of a flow.
-    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched, sight: Arc<LinkSight>) -> Watcher {
+    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched) -> Watcher {
         let flows = receivers.len();
         let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
         let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();
@@ -103,8 +100,6 @@ impl Watcher {
             goodput_from: scenario.goodput_from,
             rows: scenario.sample_every.is_some(),
             quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
-            steered: scenario.steering.as_ref().map(|steering| LinkId(steering.link as u32)),
-            sight,
         }
     }
 }
@@ -116,7 +111,7 @@ impl Drop for Watcher {
 }
 
 /// A packet that carries data.
-enum Carrier {
+enum DataPacket {
     Udp,
     /// The sender's port, and where its data begins and ends.
     Tcp {
@@ -128,20 +123,20 @@ enum Carrier {
 
 /// What carries data in an IP packet; none if it carries none. Which of QUIC's do is
 /// encrypted: those that are longer than ACKs.
-fn carrier(packet: &[u8], quic: bool) -> Option<Carrier> {
+fn data_packet(packet: &[u8], quic: bool) -> Option<DataPacket> {
     if quic {
-        return (packet.len() > LONGEST_QUIC_ACK).then_some(Carrier::Udp);
+        return (packet.len() > LONGEST_QUIC_ACK).then_some(DataPacket::Udp);
     }
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let transport = packet.get(header..)?;
     let word = |at: usize| Some(u32::from_be_bytes(transport.get(at..at + 4)?.try_into().ok()?));
     match packet.get(9)? {
-        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(Carrier::Udp),
+        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(DataPacket::Udp),
         6 => {
             let length = transport.len().checked_sub(usize::from(transport.get(12)? >> 4) * 4)?;
             let begin = word(4)?;
             let port = (word(0)? >> 16) as u16;
-            (length > 0).then_some(Carrier::Tcp { port, begin, end: begin.wrapping_add(length as u32) })
+            (length > 0).then_some(DataPacket::Tcp { port, begin, end: begin.wrapping_add(length as u32) })
         }
         _ => None,
     }
@@ -150,10 +145,10 @@ fn carrier(packet: &[u8], quic: bool) -> Option<Carrier> {
 impl Observer for Watcher {
     fn entered(&mut self, entry: &Entry<'_>) {
         let Some(flow) = self.flows[entry.route] else { return };
-        let Some(carrier) = carrier(entry.packet, self.quic[flow]) else { return };
+        let Some(data) = data_packet(entry.packet, self.quic[flow]) else { return };
         let sight = &mut self.sights.flows[flow];
         sight.sent += 1;
-        if let Carrier::Tcp { port, begin, end } = carrier {
+        if let DataPacket::Tcp { port, begin, end } = data {
             let sent_to = self.sent_to.entry((flow, port)).or_insert(begin);
             // Sequence numbers wrap (RFC 9293, 3.4): before is less than half a circle behind.
             if (begin.wrapping_sub(*sent_to) as i32) < 0 {
@@ -167,7 +162,7 @@ impl Observer for Watcher {
 
     fn delivered(&mut self, delivery: &Delivery<'_>) {
         let Some(flow) = self.flows[delivery.route] else { return };
-        if carrier(delivery.packet, self.quic[flow]).is_none() {
+        if data_packet(delivery.packet, self.quic[flow]).is_none() {
             return;
         }
         let delay = delivery.written_at.since(delivery.entered_at);
@@ -179,9 +174,6 @@ impl Observer for Watcher {
     }
 
     fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
-        if let Some(rate) = self.steered.and_then(|link| network.rate(link)) {
-            self.sight.rate.store(rate.bits_per_sec(), Ordering::Relaxed);
-        }
         for (link, (from, last)) in (0..).zip(&mut self.sights.transmitted) {
             let transmitted = network.transmitted(LinkId(link)).get();
             if now <= self.goodput_from {
@@ -209,7 +201,7 @@ struct Cross {
     source: cross::Source,
     next: Time,
     ecn_capable: bool,
-    sight: Arc<LinkSight>,
+    arrived_bytes: CrossBytes,
 }
 
 impl CrossSources {
@@ -217,13 +209,13 @@ impl CrossSources {
     pub fn new(
         scenario: &FlowScenario,
         mut route: impl FnMut(&[usize]) -> RouteId,
-        sight: &Arc<LinkSight>,
+        arrived_bytes: &CrossBytes,
     ) -> CrossSources {
         let source = |spec: &anabranch_lab::flows::scenario::CrossTraffic| Cross {
             source: cross::Source::new(spec, route(&spec.path), scenario.seed),
             next: spec.start,
             ecn_capable: scenario.packets.ecn,
-            sight: Arc::clone(sight),
+            arrived_bytes: Arc::clone(arrived_bytes),
         };
         CrossSources(scenario.cross_traffic.iter().map(source).collect())
     }
@@ -245,6 +237,6 @@ impl Source for Cross {
     }
 
     fn arrived(&mut self) {
-        self.sight.cross_bytes.fetch_add(u64::from(self.source.size), Ordering::Relaxed);
+        self.arrived_bytes.fetch_add(u64::from(self.source.size), Ordering::Relaxed);
     }
 }

@@ -298,8 +298,8 @@ impl Lab<FlowScenario> {
         }
     }
 
-    /// Runs all of them on all cores, or on real packets one after the other; the results are
-    /// in the order of the scenarios.
+    /// Runs all of them on all cores, or on real packets as many at a time as the testbed
+    /// makes; the results are in the order of the scenarios.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Experiments on real packets: the same code with another runner behind it. The runner is
-//! given from outside, since nothing here opens a socket; it runs scenarios in real time. What is compared with it is simulated with the same scenarios, lengths and
-//! seeds, and with our controllers where the kernel's TCP ran.
+//! given from outside, since nothing here opens a socket; it runs scenarios in real time. What
+//! is compared with it is simulated with the same scenarios, lengths and seeds, and with our
+//! flows where the kernel's TCP or QUIC ran.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,9 +31,9 @@ pub trait Testbed: fmt::Debug + Send + Sync {
 }
 
 /// A scenario on a testbed.
-struct Carried<'a>(&'a dyn Testbed, &'a FlowScenario);
+struct OnTestbed<'a>(&'a dyn Testbed, &'a FlowScenario);
 
-impl Job for Carried<'_> {
+impl Job for OnTestbed<'_> {
     type Measured = FlowsMeasured;
     type Error = ExperimentError;
 
@@ -140,7 +141,7 @@ pub(super) fn run_all(
     scenarios: &[FlowScenario],
     progress: &Progress,
 ) -> Result<Vec<FlowsMeasured>, ExperimentError> {
-    let jobs: Vec<Carried<'_>> = scenarios.iter().map(|scenario| Carried(testbed, scenario)).collect();
+    let jobs: Vec<OnTestbed<'_>> = scenarios.iter().map(|scenario| OnTestbed(testbed, scenario)).collect();
     let outcomes = parallel::run_all(&jobs, Some(testbed.at_a_time()), progress, |_, measured| measured)?;
     let all = outcomes.into_iter().collect::<Option<Vec<_>>>().ok_or(ExperimentError::Interrupted)?;
     for (scenario, measured) in scenarios.iter().zip(&all) {

@@ -87,6 +87,7 @@ pub fn controller_with(name: &str, parameters: &toml::Table) -> Result<Factory, 
         spreads_window: true,
         steering: Steering::default(),
         seed: crate::setup::random_seed(),
+        stream: "quic controller".to_owned(),
         connections: AtomicU64::new(0),
     };
     factory.make(LEAST_PACKET).map_err(|why| ControllerError::Parameter { name: entry.name, why })?;
@@ -103,6 +104,7 @@ pub struct Factory {
     spreads_window: bool,
     steering: Steering,
     seed: u64,
+    stream: String,
     connections: AtomicU64,
 }
 
@@ -112,6 +114,12 @@ impl Factory {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Factory {
         Factory { seed, ..self }
+    }
+
+    /// The same, from streams of this name: factories that share a seed draw apart.
+    #[must_use]
+    pub fn with_stream(self, seed: u64, name: String) -> Factory {
+        Factory { seed, stream: name, ..self }
     }
 
     /// Begins with this window instead of RFC 9002's.
@@ -157,7 +165,7 @@ impl Factory {
         let packet = Bytes::new(u64::from(mtu));
         let controller = self.make(packet).expect("the same parameters have made one before");
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        let rng = Rng::indexed(self.seed, "quic controller", number);
+        let rng = Rng::indexed(self.seed, &self.stream, number);
         let setup = self.setup(packet);
         self.steering.begin(|bounds| Flow::new(self.entry.name, controller, bounds, setup, rng, now))
     }

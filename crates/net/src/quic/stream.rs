@@ -11,6 +11,7 @@ use noq::{Connection, Endpoint, EndpointConfig, PathId, RecvStream, SendStream, 
 
 use super::identity::{self, Fingerprint, Identity, Trust};
 use super::{Factory, Flow, flow_of_noq};
+use crate::udp;
 
 /// What both sides say that they speak.
 const PROTOCOL: &[u8] = b"anabranch-stream/1";
@@ -39,9 +40,12 @@ fn transport(packet: u16) -> TransportConfig {
     transport
 }
 
-fn endpoint(socket: UdpSocket, server: Option<noq::ServerConfig>) -> io::Result<Endpoint> {
+fn endpoint(socket: UdpSocket, server: Option<noq::ServerConfig>, packet: u16) -> io::Result<Endpoint> {
     let runtime = noq::default_runtime().ok_or_else(|| io::Error::other("there is no tokio runtime here"))?;
-    Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+    udp::enlarge_buffers(&socket);
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(packet).map_err(io::Error::other)?;
+    Endpoint::new(config, server, socket, runtime)
 }
 
 /// Sends streams from a socket, one connection after the other.
@@ -71,7 +75,7 @@ impl StreamSender {
         let mut transport = transport(packet);
         transport.congestion_controller_factory(factory);
         config.transport_config(Arc::new(transport));
-        Ok(StreamSender { endpoint: endpoint(socket, None)?, config, to })
+        Ok(StreamSender { endpoint: endpoint(socket, None, packet)?, config, to })
     }
 
     /// Begins a connection: returns when the handshake is over.
@@ -95,9 +99,13 @@ pub struct OutStream {
 }
 
 impl OutStream {
-    /// Hands over bytes from the beginning of `bytes`: how many. Those that wait are
-    /// without a bound of use, so look at [`OutStream::flow`] first. Nothing is lost when
-    /// this is given up.
+    /// Lets QUIC hold so many bytes that are not acknowledged, those that wait included.
+    pub fn set_room(&self, bytes: u64) {
+        self.connection.set_send_window(bytes);
+    }
+
+    /// Hands over bytes from the beginning of `bytes`, once there is room: how many. Nothing
+    /// is lost when this is given up.
     ///
     /// # Errors
     ///
@@ -152,14 +160,21 @@ impl StreamReceiver {
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
         config.transport_config(Arc::new(transport(packet)));
-        Ok(StreamReceiver { endpoint: endpoint(socket, Some(config))? })
+        Ok(StreamReceiver { endpoint: endpoint(socket, Some(config), packet)? })
     }
 
     /// The next connection's stream, once its first bytes are there; an error if that
-    /// connection ended before; none if there will be no more.
+    /// connection ended before; none if there will be no more. One that begins before an
+    /// earlier one has shown its stream takes its place.
     pub async fn accept(&self) -> Option<Result<InStream, StreamError>> {
-        let incoming = self.endpoint.accept().await?;
-        Some(Self::stream(incoming).await)
+        let mut incoming = self.endpoint.accept().await?;
+        loop {
+            // Who begins anew has given up what it had begun, and may have said so in vain.
+            tokio::select! {
+                stream = Self::stream(incoming) => return Some(stream),
+                next = self.endpoint.accept() => incoming = next?,
+            }
+        }
     }
 
     async fn stream(incoming: noq::Incoming) -> Result<InStream, StreamError> {

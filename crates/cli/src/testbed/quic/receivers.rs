@@ -101,17 +101,13 @@ async fn accept(run: &Run<'_>, receiver: &StreamReceiver, flow: &RefCell<Arrived
                 Ok(Some(length)) => flow.borrow_mut().delivered += length as u64,
                 Ok(None) => {
                     flow.borrow_mut().completed.push(run.clock.now());
-                    finish(stream.take()).await;
+                    if let Some(stream) = stream.take() {
+                        // It stays until its sender knows that all has arrived.
+                        tokio::spawn(async move { stream.closed().await });
+                    }
                 }
                 Err(_) => stream = None,
             },
         }
-    }
-}
-
-/// The connection stays until its sender knows that all has arrived.
-async fn finish(stream: Option<InStream>) {
-    if let Some(stream) = stream {
-        tokio::spawn(async move { stream.closed().await });
     }
 }

@@ -23,10 +23,11 @@ use super::super::senders::Sent;
 use super::super::{LONGEST_WAIT, Pending, Run, Tick, Ticks};
 use super::{CHUNK, runtime, sleep_until};
 
-/// Bytes handed over to QUIC beyond what is in flight: it never runs out between two looks.
+/// Bytes that QUIC may hold beyond its window, as the kernel's TCP may here: it never runs
+/// out between two looks.
 const UNSENT: u64 = 131_072;
 
-/// Between two looks whether QUIC takes more.
+/// Between two looks whether all is acknowledged.
 const LOOK: StdDuration = StdDuration::from_millis(1);
 
 /// What a flow under QUIC did.
@@ -48,8 +49,8 @@ struct Working<'a> {
     sender: StreamSender,
     application: Application,
     stream: Option<OutStream>,
-    /// Handed over to QUIC since the connection began.
-    written: u64,
+    /// When the transfer began whose end is awaited.
+    since: Time,
     pending: Pending,
     did: &'a Did,
 }
@@ -89,6 +90,9 @@ async fn watch(run: &Run<'_>, flows: &[Did]) {
     loop {
         let now = run.clock.now();
         while let Some(tick) = ticks.pop(now) {
+            if let (Tick::Steering, Some(steered)) = (tick, &run.steered) {
+                steered.observe(now);
+            }
             for flow in flows {
                 match tick {
                     Tick::Row => flow.row(),
@@ -133,10 +137,25 @@ impl Did {
         Did { live: RefCell::new(None), did: RefCell::new(QuicSent { sent, since: Vec::new(), notes: Vec::new() }) }
     }
 
+    /// What the connection may have in flight; nothing without one.
+    fn window(&self) -> u64 {
+        self.live.borrow().as_ref().map_or(0, |flow| flow.snapshot().window.get())
+    }
+
     fn row(&self) {
         let live = self.live.borrow();
         let series: &mut FlowSeries = &mut self.did.borrow_mut().sent.series;
         series.push_sender(live.as_ref().map(Live).as_ref());
+    }
+
+    /// Waits until nothing is in flight. What was handed over leaves meanwhile.
+    async fn drained(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if self.live.borrow().as_ref().is_none_or(|flow| flow.snapshot().in_flight == Bytes::ZERO) {
+                return;
+            }
+        }
     }
 
     fn steer(&self, run: &Run<'_>, now: Time) {
@@ -168,7 +187,7 @@ impl<'a> Working<'a> {
             sender: sender.map_err(TestbedFailure::sockets("send QUIC"))?,
             application: Application::new(spec, run.scenario.seed),
             stream: None,
-            written: 0,
+            since: Time::ZERO,
             pending: Pending::default(),
             did,
         })
@@ -199,21 +218,16 @@ impl<'a> Working<'a> {
         if self.application.wake <= now {
             self.wake(now).await?;
         }
-        let room = self.room();
+        self.application.refill(&mut self.pending);
+        let window = self.did.window();
         let Some(stream) = self.stream.as_mut().filter(|_| self.pending.bytes > 0) else {
             sleep_until(self.run.clock, self.application.wake.min(self.run.end()), LONGEST_WAIT).await;
             return Ok(());
         };
-        let length = room.min(self.pending.bytes).min(chunk.len() as u64) as usize;
-        if length == 0 {
-            sleep_until(self.run.clock, self.application.wake, LOOK).await;
-            return Ok(());
-        }
+        let length = self.pending.bytes.min(chunk.len() as u64) as usize;
+        stream.set_room(window.saturating_add(UNSENT));
         match tokio::time::timeout(LONGEST_WAIT, stream.write(&chunk[..length])).await {
-            Ok(Ok(written)) => {
-                self.written += written as u64;
-                self.pending.took(written as u64);
-            }
+            Ok(Ok(written)) => self.pending.took(written as u64),
             Ok(Err(error)) => return Err(self.failed(error)),
             Err(_) => {}
         }
@@ -221,15 +235,6 @@ impl<'a> Working<'a> {
             self.finish().await?;
         }
         Ok(())
-    }
-
-    /// What QUIC may take now. What was delivered is counted with packets' headers, so that
-    /// this is never too little.
-    fn room(&self) -> u64 {
-        let live = self.did.live.borrow();
-        let Some(snapshot) = live.as_ref().map(Flow::snapshot) else { return 0 };
-        let ahead = self.written.saturating_sub(snapshot.delivered.get());
-        snapshot.window.get().saturating_add(UNSENT).saturating_sub(ahead)
     }
 
     fn note(&mut self) {
@@ -244,6 +249,7 @@ impl<'a> Working<'a> {
         match self.application.wake(now) {
             Action::Open => self.open(now).await?,
             Action::Resume => {
+                self.since = now;
                 self.application.begin(now, &mut self.pending);
                 self.note();
             }
@@ -261,15 +267,17 @@ impl<'a> Working<'a> {
 
     async fn open(&mut self, now: Time) -> Result<(), TestbedFailure> {
         self.close();
+        self.since = now;
         self.did.did.borrow_mut().since.push(now);
         self.application.await_handshake(now);
         self.note();
         let connected = before(self.run, self.application.wake, self.sender.connect()).await;
         let Some(stream) = connected else { return Ok(()) };
         let stream = stream.map_err(|error| self.failed(error))?;
-        *self.did.live.borrow_mut() = stream.flow();
+        let flow = stream.flow().filter(|flow| flow.controller() == self.spec.controller.name);
+        let Some(flow) = flow else { return Err(self.failed("QUIC runs another controller")) };
+        *self.did.live.borrow_mut() = Some(flow);
         self.stream = Some(stream);
-        self.written = 0;
         self.did.steer(self.run, self.run.clock.now());
         self.application.begin(self.run.clock.now(), &mut self.pending);
         Ok(())
@@ -285,20 +293,23 @@ impl<'a> Working<'a> {
         *self.did.live.borrow_mut() = None;
     }
 
-    /// The last byte is handed over.
+    /// The last byte is handed over: waits until all is acknowledged.
     async fn finish(&mut self) -> Result<(), TestbedFailure> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
         if self.pending.last {
-            let Some(stream) = &mut self.stream else { return Ok(()) };
             let done = before(self.run, self.application.wake, stream.finish()).await;
             let Some(done) = done else { return Ok(()) };
             done.map_err(|error| self.failed(error))?;
-            let mut did = self.did.did.borrow_mut();
-            let since = did.since.last().copied().unwrap_or(Time::ZERO);
-            did.sent.completion_acked.push(self.run.clock.now().since(since));
-            drop(did);
+        } else if before(self.run, self.application.wake, self.did.drained()).await.is_none() {
+            return Ok(());
+        }
+        let mut did = self.did.did.borrow_mut();
+        let since = self.since;
+        did.sent.completion_acked.push(self.run.clock.now().since(since));
+        drop(did);
+        if self.pending.last {
             self.close();
         }
-        // A connection that goes on does not say when what it was given has arrived.
         self.application.finished(self.run.clock.now());
         self.note();
         Ok(())
@@ -327,7 +338,7 @@ fn factory(run: &Run<'_>, spec: &FlowSpec) -> Result<Factory, TestbedFailure> {
         at: Time::ZERO,
         why: error.to_string(),
     })?;
-    let factory = factory.with_seed(run.scenario.seed);
+    let factory = factory.with_stream(run.scenario.seed, format!("controller/{}", spec.name));
     let factory = if run.scenario.packets.paced { factory } else { factory.unpaced() };
     Ok(match spec.initial_window {
         Some(window) => factory.with_initial_window(window),

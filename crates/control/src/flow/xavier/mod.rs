@@ -325,7 +325,13 @@ impl FlowController for Xavier {
         for lost in feedback.lost {
             self.settle(&lost.sent);
         }
-        let Some(rtt) = feedback.rtt.latest.filter(|_| !feedback.acked.is_empty()) else { return };
+        let Some(rtt) = feedback.rtt.latest.filter(|_| !feedback.acked.is_empty()) else {
+            // An ACK that brings no sample brings no reward.
+            for packet in feedback.acked {
+                self.settle(packet);
+            }
+            return;
+        };
         self.heard = now;
         let ewma_ms = self.observe(rtt.as_millis_f64());
         let state = State::new(self.ratio, ewma_ms / self.config.ewma_precision_ms);
