@@ -44,17 +44,18 @@ impl Job for Recorded<'_> {
 
 /// Says which flows of ours stand for those of another stack.
 pub fn say_stand_ins(scenario: &FlowScenario) {
-    let mut others: Vec<_> = scenario.flows.iter().filter(|flow| flow.stack != Stack::Ours).collect();
-    others.dedup_by_key(|flow| flow.controller_name());
-    for flow in others {
+    let mut flows: Vec<_> = scenario.flows.iter().collect();
+    flows.dedup_by_key(|flow| flow.controller_name());
+    for flow in flows {
         let (named, ours) = (flow.controller_name(), flow.controller.name);
         match flow.stack {
             Stack::Kernel(_) => {
                 eprintln!("{named} is simulated by our {ours}; `anabranch emulate` runs the kernel's");
             }
-            Stack::Quic | Stack::Ours => {
+            Stack::Quic => {
                 eprintln!("{named} is simulated by our flows under {ours}; `anabranch emulate` runs it under QUIC");
             }
+            Stack::Ours => {}
         }
     }
 }

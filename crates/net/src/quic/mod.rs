@@ -84,7 +84,7 @@ pub fn controller_with(name: &str, parameters: &toml::Table) -> Result<Factory, 
         entry,
         parameters: parameters.clone(),
         initial_window: None,
-        spreads_window: true,
+        paced: true,
         steering: Steering::default(),
         seed: crate::setup::random_seed(),
         stream: "quic controller".to_owned(),
@@ -101,7 +101,7 @@ pub struct Factory {
     entry: &'static Entry,
     parameters: toml::Table,
     initial_window: Option<Bytes>,
-    spreads_window: bool,
+    paced: bool,
     steering: Steering,
     seed: u64,
     stream: String,
@@ -133,7 +133,7 @@ impl Factory {
     /// noq does as it is told, quinn spreads it in any case.
     #[must_use]
     pub fn unpaced(self) -> Factory {
-        Factory { spreads_window: false, ..self }
+        Factory { paced: false, ..self }
     }
 
     /// Watches and bounds all connections that are begun with this factory.

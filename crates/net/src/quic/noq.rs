@@ -15,8 +15,8 @@ use super::flow::{AckEnd, Flow};
 
 impl congestion::ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let spreads_window = self.spreads_window;
-        Box::new(Adapter::new(self.flow(now, current_mtu), spreads_window))
+        let paced = self.paced;
+        Box::new(Adapter::new(self.flow(now, current_mtu), paced))
     }
 }
 
@@ -33,7 +33,7 @@ pub fn flow_of(connection: &noq::Connection, path: PathId) -> Option<Flow> {
 #[derive(Debug)]
 struct Adapter {
     flow: Flow,
-    spreads_window: bool,
+    paced: bool,
     /// Of the ACK that is being told.
     acked: Vec<(Instant, u16)>,
     smoothed_rtt: std::time::Duration,
@@ -42,8 +42,8 @@ struct Adapter {
 }
 
 impl Adapter {
-    fn new(flow: Flow, spreads_window: bool) -> Adapter {
-        Adapter { flow, spreads_window, acked: Vec::new(), smoothed_rtt: std::time::Duration::ZERO, sent: None }
+    fn new(flow: Flow, paced: bool) -> Adapter {
+        Adapter { flow, paced, acked: Vec::new(), smoothed_rtt: std::time::Duration::ZERO, sent: None }
     }
 
     fn flush(&mut self) {
@@ -109,7 +109,7 @@ impl Controller for Adapter {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = window.max(self.flow.mtu());
         // Bytes a second; noq sends at least one packet at once, whatever the burst.
-        metrics.pacing_rate = rate.or((!self.spreads_window).then_some(UNPACED));
+        metrics.pacing_rate = rate.or((!self.paced).then_some(UNPACED));
         metrics.send_quantum = rate.map(|_| burst);
         metrics
     }
@@ -117,7 +117,7 @@ impl Controller for Adapter {
     /// The same controller, not a copy: noq asks for one when the peer's address changes
     /// but the network does not, and `flow_of` to look at it.
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Adapter::new(self.flow.clone(), self.spreads_window))
+        Box::new(Adapter::new(self.flow.clone(), self.paced))
     }
 
     fn initial_window(&self) -> u64 {
