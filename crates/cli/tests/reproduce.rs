@@ -36,6 +36,6 @@ fn experiments_about_one_controller_take_others_beside_it() {
 fn what_makes_no_sense_on_real_packets_is_refused_before_anything_runs() {
     let place = Place::new("");
     let said = place.say(&["reproduce", "raiber-table-7.4", "--quick", "--emulated", "--out", "out"]);
-    said.refuses("raiber-table-7.4 does not run on real packets; those that do: learningcc-fig-4");
+    said.refuses("raiber-table-7.4 does not run on real packets; those that do: c3-cross-traffic, ");
     assert!(!place.path("out").exists());
 }
