@@ -133,6 +133,26 @@ fn marks_and_cross_traffic_reach_real_flows() {
     assert!(each(&json, "goodput_mbit_s").iter().all(|goodput| *goodput > 0.0));
 }
 
+/// QUIC says of each packet that it may be marked; the model listens where the scenario does.
+#[test]
+fn packets_of_quic_are_marked_only_where_the_scenario_has_marks() {
+    if is_missing() {
+        return;
+    }
+    let marked = |ecn: bool| {
+        let place = Place::new(&format!(
+            "[run]\nseconds = 3\n[packets]\necn = {ecn}\n[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"8 Mbit/s\"\n\
+             delay_ms = 10\nqueue = {{ kind = \"codel\", packets = 1000, ecn = true }}\n\
+             [[flow]]\ncontroller = \"quic:cubic\"\nfrom = \"a\"\nto = \"b\"\n"
+        ));
+        let json = emulated(&place, &[]).json();
+        assert!(each(&json, "goodput_mbit_s")[0] > 0.0);
+        json["links"][0]["marked"].as_u64().unwrap()
+    };
+    assert!(marked(true) > 0);
+    assert_eq!(marked(false), 0);
+}
+
 /// Steered, both stay within their shares and the queue is as good as empty; Cubic alone
 /// would keep it near its 200 ms.
 #[test]
