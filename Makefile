@@ -2,14 +2,12 @@
 # They need Rust (stable), a C compiler and nothing else.
 
 CARGO ?= cargo
-BIN := target/release/anabranch
 
 .PHONY: demo test quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives.
 demo:
-	$(CARGO) build --release --locked -p anabranch
-	$(BIN) demo
+	$(CARGO) run --release --locked -p anabranch -- demo
 
 ## Everything that must hold before a change lands.
 test: lint
