@@ -5,18 +5,19 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
 use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::machine::Wire;
 use anabranch_proto::message::{Message, Offer, Report};
 use anabranch_proto::packet::Kind;
 use anabranch_proto::relay_node::{Handling, RelayNode};
 use anabranch_proto::seal::{self, Hello, Identity, SessionId};
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
-use anabranch_proto::wire;
+use anabranch_proto::wire::{self, OwnedDatagram};
 
 fn identity() -> &'static Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
@@ -40,13 +41,16 @@ pub fn datagram(input: &[u8]) {
     let mut relay = RelayNode::new(model, Rate::from_bytes_per_sec(1_000_000));
     let stranger = SocketAddr::from(([192, 0, 2, 1], 9));
     for from in [neighbour.unwrap_or(stranger), stranger] {
-        if let Handling::Forward { to, datagram, .. } = relay.on_datagram(Time::ZERO, from, input) {
+        let mut datagram = OwnedDatagram::default();
+        datagram.read(input).expect("it was decoded before");
+        let size = Bytes::new(input.len() as u64);
+        if let Handling::Forward { to, .. } = relay.on_datagram(Time::ZERO, from, &mut datagram, size) {
             assert_eq!(datagram.packet.route.position().abs_diff(position), 1);
             assert_eq!(to, datagram.packet.route.at());
-            datagram.encode(&mut bytes);
+            datagram.write(&mut bytes);
             // The source that a first relay writes down may be of another length.
             if bytes.len() <= wire::MAX_DATAGRAM {
-                assert_eq!(wire::decode(&bytes), Ok(datagram));
+                assert_eq!(wire::decode(&bytes), Ok(datagram.borrow()));
             }
         }
     }
@@ -122,7 +126,9 @@ pub fn receiver(input: &[u8]) {
         let (mut sealed, mut reply) = (Vec::new(), Vec::new());
         ours.seal_data(message, &mut sealed);
         receiver.on_data(Time::ZERO, &sealed, &mut reply);
-        while receiver.work() {}
+        while receiver.has_work() {
+            receiver.work();
+        }
     }
     receiver.close_all();
 }

@@ -11,6 +11,7 @@ use anabranch_net::setup::PACKET;
 use anabranch_net::udp::Socket;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::relay_node::RelayCounters;
+use anabranch_proto::wire::Unreadable;
 use clap::ValueEnum;
 
 use crate::failure::Failure;
@@ -111,8 +112,7 @@ impl fmt::Display for Amount {
 }
 
 /// What a relay discarded, for people; nothing if there is nothing to say.
-pub fn discarded(counters: &RelayCounters) -> String {
-    let unreadable = &counters.unreadable;
+pub fn discarded(counters: &RelayCounters, unreadable: &Unreadable) -> String {
     let kinds = [
         ("data beyond the limit", counters.refused_data),
         ("ACKs beyond the limit", counters.refused_acks),

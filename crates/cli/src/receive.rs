@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
-use anabranch_net::host::Host;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
@@ -51,19 +52,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let receiver = Receiver::new(Identity::generate(), limits, Box::new(store));
     println!("receiving on {}", socket.local_addr()?);
     println!("public key {}", receiver.public_key());
-    let mut host = Host::new()?;
-    let number = host.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
+    let mut runtime = Runtime::new(NoWork)?;
+    let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
     let display = ProgressBar::no_length()
         .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
     let mut first = First::default();
     while !interrupt.is_raised() {
-        if args.once && first.is_over(host.now()) {
+        if args.once && first.is_over(runtime.now()) {
             break;
         }
-        let until = host.now() + network::TICK;
-        host.run_until(until)?;
-        let now = host.now();
-        let Some(receiver) = host.peer_mut(number).receiver_mut() else { break };
+        let until = runtime.now() + network::TICK;
+        runtime.run_until(until)?;
+        let now = runtime.now();
+        let Some(receiver) = runtime.machine_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
             first.note(now, &event);
             // With `--once`, why it did not arrive is said at the end.
@@ -76,17 +77,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         display.set_position(arrived);
     }
     display.finish_and_clear();
-    if let Some(receiver) = host.peer_mut(number).receiver_mut() {
+    if let Some(receiver) = runtime.machine_mut(number).receiver_mut() {
         receiver.close_all();
     }
-    let peer = host.peer(number);
+    let peer = runtime.machine(number);
     let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
     println!(
         "{} blocks taken, {} more than once, {} datagrams that did not open; {}",
         counters.blocks,
         counters.duplicates,
         counters.unreadable + counters.unknown_session,
-        network::discarded(peer.relay().counters())
+        network::discarded(peer.relay().counters(), &runtime.counters().unreadable)
     );
     match first.failed {
         Some(reason) if args.once => Err(Failure::new(format!("the file did not arrive: {reason}"))),

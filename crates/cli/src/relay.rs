@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_net::host::Host;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
 use indicatif::ProgressBar;
@@ -36,21 +37,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let socket = network::bind(args.listen)?;
     println!("relaying up to {} on {}", args.limit, socket.local_addr()?);
-    let mut host = Host::new()?;
+    let mut runtime = Runtime::new(NoWork)?;
     let relay = RelayNode::new(args.limit_model.model(args.limit, Duration::ZERO), args.limit);
-    let number = host.add(socket, Peer::new(relay, None, None), None)?;
+    let number = runtime.add(socket, Peer::new(relay, None, None), None)?;
     let display = ProgressBar::new_spinner();
     while !interrupt.is_raised() {
-        let until = host.now() + network::TICK;
-        host.run_until(until)?;
-        let counters = host.peer(number).relay().counters();
+        let until = runtime.now() + network::TICK;
+        runtime.run_until(until)?;
+        let counters = runtime.machine(number).relay().counters();
         let (forwarded, bytes) = (counters.forwarded, Amount(counters.forwarded_bytes as f64));
         display.set_message(format!("{forwarded} datagrams forwarded, {bytes}"));
         display.tick();
     }
     display.finish_and_clear();
-    let counters = host.peer(number).relay().counters();
+    let counters = runtime.machine(number).relay().counters();
     let bytes = Amount(counters.forwarded_bytes as f64);
-    println!("forwarded {} datagrams, {bytes}; {}", counters.forwarded, network::discarded(counters));
+    println!(
+        "forwarded {} datagrams, {bytes}; {}",
+        counters.forwarded,
+        network::discarded(counters, &runtime.counters().unreadable)
+    );
     Ok(())
 }

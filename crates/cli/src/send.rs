@@ -10,8 +10,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_net::disk;
-use anabranch_net::host::Host;
+use anabranch_net::pool::NoWork;
 use anabranch_net::relay_list;
+use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
-    let mut host = Host::new()?;
+    let mut runtime = Runtime::new(NoWork)?;
     let mut peers = relays.clone();
     peers.push(to);
     let courier = SenderSetup {
@@ -84,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         parameters,
         pacing: args.pacing.into(),
         upload: args.upload,
-        start: host.now(),
+        start: runtime.now(),
         rng: Rng::stream(setup::random_seed(), "sender"),
     }
     .build()?;
@@ -94,18 +95,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", args.file.display())))?;
     let length = offer.length;
     let destination = Slot(relays.len() as u16);
-    let sender = FileSender::new(host.now(), courier, destination, args.key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, destination, args.key, offer, Box::new(source));
     let socket = network::bind(any_address(&relays))?;
-    let number = host.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
+    let number = runtime.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
 
     let style = ProgressStyle::with_template("{msg:10} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
     let display = ProgressBar::new(length).with_style(style.expect("the template is valid"));
     let mut leave_until = None;
     loop {
-        let until = host.now() + network::TICK;
-        let now = host.now();
-        host.turn(until)?;
-        let Some(sender) = host.peer_mut(number).file_sender_mut() else { break };
+        let until = runtime.now() + network::TICK;
+        let now = runtime.now();
+        runtime.turn(until)?;
+        let Some(sender) = runtime.machine_mut(number).file_sender_mut() else { break };
         display.set_position(sender.arrived_bytes());
         display.set_message(name_of(sender.phase()));
         if interrupt.is_raised() {
@@ -119,7 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     display.finish_and_clear();
-    let Some(sender) = host.peer_mut(number).file_sender_mut() else { return Ok(()) };
+    let Some(sender) = runtime.machine_mut(number).file_sender_mut() else { return Ok(()) };
     let counters = *sender.courier().counters();
     let rtt = sender.courier().smoothed_rtt();
     match sender.outcome() {

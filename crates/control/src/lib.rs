@@ -15,3 +15,4 @@ pub mod round_trip;
 pub mod rtt;
 pub mod time;
 pub mod units;
+pub mod wake;

@@ -5,3 +5,4 @@ pub mod flows;
 pub mod overlay;
 pub mod parallel;
 pub mod sweep;
+pub mod world;

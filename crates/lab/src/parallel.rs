@@ -6,12 +6,11 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anabranch_control::registry::ParameterError;
 use anabranch_control::time::Duration;
 use rayon::prelude::*;
 
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
-use crate::overlay::{self, Measured};
+use crate::overlay::{self, Measured, OverlayRunError};
 use anabranch_scenario::overlay::Scenario;
 
 /// What can be run: a scenario of any kind.
@@ -38,13 +37,13 @@ pub trait Job: Sync {
 
 impl Job for Scenario {
     type Measured = Measured;
-    type Error = ParameterError;
+    type Error = OverlayRunError;
 
     fn seconds(&self) -> u64 {
         self.seconds
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Measured, ParameterError> {
+    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Measured, OverlayRunError> {
         overlay::run(self, |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 

@@ -32,13 +32,12 @@ pub struct Waiting {
 }
 
 impl DelayQueue {
-    /// The datagram, `header` and `body`, shall leave at `at`; it is dropped and counted if
-    /// too many wait.
-    pub fn push(&mut self, at: Time, member: usize, to: SocketAddr, header: &[u8], body: &[u8]) {
+    /// The datagram `bytes` shall leave at `at`; it is dropped and counted if too many wait.
+    pub fn push(&mut self, at: Time, member: usize, to: SocketAddr, bytes: &[u8]) {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.slots.len() < MAX_WAITING => {
-                self.slots.push(Waiting { member, to, bytes: Vec::with_capacity(header.len() + body.len()) });
+                self.slots.push(Waiting { member, to, bytes: Vec::with_capacity(bytes.len()) });
                 (self.slots.len() - 1) as u32
             }
             None => {
@@ -50,8 +49,7 @@ impl DelayQueue {
         let slot = &mut self.slots[place as usize];
         (slot.member, slot.to) = (member, to);
         slot.bytes.clear();
-        slot.bytes.extend_from_slice(header);
-        slot.bytes.extend_from_slice(body);
+        slot.bytes.extend_from_slice(bytes);
         self.arrivals += 1;
         self.order.push(Reverse((at, self.arrivals, place)));
     }
@@ -88,7 +86,7 @@ mod tests {
         let mut queue = DelayQueue::default();
         let to = SocketAddr::from(([127, 0, 0, 1], 1));
         for (byte, ms) in [(b'c', 20), (b'a', 10), (b'b', 10)] {
-            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, &[byte], &[]);
+            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, &[byte]);
         }
         assert_eq!(queue.next(), Time::ZERO + Duration::from_millis(10));
         assert!(queue.pop(Time::ZERO).is_none());
@@ -104,11 +102,11 @@ mod tests {
         let mut queue = DelayQueue::default();
         let to = SocketAddr::from(([127, 0, 0, 1], 1));
         for _ in 0..MAX_WAITING + 5 {
-            queue.push(Time::ZERO, 0, to, &[0], &[]);
+            queue.push(Time::ZERO, 0, to, &[0]);
         }
         assert_eq!((queue.overflowed(), queue.slots.len()), (5, MAX_WAITING));
         assert!(queue.pop(Time::ZERO).is_some());
-        queue.push(Time::ZERO, 0, to, &[0], &[]);
+        queue.push(Time::ZERO, 0, to, &[0]);
         assert_eq!(queue.overflowed(), 5);
     }
 }

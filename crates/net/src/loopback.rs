@@ -19,7 +19,7 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
 
-use crate::host::{Host, Link};
+use crate::runtime::{Link, Runtime};
 use crate::setup::{PACKET, SenderSetup, SetupError};
 use crate::udp::Socket;
 
@@ -52,12 +52,12 @@ impl Sockets {
     /// Puts peer i behind socket i, with delays from `delay`, which is asked for each node.
     pub fn serve(
         self,
-        host: &mut Host,
+        runtime: &mut Runtime<Peer>,
         peers: impl IntoIterator<Item = Peer>,
         mut delay: impl FnMut(u32) -> NodeDelay,
     ) -> io::Result<()> {
         for ((socket, peer), node) in self.sockets.into_iter().zip(peers).zip(0..) {
-            host.add(socket, peer, Some(link(node, Arc::clone(&self.nodes), delay(node))))?;
+            runtime.add(socket, peer, Some(link(node, Arc::clone(&self.nodes), delay(node))))?;
         }
         Ok(())
     }

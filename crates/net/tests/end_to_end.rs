@@ -14,20 +14,22 @@ use anabranch_control::path::Slot;
 use anabranch_control::path::registry::{self, Pacing};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
 use anabranch_net::disk::{self, DiskStore};
-use anabranch_net::host::Host;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_net::udp::Socket;
 use anabranch_proto::courier::SendCounters;
 use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::machine::Wire;
 use anabranch_proto::packet::Kind;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::{Handling, RelayNode};
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred};
-use anabranch_proto::wire::{self, Datagram, Type};
+use anabranch_proto::wire::{self, Datagram, OwnedDatagram, Type};
 
 const LIMIT: Rate = Rate::from_bytes_per_sec(4_000_000);
 const RELAYS: usize = 6;
@@ -82,7 +84,7 @@ fn relay(socket: &UdpSocket, fault: Fault, seed: u64, stop: &AtomicBool, seen: &
     let mut node = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, LIMIT);
     let mut rng = Rng::stream(seed, "fault");
     let mut held: VecDeque<(SocketAddr, Vec<u8>)> = VecDeque::new();
-    let (mut buffer, mut out) = (vec![0; 2048], Vec::new());
+    let (mut buffer, mut out, mut datagram) = (vec![0; 2048], Vec::new(), OwnedDatagram::default());
     while !stop.load(Ordering::Relaxed) {
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
         let count = seen.fetch_add(1, Ordering::Relaxed);
@@ -91,10 +93,14 @@ fn relay(socket: &UdpSocket, fault: Fault, seed: u64, stop: &AtomicBool, seen: &
         {
             return;
         }
-        let Handling::Forward { to, datagram, .. } = node.on_datagram(clock.now(), from, &buffer[..length]) else {
+        if datagram.read(&buffer[..length]).is_err() {
+            continue;
+        }
+        let size = Bytes::new(length as u64);
+        let Handling::Forward { to, .. } = node.on_datagram(clock.now(), from, &mut datagram, size) else {
             continue;
         };
-        datagram.encode(&mut out);
+        datagram.write(&mut out);
         let send = |to: SocketAddr, bytes: &[u8]| drop(socket.send_to(bytes, to));
         match fault {
             Fault::Drops(share) if rng.chance(share) => {}
@@ -152,10 +158,10 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
     let key = with_key.then(|| identity.public());
     let store = DiskStore::open(&folder.path().join("in")).unwrap();
     let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
-    let mut host = Host::new().unwrap();
+    let mut runtime = Runtime::new(NoWork).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
-    host.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
+    runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
 
     let mut peers: Vec<SocketAddr> = relays.iter().map(|relay| relay.address).collect();
     let block = transfer::block_size(&setup::longest_route(&peers, 3, to), PACKET).unwrap();
@@ -167,22 +173,22 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
         parameters: toml::Table::new(),
         pacing: Pacing::Burst,
         upload: None,
-        start: host.now(),
+        start: runtime.now(),
         rng: Rng::stream(1, "sender"),
     }
     .build()
     .unwrap();
     let (offer, source) = disk::offer(&folder.path().join("original.bin"), block).unwrap();
-    let sender = FileSender::new(host.now(), courier, Slot(RELAYS as u16), key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer, Box::new(source));
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let sender = Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))));
-    let number = host.add(socket, sender, None).unwrap();
+    let number = runtime.add(socket, sender, None).unwrap();
     let end = Time::from_secs_f64(120.0);
-    while host.now() < end && !host.peer_mut(number).file_sender_mut().unwrap().is_over() {
-        host.turn(end).unwrap();
+    while runtime.now() < end && !runtime.machine_mut(number).file_sender_mut().unwrap().is_over() {
+        runtime.turn(end).unwrap();
     }
-    host.run_until(host.now() + Duration::from_millis(100)).unwrap();
-    let sender = host.peer_mut(number).file_sender_mut().unwrap();
+    runtime.run_until(runtime.now() + Duration::from_millis(100)).unwrap();
+    let sender = runtime.machine_mut(number).file_sender_mut().unwrap();
     let result = match sender.outcome() {
         Some(Ok(done)) => Ok(done.clone()),
         Some(Err(error)) => Err(error.to_string()),
@@ -260,19 +266,19 @@ fn damaged_datagrams_do_no_harm() {
 
 #[test]
 fn an_oversized_or_foreign_datagram_is_counted_and_forgotten() {
-    let mut host = Host::new().unwrap();
+    let mut runtime = Runtime::new(NoWork).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
     let relay = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, LIMIT);
-    let number = host.add(socket, Peer::new(relay, None, None), None).unwrap();
+    runtime.add(socket, Peer::new(relay, None, None), None).unwrap();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     for bytes in [&[0; wire::MAX_DATAGRAM + 1][..], &[0; 60_000], b"hello", b"", b"AB\x01"] {
         stranger.send_to(bytes, to).unwrap();
     }
-    let end = host.now() + Duration::from_millis(500);
-    while host.now() < end && host.peer(number).relay().counters().unreadable.total() < 5 {
-        host.turn(end).unwrap();
+    let end = runtime.now() + Duration::from_millis(500);
+    while runtime.now() < end && runtime.counters().unreadable.total() < 5 {
+        runtime.turn(end).unwrap();
     }
-    let unreadable = host.peer(number).relay().counters().unreadable;
+    let unreadable = runtime.counters().unreadable;
     assert_eq!((unreadable.oversized, unreadable.foreign, unreadable.truncated), (2, 1, 2), "{unreadable:?}");
 }

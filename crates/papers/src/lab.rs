@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
-use anabranch_control::registry::{ParameterError, UnknownController};
+use anabranch_control::registry::UnknownController;
+use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
 use super::packets::{self, Carrier, Medium};
@@ -55,9 +56,9 @@ pub enum ExperimentError {
     /// Its expectations do not read.
     #[error(transparent)]
     Expected(#[from] ExpectedError),
-    /// A controller refused its parameters.
+    /// An overlay's controller refused its parameters, or nothing was delivered.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Overlay(#[from] OverlayRunError),
     /// A flow's controller refused its parameters or misbehaved.
     #[error(transparent)]
     Flow(#[from] FlowRunError),

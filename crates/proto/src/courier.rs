@@ -11,9 +11,10 @@ use std::net::SocketAddr;
 use anabranch_control::path::{MAX_RELAYS, Slot};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_control::wake::Wake;
 
 use crate::packet::{Kind, Packet, PacketId, Route};
-use crate::path_sender::{AckVerdict, PathSender};
+use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
 
 /// How much may leave at once below an upload limit: what the limit lets through in this time.
@@ -54,17 +55,6 @@ impl Parcel {
     }
 }
 
-/// Why the last packet was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
-    /// It was not, or a deadline has passed since.
-    No,
-    /// The controller had no room.
-    Controller,
-    /// The upload limit was reached.
-    Upload,
-}
-
 /// A path sender with the addresses of the peers it knows.
 #[derive(Debug)]
 pub struct Courier {
@@ -74,7 +64,6 @@ pub struct Courier {
     upload: Option<Rate>,
     /// When the upload limit lets the next packet leave.
     upload_free: Time,
-    blocked: Blocked,
     packet: Bytes,
     smoothed_rtt: Option<Duration>,
     counters: SendCounters,
@@ -97,7 +86,6 @@ impl Courier {
             mask_key,
             upload,
             upload_free: Time::ZERO,
-            blocked: Blocked::No,
             packet,
             smoothed_rtt: None,
             counters: SendCounters::default(),
@@ -112,20 +100,15 @@ impl Courier {
         value ^ u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
     }
 
-    /// A packet to `destination`, if there is room for one now.
-    pub fn depart(&mut self, now: Time, destination: Slot) -> Option<Parcel> {
-        if now < self.resume_at() {
-            return None;
+    /// A packet to `destination`, or what it waits for.
+    pub fn depart(&mut self, now: Time, destination: Slot) -> Wake<Parcel> {
+        if self.upload_free > now {
+            return Wake::WaitUntil(self.upload_free);
         }
-        if self.upload.is_some() && now < self.upload_free {
-            self.blocked = Blocked::Upload;
-            return None;
-        }
-        let Some(departure) = self.sender.poll(now, destination) else {
-            self.blocked = Blocked::Controller;
-            return None;
-        };
-        self.blocked = Blocked::No;
+        self.sender.poll(now, destination).map(|departure| self.address(now, destination, &departure))
+    }
+
+    fn address(&mut self, now: Time, destination: Slot, departure: &Departure) -> Parcel {
         if let Some(upload) = self.upload {
             let earliest = Time::ZERO + now.since(Time::ZERO + UPLOAD_BURST);
             self.upload_free = self.upload_free.max(earliest) + self.packet / upload;
@@ -139,7 +122,7 @@ impl Courier {
         let source = wire::unknown_source(relays[0]);
         let route = Route::new(source, relays.iter().copied(), self.addresses[destination.index()]);
         let packet = Packet { id: departure.id, nonce: 0, kind: Kind::Data, route };
-        Some(Parcel { packet, proof: self.mask(departure.id, departure.nonce) })
+        Parcel { packet, proof: self.mask(departure.id, departure.nonce) }
     }
 
     /// An answer to packet `id` has come with this proof.
@@ -173,9 +156,6 @@ impl Courier {
     /// Time has passed: the packets that are believed to be lost since.
     pub fn on_timer(&mut self, now: Time) -> &[PacketId] {
         self.lost.clear();
-        if self.sender.next_deadline() <= now {
-            self.blocked = Blocked::No;
-        }
         // Even if no deadline has passed: those of packets that were answered are cleared away.
         self.sender.on_timer(now, |id| self.lost.push(id));
         self.counters.lost += self.lost.len() as u64;
@@ -184,19 +164,12 @@ impl Courier {
 
     /// When to call `on_timer`.
     pub fn next_deadline(&self) -> Time {
-        self.sender.next_deadline()
+        self.sender.timer()
     }
 
-    /// When `depart`, refused before, is worth another try: when the controller says so,
-    /// or a deadline passes. An ACK alone is no reason, unless it makes the controller
-    /// name an earlier time: what it adds to a rate counts from the next burst on. This
-    /// is how the simulator drives the same machine.
-    pub fn resume_at(&self) -> Time {
-        match self.blocked {
-            Blocked::No => Time::ZERO,
-            Blocked::Controller => self.sender.resume_at(),
-            Blocked::Upload => self.upload_free,
-        }
+    /// What a packet waits for: the upload limit, and then the sending machine.
+    pub fn wake(&self, now: Time) -> Wake {
+        Wake::at(self.upload_free, now).and(self.sender.wake(now))
     }
 
     /// What it has done and seen.
@@ -245,7 +218,7 @@ mod tests {
     fn only_the_proof_that_travelled_in_the_packet_is_taken() {
         let mut courier = courier("random", None);
         let now = Time::ZERO + Duration::from_millis(50);
-        let parcels: Vec<Parcel> = (0..3).map(|_| courier.depart(Time::ZERO, Slot(5)).unwrap()).collect();
+        let parcels: Vec<Parcel> = (0..3).map(|_| courier.depart(Time::ZERO, Slot(5)).departs().unwrap()).collect();
         // What one packet proves says nothing about another.
         assert_eq!(courier.on_answer(now, parcels[0].packet.id, parcels[1].proof), AckVerdict::Forged);
         for parcel in &parcels {
@@ -261,7 +234,7 @@ mod tests {
     fn proofs_hide_the_generator_behind_them() {
         let mut courier = courier("random", None);
         let mut twin = Rng::stream(1, "sender");
-        let parcel = courier.depart(Time::ZERO, Slot(5)).unwrap();
+        let parcel = courier.depart(Time::ZERO, Slot(5)).departs().unwrap();
         let drawn: Vec<u64> = (0..16).map(|_| twin.bits()).collect();
         assert!(!drawn.contains(&parcel.proof) && drawn.contains(&courier.mask(parcel.packet.id, parcel.proof)));
     }
@@ -273,27 +246,25 @@ mod tests {
         let mut now = Time::ZERO;
         let mut sent = 0;
         while now < Time::from_secs_f64(2.0) {
-            while courier.depart(now, Slot(5)).is_some() {
+            while courier.depart(now, Slot(5)).departs().is_some() {
                 sent += 1;
             }
-            assert!(courier.resume_at() > now);
-            now = courier.resume_at();
+            assert_ne!(courier.wake(now), Wake::DepartNow(()));
+            now = courier.wake(now).time(now);
         }
         assert!((198..=203).contains(&sent), "{sent} packets in two seconds at a hundred a second");
     }
 
     #[test]
-    fn after_a_refusal_nothing_leaves_until_the_next_burst_or_a_deadline() {
+    fn after_a_refusal_nothing_leaves_until_the_next_burst() {
         let mut courier = courier("q-learning", None);
-        let first = courier.depart(Time::ZERO, Slot(5)).unwrap();
-        while courier.depart(Time::ZERO, Slot(5)).is_some() {}
-        assert_eq!(courier.resume_at(), Time::ZERO + Duration::SECOND);
+        let first = courier.depart(Time::ZERO, Slot(5)).departs().unwrap();
+        while courier.depart(Time::ZERO, Slot(5)).departs().is_some() {}
+        assert_eq!(courier.wake(Time::ZERO), Wake::WaitUntil(Time::ZERO + Duration::SECOND));
         let now = Time::ZERO + Duration::from_millis(9);
         courier.on_answer(now, first.packet.id, first.proof);
-        assert!(courier.depart(now, Slot(5)).is_none(), "the ACK counts from the next burst on");
-        assert!(courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some());
-        while courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).is_some() {}
-        courier.on_timer(courier.next_deadline());
-        assert_eq!(courier.resume_at(), Time::ZERO, "a deadline may have changed the rates");
+        assert!(courier.depart(now, Slot(5)).departs().is_none(), "the ACK counts from the next burst on");
+        assert!(courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).departs().is_some());
+        while courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).departs().is_some() {}
     }
 }

@@ -11,7 +11,7 @@ use anabranch_control::time::Time;
 use crate::courier::Courier;
 use crate::message::{FILLER_PREFIX, Message};
 use crate::seal::{self, Session};
-use crate::wire::{self, Datagram, Type};
+use crate::wire::{OwnedDatagram, Type};
 
 /// Sends fillers.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl LoadSender {
     }
 
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
-    pub fn poll(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub fn poll(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         if now < self.starts {
             return None;
         }
@@ -50,19 +50,21 @@ impl LoadSender {
         let peers = sessions.len();
         let draw = || *sessions.keys().nth(rng.below(peers)).expect("below the number of sessions");
         let destination = *self.destination.get_or_insert_with(draw);
-        let parcel = self.courier.depart(now, destination)?;
+        let parcel = self.courier.depart(now, destination).departs()?;
         self.destination = None;
-        wire::encode_header(Type::Data, &parcel.packet, out);
+        out.what = Type::Data;
+        out.packet = parcel.packet;
+        out.body.clear();
         Message::Filler.encode(parcel.proof, &mut self.message);
         let filling = self.packet.saturating_sub(out.len() + seal::DATA_PREFIX + seal::TAG + FILLER_PREFIX);
         self.message.resize(FILLER_PREFIX + filling, 0);
         let session = sessions.get_mut(&destination).expect("only peers with a session are drawn");
-        session.seal_data(&self.message, out);
+        session.seal_data(&self.message, &mut out.body);
         Some(parcel.to())
     }
 
     /// An answer has come home.
-    pub fn on_answer(&mut self, now: Time, datagram: &Datagram<'_>) {
+    pub fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
         if datagram.what == Type::Ack {
             self.courier.on_answer(now, datagram.packet.id, datagram.packet.nonce);
         } else {
@@ -76,8 +78,8 @@ impl LoadSender {
     }
 
     /// When to call `on_timer` and `poll` again if nothing else happens.
-    pub fn timer(&self) -> Time {
-        self.courier.next_deadline().min(self.courier.resume_at().max(self.starts))
+    pub fn timer(&self, now: Time) -> Time {
+        self.courier.next_deadline().min(self.courier.wake(now).time(now).max(self.starts))
     }
 
     /// The path sender and its counters, to look at.

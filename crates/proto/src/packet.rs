@@ -141,7 +141,25 @@ pub struct Packet<A> {
     pub route: Route<A>,
 }
 
+/// A packet that goes nowhere, to be filled in.
+impl<A: Copy + Default> Default for Packet<A> {
+    fn default() -> Packet<A> {
+        let nodes = [A::default(); MAX_RELAYS + 2];
+        Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route: Route { nodes, last: 1, at: 0 } }
+    }
+}
+
 impl<A: Copy> Packet<A> {
+    /// The node that it comes from: the one before on its way, itself at the beginning of it.
+    #[inline]
+    pub fn previous(&self) -> A {
+        let Route { nodes, last, at } = &self.route;
+        match self.kind {
+            Kind::Data => nodes[usize::from(at.saturating_sub(1))],
+            Kind::Ack => nodes[usize::from((at + 1).min(*last))],
+        }
+    }
+
     /// The next node on the way, forth for data and back for an ACK; none at its end.
     #[inline]
     pub fn step(&mut self) -> Option<A> {

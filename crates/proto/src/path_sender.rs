@@ -13,6 +13,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
+use anabranch_control::wake::Wake;
 
 use crate::packet::PacketId;
 
@@ -108,7 +109,7 @@ pub struct PathSender {
     free: Vec<u32>,
     deadlines: BinaryHeap<Deadline>,
     /// The controller had no room when it was last asked.
-    blocked: bool,
+    refused: bool,
     /// No deadline is sooner after its packet left.
     least_timeout: Duration,
 }
@@ -130,7 +131,7 @@ impl PathSender {
             hops: Vec::new(),
             free: Vec::new(),
             deadlines: BinaryHeap::new(),
-            blocked: false,
+            refused: false,
             least_timeout: Duration::ZERO,
         }
     }
@@ -142,19 +143,23 @@ impl PathSender {
         PathSender { least_timeout: least, ..self }
     }
 
-    /// A packet to `destination`, if the controller has room for one now.
-    pub fn poll(&mut self, now: Time, destination: Slot) -> Option<Departure> {
-        if self.blocked && now < self.controller.timer() {
-            return None;
+    /// A packet to `destination`, or what it waits for.
+    pub fn poll(&mut self, now: Time, destination: Slot) -> Wake<Departure> {
+        match self.wake(now) {
+            Wake::DepartNow(()) => {}
+            Wake::WaitUntil(time) => return Wake::WaitUntil(time),
+            Wake::AwaitOutcome => return Wake::AwaitOutcome,
         }
         let mut path = [Hop::default(); MAX_RELAYS];
         let path = &mut path[..self.relays];
-        let full = self.free.is_empty() && self.remembered.len() == MAX_REMEMBERED;
-        if full || !self.controller.select(now, destination, self.packet, path, &mut self.rng) {
-            self.blocked = true;
-            return None;
+        self.refused = !self.controller.select(now, destination, self.packet, path, &mut self.rng);
+        if self.refused {
+            return match self.controller.wake(now) {
+                Wake::WaitUntil(time) => Wake::WaitUntil(time),
+                // A controller that refuses what it has just said may leave knows of no time.
+                Wake::DepartNow(()) | Wake::AwaitOutcome => Wake::AwaitOutcome,
+            };
         }
-        self.blocked = false;
         let mut route = [destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
@@ -164,7 +169,21 @@ impl PathSender {
         let id = self.remember(now, deadline, nonce, destination, path);
         let mut relays = [Slot::default(); MAX_RELAYS];
         relays[..self.relays].copy_from_slice(&route[..self.relays]);
-        Some(Departure { id, nonce, relays, count: self.relays as u8 })
+        Wake::DepartNow(Departure { id, nonce, relays, count: self.relays as u8 })
+    }
+
+    /// What a packet waits for: room in the table of those that are remembered, then for what
+    /// the controller said when it refused one. An outcome alone is no reason to ask it again,
+    /// unless it makes the controller name an earlier time.
+    #[inline]
+    pub fn wake(&self, now: Time) -> Wake {
+        if self.free.is_empty() && self.remembered.len() == MAX_REMEMBERED {
+            Wake::AwaitOutcome
+        } else if self.refused {
+            self.controller.wake(now)
+        } else {
+            Wake::DepartNow(())
+        }
     }
 
     fn remember(&mut self, now: Time, deadline: Time, nonce: u64, destination: Slot, path: &[Hop]) -> PacketId {
@@ -259,20 +278,10 @@ impl PathSender {
         true
     }
 
-    /// When to call `on_timer`, and `poll` if it was refused before.
+    /// When to call `on_timer`: the next deadline.
+    #[inline]
     pub fn timer(&self) -> Time {
-        let deadline = self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
-        if self.blocked { deadline.min(self.controller.timer()) } else { deadline }
-    }
-
-    /// When the next deadline passes, whether or not a packet waits for room.
-    pub fn next_deadline(&self) -> Time {
         self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at)
-    }
-
-    /// When a refused `poll` is worth another try.
-    pub fn resume_at(&self) -> Time {
-        self.controller.timer()
     }
 
     /// Packets in flight whose deadline has not passed.
@@ -323,7 +332,7 @@ mod tests {
     #[test]
     fn an_ack_counts_once() {
         let mut sender = sender("q-learning");
-        let departure = sender.poll(Time::ZERO, Slot(5)).unwrap();
+        let departure = sender.poll(Time::ZERO, Slot(5)).departs().unwrap();
         assert!(!departure.relays().contains(&Slot(5)));
         let now = Time::ZERO + RTT;
         assert_eq!(
@@ -336,7 +345,7 @@ mod tests {
     #[test]
     fn a_forged_ack_has_no_effect() {
         let mut sender = sender("q-learning");
-        let departure = sender.poll(Time::ZERO, Slot(5)).unwrap();
+        let departure = sender.poll(Time::ZERO, Slot(5)).departs().unwrap();
         let now = Time::ZERO + RTT;
         let before = format!("{sender:?}");
         assert_eq!(sender.on_ack(now, departure.id, departure.nonce ^ 1), AckVerdict::Forged);
@@ -351,7 +360,7 @@ mod tests {
     #[test]
     fn a_missed_deadline_is_a_loss_and_its_late_ack_teaches_the_round_trip() {
         let mut sender = sender("aimd");
-        let departure = sender.poll(Time::ZERO, Slot(5)).unwrap();
+        let departure = sender.poll(Time::ZERO, Slot(5)).departs().unwrap();
         let deadline = sender.timer();
         assert_eq!(deadline, Time::ZERO + Duration::SECOND * 4, "four unsampled pairs");
         let mut lost = Vec::new();
@@ -369,11 +378,11 @@ mod tests {
             let mut sender = sender("random").with_least_timeout(Duration::from_millis(least_ms));
             let mut now = Time::ZERO;
             for _ in 0..500 {
-                let departure = sender.poll(now, Slot(5)).unwrap();
+                let departure = sender.poll(now, Slot(5)).departs().unwrap();
                 now += Duration::from_nanos(100_000);
                 sender.on_ack(now, departure.id, departure.nonce);
             }
-            let departure = sender.poll(now, Slot(5)).unwrap();
+            let departure = sender.poll(now, Slot(5)).departs().unwrap();
             let mut lost = Vec::new();
             sender.on_timer(now + Duration::from_millis(49), |id| lost.push(id));
             assert_eq!(lost.contains(&departure.id), least_ms == 0, "{least_ms}");
@@ -386,7 +395,7 @@ mod tests {
     fn what_is_never_acked_is_forgotten_in_the_end() {
         let mut sender = sender("random");
         for _ in 0..100 {
-            assert!(sender.poll(Time::ZERO, Slot(5)).is_some());
+            assert!(sender.poll(Time::ZERO, Slot(5)).departs().is_some());
         }
         let mut lost = 0;
         while sender.timer() < Time::MAX {
@@ -398,7 +407,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_when_nothing_limits_the_rate() {
         let mut sender = sender("random");
-        let sent = (0..MAX_REMEMBERED + 10).filter(|_| sender.poll(Time::ZERO, Slot(5)).is_some()).count();
+        let sent = (0..MAX_REMEMBERED + 10).filter(|_| sender.poll(Time::ZERO, Slot(5)).departs().is_some()).count();
         assert_eq!(sent, MAX_REMEMBERED);
     }
 
@@ -414,7 +423,7 @@ mod tests {
             for (wait_ms, pick, ack) in steps {
                 now += Duration::from_millis(wait_ms);
                 sender.on_timer(now, |id| lost.push(id));
-                sent.extend(sender.poll(now, Slot(5)));
+                sent.extend(sender.poll(now, Slot(5)).departs());
                 if let (true, Some(departure)) = (ack, sent.get(pick % sent.len().max(1))) {
                     match sender.on_ack(now, departure.id, departure.nonce) {
                         AckVerdict::Acked { .. } => {

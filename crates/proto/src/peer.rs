@@ -1,20 +1,22 @@
 //! A peer on a network: a relay, and perhaps a receiver and a sender, behind one address.
 
+use core::convert::Infallible;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 
 use crate::courier::Courier;
 use crate::load::LoadSender;
+use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::relay_node::{Handling, RelayNode};
 use crate::transfer::{FileSender, Receiver, Reply};
-use crate::wire::{self, Datagram, Type};
+use crate::wire::{OwnedDatagram, Type};
 
-/// Takes the datagrams that a peer sends.
-pub trait Outbox {
-    /// A datagram of `header` and then `body` leaves for `to` after `wait`.
-    fn send(&mut self, to: SocketAddr, wait: Duration, header: &[u8], body: &[u8]);
-}
+/// Datagrams of its own that a peer sends in one call, so that a burst neither fills a socket's
+/// buffer nor keeps others waiting: 32 of them fit the smallest usual buffer (208 KiB) three times
+/// over.
+const PORTION: usize = 32;
 
 /// What a peer sends of its own.
 #[derive(Debug)]
@@ -33,6 +35,34 @@ impl Sender {
             Sender::Load(sender) => sender.courier(),
         }
     }
+
+    fn poll(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        match self {
+            Sender::File(sender) => sender.poll(now, out),
+            Sender::Load(sender) => sender.poll(now, out),
+        }
+    }
+
+    fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
+        match self {
+            Sender::File(sender) => sender.on_answer(now, datagram),
+            Sender::Load(sender) => sender.on_answer(now, datagram),
+        }
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        match self {
+            Sender::File(sender) => sender.on_timer(now),
+            Sender::Load(sender) => sender.on_timer(now),
+        }
+    }
+
+    fn timer(&self, now: Time) -> Time {
+        match self {
+            Sender::File(sender) => sender.timer(now),
+            Sender::Load(sender) => sender.timer(now),
+        }
+    }
 }
 
 /// One peer.
@@ -41,41 +71,28 @@ pub struct Peer {
     relay: RelayNode,
     receiver: Option<Receiver>,
     sender: Option<Sender>,
-    scratch: Vec<u8>,
-    body: Vec<u8>,
+    /// What leaves next.
+    outbox: OwnedDatagram,
+    /// The last portion may not have been all that may leave now.
+    has_more: bool,
 }
 
 impl Peer {
     /// A peer that forwards, receives and sends as far as it is given the parts for it.
     pub fn new(relay: RelayNode, receiver: Option<Receiver>, sender: Option<Sender>) -> Peer {
-        Peer { relay, receiver, sender, scratch: Vec::new(), body: Vec::new() }
+        Peer { relay, receiver, sender, outbox: OwnedDatagram::default(), has_more: false }
     }
 
-    /// A datagram has come from `from`.
-    pub fn on_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8], out: &mut impl Outbox) {
-        match self.relay.on_datagram(now, from, bytes) {
-            Handling::Forward { to, wait, datagram } => {
-                wire::encode_header(datagram.what, &datagram.packet, &mut self.scratch);
-                out.send(to, wait, &self.scratch, datagram.body);
-            }
-            Handling::Deliver { wait, datagram } => self.on_delivery(now, wait, datagram, out),
-            Handling::Home(datagram) => match &mut self.sender {
-                Some(Sender::File(sender)) => sender.on_answer(now, &datagram),
-                Some(Sender::Load(sender)) => sender.on_answer(now, &datagram),
-                None => {}
-            },
-            Handling::Discard => {}
-        }
-    }
-
-    fn on_delivery(&mut self, now: Time, wait: Duration, mut datagram: Datagram<'_>, out: &mut impl Outbox) {
-        let Some(receiver) = &mut self.receiver else { return };
-        self.body.clear();
+    /// The datagram has come to its destination, or is a receiver's to answer.
+    fn on_delivery(&mut self, now: Time, wait: Duration, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
+        let Peer { receiver: Some(receiver), outbox, .. } = self else { return };
+        outbox.packet = datagram.packet;
+        outbox.body.clear();
         let what = match datagram.what {
-            Type::Hello => receiver.on_hello(now, datagram.body, &mut self.body).then_some(Type::HelloReply),
-            Type::Data => receiver.on_data(now, datagram.body, &mut self.body).map(|reply| match reply {
+            Type::Hello => receiver.on_hello(now, &datagram.body, &mut outbox.body).then_some(Type::HelloReply),
+            Type::Data => receiver.on_data(now, &datagram.body, &mut outbox.body).map(|reply| match reply {
                 Reply::Ack(proof) => {
-                    datagram.packet.nonce = proof;
+                    outbox.packet.nonce = proof;
                     Type::Ack
                 }
                 Reply::Report => Type::Report,
@@ -83,50 +100,22 @@ impl Peer {
             // Answers end at their source.
             Type::HelloReply | Type::Ack | Type::Report => None,
         };
-        if let (Some(what), Some(to)) = (what, datagram.packet.turn_around()) {
-            wire::encode_header(what, &datagram.packet, &mut self.scratch);
-            out.send(to, wait, &self.scratch, &self.body);
+        if let (Some(what), Some(to)) = (what, outbox.packet.turn_around()) {
+            outbox.what = what;
+            out.send(Departure::after(wait, to, outbox.len() as u32), outbox);
         }
     }
 
-    /// Sends one datagram of its own, if there is one to send now.
-    pub fn poll(&mut self, now: Time, out: &mut impl Outbox) -> bool {
-        let to = match &mut self.sender {
-            Some(Sender::File(sender)) => sender.poll(now, &mut self.scratch),
-            Some(Sender::Load(sender)) => sender.poll(now, &mut self.scratch),
-            None => None,
-        };
-        if let Some(to) = to {
-            out.send(to, Duration::ZERO, &self.scratch, &[]);
-        }
-        to.is_some()
-    }
-
-    /// Time has passed.
-    pub fn on_timer(&mut self, now: Time) {
-        if let Some(receiver) = &mut self.receiver {
-            receiver.on_timer(now);
-        }
-        match &mut self.sender {
-            Some(Sender::File(sender)) => sender.on_timer(now),
-            Some(Sender::Load(sender)) => sender.on_timer(now),
-            None => {}
-        }
-    }
-
-    /// When to call `on_timer`, and `poll` again, if nothing else happens.
-    pub fn timer(&self) -> Time {
-        let receiver = self.receiver.as_ref().map_or(Time::MAX, Receiver::timer);
-        receiver.min(match &self.sender {
-            Some(Sender::File(sender)) => sender.timer(),
-            Some(Sender::Load(sender)) => sender.timer(),
-            None => Time::MAX,
-        })
-    }
-
-    /// Does a part of what takes long; whether there is more to do.
-    pub fn work(&mut self) -> bool {
-        self.receiver.as_mut().is_some_and(Receiver::work)
+    /// Sends a portion of what may leave now.
+    fn pump(&mut self, now: Time, out: &mut impl Out<Peer>) {
+        let Peer { sender: Some(sender), outbox, .. } = self else { return };
+        self.has_more = (0..PORTION).all(|_| {
+            let to = sender.poll(now, outbox);
+            if let Some(to) = to {
+                out.send(Departure::now(to, outbox.len() as u32), outbox);
+            }
+            to.is_some()
+        });
     }
 
     /// Its relay.
@@ -155,5 +144,61 @@ impl Peer {
             Some(Sender::File(sender)) => Some(sender),
             _ => None,
         }
+    }
+}
+
+impl Machine for Peer {
+    type Address = SocketAddr;
+    type Message = OwnedDatagram;
+    type Event = Infallible;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut OwnedDatagram,
+        out: &mut impl Out<Peer>,
+    ) {
+        let size = datagram.len();
+        match self.relay.on_datagram(now, arrival.from, datagram, Bytes::new(size as u64)) {
+            Handling::Forward { to, wait } => {
+                out.send(Departure::after(wait, to, size as u32), datagram);
+                out.keep_timer();
+            }
+            Handling::Deliver { wait } => self.on_delivery(now, wait, datagram, out),
+            Handling::Home => {
+                if let Some(sender) = &mut self.sender {
+                    sender.on_answer(now, datagram);
+                    self.pump(now, out);
+                }
+            }
+            Handling::Discard => out.keep_timer(),
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, out: &mut impl Out<Peer>) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.on_timer(now);
+            receiver.work();
+        }
+        if let Some(sender) = &mut self.sender {
+            sender.on_timer(now);
+        }
+        self.pump(now, out);
+    }
+
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Peer>) {
+        match done {}
+    }
+
+    fn timer(&self, now: Time) -> Time {
+        let works = self.receiver.as_ref().is_some_and(Receiver::has_work);
+        if self.has_more || works {
+            return now;
+        }
+        let receiver = self.receiver.as_ref().map_or(Time::MAX, Receiver::timer);
+        receiver.min(self.sender.as_ref().map_or(Time::MAX, |sender| sender.timer(now)))
     }
 }

@@ -1,5 +1,5 @@
-//! A relay on a network: reads datagrams, refuses what is not consistent, holds to its
-//! limit, and says where the rest goes.
+//! A relay on a network: refuses datagrams that are not consistent, holds to its limit, and
+//! says where the rest goes.
 //!
 //! It keeps nothing of a datagram that has passed, and nothing about who sent it. The
 //! address that a datagram was seen to come from must be the neighbour that its route
@@ -11,31 +11,27 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 use crate::limiter::LimitModel;
-use crate::packet::Kind;
+use crate::packet::{Kind, Packet};
 use crate::relay::{Relay, Verdict};
-use crate::wire::{self, Datagram, Unreadable};
+use crate::wire::{self, OwnedDatagram};
 
 /// What becomes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handling<'a> {
-    /// Send this datagram to `to` after `wait`.
+pub enum Handling {
+    /// Send it, moved on by one hop, to `to` after `wait`.
     Forward {
         /// The next node.
         to: SocketAddr,
         /// How long it waits here first.
         wait: Duration,
-        /// It, moved on by one hop.
-        datagram: Datagram<'a>,
     },
     /// It is for us: answer it after `wait`.
     Deliver {
         /// How long it waits here first.
         wait: Duration,
-        /// It.
-        datagram: Datagram<'a>,
     },
     /// An answer to what we sent.
-    Home(Datagram<'a>),
+    Home,
     /// Nothing: it was discarded and counted.
     Discard,
 }
@@ -59,8 +55,6 @@ pub struct RelayCounters {
     pub misrouted: u64,
     /// To be forwarded by a peer that does not forward.
     pub unwilling: u64,
-    /// Not readable.
-    pub unreadable: Unreadable,
 }
 
 /// One peer's relay.
@@ -93,21 +87,15 @@ impl RelayNode {
         self.relay.limit()
     }
 
-    /// The bytes have come from `from`.
-    pub fn on_datagram<'a>(&mut self, now: Time, from: SocketAddr, bytes: &'a [u8]) -> Handling<'a> {
-        let mut datagram = match wire::decode(bytes) {
-            Ok(datagram) => datagram,
-            Err(error) => {
-                self.counters.unreadable.count(error);
-                return Handling::Discard;
-            }
-        };
-        if !accept_neighbour(&mut datagram, wire::canonical(from)) {
+    /// `datagram`, of `size` bytes, has come from `from`. What is forwarded is changed in place.
+    pub fn on_datagram(&mut self, now: Time, from: SocketAddr, datagram: &mut OwnedDatagram, size: Bytes) -> Handling {
+        let packet = &mut datagram.packet;
+        if !accept_neighbour(packet, wire::canonical(from)) {
             self.counters.misrouted += 1;
             return Handling::Discard;
         }
-        let route = &datagram.packet.route;
-        let at_an_end = match datagram.packet.kind {
+        let route = &packet.route;
+        let at_an_end = match packet.kind {
             Kind::Data => route.position() == route.nodes().len() - 1,
             Kind::Ack => route.is_home(),
         };
@@ -116,20 +104,19 @@ impl RelayNode {
             return Handling::Discard;
         }
         self.counters.received += 1;
-        let size = Bytes::new(bytes.len() as u64);
-        match self.relay.on_packet(now, &mut datagram.packet, size) {
+        match self.relay.on_packet(now, packet, size) {
             Verdict::Forward { to, wait } => {
                 self.counters.forwarded += 1;
                 self.counters.forwarded_bytes += size.get();
-                Handling::Forward { to, wait, datagram }
+                Handling::Forward { to, wait }
             }
             Verdict::Deliver { wait } => {
                 self.counters.delivered += 1;
-                Handling::Deliver { wait, datagram }
+                Handling::Deliver { wait }
             }
-            Verdict::Home => Handling::Home(datagram),
+            Verdict::Home => Handling::Home,
             Verdict::Refuse => {
-                match datagram.packet.kind {
+                match packet.kind {
                     Kind::Data => self.counters.refused_data += 1,
                     Kind::Ack => self.counters.refused_acks += 1,
                 }
@@ -141,10 +128,10 @@ impl RelayNode {
 
 /// Whether the datagram came from the node before this one on its way; at the first
 /// relay, where that can't be known, `from` becomes the source.
-fn accept_neighbour(datagram: &mut Datagram<'_>, from: SocketAddr) -> bool {
-    let route = &mut datagram.packet.route;
+fn accept_neighbour(packet: &mut Packet<SocketAddr>, from: SocketAddr) -> bool {
+    let route = &mut packet.route;
     let position = route.position();
-    match datagram.packet.kind {
+    match packet.kind {
         Kind::Data if position == 1 => {
             route.set_source(from);
             wire::problem_of_address(from).is_none()
@@ -158,8 +145,9 @@ fn accept_neighbour(datagram: &mut Datagram<'_>, from: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Packet, PacketId, Route};
-    use crate::wire::Type;
+    use crate::machine::Wire;
+    use crate::packet::{PacketId, Route};
+    use crate::wire::{Datagram, Type};
 
     const LIMIT: Rate = Rate::from_bytes_per_sec(1_000);
 
@@ -178,6 +166,15 @@ mod tests {
         out
     }
 
+    /// What becomes of these bytes, and the datagram as it leaves.
+    fn on_bytes(relay: &mut RelayNode, from: SocketAddr, bytes: &[u8]) -> (Handling, OwnedDatagram) {
+        let mut datagram = OwnedDatagram::default();
+        datagram.read(bytes).unwrap();
+        assert_eq!(datagram.len(), bytes.len());
+        let size = Bytes::new(bytes.len() as u64);
+        (relay.on_datagram(Time::ZERO, from, &mut datagram, size), datagram)
+    }
+
     fn relay() -> RelayNode {
         RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, LIMIT)
     }
@@ -187,8 +184,8 @@ mod tests {
         let (mut relay, seen) = (relay(), SocketAddr::from(([192, 0, 2, 1], 777)));
         for claimed in [wire::unknown_source(node(1)), node(99)] {
             let bytes = bytes(Type::Data, claimed, 1);
-            match relay.on_datagram(Time::ZERO, seen, &bytes) {
-                Handling::Forward { to, datagram, .. } => {
+            match on_bytes(&mut relay, seen, &bytes) {
+                (Handling::Forward { to, .. }, datagram) => {
                     assert_eq!((to, datagram.packet.route.nodes()[0]), (node(2), seen));
                 }
                 other => panic!("{other:?}"),
@@ -203,24 +200,20 @@ mod tests {
             [(Type::Data, 2, 1), (Type::Data, 3, 2), (Type::Ack, 2, 3), (Type::Ack, 0, 1)]
         {
             let (mut relay, bytes) = (relay(), bytes(what, source, position));
-            assert_eq!(relay.on_datagram(Time::ZERO, node(77), &bytes), Handling::Discard);
+            assert_eq!(on_bytes(&mut relay, node(77), &bytes).0, Handling::Discard);
             assert_eq!(relay.counters().misrouted, 1);
-            assert_ne!(
-                relay.on_datagram(Time::ZERO, node(neighbour), &bytes),
-                Handling::Discard,
-                "{what:?} {position}"
-            );
+            assert_ne!(on_bytes(&mut relay, node(neighbour), &bytes).0, Handling::Discard, "{what:?} {position}");
         }
         // An ACK at the destination was never sent by anybody.
         let bytes = bytes(Type::Ack, source, 3);
-        assert_eq!(relay().on_datagram(Time::ZERO, node(2), &bytes), Handling::Discard);
+        assert_eq!(on_bytes(&mut relay(), node(2), &bytes).0, Handling::Discard);
     }
 
     #[test]
     fn no_more_passes_than_the_limit() {
         let (mut relay, bytes) = (relay(), bytes(Type::Data, node(9), 1));
         for _ in 0..10 {
-            relay.on_datagram(Time::ZERO, node(9), &bytes);
+            on_bytes(&mut relay, node(9), &bytes);
         }
         let counters = relay.counters();
         assert_eq!((counters.forwarded, counters.refused_data), (2, 8));
@@ -230,22 +223,11 @@ mod tests {
     #[test]
     fn an_end_forwards_nothing_but_takes_what_is_its_own() {
         let mut end = RelayNode::end();
-        assert_eq!(end.on_datagram(Time::ZERO, node(9), &bytes(Type::Data, node(9), 1)), Handling::Discard);
+        assert_eq!(on_bytes(&mut end, node(9), &bytes(Type::Data, node(9), 1)).0, Handling::Discard);
         assert_eq!(end.counters().unwilling, 1);
         let data = bytes(Type::Data, node(9), 3);
-        assert!(matches!(end.on_datagram(Time::ZERO, node(2), &data), Handling::Deliver { .. }));
+        assert!(matches!(on_bytes(&mut end, node(2), &data).0, Handling::Deliver { .. }));
         let ack = bytes(Type::Ack, node(9), 0);
-        assert!(matches!(end.on_datagram(Time::ZERO, node(1), &ack), Handling::Home(_)));
-    }
-
-    #[test]
-    fn what_is_not_readable_is_counted() {
-        let mut relay = relay();
-        for bytes in [&b"AB"[..], &[0; 2000], b"hello world", b"AB\x09aaaaaaaaaaaaaaaaa"] {
-            assert_eq!(relay.on_datagram(Time::ZERO, node(9), bytes), Handling::Discard);
-        }
-        let unreadable = relay.counters().unreadable;
-        assert_eq!((unreadable.truncated, unreadable.oversized), (1, 1));
-        assert_eq!((unreadable.foreign, unreadable.unknown_version, unreadable.total()), (1, 1, 4));
+        assert_eq!(on_bytes(&mut end, node(1), &ack).0, Handling::Home);
     }
 }

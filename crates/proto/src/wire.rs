@@ -24,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_control::path::MAX_RELAYS;
 
+use crate::machine::Wire;
 use crate::packet::{Kind, Packet, PacketId, Route};
 
 /// The first bytes of every datagram.
@@ -77,6 +78,66 @@ pub struct Datagram<'a> {
     pub packet: Packet<SocketAddr>,
     /// What only the ends read; empty in an ACK.
     pub body: &'a [u8],
+}
+
+/// A datagram with a body of its own: what the machines take and give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedDatagram {
+    /// What it is.
+    pub what: Type,
+    /// Whose it is and where it goes.
+    pub packet: Packet<SocketAddr>,
+    /// What only the ends read; empty in an ACK.
+    pub body: Vec<u8>,
+}
+
+/// One that goes nowhere, to be filled in.
+impl Default for OwnedDatagram {
+    fn default() -> OwnedDatagram {
+        let route = Route::new(UNKNOWN_V4, core::iter::empty(), UNKNOWN_V4);
+        let packet = Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route };
+        OwnedDatagram { what: Type::Data, packet, body: Vec::new() }
+    }
+}
+
+impl OwnedDatagram {
+    /// It, to look at.
+    pub fn borrow(&self) -> Datagram<'_> {
+        Datagram { what: self.what, packet: self.packet, body: &self.body }
+    }
+
+    /// Its bytes on the wire, IP and UDP headers apart.
+    pub fn len(&self) -> usize {
+        let proof = if self.what == Type::Ack { PROOF } else { 0 };
+        header_len(self.packet.route.nodes()) + proof + self.body.len()
+    }
+
+    /// Never: it has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Wire for OwnedDatagram {
+    type Error = DecodeError;
+    type Unreadable = Unreadable;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.borrow().encode(out);
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let Datagram { what, packet, body } = decode(bytes)?;
+        self.what = what;
+        self.packet = packet;
+        self.body.clear();
+        self.body.extend_from_slice(body);
+        Ok(())
+    }
+
+    fn count(error: DecodeError, unreadable: &mut Unreadable) {
+        unreadable.count(error);
+    }
 }
 
 /// Why bytes are no datagram.
@@ -400,5 +461,15 @@ mod tests {
         assert_eq!(damaged(14, 5), DecodeError::Malformed("address family"));
         assert_eq!(damaged(25, 2), DecodeError::Malformed("an address comes twice"));
         assert_eq!(damaged(22, 224), DecodeError::Malformed("an address of many hosts"));
+    }
+
+    #[test]
+    fn what_is_not_readable_is_counted_by_its_reason() {
+        let (mut unreadable, mut datagram) = (Unreadable::default(), OwnedDatagram::default());
+        for bytes in [&b"AB"[..], &[0; 2000], b"hello world", b"AB\x09aaaaaaaaaaaaaaaaa"] {
+            OwnedDatagram::count(datagram.read(bytes).unwrap_err(), &mut unreadable);
+        }
+        assert_eq!((unreadable.truncated, unreadable.oversized), (1, 1));
+        assert_eq!((unreadable.foreign, unreadable.unknown_version, unreadable.total()), (1, 1, 4));
     }
 }

@@ -33,11 +33,14 @@ const TABLE_NODES: usize = 512;
 /// The delays of one run.
 #[derive(Clone, Debug)]
 pub struct Delays {
+    model: DelayModel,
+    seed: u64,
+    nodes: usize,
     source: Source,
 }
 
 /// Factors drawn ahead at once: the processor then overlaps their computation.
-const AHEAD: usize = 64;
+const AHEAD: usize = 32;
 
 /// A stream of factors that jitter delays: normal around 1, drawn again while negative.
 #[derive(Clone, Debug)]
@@ -124,7 +127,21 @@ impl Delays {
                 if nodes <= TABLE_NODES { source.tabulate(nodes) } else { source }
             }
         };
-        Delays { source }
+        Delays { model: model.clone(), seed, nodes, source }
+    }
+
+    /// How many nodes there are delays for.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Delays for `nodes` nodes or more; those that are there keep theirs.
+    ///
+    /// Panics if a matrix has fewer rows.
+    pub fn reserve(&mut self, nodes: usize) {
+        if nodes > self.nodes {
+            *self = Delays::new(&self.model, nodes.max(self.nodes + self.nodes / 2), self.seed);
+        }
     }
 
     /// The mean one-way delay.

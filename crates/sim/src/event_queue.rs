@@ -74,11 +74,13 @@ impl<E> Ord for Far<E> {
 }
 
 /// A queue of events of type `E`, which should be small: it is moved about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     /// The bucket whose turn it is, sorted; `next` is the first event not yet taken.
     current: Vec<Entry<E>>,
     next: usize,
+    /// When the event that was taken last happened, in ns.
+    now: u64,
     /// Number of the current bucket, counted in widths since the beginning.
     number: u64,
     /// log2 of the bucket width in ns.
@@ -111,6 +113,7 @@ impl<E: Copy> EventQueue<E> {
         EventQueue {
             current: Vec::new(),
             next: 0,
+            now: 0,
             number: 0,
             shift: 20,
             ring: empty_ring(FIRST_BUCKETS),
@@ -127,6 +130,28 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
+    /// Back to the beginning without events; memory is kept.
+    pub fn clear(&mut self) {
+        self.current.clear();
+        self.next = 0;
+        self.now = 0;
+        self.number = 0;
+        for bucket in self.ring.iter_mut().filter(|bucket| bucket.capacity() > 0) {
+            let mut bucket = std::mem::take(bucket);
+            bucket.clear();
+            self.spare.push(bucket);
+        }
+        self.occupied.fill(0);
+        self.in_ring = 0;
+        self.far.clear();
+        self.sequence = 0;
+        self.far_insertions = 0;
+        self.buckets_used = 0;
+        self.taken = 0;
+        self.reviewed_at = 0;
+        self.review_after = REVIEW;
+    }
+
     /// Events that wait.
     pub fn len(&self) -> usize {
         self.current.len() - self.next + self.in_ring + self.far.len()
@@ -137,8 +162,12 @@ impl<E: Copy> EventQueue<E> {
         self.len() == 0
     }
 
-    /// Adds `event` at `at`. What should have happened before the current bucket began
-    /// happens as if at its beginning: next.
+    /// Adds `event` at `at`.
+    ///
+    /// # Panics
+    ///
+    /// If `at` is before the event that was taken last: what belongs into the past would
+    /// otherwise be lost, or happen out of order.
     #[inline(always)]
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_nanos();
@@ -174,6 +203,7 @@ impl<E: Copy> EventQueue<E> {
     fn push_seldom(&mut self, at: u64, event: E) {
         let number = at >> self.shift;
         if number <= self.number {
+            assert!(at >= self.now, "an event at {at} ns is before now, {} ns", self.now);
             self.push_current(at.saturating_sub(self.begin()) as u32, event);
         } else if number - self.number < self.ring.len() as u64 {
             let (place, within) = (self.place(number), self.within(at));
@@ -200,14 +230,6 @@ impl<E: Copy> EventQueue<E> {
         self.current.insert(place, Entry { within, event });
     }
 
-    /// The time of the next event.
-    pub fn peek(&mut self) -> Option<Time> {
-        if self.next == self.current.len() && !self.turn() {
-            return None;
-        }
-        Some(Time::from_nanos(self.begin() + u64::from(self.current[self.next].within)))
-    }
-
     /// Takes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
@@ -217,7 +239,7 @@ impl<E: Copy> EventQueue<E> {
     /// Takes the next event if it is before `end`.
     #[inline]
     pub fn pop_before(&mut self, end: Time) -> Option<(Time, E)> {
-        if self.next == self.current.len() && !self.turn() {
+        if self.next == self.current.len() && !self.turn(end) {
             return None;
         }
         let Entry { within, event } = self.current[self.next];
@@ -226,6 +248,7 @@ impl<E: Copy> EventQueue<E> {
             return None;
         }
         self.next += 1;
+        self.now = at;
         Some((Time::from_nanos(at), event))
     }
 
@@ -235,8 +258,9 @@ impl<E: Copy> EventQueue<E> {
         self.current.get(self.next).map(|entry| entry.event)
     }
 
-    /// Makes the next bucket that is not empty the current one; false if all are.
-    fn turn(&mut self) -> bool {
+    /// Makes the next bucket that is not empty the current one; false if all are, or if it begins
+    /// at `end` or later: what is yet to be inserted may come before it.
+    fn turn(&mut self, end: Time) -> bool {
         self.taken += self.current.len() as u64;
         self.current.clear();
         self.next = 0;
@@ -252,6 +276,9 @@ impl<E: Copy> EventQueue<E> {
         let Some(number) = in_ring.into_iter().chain(far).min() else {
             return false;
         };
+        if number << self.shift >= end.as_nanos() {
+            return false;
+        }
         self.number = number;
         self.buckets_used += 1;
         if far == Some(number) {
@@ -443,7 +470,6 @@ mod tests {
             }
             for round in 0..300_000u32 {
                 let Reverse(expected) = heap.pop().unwrap();
-                assert_eq!(queue.peek(), Some(expected.0));
                 assert_eq!(queue.pop(), Some(expected), "round {round} of {spread_ns} ns");
                 insert(&mut queue, &mut heap, expected.0);
             }
@@ -452,15 +478,39 @@ mod tests {
     }
 
     #[test]
-    fn an_event_in_the_past_happens_next() {
+    #[should_panic(expected = "is before now")]
+    fn an_event_in_the_past_is_refused() {
         let mut queue = EventQueue::new();
         queue.push(Time::from_secs_f64(10.0), 1);
-        queue.push(Time::from_secs_f64(20.0), 2);
         assert_eq!(queue.pop(), Some((Time::from_secs_f64(10.0), 1)));
-        queue.push(Time::from_secs_f64(5.0), 3);
-        let (at, event) = queue.pop().unwrap();
-        assert!(event == 3 && at <= Time::from_secs_f64(10.0), "{at}");
-        assert_eq!(queue.pop(), Some((Time::from_secs_f64(20.0), 2)));
+        queue.push(Time::from_secs_f64(5.0), 2);
+    }
+
+    #[test]
+    fn what_is_inserted_after_a_look_ahead_comes_at_its_own_time() {
+        let mut queue = EventQueue::new();
+        let (first, between, last) = (Time::from_secs_f64(1.0), Time::from_secs_f64(2.0), Time::from_secs_f64(20.0));
+        queue.push(first, 1);
+        queue.push(last, 3);
+        assert_eq!(queue.pop_before(between), Some((first, 1)));
+        assert_eq!(queue.pop_before(between), None);
+        queue.push(between, 2);
+        assert_eq!(drain(&mut queue, |_, _| {}), [(between, 2), (last, 3)]);
+    }
+
+    #[test]
+    fn a_cleared_queue_is_as_new() {
+        let mut queue = EventQueue::new();
+        let mut run = || {
+            let mut rng = Rng::stream(1, "queue");
+            for event in 0..1000 {
+                queue.push(Time::from_nanos(rng.below(3_000_000_000) as u64), event);
+            }
+            let taken: Vec<_> = std::iter::from_fn(|| queue.pop_before(Time::from_secs_f64(2.0))).collect();
+            queue.clear();
+            taken
+        };
+        assert_eq!(run(), run());
         assert!(queue.is_empty());
     }
 }

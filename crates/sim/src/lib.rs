@@ -3,7 +3,10 @@
 
 pub mod delay;
 pub mod event_queue;
+pub mod fabric;
+pub mod faults;
 pub mod loss;
 pub mod network;
+pub mod pairs;
 pub mod tournament;
 pub mod varying;

@@ -3,8 +3,9 @@
 use anabranch_control::path::registry::Build;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_net::host::Host;
 use anabranch_net::loopback::{Crowd, Sockets};
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET};
 use anabranch_proto::message::FILLER_PREFIX;
 use anabranch_proto::peer::{Peer, Sender};
@@ -73,8 +74,8 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     };
     let members = crowd.peers(sockets.addresses())?;
     // Before its clock starts: agreeing on keys takes a moment.
-    let mut host = Host::new()?;
-    sockets.serve(&mut host, members, super::delays(args.seed, peers))?;
+    let mut runtime = Runtime::new(NoWork)?;
+    sockets.serve(&mut runtime, members, super::delays(args.seed, peers))?;
     println!(
         "{peers} peers, each relaying, receiving and sending to random others over {} relays; \
          controller {}, seed {}, {} s",
@@ -82,14 +83,14 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     );
     let ceiling = physical::all_senders(limit, args.hops, &sizes);
     let mut series = Series::new(vec![limit; peers - 1]);
-    let totals = measure(&mut host, interrupt, &mut series, args.seconds, &sizes, ceiling)?;
+    let totals = measure(&mut runtime, interrupt, &mut series, args.seconds, &sizes, ceiling)?;
     let seconds = args.seconds as f64;
     let measured = Figures {
         received_bytes_per_s: totals.delivered as f64 * sizes.packet / (seconds * peers as f64),
         drop_percent: 100.0 * (totals.refused_data + totals.refused_acks) as f64 / totals.received.max(1) as f64,
     };
     let predicted = predict::predict(&crowd, args.seconds, wire::ack_len(&route))?;
-    print_figures(&host, &totals, &measured, &predicted, ceiling, args.hops, &sizes);
+    print_figures(&runtime, &totals, &measured, &predicted, ceiling, args.hops, &sizes);
     let table = Table::new("Measured and simulated", ["", "measured", "simulated"])
         .row(figures("received, B/s a peer", measured.received_bytes_per_s, predicted.received_bytes_per_s, 0))
         .row(figures("dropped, %", measured.drop_percent, predicted.drop_percent, 3));
@@ -116,8 +117,8 @@ fn limits_nothing(args: &Args) -> bool {
     matches!(args.controller.build, Build::Anywhere(_)) && args.controller.name == "random"
 }
 
-fn totals(host: &Host) -> Totals {
-    host.peers().fold(Totals::default(), |mut totals, peer| {
+fn totals(runtime: &Runtime<Peer>) -> Totals {
+    runtime.machines().fold(Totals::default(), |mut totals, peer| {
         if let Some(sender) = peer.sender() {
             let counters = sender.courier().counters();
             totals.sent += counters.sent;
@@ -137,7 +138,7 @@ fn totals(host: &Host) -> Totals {
 
 /// Turns for `seconds`, showing and noting what happens.
 fn measure(
-    host: &mut Host,
+    runtime: &mut Runtime<Peer>,
     interrupt: &Interrupt,
     series: &mut Series,
     seconds: u64,
@@ -154,16 +155,16 @@ fn measure(
     let mut next_sample = Time::ZERO + Duration::SECOND;
     let mut next_look = Time::ZERO;
     let peers = series.limits.len() as f64 + 1.0;
-    while host.now() < end {
-        host.turn(next_look.min(next_sample).min(end))?;
-        let now = host.now();
+    while runtime.now() < end {
+        runtime.turn(next_look.min(next_sample).min(end))?;
+        let now = runtime.now();
         if interrupt.is_raised() {
             view.clear();
             return Err(Failure::interrupted(format_args!("after {:.0} s of {seconds}", now.as_secs_f64())));
         }
-        let Some(watched) = host.peer(0).sender().map(Sender::courier) else { continue };
+        let Some(watched) = runtime.machine(0).sender().map(Sender::courier) else { continue };
         if now >= next_sample {
-            let totals = totals(host);
+            let totals = totals(runtime);
             let arrived = totals.delivered * sizes.payload as u64;
             series.note(now.as_secs_f64(), arrived, totals.sent, totals.lost, watched);
             next_sample += Duration::SECOND;
@@ -182,11 +183,11 @@ fn measure(
         }
     }
     view.clear();
-    Ok(totals(host))
+    Ok(totals(runtime))
 }
 
 fn print_figures(
-    host: &Host,
+    runtime: &Runtime<Peer>,
     totals: &Totals,
     measured: &Figures,
     predicted: &Figures,
@@ -213,8 +214,8 @@ fn print_figures(
         "packets               {} sent: {} arrived, {} refused; {} acknowledged in time, {} late, {} lost; {} forged ACKs",
         totals.sent, totals.delivered, totals.refused_data, totals.acked, totals.late, totals.lost, totals.forged
     );
-    let counters = host.counters();
-    let misread: u64 = host.peers().map(|peer: &Peer| peer.relay().counters().unreadable.total()).sum();
+    let counters = runtime.counters();
+    let misread = counters.unreadable.total();
     println!(
         "driver                {} datagrams received, {} unsendable, {} beyond the delay queue, {misread} unreadable",
         counters.received, counters.unsendable, counters.overflowed

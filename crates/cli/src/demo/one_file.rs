@@ -9,8 +9,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::disk::{self, DiskStore};
-use anabranch_net::host::Host;
 use anabranch_net::loopback::Sockets;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_proto::courier::SendCounters;
 use anabranch_proto::peer::{Peer, Sender};
@@ -49,7 +50,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         None => make_file(args, &received)?,
     };
     let limits = limits(args.limit.unwrap_or(LIMIT));
-    let mut host = Host::new()?;
+    let mut runtime = Runtime::new(NoWork)?;
     let sockets = Sockets::bind(PEERS + 2)?;
     let route = setup::longest_route(&sockets.addresses()[..PEERS], args.hops, sockets.addresses()[RECEIVER]);
     let block = transfer::block_size(&route, PACKET)
@@ -69,13 +70,13 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         pacing: args.pacing.into(),
         // What limits nothing would send as fast as the machine can.
         upload: Some(upload(ceiling, &sizes)),
-        start: host.now(),
+        start: runtime.now(),
         rng: Rng::stream(args.seed, "sender"),
     }
     .build()?;
     let length = offer.length;
     let key = Some(identity.public());
-    let sender = FileSender::new(host.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
     let relays = limits
         .iter()
         .zip(super::phases(args.seed, PEERS))
@@ -85,7 +86,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         Peer::new(RelayNode::end(), Some(receiver), None),
         Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))),
     ];
-    sockets.serve(&mut host, relays.chain(ends), super::delays(args.seed, PEERS + 2))?;
+    sockets.serve(&mut runtime, relays.chain(ends), super::delays(args.seed, PEERS + 2))?;
 
     println!(
         "{}, {}: over {} of {PEERS} relays for each packet, controller {}, seed {}",
@@ -96,12 +97,12 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         args.seed
     );
     let mut series = Series::new(limits);
-    let done = transfer(&mut host, interrupt, &mut series, length, ceiling)?;
+    let done = transfer(&mut runtime, interrupt, &mut series, length, ceiling)?;
     let arrived = received.join(&done.name);
     check(&arrived, hash)?;
-    if let Some(sender) = host.peer(SENDER).sender() {
+    if let Some(sender) = runtime.machine(SENDER).sender() {
         let learned = series::learned(sender.courier(), PEERS);
-        print_relays(&host, &series.limits, &learned);
+        print_relays(&runtime, &series.limits, &learned);
         print_figures(&done, &series, ceiling, args.hops, &sizes, sender.courier().counters());
     }
     println!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
@@ -134,7 +135,7 @@ fn upload(ceiling: f64, sizes: &Sizes) -> Rate {
 
 /// Turns until the file is there, showing and noting what happens.
 fn transfer(
-    host: &mut Host,
+    runtime: &mut Runtime<Peer>,
     interrupt: &Interrupt,
     series: &mut Series,
     length: u64,
@@ -142,13 +143,13 @@ fn transfer(
 ) -> Result<Transferred, Failure> {
     let relays = series.limits.iter().enumerate().map(|(number, &limit)| (format!("relay {number:>2}"), limit));
     let view = View::new(length, "limit", relays);
-    let start = host.now();
+    let start = runtime.now();
     let (mut next_look, mut next_sample) = (start, start + Duration::SECOND);
     loop {
         let until = next_look.min(next_sample);
-        host.turn(until)?;
-        let now = host.now();
-        let Some(sender) = host.peer_mut(SENDER).file_sender_mut() else {
+        runtime.turn(until)?;
+        let now = runtime.now();
+        let Some(sender) = runtime.machine_mut(SENDER).file_sender_mut() else {
             return Err(Failure::new("the sender is gone"));
         };
         if interrupt.is_raised() {
@@ -171,7 +172,7 @@ fn transfer(
             Some(Ok(done)) if over => {
                 let done = done.clone();
                 view.clear();
-                settle(host, now)?;
+                settle(runtime, now)?;
                 return Ok(done);
             }
             Some(Err(error)) => {
@@ -185,8 +186,8 @@ fn transfer(
 }
 
 /// Lets the last words arrive.
-fn settle(host: &mut Host, now: Time) -> io::Result<()> {
-    host.run_until(now + Duration::from_millis(500))
+fn settle(runtime: &mut Runtime<Peer>, now: Time) -> io::Result<()> {
+    runtime.run_until(now + Duration::from_millis(500))
 }
 
 fn headline(counters: &SendCounters, rtt: Option<Duration>, goodput: f64, ceiling: f64) -> String {
@@ -237,10 +238,10 @@ fn check(path: &Path, expected: blake3::Hash) -> Result<(), Failure> {
     Err(Failure::new(format!("{} does not have the hash of the file that was sent", path.display())))
 }
 
-fn print_relays(host: &Host, limits: &[Rate], learned: &[Option<f64>]) {
+fn print_relays(runtime: &Runtime<Peer>, limits: &[Rate], learned: &[Option<f64>]) {
     println!("relay       limit     learned  forwarded  refused");
     for (number, (limit, learned)) in limits.iter().zip(learned).enumerate() {
-        let counters = host.peer(number).relay().counters();
+        let counters = runtime.machine(number).relay().counters();
         println!(
             "{number:>5}  {:>8}/s  {:>8}/s  {:>9}  {:>7}",
             Amount(limit.bytes_per_sec()).to_string(),

@@ -24,6 +24,7 @@ use crate::round_trip::RoundTripEstimator;
 use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 /// A flow controller for each peer.
 #[derive(Debug)]
@@ -212,11 +213,11 @@ impl PathController for FlowPeers {
         }
     }
 
-    fn timer(&self) -> Time {
+    fn wake(&self, now: Time) -> Wake {
         if self.reopened {
-            return Time::ZERO;
+            return Wake::DepartNow(());
         }
-        self.wakes.peek().map_or(Time::MAX, |Reverse((at, _))| *at)
+        Wake::at(self.wakes.peek().map_or(Time::MAX, |Reverse((at, _))| *at), now)
     }
 
     fn rate(&self, peer: Slot) -> Option<Rate> {
@@ -269,10 +270,10 @@ mod tests {
         }
         // Five relays with two packets each; the destination relays nothing to itself.
         assert_eq!(paths.len(), 10);
-        assert_eq!(peers.timer(), Time::MAX);
+        assert_eq!(peers.wake(Time::ZERO), Wake::AwaitOutcome);
         let now = Time::ZERO + Duration::from_millis(50);
         peers.on_outcome(now, &paths[3], Outcome::Acked, &rtts, &mut rng);
-        assert!(peers.timer() <= now, "room must be told");
+        assert_eq!(peers.wake(now), Wake::DepartNow(()), "room must be told");
         assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
         assert_eq!(path[0].slot, paths[3][0].slot);
         assert!(!peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::rtt::{PairRtts, RttConfig};
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 const PEERS: u16 = 6;
 const DESTINATION: Slot = Slot(PEERS - 1);
@@ -77,7 +78,7 @@ fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(),
         now = match *clock {
             Clock::Forwards(span) => now + Duration::from_nanos(span),
             Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
-            Clock::Due(late) => controller.timer().max(now) + Duration::from_nanos(late),
+            Clock::Due(late) => controller.wake(now).time(now) + Duration::from_nanos(late),
         };
         // Later than any run: there a timer has nowhere to go.
         now = now.min(Time::from_nanos(u64::MAX / 4));
@@ -86,7 +87,11 @@ fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(),
                 for _ in 0..number {
                     let mut path = [Hop::default(); RELAYS];
                     if !controller.select(now, DESTINATION, packet, &mut path, &mut rng) {
-                        prop_assert!(controller.timer() > now, "{}: it says to ask again, and refuses", entry.name);
+                        prop_assert!(
+                            controller.wake(now) != Wake::DepartNow(()),
+                            "{}: it says to ask again, and refuses",
+                            entry.name
+                        );
                         break;
                     }
                     let [first, second] = path.map(|hop| hop.slot);

@@ -25,6 +25,7 @@ use crate::rng::Rng;
 use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 /// The most relays a packet may pass.
 pub const MAX_RELAYS: usize = 8;
@@ -77,8 +78,9 @@ pub trait PathController: Debug + Send {
     /// Learns what became of a packet that `select` gave `path` to.
     fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, rtts: &PairRtts, rng: &mut Rng);
 
-    /// When `select` may succeed again after it returned false.
-    fn timer(&self) -> Time;
+    /// What `select` waits for, once it has returned false: the earliest instant at which it may
+    /// succeed again, or an outcome. Never an instant before `now`.
+    fn wake(&self, now: Time) -> Wake;
 
     /// The rate that the relay is believed to forward for us; none if nothing limits it.
     fn rate(&self, peer: Slot) -> Option<Rate>;

@@ -13,6 +13,7 @@ use crate::rng::Rng;
 use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 /// How rates become room for packets.
 pub trait Credit: Debug + Clone + Send + 'static {
@@ -81,8 +82,8 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
         }
     }
 
-    fn timer(&self) -> Time {
-        self.credit.timer()
+    fn wake(&self, now: Time) -> Wake {
+        Wake::at(self.credit.timer(), now)
     }
 
     fn rate(&self, peer: Slot) -> Option<Rate> {

@@ -27,6 +27,7 @@ use crate::rng::Rng;
 use crate::rtt::PairRtts;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 /// Length of a slice in nanoseconds: one second, like the relays' windows.
 const SLICE_NANOS: u64 = Duration::SECOND.as_nanos();
@@ -369,8 +370,8 @@ impl PathController for Perfect {
 
     fn on_outcome(&mut self, _now: Time, _path: &[Hop], _outcome: Outcome, _rtts: &PairRtts, _rng: &mut Rng) {}
 
-    fn timer(&self) -> Time {
-        self.next_slice
+    fn wake(&self, now: Time) -> Wake {
+        Wake::at(self.next_slice, now)
     }
 
     fn rate(&self, _peer: Slot) -> Option<Rate> {

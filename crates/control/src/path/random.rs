@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
 
 /// Draws relays, learns nothing.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ impl PathController for Random {
 
     fn on_outcome(&mut self, _now: Time, _path: &[Hop], _outcome: Outcome, _rtts: &PairRtts, _rng: &mut Rng) {}
 
-    fn timer(&self) -> Time {
-        Time::MAX
+    fn wake(&self, _now: Time) -> Wake {
+        Wake::AwaitOutcome
     }
 
     fn rate(&self, _peer: Slot) -> Option<Rate> {

@@ -1,6 +1,6 @@
 //! A point's run in numbers, whichever kind of scenario it has.
 
-use anabranch_control::registry::ParameterError;
+use crate::overlay::OverlayRunError;
 use serde_json::{Map, Value};
 
 use crate::flows::FlowRunError;
@@ -25,9 +25,9 @@ pub struct Numbers {
 /// Why a point has no run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PointError {
-    /// A controller refused its parameters.
+    /// An overlay's controller refused its parameters, or nothing was delivered.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Overlay(#[from] OverlayRunError),
     /// A flow's controller did, or misbehaved.
     #[error(transparent)]
     Flow(#[from] FlowRunError),

@@ -234,14 +234,19 @@ impl Receiver {
         self.note(Event::Offered { session: id, offer });
     }
 
-    /// Hashes a part of the files that have arrived; whether there is more to do.
-    pub fn work(&mut self) -> bool {
+    /// Whether files that have arrived are to be hashed.
+    pub fn has_work(&self) -> bool {
+        self.sessions.values().any(|entry| matches!(entry.phase, Phase::Checking { .. }))
+    }
+
+    /// Hashes a part of a file that has arrived.
+    pub fn work(&mut self) {
         let checking = |(id, entry): (&SessionId, &Entry)| matches!(entry.phase, Phase::Checking { .. }).then_some(*id);
-        let Some(id) = self.sessions.iter().find_map(checking) else { return false };
-        if let Err(reason) = self.check(id) {
+        if let Some(id) = self.sessions.iter().find_map(checking)
+            && let Err(reason) = self.check(id)
+        {
             self.fail(id, Code::Failed, reason);
         }
-        true
     }
 
     fn check(&mut self, id: SessionId) -> Result<(), String> {

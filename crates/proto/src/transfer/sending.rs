@@ -19,7 +19,7 @@ use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
 use crate::path_sender::AckVerdict;
 use crate::seal::{self, Hello, PublicKey, Session};
-use crate::wire::{self, Datagram, Type};
+use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting, offer and finish leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
@@ -194,7 +194,7 @@ impl FileSender {
     }
 
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
-    pub fn poll(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub fn poll(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         match self.phase {
             Phase::Greeting if now >= self.repeat_at => self.greet(now, out),
             Phase::Offering if now >= self.repeat_at => {
@@ -216,7 +216,7 @@ impl FileSender {
     }
 
     fn depart(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
-        let parcel = self.courier.depart(now, self.destination)?;
+        let parcel = self.courier.depart(now, self.destination).departs()?;
         let place = parcel.packet.id.index as usize;
         if self.carried.len() <= place {
             self.carried.resize(place + 1, Carried::Other);
@@ -231,10 +231,12 @@ impl FileSender {
         Some(parcel)
     }
 
-    fn greet(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let parcel = self.repeat(now, Carried::Other)?;
-        wire::encode_header(Type::Hello, &parcel.packet, out);
-        let hello = Hello::new(self.key.as_ref(), parcel.proof, out);
+        out.what = Type::Hello;
+        out.packet = parcel.packet;
+        out.body.clear();
+        let hello = Hello::new(self.key.as_ref(), parcel.proof, &mut out.body);
         if self.greetings.len() == MAX_GREETINGS {
             self.greetings.pop_front();
         }
@@ -242,7 +244,7 @@ impl FileSender {
         Some(parcel.to())
     }
 
-    fn send_block(&mut self, now: Time, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let mut wanted = self.wanted();
         if wanted.is_none() && now >= self.repeat_at {
             self.resend_missing();
@@ -297,11 +299,13 @@ impl FileSender {
         (u64::from(self.next_block) < self.offer.blocks()).then_some(self.next_block)
     }
 
-    fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let session = self.session.as_mut()?;
         message.encode(parcel.proof, &mut self.message);
-        wire::encode_header(Type::Data, &parcel.packet, out);
-        session.seal_data(&self.message, out);
+        out.what = Type::Data;
+        out.packet = parcel.packet;
+        out.body.clear();
+        session.seal_data(&self.message, &mut out.body);
         Some(parcel.to())
     }
 
@@ -310,14 +314,14 @@ impl FileSender {
     }
 
     /// An answer has come home.
-    pub fn on_answer(&mut self, now: Time, datagram: &Datagram<'_>) {
+    pub fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
         let id = datagram.packet.id;
         match datagram.what {
-            Type::HelloReply => self.on_hello_reply(now, id, datagram.body),
+            Type::HelloReply => self.on_hello_reply(now, id, &datagram.body),
             Type::Ack => {
                 self.on_proof(now, id, datagram.packet.nonce);
             }
-            Type::Report => self.on_report(now, id, datagram.body),
+            Type::Report => self.on_report(now, id, &datagram.body),
             Type::Hello | Type::Data => self.courier.count_unreadable(),
         }
     }
@@ -422,14 +426,13 @@ impl FileSender {
     }
 
     /// When to call `on_timer` and `poll` again if nothing else happens.
-    pub fn timer(&self) -> Time {
+    pub fn timer(&self, now: Time) -> Time {
+        let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
-            Phase::Greeting | Phase::Offering | Phase::Finishing => self.courier.resume_at().max(self.repeat_at),
-            Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => {
-                self.courier.resume_at()
-            }
-            Phase::Sending => self.courier.resume_at().max(self.repeat_at),
-            Phase::Over if self.byes > 0 => self.courier.resume_at(),
+            Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
+            Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
+            Phase::Sending => may_leave.max(self.repeat_at),
+            Phase::Over if self.byes > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
         let deadline = self.courier.next_deadline().min(self.heard + PATIENCE);

@@ -11,7 +11,8 @@ use anabranch_control::time::{Duration as Span, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
 use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEvent, Senders};
-use anabranch_net::host::Host;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_proto::flow::{AckPolicy, FlowSender, SenderConfig};
 use anabranch_proto::limiter::LimitModel;
@@ -81,28 +82,28 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
 }
 
 /// A relay behind a socket; its limit is beyond anything that this machine sends.
-fn host() -> Result<(Host, SocketAddr), Failure> {
-    let mut host = Host::new()?;
+fn runtime() -> Result<(Runtime<Peer>, SocketAddr), Failure> {
+    let mut runtime = Runtime::new(NoWork)?;
     let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let entry = socket.local_addr()?;
     let limit = LimitModel::Window { phase: Span::ZERO };
-    host.add(socket, Peer::new(RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX)), None, None), None)?;
-    Ok((host, entry))
+    runtime.add(socket, Peer::new(RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX)), None, None), None)?;
+    Ok((runtime, entry))
 }
 
 /// One thread relays what another one sends through it.
 pub fn relay(time: Duration) -> Result<Moved, Failure> {
-    let (end, (mut host, entry)) = (socket()?, host()?);
+    let (end, (mut runtime, entry)) = (socket()?, runtime()?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let relay = scope.spawn(|| -> Result<(u64, Duration), Failure> {
             let before = processor_time::now();
             while !stop.load(Ordering::Relaxed) {
-                let until = host.now() + TICK;
-                host.turn(until)?;
+                let until = runtime.now() + TICK;
+                runtime.turn(until)?;
             }
-            Ok((host.peer(0).relay().counters().forwarded, processor_time::now() - before))
+            Ok((runtime.machine(0).relay().counters().forwarded, processor_time::now() - before))
         });
         let through = plain::send_through(time, entry, &end, &datagram);
         stop.store(true, Ordering::Relaxed);
@@ -115,12 +116,12 @@ pub fn relay(time: Duration) -> Result<Moved, Failure> {
 
 /// Fills the relay's socket, then lets it pass on all of it, in turn in one thread.
 pub fn relay_full(time: Duration) -> Result<Moved, Failure> {
-    let (end, (mut host, entry)) = (socket()?, host()?);
+    let (end, (mut runtime, entry)) = (socket()?, runtime()?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let mut before = 0;
     plain::fill_and_empty(time, entry, &end, &datagram, || {
-        host.turn(Time::ZERO)?;
-        let forwarded = host.peer(0).relay().counters().forwarded;
+        runtime.turn(Time::ZERO)?;
+        let forwarded = runtime.machine(0).relay().counters().forwarded;
         Ok(forwarded - std::mem::replace(&mut before, forwarded))
     })
 }

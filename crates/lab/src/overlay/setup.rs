@@ -1,0 +1,133 @@
+//! An overlay's world before its first event.
+
+use std::sync::{Arc, Mutex};
+
+use anabranch_control::path::PathController;
+use anabranch_control::path::perfect::{Manager, Perfect};
+use anabranch_control::path::registry::{Build, Setup};
+use anabranch_control::registry::ParameterError;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::overlay_peer::{Misbehaviour, OverlayPeer, Traffic};
+use anabranch_proto::packet::Packet;
+use anabranch_proto::path_sender::{PathSender, SenderConfig};
+use anabranch_proto::relay::Relay;
+use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
+use anabranch_sim::fabric::NodeId;
+use anabranch_sim::pairs::{Addressed, Pairs, PairsConfig};
+
+use super::counting::Counting;
+use super::view::view;
+use crate::world::{Carrier, World};
+
+/// A packet in a slot of the fabric: its route says whence and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Routed(pub Packet<u32>);
+
+impl Default for Routed {
+    fn default() -> Routed {
+        Routed(Packet::default())
+    }
+}
+
+impl Addressed for Routed {
+    #[inline]
+    fn set_ends(&mut self, _: NodeId, _: NodeId) {}
+
+    #[inline]
+    fn ends(&self) -> (NodeId, NodeId) {
+        (NodeId(self.0.previous()), NodeId(self.0.route.at()))
+    }
+}
+
+/// Packets as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct AsTheyAre;
+
+impl Carrier<OverlayPeer<u32>> for AsTheyAre {
+    type Payload = Routed;
+
+    #[inline]
+    fn pack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+        slot.0 = *packet;
+    }
+
+    #[inline]
+    fn unpack(&mut self, slot: &Routed, packet: &mut Packet<u32>) -> bool {
+        *packet = slot.0;
+        true
+    }
+}
+
+/// An overlay at work.
+pub type OverlayWorld = World<OverlayPeer<u32>, Pairs<Routed>, AsTheyAre, Counting>;
+
+/// The manager of the perfect controller, if that one runs.
+pub type SharedManager = Option<Arc<Mutex<Manager>>>;
+
+/// The world of `scenario`.
+///
+/// # Errors
+///
+/// What the controller says of its parameters.
+pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), ParameterError> {
+    let Scenario { seed, overlay, .. } = scenario;
+    let config = PairsConfig { delay: overlay.delay.clone(), jitter: overlay.jitter, loss: overlay.loss };
+    let fabric = Pairs::new(config, overlay.peers, *seed);
+    let omniscient = matches!(overlay.controller.build, Build::Omniscient);
+    let manager = omniscient.then(|| {
+        let known = fabric.delays().clone();
+        let longest = known.longest();
+        let mean = move |from: u32, to: u32| known.mean(from, to);
+        let limits = vec![overlay.limit; overlay.peers];
+        Arc::new(Mutex::new(Manager::new(&limits, Box::new(mean), longest, overlay.packet, overlay.ack)))
+    });
+    let mut world = World::new(fabric, AsTheyAre, Counting::default(), ());
+    let misbehaving = overlay.misbehaviours();
+    let mut phases = Rng::stream(*seed, "phases");
+    for node in 0..overlay.peers as u32 {
+        let phase = Duration::from_secs_f64(phases.uniform());
+        let misbehaviour = misbehaving.get(node as usize).copied().flatten().map(|misbehaviour| Misbehaviour {
+            drop: misbehaviour.drop,
+            delay: misbehaviour.delay,
+            forge: misbehaviour.forge,
+            rng: Rng::indexed(*seed, "misbehaviour", u64::from(node)),
+        });
+        world.join(peer(overlay, *seed, node, phase, misbehaviour, &manager)?);
+    }
+    Ok((world, manager))
+}
+
+fn peer(
+    overlay: &Overlay,
+    seed: u64,
+    node: u32,
+    phase: Duration,
+    misbehaviour: Option<Misbehaviour>,
+    manager: &SharedManager,
+) -> Result<OverlayPeer<u32>, ParameterError> {
+    let known = view(overlay, seed, node);
+    let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
+    let controller: Box<dyn PathController> = match manager {
+        Some(manager) => Box::new(Perfect::new(manager.clone(), node, known.clone(), overlay.relays)),
+        None => {
+            let setup = Setup { peers: known.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
+            let made = overlay.controller.build.make(&setup, &overlay.parameters);
+            made.expect("an omniscient controller has a manager")?
+        }
+    };
+    let config = SenderConfig { peers: known.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
+    let sender = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
+    let rng = Rng::indexed(seed, "destinations", u64::from(node));
+    let traffic = Traffic { known, rng, starts, offered: overlay.offered };
+    // The manager's first step: all relays count in the same windows (6.3.2).
+    let phase = if manager.is_some() { Duration::ZERO } else { phase };
+    let model = match overlay.limit_model {
+        LimitKind::Window => LimitModel::Window { phase },
+        LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
+        LimitKind::Queue { longest } => LimitModel::Queue { longest },
+    };
+    let relay = Relay::new(model, overlay.limit);
+    Ok(OverlayPeer::new(node, [overlay.packet, overlay.ack], relay, misbehaviour, sender, traffic))
+}

@@ -1,0 +1,455 @@
+//! The world: machines on a fabric, moved by its events.
+//!
+//! Two doors lead in. An *observer* sees what happens and changes nothing; `()` sees nothing and
+//! costs nothing. An *agent* is whoever steps the world and acts on a machine in between: a
+//! coordinator, a learning environment, a script of changes, a test of invariants.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_proto::machine::{self, Arrival, Machine, Out, Wire};
+use anabranch_sim::fabric::{self, Event, Fabric, NodeId};
+use anabranch_sim::pairs::Letter;
+
+/// What names a node in a machine's messages, and the node that it names.
+pub trait Address: Copy {
+    /// The name of `node`.
+    fn of(node: NodeId) -> Self;
+
+    /// The node of this name; none if no simulated node has it.
+    fn node(self) -> Option<NodeId>;
+}
+
+impl Address for u32 {
+    #[inline]
+    fn of(node: NodeId) -> u32 {
+        node.0
+    }
+
+    #[inline]
+    fn node(self) -> Option<NodeId> {
+        Some(NodeId(self))
+    }
+}
+
+/// The port of every simulated node that has a socket address.
+const PORT: u16 = 4000;
+
+/// Nodes have the addresses 10.0.0.1, 10.0.0.2, and so on.
+impl Address for SocketAddr {
+    fn of(node: NodeId) -> SocketAddr {
+        assert!(node.0 < (1 << 24) - 1, "the network 10.0.0.0/8 has room for 2^24 - 2 nodes");
+        SocketAddr::from((Ipv4Addr::from_bits((10 << 24) + node.0 + 1), PORT))
+    }
+
+    fn node(self) -> Option<NodeId> {
+        let SocketAddr::V4(address) = self else { return None };
+        let number = address.ip().to_bits().wrapping_sub((10 << 24) + 1);
+        (address.port() == PORT && number < (1 << 24) - 1).then_some(NodeId(number))
+    }
+}
+
+/// How a machine's messages are written into the fabric's slots, and read.
+pub trait Carrier<M: Machine> {
+    /// What a slot holds.
+    type Payload;
+
+    /// Writes `message` into a slot, whatever was there before.
+    fn pack(&mut self, message: &M::Message, payload: &mut Self::Payload);
+
+    /// Reads a slot into `message`; false if what arrived can't be read, which is counted.
+    fn unpack(&mut self, payload: &Self::Payload, message: &mut M::Message) -> bool;
+}
+
+/// Messages in the form that they have on the wire: what arrives is read by the codec that ships.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnTheWire;
+
+impl<M: Machine<Message: Wire>> Carrier<M> for OnTheWire {
+    type Payload = Letter<Vec<u8>>;
+
+    fn pack(&mut self, message: &M::Message, letter: &mut Letter<Vec<u8>>) {
+        message.write(&mut letter.content);
+    }
+
+    fn unpack(&mut self, letter: &Letter<Vec<u8>>, message: &mut M::Message) -> bool {
+        message.read(&letter.content).is_ok()
+    }
+}
+
+/// Does what machines hand out.
+pub trait Worker<M: Machine> {
+    /// Does `job` for `node`: its result, and how long it takes.
+    fn work(&mut self, now: Time, node: NodeId, job: M::Job) -> (Duration, M::Done);
+}
+
+/// For machines that hand out nothing.
+impl<M: Machine<Job = core::convert::Infallible>> Worker<M> for () {
+    fn work(&mut self, _: Time, _: NodeId, job: M::Job) -> (Duration, M::Done) {
+        match job {}
+    }
+}
+
+/// Sees what happens.
+pub trait Observer<M: Machine> {
+    /// A message leaves `from` for `to`.
+    #[inline]
+    fn on_sent(&mut self, now: Time, from: NodeId, to: NodeId, message: &M::Message) {
+        let _ = (now, from, to, message);
+    }
+
+    /// A message was lost as it left `from`.
+    #[inline]
+    fn on_lost(&mut self, now: Time, from: NodeId, message: &M::Message) {
+        let _ = (now, from, message);
+    }
+
+    /// A message has arrived at `to`, which has not seen it yet.
+    #[inline]
+    fn on_arrival(&mut self, now: Time, from: NodeId, to: NodeId, message: &M::Message) {
+        let _ = (now, from, to, message);
+    }
+
+    /// A machine tells of `event`.
+    #[inline]
+    fn on_event(&mut self, now: Time, node: NodeId, event: M::Event) {
+        let _ = (now, node, event);
+    }
+}
+
+impl<M: Machine> Observer<M> for () {}
+
+/// What the world itself has done, since its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorldCounters {
+    /// Messages and timers that machines were called for.
+    pub events: u64,
+    /// Messages that could not be read where they arrived.
+    pub unreadable: u64,
+    /// Messages to addresses that no node has, or whose node has left.
+    pub undeliverable: u64,
+}
+
+/// A result on its way to the node that asked for it.
+#[derive(Clone, Debug)]
+struct Pending<D> {
+    at: Time,
+    sequence: u64,
+    node: NodeId,
+    /// Which of the machines that the node has had asked for it.
+    life: u32,
+    done: D,
+}
+
+impl<D> PartialEq for Pending<D> {
+    fn eq(&self, other: &Pending<D>) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl<D> Eq for Pending<D> {}
+
+impl<D> PartialOrd for Pending<D> {
+    fn partial_cmp(&self, other: &Pending<D>) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<D> Ord for Pending<D> {
+    fn cmp(&self, other: &Pending<D>) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// Machines `M` on a fabric `F`, with messages carried by `C`, seen by `O`, jobs done by `W`.
+#[derive(Clone, Debug)]
+pub struct World<M: Machine, F, C, O = (), W = ()> {
+    nodes: Vec<Option<M>>,
+    /// How often each node has left.
+    lives: Vec<u32>,
+    surroundings: Surroundings<M, F, C, O, W>,
+    /// The message that a machine is shown.
+    inbox: M::Message,
+}
+
+/// All but the machines: what a machine's [`Out`] reaches.
+#[derive(Clone, Debug)]
+struct Surroundings<M: Machine, F, C, O, W> {
+    fabric: F,
+    carrier: C,
+    observer: O,
+    worker: W,
+    pending: BinaryHeap<Reverse<Pending<M::Done>>>,
+    jobs: u64,
+    counters: WorldCounters,
+}
+
+impl<M, F, C, O, W> World<M, F, C, O, W>
+where
+    M: Machine<Address: Address, Message: Default>,
+    F: Fabric,
+    C: Carrier<M, Payload = F::Payload>,
+    O: Observer<M>,
+    W: Worker<M>,
+{
+    /// An empty world on `fabric`.
+    pub fn new(fabric: F, carrier: C, observer: O, worker: W) -> World<M, F, C, O, W> {
+        World {
+            nodes: Vec::new(),
+            lives: Vec::new(),
+            surroundings: Surroundings {
+                fabric,
+                carrier,
+                observer,
+                worker,
+                pending: BinaryHeap::new(),
+                jobs: 0,
+                counters: WorldCounters::default(),
+            },
+            inbox: M::Message::default(),
+        }
+    }
+
+    /// Back to time zero, without nodes, with the random streams of `seed`. Memory is kept.
+    pub fn reset(&mut self, seed: u64) {
+        self.nodes.clear();
+        self.lives.clear();
+        self.surroundings.fabric.reset(seed);
+        self.surroundings.pending.clear();
+        self.surroundings.jobs = 0;
+        self.surroundings.counters = WorldCounters::default();
+    }
+
+    /// The time up to which everything has happened.
+    pub fn now(&self) -> Time {
+        self.surroundings.fabric.now()
+    }
+
+    /// A node joins; its timer counts from now on.
+    pub fn join(&mut self, machine: M) -> NodeId {
+        let node = self.surroundings.fabric.join();
+        debug_assert_eq!(node.index(), self.nodes.len(), "nodes are numbered in the order of joining");
+        self.nodes.push(Some(machine));
+        self.lives.push(0);
+        self.arm(node);
+        node
+    }
+
+    /// A node leaves, as it is: what is on its way to it is lost, and so is what it waited for.
+    pub fn leave(&mut self, node: NodeId) -> Option<M> {
+        let machine = self.nodes.get_mut(node.index())?.take()?;
+        self.lives[node.index()] += 1;
+        Some(machine)
+    }
+
+    /// `machine` takes the place of a node that has left: it is back under the same address, and
+    /// knows what it is given.
+    ///
+    /// # Panics
+    ///
+    /// If the node is there.
+    pub fn rejoin(&mut self, node: NodeId, machine: M) {
+        let place = &mut self.nodes[node.index()];
+        assert!(place.is_none(), "node {} is there", node.0);
+        *place = Some(machine);
+        self.arm(node);
+    }
+
+    /// How many nodes have joined, those that have left included.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether no node has joined.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A node's machine; none if it has left or never joined.
+    pub fn node(&self, node: NodeId) -> Option<&M> {
+        self.nodes.get(node.index())?.as_ref()
+    }
+
+    /// The machines that are there, by node.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &M)> {
+        (0..).map(NodeId).zip(&self.nodes).filter_map(|(node, machine)| Some((node, machine.as_ref()?)))
+    }
+
+    /// Acts on a node's machine, as an application or an agent: what it sends leaves now. None if
+    /// it is not there.
+    pub fn act<R>(
+        &mut self,
+        node: NodeId,
+        act: impl FnOnce(&mut M, Time, &mut Port<'_, M, F, C, O, W>) -> R,
+    ) -> Option<R> {
+        let now = self.now();
+        let machine = self.nodes.get_mut(node.index())?.as_mut()?;
+        let result = act(
+            machine,
+            now,
+            &mut Port { node, life: self.lives[node.index()], keep_timer: false, world: &mut self.surroundings },
+        );
+        self.arm(node);
+        Some(result)
+    }
+
+    /// Lets everything happen that happens before `until`.
+    pub fn step(&mut self, until: Time) {
+        loop {
+            let jobs = self.surroundings.pending.peek().map_or(Time::MAX, |Reverse(pending)| pending.at);
+            self.step_between_jobs(until.min(jobs));
+            if jobs >= until {
+                return;
+            }
+            let Some(Reverse(Pending { node, life, done, .. })) = self.surroundings.pending.pop() else { return };
+            // A machine that has left in the meantime asked for it: nobody waits for it any more.
+            if life == self.lives[node.index()] {
+                self.surroundings.counters.events += 1;
+                self.act(node, |machine, now, out| machine.on_done(now, done, out));
+            }
+        }
+    }
+
+    /// Lets everything happen before `end`, or until a job is done before that.
+    #[inline]
+    fn step_between_jobs(&mut self, end: Time) {
+        let jobs = self.surroundings.jobs;
+        while let Some(event) = self.surroundings.fabric.next(end) {
+            self.surroundings.counters.events += 1;
+            match event {
+                Event::Arrival { from, to, marked } => self.on_arrival(from, to, marked),
+                Event::Timer(node) => self.on_timer(node),
+            }
+            if self.surroundings.jobs != jobs {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn on_arrival(&mut self, from: NodeId, to: NodeId, marked: bool) {
+        let World { nodes, lives, surroundings, inbox } = self;
+        let Some(machine) = nodes.get_mut(to.index()).and_then(Option::as_mut) else {
+            surroundings.counters.undeliverable += 1;
+            return;
+        };
+        let is_readable = surroundings.carrier.unpack(surroundings.fabric.arrived(), inbox);
+        surroundings.fabric.release();
+        if !is_readable {
+            surroundings.counters.unreadable += 1;
+            return;
+        }
+        let now = surroundings.fabric.now();
+        surroundings.observer.on_arrival(now, from, to, inbox);
+        let life = lives[to.index()];
+        let mut port = Port { node: to, life, keep_timer: false, world: surroundings };
+        machine.on_message(now, Arrival { from: M::Address::of(from), marked }, inbox, &mut port);
+        if !port.keep_timer {
+            let timer = machine.timer(now);
+            surroundings.fabric.set_timer(to, timer);
+        }
+    }
+
+    #[inline]
+    fn on_timer(&mut self, node: NodeId) {
+        let World { nodes, lives, surroundings, .. } = self;
+        let Some(machine) = nodes.get_mut(node.index()).and_then(Option::as_mut) else { return };
+        let now = surroundings.fabric.now();
+        machine.on_timer(now, &mut Port { node, life: lives[node.index()], keep_timer: false, world: surroundings });
+        let timer = machine.timer(now);
+        surroundings.fabric.set_timer(node, timer);
+    }
+
+    fn arm(&mut self, node: NodeId) {
+        let World { nodes, surroundings, .. } = self;
+        if let Some(machine) = nodes.get(node.index()).and_then(Option::as_ref) {
+            let timer = machine.timer(surroundings.fabric.now());
+            surroundings.fabric.set_timer(node, timer);
+        }
+    }
+
+    /// What the world has done.
+    pub fn counters(&self) -> WorldCounters {
+        self.surroundings.counters
+    }
+
+    /// What is between the nodes.
+    pub fn fabric(&self) -> &F {
+        &self.surroundings.fabric
+    }
+
+    /// What is between the nodes, to change: a fault, a new rate.
+    pub fn fabric_mut(&mut self) -> &mut F {
+        &mut self.surroundings.fabric
+    }
+
+    /// Who sees what happens.
+    pub fn observer(&self) -> &O {
+        &self.surroundings.observer
+    }
+
+    /// Who sees what happens, to read out.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.surroundings.observer
+    }
+
+    /// Who does the jobs.
+    pub fn worker_mut(&mut self) -> &mut W {
+        &mut self.surroundings.worker
+    }
+}
+
+/// The way out of one machine.
+#[derive(Debug)]
+pub struct Port<'a, M: Machine, F, C, O, W> {
+    node: NodeId,
+    life: u32,
+    keep_timer: bool,
+    world: &'a mut Surroundings<M, F, C, O, W>,
+}
+
+impl<M, F, C, O, W> Out<M> for Port<'_, M, F, C, O, W>
+where
+    M: Machine<Address: Address>,
+    F: Fabric,
+    C: Carrier<M, Payload = F::Payload>,
+    O: Observer<M>,
+    W: Worker<M>,
+{
+    #[inline]
+    fn send(&mut self, departure: machine::Departure<M::Address>, message: &M::Message) {
+        let Surroundings { fabric, carrier, observer, counters, .. } = &mut *self.world;
+        let machine::Departure { to, wait, size, ecn_capable } = departure;
+        let Some(to) = to.node() else {
+            counters.undeliverable += 1;
+            return;
+        };
+        let now = fabric.now();
+        observer.on_sent(now, self.node, to, message);
+        match fabric.send(fabric::Departure { from: self.node, to, wait, size, ecn_capable }) {
+            Some(payload) => carrier.pack(message, payload),
+            None => observer.on_lost(now, self.node, message),
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, event: M::Event) {
+        self.world.observer.on_event(self.world.fabric.now(), self.node, event);
+    }
+
+    fn job(&mut self, job: M::Job) {
+        let world = &mut *self.world;
+        let now = world.fabric.now();
+        let (takes, done) = world.worker.work(now, self.node, job);
+        world.jobs += 1;
+        let (at, sequence) = (now + takes, world.jobs);
+        world.pending.push(Reverse(Pending { at, sequence, node: self.node, life: self.life, done }));
+    }
+
+    #[inline]
+    fn keep_timer(&mut self) {
+        self.keep_timer = true;
+    }
+}

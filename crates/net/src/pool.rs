@@ -1,0 +1,91 @@
+//! A pool of threads for slow work that machines hand out: disk, hashes.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anabranch_proto::machine::Machine;
+use mio::Waker;
+
+/// Threads at most: such work waits for disks more than for processors.
+const MOST_THREADS: usize = 4;
+
+/// Does what machines hand out.
+pub trait Work<M: Machine>: Clone + Send + 'static {
+    /// Does `job` for machine `number`.
+    fn work(&mut self, number: usize, job: M::Job) -> M::Done;
+}
+
+/// For machines that hand out nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoWork;
+
+impl<M: Machine<Job = core::convert::Infallible>> Work<M> for NoWork {
+    fn work(&mut self, _: usize, job: M::Job) -> M::Done {
+        match job {}
+    }
+}
+
+/// The threads. They start with the first job, and end with the pool once the jobs that are there
+/// are done.
+pub(crate) struct Pool<M: Machine> {
+    start: Box<dyn Fn() -> JoinHandle<()> + Send>,
+    threads: Vec<JoinHandle<()>>,
+    jobs: Option<Sender<(usize, M::Job)>>,
+    done: Receiver<(usize, M::Done)>,
+    pending: usize,
+}
+
+impl<M: Machine<Job: Send + 'static, Done: Send + 'static>> Pool<M> {
+    /// Threads that do jobs by `work`, and call `waker` for each result.
+    pub(crate) fn new(work: impl Work<M>, waker: Waker) -> Pool<M> {
+        let (jobs, queue) = channel::<(usize, M::Job)>();
+        let (results, done) = channel();
+        let (queue, waker) = (Arc::new(Mutex::new(queue)), Arc::new(waker));
+        let start = move || {
+            let (mut work, queue, results, waker) =
+                (work.clone(), Arc::clone(&queue), results.clone(), Arc::clone(&waker));
+            thread::spawn(move || {
+                loop {
+                    // One thread waits for the next job; the others wait for their turn.
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((number, job)) = next else { return };
+                    if results.send((number, work.work(number, job))).is_err() {
+                        return;
+                    }
+                    // Without a waker the result is found at the next turn.
+                    let _ = waker.wake();
+                }
+            })
+        };
+        Pool { start: Box::new(start), threads: Vec::new(), jobs: Some(jobs), done, pending: 0 }
+    }
+
+    /// Hands out `job` of machine `number`.
+    pub(crate) fn submit(&mut self, number: usize, job: M::Job) {
+        if self.threads.len() <= self.pending && self.threads.len() < MOST_THREADS {
+            self.threads.push((self.start)());
+        }
+        self.pending += 1;
+        if let Some(jobs) = &self.jobs {
+            jobs.send((number, job)).expect("the queue lives as long as the pool can start threads");
+        }
+    }
+
+    /// The next result, if there is one.
+    pub(crate) fn next_done(&mut self) -> Option<(usize, M::Done)> {
+        let next = self.done.try_recv().ok()?;
+        self.pending -= 1;
+        Some(next)
+    }
+}
+
+impl<M: Machine> Drop for Pool<M> {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            // A worker that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

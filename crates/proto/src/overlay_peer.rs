@@ -1,0 +1,230 @@
+//! A peer of an overlay as experiments need it: it relays, and sends data to random peers that it
+//! knows, as much as its controller allows. Packets have a route and a size, but no content: what
+//! runs on sockets is [`Peer`](crate::peer::Peer), around the same relay and the same sender.
+
+use core::convert::Infallible;
+use core::fmt::Debug;
+
+use anabranch_control::path::Slot;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_control::wake::Wake;
+
+use crate::machine::{Arrival, Departure, Machine, Out};
+use crate::packet::{Kind, Packet, Route};
+use crate::path_sender::{AckVerdict, PathSender};
+use crate::relay::{Relay, Verdict};
+
+/// What a peer tells of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayEvent {
+    /// Data has left its source.
+    Sent,
+    /// Data has reached its destination.
+    Delivered,
+    /// The peer's limit had no room for it.
+    Refused(Kind),
+    /// The peer, which misbehaves, dropped it.
+    Swallowed(Kind),
+    /// An ACK has come home, this long before its deadline.
+    Acked {
+        /// How long.
+        early: Duration,
+    },
+    /// An ACK has come home after its deadline: nothing had been lost.
+    LateAck,
+    /// An ACK did not know its packet's nonce.
+    ForgedAck,
+    /// A deadline has passed without an ACK.
+    TimedOut,
+}
+
+/// What a relay does that it should not.
+#[derive(Clone, Debug)]
+pub struct Misbehaviour {
+    /// Share of the packets and ACKs that it drops.
+    pub drop: f64,
+    /// By how much it delays the others.
+    pub delay: Duration,
+    /// Whether it drops data and sends an ACK of its own making.
+    pub forge: bool,
+    /// Draws what is dropped, and guesses nonces.
+    pub rng: Rng,
+}
+
+/// When an application has something to send, and to whom.
+#[derive(Debug)]
+pub struct Traffic<A> {
+    /// The peers that it knows, by slot.
+    pub known: Box<[A]>,
+    /// Draws destinations.
+    pub rng: Rng,
+    /// It sends nothing before.
+    pub starts: Time,
+    /// What it has to send; without a limit if none is given.
+    pub offered: Option<Rate>,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub struct OverlayPeer<A> {
+    address: A,
+    /// Of data and of an ACK, by kind.
+    sizes: [Bytes; 2],
+    relay: Relay,
+    misbehaviour: Option<Box<Misbehaviour>>,
+    sender: PathSender,
+    traffic: Traffic<A>,
+    /// Where the next packet goes; drawn once for each packet.
+    destination: Slot,
+    /// When the application has the next packet, and the time from one to the next.
+    offers: Option<(Time, Duration)>,
+}
+
+impl<A: Copy> OverlayPeer<A> {
+    /// The peer at `address`, for data packets and ACKs of `sizes`.
+    ///
+    /// # Panics
+    ///
+    /// If its traffic knows nobody.
+    pub fn new(
+        address: A,
+        sizes: [Bytes; 2],
+        relay: Relay,
+        misbehaviour: Option<Misbehaviour>,
+        sender: PathSender,
+        mut traffic: Traffic<A>,
+    ) -> OverlayPeer<A> {
+        let destination = Slot(traffic.rng.below(traffic.known.len()) as u16);
+        let offers = traffic.offered.map(|rate| (traffic.starts, sizes[Kind::Data as usize] / rate));
+        let misbehaviour = misbehaviour.map(Box::new);
+        OverlayPeer { address, sizes, relay, misbehaviour, sender, traffic, destination, offers }
+    }
+
+    /// Its sender, to look at.
+    pub fn sender(&self) -> &PathSender {
+        &self.sender
+    }
+
+    /// The peers that it knows, by slot.
+    pub fn known(&self) -> &[A] {
+        &self.traffic.known
+    }
+
+    /// What it forwards and receives from now on.
+    pub fn set_limit(&mut self, now: Time, limit: Rate) {
+        self.relay.set_limit(now, limit);
+    }
+
+    /// What the next packet waits for: the application, then the sender.
+    #[inline]
+    fn wake(&self, now: Time) -> Wake {
+        let next = self.offers.map_or(Time::ZERO, |(next, _)| next);
+        match Wake::at(self.traffic.starts.max(next), now) {
+            Wake::DepartNow(()) => self.sender.wake(now),
+            wait => wait,
+        }
+    }
+
+    /// Sends all that may leave now.
+    #[inline]
+    fn pump(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A>>)
+    where
+        A: Eq + Debug,
+    {
+        while self.wake(now) == Wake::DepartNow(()) {
+            let Wake::DepartNow(departure) = self.sender.poll(now, self.destination) else { return };
+            if let Some((next, gap)) = &mut self.offers {
+                *next += *gap;
+            }
+            let Traffic { known, rng, .. } = &mut self.traffic;
+            let relays = departure.relays().iter().map(|slot| known[slot.index()]);
+            let route = Route::new(self.address, relays, known[self.destination.index()]);
+            self.destination = Slot(rng.below(known.len()) as u16);
+            let packet = Packet { id: departure.id, nonce: departure.nonce, kind: Kind::Data, route };
+            out.event(OverlayEvent::Sent);
+            out.send(Departure::now(packet.route.at(), self.size(Kind::Data)), &packet);
+        }
+    }
+
+    #[inline]
+    fn size(&self, kind: Kind) -> u32 {
+        self.sizes[kind as usize].get() as u32
+    }
+
+    #[inline]
+    fn forward(&mut self, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
+    where
+        A: Eq + Debug,
+    {
+        let (mut to, mut wait) = (to, wait);
+        if let Some(misbehaviour) = &mut self.misbehaviour {
+            if misbehaviour.rng.chance(misbehaviour.drop) {
+                out.event(OverlayEvent::Swallowed(packet.kind));
+                return;
+            }
+            wait = wait + misbehaviour.delay;
+            if misbehaviour.forge && packet.kind == Kind::Data {
+                // It claims the arrival of what it drops. The nonce it can only guess.
+                out.event(OverlayEvent::Swallowed(Kind::Data));
+                packet.nonce = misbehaviour.rng.bits();
+                packet.route.step_back();
+                let Some(back) = packet.turn_around() else { return };
+                to = back;
+            }
+        }
+        out.send(Departure::after(wait, to, self.size(packet.kind)), packet);
+    }
+
+    fn on_ack(&mut self, now: Time, packet: &Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
+    where
+        A: Eq + Debug,
+    {
+        match self.sender.on_ack(now, packet.id, packet.nonce) {
+            AckVerdict::Acked { early, .. } => out.event(OverlayEvent::Acked { early }),
+            AckVerdict::Late { .. } => out.event(OverlayEvent::LateAck),
+            AckVerdict::Forged => out.event(OverlayEvent::ForgedAck),
+            AckVerdict::Unknown => {}
+        }
+        self.pump(now, out);
+    }
+}
+
+impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
+    type Address = A;
+    type Message = Packet<A>;
+    type Event = OverlayEvent;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    #[inline]
+    fn on_message(&mut self, now: Time, _: Arrival<A>, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>) {
+        match self.relay.on_packet(now, packet, self.sizes[packet.kind as usize]) {
+            Verdict::Home => return self.on_ack(now, packet, out),
+            Verdict::Forward { to, wait } => self.forward(to, wait, packet, out),
+            Verdict::Deliver { wait } => {
+                out.event(OverlayEvent::Delivered);
+                if let Some(to) = packet.turn_around() {
+                    out.send(Departure::after(wait, to, self.size(Kind::Ack)), packet);
+                }
+            }
+            Verdict::Refuse => out.event(OverlayEvent::Refused(packet.kind)),
+        }
+        out.keep_timer();
+    }
+
+    fn on_timer(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A>>) {
+        self.sender.on_timer(now, |_| out.event(OverlayEvent::TimedOut));
+        self.pump(now, out);
+    }
+
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<OverlayPeer<A>>) {
+        match done {}
+    }
+
+    #[inline]
+    fn timer(&self, now: Time) -> Time {
+        self.sender.timer().min(self.wake(now).time(now))
+    }
+}

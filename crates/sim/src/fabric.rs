@@ -1,0 +1,94 @@
+//! What moves messages between nodes and wakes them: the simulator's side of a driver.
+//!
+//! A fabric knows how long a message takes from one node to another, and whether it is lost; what
+//! a message says is nothing to it. [`Pairs`](crate::pairs::Pairs) has a delay for every pair of
+//! nodes and no bandwidth.
+
+use anabranch_control::time::{Duration, Time};
+
+/// A node, numbered from 0 in the order of joining.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The node as an index into tables with an entry for each.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A message on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Who sends it.
+    pub from: NodeId,
+    /// Who gets it.
+    pub to: NodeId,
+    /// How long it waits at `from` first.
+    pub wait: Duration,
+    /// Its bytes on the wire.
+    pub size: u32,
+    /// Whether a queue may mark it instead of dropping it.
+    pub ecn_capable: bool,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message has arrived; [`Fabric::arrived`] shows it.
+    Arrival {
+        /// Who sent it.
+        from: NodeId,
+        /// Where it is now.
+        to: NodeId,
+        /// Whether a queue has marked it.
+        marked: bool,
+    },
+    /// The instant that a node waits for has come.
+    Timer(NodeId),
+}
+
+/// Moves messages and wakes nodes.
+pub trait Fabric {
+    /// What a message is to the fabric: a slot that is filled when it departs.
+    type Payload;
+
+    /// The time of the last event, or the end up to which there was none.
+    fn now(&self) -> Time;
+
+    /// A message departs: where to write it, or none if it is lost at once.
+    fn send(&mut self, departure: Departure) -> Option<&mut Self::Payload>;
+
+    /// `node` is woken at `at` at the latest; `Time::MAX` for never. An instant before now would
+    /// be lost, so it counts as now.
+    fn set_timer(&mut self, node: NodeId, at: Time);
+
+    /// What happens next before `end`; none brings the time to `end`, if that is an instant.
+    fn next(&mut self, end: Time) -> Option<Event>;
+
+    /// The message that has just arrived. Its slot is free for another from the next
+    /// [`Fabric::release`] or [`Fabric::next`] on.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
+    fn arrived(&self) -> &Self::Payload;
+
+    /// The same, to change.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
+    fn arrived_mut(&mut self) -> &mut Self::Payload;
+
+    /// Frees the slot of the message that has just arrived.
+    fn release(&mut self);
+
+    /// Adds a node.
+    fn join(&mut self) -> NodeId;
+
+    /// Back to time zero without nodes and messages, with the random streams of `seed`; memory is
+    /// kept for what comes.
+    fn reset(&mut self, seed: u64);
+}
