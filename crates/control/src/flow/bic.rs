@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::counting::Counting;
 use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
+use super::setup::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};

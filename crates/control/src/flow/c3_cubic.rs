@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Bounded, Bounds, Feedback, FlowController, Limits, PeerId, Sent, cubic};
 use crate::registry::{ParameterError, in_range, parameters};
 use crate::rng::Rng;

@@ -22,8 +22,8 @@ use serde::Deserialize;
 
 use super::counting::Counting;
 use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
 use super::round::RoundMin;
+use super::setup::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};

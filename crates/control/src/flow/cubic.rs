@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use super::counting::Counting;
 use super::recovery::Recovery;
-use super::registry::Setup;
+use super::setup::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};

@@ -21,8 +21,8 @@
 use serde::Deserialize;
 
 use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
 use super::round::RoundMin;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

@@ -12,7 +12,7 @@ use core::fmt::Debug;
 use std::collections::BinaryHeap;
 
 use super::candidates::Candidates;
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Hop, Outcome, PathController, Slot, Ticket};
 use crate::delivery_rate::DeliveryRate;
 use crate::flow::registry as flow;
@@ -243,7 +243,7 @@ impl PathController for FlowPeers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::registry::Pacing;
+    use crate::path::setup::Pacing;
     use crate::rtt::RttConfig;
     use crate::time::Duration;
 
