@@ -12,6 +12,7 @@ mod bic;
 mod block_window;
 mod bounded;
 mod c3_cubic;
+mod classic;
 mod compound;
 mod copa;
 pub mod counting;
