@@ -46,7 +46,7 @@ mod xavier;
 
 use core::fmt::Debug;
 
-pub use bounded::{Bounded, Bounds};
+pub use bounded::{Actuator, Bounded, Bounds};
 pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip};
 pub use sent::Sent;
 
