@@ -5,7 +5,7 @@
 //! it was sent and in which it was acknowledged, so that neither a burst of packets nor
 //! one of ACKs makes it too high (draft-cheng-iccrg-delivery-rate-estimation-02).
 
-use crate::flow::Sent;
+use crate::flow::sent::Sent;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 

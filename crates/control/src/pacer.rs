@@ -12,6 +12,11 @@ pub struct Pacer {
 }
 
 impl Pacer {
+    /// The first packet may leave at `at`.
+    pub const fn free_from(at: Time) -> Pacer {
+        Pacer { caught_up: at }
+    }
+
     /// When the next packet may leave; in the past if it may leave now.
     #[inline]
     pub fn release(&self) -> Time {
@@ -22,9 +27,15 @@ impl Pacer {
     /// after a pause.
     #[inline]
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate, burst: Bytes) {
-        let credit: Duration = burst / rate;
-        let earliest = Time::from_nanos(now.as_nanos().saturating_sub(credit.as_nanos()));
-        self.caught_up = self.caught_up.max(earliest) + size / rate;
+        self.charge(now, burst / rate, size / rate);
+    }
+
+    /// Notes that at `now` a packet left that takes `time` at the rate. Of the time that was not
+    /// used before, no more than `spare` counts.
+    #[inline]
+    pub fn charge(&mut self, now: Time, spare: Duration, time: Duration) {
+        let earliest = Time::from_nanos(now.as_nanos().saturating_sub(spare.as_nanos()));
+        self.caught_up = self.caught_up.max(earliest) + time;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Round-trip time of one path, RFC 9002 section 5 (RFC 6298's filter, less what the
 //! receiver says it waited before it answered).
 
-use crate::flow::RoundTrip;
+use crate::flow::feedback::RoundTrip;
 use crate::time::Duration;
 
 /// The round-trip time before the first sample, RFC 9002 6.2.2.

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use crate::path::Slot;
+use crate::path::slot::Slot;
 use crate::time::Duration;
 
 /// Parameters of the estimate. [Raiber 2010] table 7.1.

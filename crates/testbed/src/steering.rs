@@ -106,7 +106,7 @@ mod tests {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let window = |at_ms, flow| {
             let rtt = Some(Duration::from_millis(10));
-            steered.bounds(at(at_ms), flow, rtt).map(|bounds| bounds.fixed.unwrap())
+            steered.bounds(at(at_ms), flow, rtt).map(|bounds| bounds.maximum.unwrap())
         };
         steered.observe(at(0));
         (0..3).for_each(|flow| steered.note(flow, flow != 1));
@@ -132,7 +132,7 @@ mod tests {
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
         let steered = Steered::new(&scenario, CrossBytes::default()).unwrap();
         steered.note(0, true);
-        let window = |s| steered.bounds(Time::from_secs_f64(s), 0, Some(Duration::from_millis(10))).unwrap().fixed;
+        let window = |s| steered.bounds(Time::from_secs_f64(s), 0, Some(Duration::from_millis(10))).unwrap().maximum;
         assert_eq!([window(1.0), window(2.5)], [Some(Bytes::new(10_000)), Some(Bytes::new(20_000))]);
     }
 }

@@ -128,6 +128,7 @@ fn factory(args: &Args) -> Result<Factory, Failure> {
         minimum: args.min_window.map(Bytes::new),
         maximum: args.max_window.map(Bytes::new),
         fixed: args.fixed_window.map(Bytes::new),
+        ..Bounds::default()
     });
     Ok(factory)
 }

@@ -27,7 +27,7 @@ use serde::Deserialize;
 
 use super::monitor::Report;
 use super::pcc::{Purpose, Trial, sigmoid};
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

@@ -18,15 +18,11 @@
 
 use serde::Deserialize;
 
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
-use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController, reno};
 use crate::registry::{ParameterError, in_range};
-use crate::rng::Rng;
-use crate::time::Time;
-use crate::units::Bytes;
 
 /// What is left after a loss below `low_window`: Reno's half.
 const RENO_SHARE: f64 = 0.5;
@@ -65,16 +61,12 @@ enum Search {
     BeyondLinearly,
 }
 
-/// The controller; windows in packets.
+/// The window rule; windows in packets.
 #[derive(Debug)]
 struct Bic {
-    packet: f64,
-    window: f64,
     search: Search,
     /// The window that the last loss made the target.
     last_max: f64,
-    slow_start: SlowStart,
-    recovery: Recovery,
     config: Config,
 }
 
@@ -85,53 +77,29 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("smallest_step", config.smallest_step, 0.0001..=config.largest_step)?;
     in_range("low_window", config.low_window, 0.0..=1e6)?;
     in_range("beta", config.beta, 0.001..=0.9)?;
-    Ok(Box::new(Bic::new(setup, config)))
+    Ok(Box::new(Classic::new(setup, config.counting, false, Bic::new(config))))
 }
 
 impl Bic {
-    fn new(setup: &Setup, config: Config) -> Bic {
-        let packet = setup.packet.get() as f64;
-        Bic {
-            packet,
-            window: setup.initial_window.get() as f64 / packet,
-            search: Search::BeyondLinearly,
-            last_max: 0.0,
-            slow_start: SlowStart::new(false),
-            recovery: Recovery::default(),
-            config,
-        }
-    }
-
-    fn reduce(&mut self) {
-        let before = self.window;
-        if before < self.config.low_window {
-            self.window = before * RENO_SHARE;
-            self.last_max = before;
-        } else {
-            // min = (1 - beta) W; max = W, or halfway between both where W < the last max.
-            self.window = before * (1.0 - self.config.beta);
-            self.last_max = if before < self.last_max { (before + self.window) / 2.0 } else { before };
-        }
-        self.search = Search::Below { max: self.last_max };
-        self.window = self.window.max(MINIMUM_PACKETS);
-        self.slow_start.end(self.window);
+    fn new(config: Config) -> Bic {
+        Bic { search: Search::BeyondLinearly, last_max: 0.0, config }
     }
 
     /// The present step of a round trip.
     #[inline]
-    fn step(&mut self) -> f64 {
+    fn step(&mut self, window: f64) -> f64 {
         let Config { largest_step, smallest_step, .. } = self.config;
         match self.search {
             // target - W = (max + W) / 2 - W.
-            Search::Below { max } if self.window < max => {
-                return ((max - self.window) / 2.0).clamp(smallest_step, largest_step);
+            Search::Below { max } if window < max => {
+                return ((max - window) / 2.0).clamp(smallest_step, largest_step);
             }
-            Search::Below { .. } => self.search = Search::Beyond { step: 1.0, end: self.window + 1.0 },
-            Search::Beyond { step, end } if self.window >= end => {
+            Search::Below { .. } => self.search = Search::Beyond { step: 1.0, end: window + 1.0 },
+            Search::Beyond { step, end } if window >= end => {
                 let step = 2.0 * step;
                 self.search = match step >= largest_step {
                     true => Search::BeyondLinearly,
-                    false => Search::Beyond { step, end: self.window + step },
+                    false => Search::Beyond { step, end: window + step },
                 };
             }
             _ => {}
@@ -143,94 +111,91 @@ impl Bic {
     }
 }
 
-impl FlowController for Bic {
+impl WindowRule for Bic {
+    const UNIT: Unit = Unit::Packets;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        if self.recovery.begins(now, feedback) {
-            self.reduce();
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        if window.size < self.config.low_window {
+            return reno::avoid(window, acked.counted);
+        }
+        window.size += self.step(window.size) * acked.counted / window.size;
+    }
+
+    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+        let before = window.size;
+        let kept = if before < self.config.low_window {
+            self.last_max = before;
+            before * RENO_SHARE
         } else {
-            let packets = self.config.counting.counted(feedback, &self.recovery, self.packet) / self.packet;
-            if packets > 0.0 {
-                if self.slow_start.holds(self.window) {
-                    self.window = self.slow_start.grown(self.window, packets, 1.0, feedback);
-                } else {
-                    let step = if self.window < self.config.low_window { 1.0 } else { self.step() };
-                    self.window += step * packets / self.window;
-                }
-            }
-        }
-        if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS;
-            self.recovery.reset();
-        }
+            // min = (1 - beta) W; max = W, or halfway between both where W < the last max.
+            let kept = before * (1.0 - self.config.beta);
+            self.last_max = if before < self.last_max { (before + kept) / 2.0 } else { before };
+            kept
+        };
+        self.search = Search::Below { max: self.last_max };
+        window.reduce_to(kept);
     }
 
-    #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window * self.packet) as u64))
-    }
-
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
-        record("slow_start_threshold", self.slow_start.traced_threshold() * self.packet);
-        record("last_max", self.last_max * self.packet);
+    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+        window.trace(record);
+        record("last_max", window.to_bytes(self.last_max));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, Path, drive, told};
-    use crate::time::Duration;
+    use crate::flow::classic::testing::{avoiding, window};
+    use crate::flow::testing::{PACKET, Path, drive, silence, told};
+    use crate::rng::Rng;
+    use crate::time::{Duration, Time};
     use crate::units::Rate;
 
-    fn bic(window: f64, search: Search) -> Bic {
-        let mut bic = Bic::new(&Setup::new(PACKET, Time::ZERO), Config::default());
-        (bic.window, bic.search) = (window, search);
-        bic.slow_start.end(window);
-        bic
+    fn bic(search: Search) -> Bic {
+        Bic { search, ..Bic::new(Config::default()) }
     }
 
     #[test]
     fn the_search_goes_half_of_the_way_but_no_further_than_a_largest_step() {
-        let step = |window: f64| bic(window, Search::Below { max: 200.0 }).step();
+        let step = |window: f64| bic(Search::Below { max: 200.0 }).step(window);
         assert_eq!([step(100.0), step(136.0), step(180.0), step(199.0)], [32.0, 32.0, 10.0, 0.5]);
         assert_eq!(step(199.999), 0.01);
     }
 
     #[test]
     fn beyond_the_maximum_steps_double_until_they_are_largest() {
-        let mut bic = bic(200.0, Search::Below { max: 200.0 });
+        let (mut bic, mut window) = (bic(Search::Below { max: 200.0 }), 200.0);
         let mut steps = Vec::new();
         while steps.len() < 8 {
-            let step = bic.step();
+            let step = bic.step(window);
             steps.push(step);
-            bic.window += step;
+            window += step;
         }
         assert_eq!(steps, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]);
     }
 
     #[test]
     fn a_loss_takes_an_eighth_and_sets_the_maximum_lower_below_the_last_one() {
-        let mut bic = bic(160.0, Search::BeyondLinearly);
-        bic.reduce();
-        assert_eq!((bic.window, bic.search), (140.0, Search::Below { max: 160.0 }));
-        bic.window = 144.0;
-        bic.reduce();
-        assert_eq!((bic.window, bic.search), (126.0, Search::Below { max: 135.0 }));
-        bic.window = 12.0;
-        bic.reduce();
-        assert_eq!(bic.window, 6.0, "below low_window a loss halves");
+        let (mut bic, mut window) = (bic(Search::BeyondLinearly), window::<Bic>(160.0));
+        bic.reduce(&mut window, &silence());
+        assert_eq!((window.size, bic.search), (140.0, Search::Below { max: 160.0 }));
+        window.size = 144.0;
+        bic.reduce(&mut window, &silence());
+        assert_eq!((window.size, bic.search), (126.0, Search::Below { max: 135.0 }));
+        window.size = 12.0;
+        bic.reduce(&mut window, &silence());
+        assert_eq!(window.size, 6.0, "below low_window a loss halves");
     }
 
     #[test]
     fn near_the_old_maximum_the_distance_halves_in_less_than_two_round_trips() {
-        let mut bic = bic(160.0, Search::Below { max: 200.0 });
+        let mut bic = avoiding(160.0, Counting::Bytes, bic(Search::Below { max: 200.0 }));
         let mut rng = Rng::stream(1, "controller");
         let mut round_trips_until = |distance: f64| {
             let mut round_trips = 0.0;
-            while 200.0 - bic.window > distance {
-                round_trips += 1.0 / bic.window;
+            while 200.0 - bic.size() > distance {
+                round_trips += 1.0 / bic.size();
                 told(&mut bic, Time::from_secs_f64(1.0), Duration::from_millis(100), false, &mut rng);
             }
             round_trips

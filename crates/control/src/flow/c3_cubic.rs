@@ -1,14 +1,15 @@
-//! Cubic as [C3] steers it: a coordinator that knows the network grants each flow a rate,
-//! and the flow's window becomes `rate * RTT_min`; without a grant it is Cubic. Cubic runs
-//! on beneath, so that its window holds again when the grant is taken back.
+//! Cubic as [C3] steers it: a coordinator that knows the network grants each flow a rate, and
+//! `rate * RTT_min` is the window that Cubic begins with and does not exceed; without a grant
+//! it is Cubic. [C3] leaves local control active: Cubic's answer to loss stays. With the
+//! actuator `fixed` that window holds whatever is lost.
 //!
 //! The grant is a bound from outside, as any controller may get (`Bounded`). As a parameter
 //! it is one that never changes: what a coordinator says in a network that is known.
 
 use serde::Deserialize;
 
-use super::registry::Setup;
-use super::{Bounded, Bounds, Feedback, FlowController, Limits, PeerId, Sent, cubic};
+use super::setup::Setup;
+use super::{Actuator, Bounded, Feedback, FlowController, Limits, PeerId, Sent, cubic};
 use crate::registry::{ParameterError, in_range, parameters};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -20,6 +21,8 @@ use crate::units::Rate;
 struct Config {
     /// The granted rate in Mbit/s of data; none leaves Cubic alone.
     granted_mbit_s: Option<f64>,
+    /// What the grant does to the window.
+    actuator: Actuator,
 }
 
 /// The controller.
@@ -27,6 +30,7 @@ struct Config {
 struct C3Cubic {
     cubic: Bounded,
     granted: Option<Rate>,
+    actuator: Actuator,
 }
 
 /// Makes `c3-cubic`.
@@ -37,7 +41,7 @@ pub fn build(setup: &Setup, table: &toml::Table) -> Result<Box<dyn FlowControlle
     }
     let cubic = Bounded::new(cubic::build(setup, &toml::Table::new())?);
     let granted = config.granted_mbit_s.map(|mbit_s| Rate::from_bits_per_sec((mbit_s * 1e6) as u64));
-    Ok(Box::new(C3Cubic { cubic, granted }))
+    Ok(Box::new(C3Cubic { cubic, granted, actuator: config.actuator }))
 }
 
 impl FlowController for C3Cubic {
@@ -50,7 +54,7 @@ impl FlowController for C3Cubic {
         // RTT_min is none before the first sample.
         if let (Some(granted), Some(_)) = (self.granted, feedback.rtt.latest) {
             // cWnd_flow = rate_flow * RTT_min
-            self.cubic.set(Bounds { fixed: Some(granted * feedback.rtt.min), ..Bounds::default() });
+            self.cubic.set(self.actuator.bounds(granted * feedback.rtt.min));
         }
     }
 
@@ -94,11 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_survives_losses_that_cut_cubic() {
+    fn losses_cut_cubic_beneath_a_grant_unless_the_grant_fixes_its_window() {
         let lossy = Path { loss: 0.02, ..SHORT };
         let (granted, alone) = (run("granted_mbit_s = 7.0", lossy), run("", lossy));
-        assert!(granted.throughput() > 0.95 * 0.98 * 875.0, "{}", granted.throughput());
-        assert!(alone.throughput() < 0.5 * granted.throughput(), "{}", alone.throughput());
+        assert!(granted.throughput() < 1.1 * alone.throughput(), "{}", granted.throughput());
+        assert!(granted.window.iter().all(|window| *window <= 88.4), "7 Mbit/s over 101 ms");
+        let fixed = run("granted_mbit_s = 7.0\nactuator = \"fixed\"", lossy);
+        assert!(fixed.throughput() > 0.95 * 0.98 * 875.0, "{}", fixed.throughput());
+        assert!(alone.throughput() < 0.5 * fixed.throughput(), "{}", alone.throughput());
     }
 
     #[test]

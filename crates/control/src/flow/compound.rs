@@ -20,16 +20,13 @@
 
 use serde::Deserialize;
 
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
 use super::round::RoundMin;
-use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
-use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Bytes;
 
 /// Packets that gamma is at least and at most; it begins, and begins again after a timeout,
 /// with the most (draft-sridharan-tcpm-ctcp-02).
@@ -64,20 +61,17 @@ impl Default for Config {
     }
 }
 
-/// The controller; windows in packets.
+/// The window rule; windows in packets. The window that it moves is Reno's, `cwnd`.
 #[derive(Debug)]
 struct Compound {
-    packet: f64,
-    /// Reno's window.
-    cwnd: f64,
-    /// The delay window.
+    /// The delay window, which is allowed beyond Reno's.
     dwnd: f64,
     gamma: f64,
     rounds: RoundMin,
+    /// The least round trip of the round that ends with the present feedback, if one does.
+    round_min: Option<Duration>,
     /// What Reno's part had in the queue in the last round, until a loss takes it.
     reno_queued: Option<f64>,
-    slow_start: SlowStart,
-    recovery: Recovery,
     config: Config,
 }
 
@@ -92,50 +86,22 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     if let Some(gamma) = config.gamma {
         in_range("gamma", gamma, 0.1..=10_000.0)?;
     }
-    Ok(Box::new(Compound::new(setup, config)))
+    Ok(Box::new(Classic::new(setup, config.counting, false, Compound::new(config))))
 }
 
 impl Compound {
-    fn new(setup: &Setup, config: Config) -> Compound {
-        let packet = setup.packet.get() as f64;
-        Compound {
-            packet,
-            cwnd: setup.initial_window.get() as f64 / packet,
-            dwnd: 0.0,
-            gamma: config.gamma.unwrap_or(GAMMA.1),
-            rounds: RoundMin::default(),
-            reno_queued: None,
-            slow_start: SlowStart::new(false),
-            recovery: Recovery::default(),
-            config,
-        }
-    }
-
-    #[inline]
-    fn window(&self) -> f64 {
-        self.cwnd + self.dwnd
-    }
-
-    fn reduce(&mut self) {
-        let before = self.window();
-        if let (Some(queued), None) = (self.reno_queued.take(), self.config.gamma) {
-            // gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno.
-            let learned = self.gamma + self.config.lambda * (GAMMA_SHARE * queued - self.gamma);
-            self.gamma = learned.clamp(GAMMA.0, GAMMA.1);
-        }
-        // cwnd /= 2; dwnd = max((1 - beta) W - cwnd / 2, 0).
-        self.cwnd = (self.cwnd / 2.0).max(MINIMUM_PACKETS);
-        self.dwnd = ((1.0 - self.config.beta) * before - self.cwnd).max(0.0);
-        self.slow_start.end(self.cwnd);
+    fn new(config: Config) -> Compound {
+        let gamma = config.gamma.unwrap_or(GAMMA.1);
+        Compound { dwnd: 0.0, gamma, rounds: RoundMin::default(), round_min: None, reno_queued: None, config }
     }
 
     /// The delay window after a round trip.
-    fn judge(&mut self, rtt: Duration, base: Duration) {
+    fn judge(&mut self, cwnd: f64, rtt: Duration, base: Duration) {
         let Config { alpha, k, zeta, .. } = self.config;
         let share = 1.0 - base.as_secs_f64() / rtt.as_secs_f64().max(f64::MIN_POSITIVE);
-        self.reno_queued = Some(self.cwnd * share);
+        self.reno_queued = Some(cwnd * share);
         // Diff = W (1 - baseRTT / RTT).
-        let window = self.window();
+        let window = cwnd + self.dwnd;
         let queued = window * share;
         self.dwnd = match queued < self.gamma {
             true => self.dwnd + (alpha * libm::pow(window, k) - 1.0).max(0.0),
@@ -144,52 +110,59 @@ impl Compound {
     }
 }
 
-impl FlowController for Compound {
+impl WindowRule for Compound {
+    const UNIT: Unit = Unit::Packets;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        let round_ended = self.rounds.ended(feedback);
-        if self.recovery.begins(now, feedback) {
-            self.reduce();
-        } else {
-            let packets = self.config.counting.counted(feedback, &self.recovery, self.packet) / self.packet;
-            if packets > 0.0 {
-                if self.slow_start.holds(self.cwnd) {
-                    self.cwnd = self.slow_start.grown(self.cwnd, packets, 1.0, feedback);
-                } else {
-                    if let Some(rtt) = round_ended {
-                        self.judge(rtt, feedback.rtt.min);
-                    }
-                    // cwnd += 1 / W.
-                    self.cwnd += packets / self.window();
-                }
-            }
-        }
-        if feedback.persistent_congestion {
-            self.cwnd = MINIMUM_PACKETS;
-            self.dwnd = 0.0;
-            self.gamma = self.config.gamma.unwrap_or(GAMMA.1);
-            self.reno_queued = None;
-            self.recovery.reset();
-        }
+    fn observe(&mut self, _: Time, feedback: &Feedback<'_>) {
+        self.round_min = self.rounds.ended(feedback);
     }
 
     #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window() * self.packet) as u64))
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        if let Some(rtt) = self.round_min {
+            self.judge(window.size, rtt, acked.feedback.rtt.min);
+        }
+        // cwnd += 1 / W.
+        window.size += acked.counted / (window.size + self.dwnd);
     }
 
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window() * self.packet);
-        record("slow_start_threshold", self.slow_start.traced_threshold() * self.packet);
-        record("delay_window", self.dwnd * self.packet);
-        record("gamma", self.gamma * self.packet);
+    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+        let before = window.size + self.dwnd;
+        if let (Some(queued), None) = (self.reno_queued.take(), self.config.gamma) {
+            // gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno.
+            let learned = self.gamma + self.config.lambda * (GAMMA_SHARE * queued - self.gamma);
+            self.gamma = learned.clamp(GAMMA.0, GAMMA.1);
+        }
+        // cwnd /= 2; dwnd = max((1 - beta) W - cwnd / 2, 0).
+        window.reduce_to(window.size / 2.0);
+        self.dwnd = ((1.0 - self.config.beta) * before - window.size).max(0.0);
+    }
+
+    fn on_persistent_congestion(&mut self) {
+        self.dwnd = 0.0;
+        self.gamma = self.config.gamma.unwrap_or(GAMMA.1);
+        self.reno_queued = None;
+    }
+
+    #[inline]
+    fn beyond(&self) -> f64 {
+        self.dwnd
+    }
+
+    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", window.to_bytes(window.size + self.dwnd));
+        record("slow_start_threshold", window.to_bytes(window.slow_start.traced_threshold()));
+        record("delay_window", window.to_bytes(self.dwnd));
+        record("gamma", window.to_bytes(self.gamma));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{PACKET, PATH, Path, drive, traced};
+    use crate::flow::classic::testing::window;
+    use crate::flow::testing::{PACKET, PATH, Path, drive, silence, traced};
     use crate::units::Rate;
 
     /// Never a queue, and losses at random.
@@ -200,30 +173,28 @@ mod tests {
         loss: 0.001,
     };
 
-    fn compound(cwnd: f64, dwnd: f64) -> Compound {
-        let mut compound = Compound::new(&Setup::new(PACKET, Time::ZERO), Config::default());
-        (compound.cwnd, compound.dwnd) = (cwnd, dwnd);
-        compound
+    fn compound(dwnd: f64) -> Compound {
+        Compound { dwnd, ..Compound::new(Config::default()) }
     }
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
     fn the_delay_window_grows_by_a_power_of_the_window_while_the_queue_is_short() {
-        let mut grows = compound(40.0, 41.0);
-        grows.judge(MS(100), MS(100));
+        let mut grows = compound(41.0);
+        grows.judge(40.0, MS(100), MS(100));
         // 81^(3/4) = 27.
         assert!((grows.dwnd - (41.0 + 27.0 / 8.0 - 1.0)).abs() < 1e-9, "{}", grows.dwnd);
-        let mut small = compound(10.0, 0.0);
-        small.judge(MS(100), MS(100));
+        let mut small = compound(0.0);
+        small.judge(10.0, MS(100), MS(100));
         assert_eq!(small.dwnd, 0.0);
     }
 
     #[test]
     fn the_delay_window_gives_way_by_what_waits_in_the_queue() {
-        let mut queued = compound(60.0, 60.0);
+        let mut queued = compound(60.0);
         // 120 packets, a third of the round trip in the queue: 40 of them.
-        queued.judge(MS(150), MS(100));
+        queued.judge(60.0, MS(150), MS(100));
         assert!((queued.dwnd - 20.0).abs() < 1e-9, "{}", queued.dwnd);
     }
 
@@ -252,22 +223,22 @@ mod tests {
 
     #[test]
     fn a_loss_halves_the_whole_window() {
-        let mut compound = compound(40.0, 60.0);
-        compound.reduce();
-        assert_eq!((compound.cwnd, compound.dwnd), (20.0, 30.0));
+        let (mut compound, mut window) = (compound(60.0), window::<Compound>(40.0));
+        compound.reduce(&mut window, &silence());
+        assert_eq!((window.size, compound.dwnd), (20.0, 30.0));
     }
 
     #[test]
     fn gamma_is_learned_from_what_renos_part_had_in_the_queue() {
-        let mut compound = compound(40.0, 60.0);
+        let (mut compound, mut window) = (compound(60.0), window::<Compound>(40.0));
         compound.reno_queued = Some(8.0);
-        compound.reduce();
+        compound.reduce(&mut window, &silence());
         assert_eq!(compound.gamma, (30.0 + 6.0) / 2.0);
-        compound.reduce();
+        compound.reduce(&mut window, &silence());
         assert_eq!(compound.gamma, 18.0, "a sample serves for one loss");
         for _ in 0..10 {
             compound.reno_queued = Some(0.0);
-            compound.reduce();
+            compound.reduce(&mut window, &silence());
         }
         assert_eq!(compound.gamma, 5.0);
     }

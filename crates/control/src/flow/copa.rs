@@ -29,8 +29,8 @@
 use serde::Deserialize;
 
 use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
 use super::round::Rounds;
+use super::setup::Setup;
 use super::sliding::{SlidingMax, SlidingMin};
 use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMin;

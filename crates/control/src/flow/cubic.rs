@@ -23,18 +23,12 @@
 
 use serde::Deserialize;
 
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
-use super::recovery::Recovery;
-use super::registry::Setup;
-use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
-use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::Bytes;
-
-/// Packets in the smallest window, RFC 9438 4.6.
-const MINIMUM_PACKETS: f64 = 2.0;
+use crate::time::Time;
 
 /// The window grows by no more than this in a round trip, RFC 9438 4.2.
 const MOST_GROWTH: f64 = 1.5;
@@ -93,11 +87,9 @@ struct Epoch {
     alpha: f64,
 }
 
-/// The controller; windows in packets, as in the RFC.
+/// The window rule; windows in packets, as in the RFC.
 #[derive(Debug)]
 struct Cubic {
-    packet: f64,
-    window: f64,
     w_max: f64,
     /// The window before the last reduction.
     w_prior: f64,
@@ -105,8 +97,6 @@ struct Cubic {
     epoch: Option<Epoch>,
     /// Since when the application has left the window unused: that time does not count.
     unused_since: Option<Time>,
-    slow_start: SlowStart,
-    recovery: Recovery,
     config: Config,
 }
 
@@ -115,74 +105,24 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("beta", config.beta, 0.1..=0.99)?;
     in_range("c", config.c, 0.001..=1000.0)?;
-    Ok(Box::new(Cubic::new(setup, config)))
+    Ok(Box::new(Classic::new(setup, config.counting, config.hystart, Cubic::new(config))))
 }
 
 impl Cubic {
-    fn new(setup: &Setup, config: Config) -> Cubic {
-        let packet = setup.packet.get() as f64;
-        Cubic {
-            packet,
-            window: setup.initial_window.get() as f64 / packet,
-            w_max: 0.0,
-            w_prior: 0.0,
-            epoch: None,
-            unused_since: None,
-            slow_start: SlowStart::new(config.hystart),
-            recovery: Recovery::default(),
-            config,
-        }
+    fn new(config: Config) -> Cubic {
+        Cubic { w_max: 0.0, w_prior: 0.0, epoch: None, unused_since: None, config }
     }
 
-    fn reduce(&mut self) {
-        // W_max = W (1 + beta) / 2 where W < W_max: the flow gives room to a new one (4.7).
-        let beta = self.config.beta;
-        self.w_max = match self.config.fast_convergence && self.window < self.w_max {
-            true => self.window * (1.0 + beta) / 2.0,
-            false => self.window,
-        };
-        self.w_prior = self.window;
-        // ssthresh = beta W, at least two packets (4.6).
-        self.window = (beta * self.window).max(MINIMUM_PACKETS);
-        self.slow_start.end(self.window);
-        self.epoch = None;
-    }
-
-    /// Begins a congestion avoidance stage.
-    fn epoch(&self, now: Time) -> Epoch {
+    /// Begins a congestion avoidance stage with `window`.
+    fn epoch(&self, now: Time, window: f64) -> Epoch {
         // K = cbrt((W_max - W_epoch) / C). Without a reduction before, after HyStart++ or a
         // timeout, K is 0 and W_max the window (4.8, 4.10).
-        let rise = self.w_max - self.window;
-        let (k, w_max) = if rise > 0.0 { (libm::cbrt(rise / self.config.c), self.w_max) } else { (0.0, self.window) };
+        let rise = self.w_max - window;
+        let (k, w_max) = if rise > 0.0 { (libm::cbrt(rise / self.config.c), self.w_max) } else { (0.0, window) };
         // alpha = 3 (1 - beta) / (1 + beta): as much as Reno on average (4.3).
         let beta = self.config.beta;
         let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
-        Epoch { start: now, k, w_max, w_est: self.window, alpha }
-    }
-
-    /// Congestion avoidance after `packets` were acknowledged.
-    #[inline]
-    fn avoid(&mut self, now: Time, packets: f64, rtt: Duration) {
-        let mut epoch = match self.epoch {
-            Some(epoch) => epoch,
-            None => self.epoch(now),
-        };
-        let t = now.since(epoch.start).as_secs_f64() - epoch.k;
-        let curve = |t: f64| self.config.c * t * t * t + epoch.w_max;
-        let share = packets / self.window;
-        // W_est += alpha / W, and alpha = 1 from the window before the reduction on (4.3).
-        epoch.w_est += epoch.alpha * share;
-        if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
-            epoch.alpha = 1.0;
-        }
-        if self.config.reno_friendly != RenoFriendly::Off && curve(t) < epoch.w_est {
-            self.window = self.window.max(epoch.w_est);
-        } else {
-            // target = clamp(W_cubic(t + RTT), W, 1.5 W) (4.2); W += (target - W) / W (4.4).
-            let target = curve(t + rtt.as_secs_f64()).clamp(self.window, MOST_GROWTH * self.window);
-            self.window += (target - self.window) * share;
-        }
-        self.epoch = Some(epoch);
+        Epoch { start: now, k, w_max, w_est: window, alpha }
     }
 
     /// Moves the curve by the time in which the application did not use the window.
@@ -198,48 +138,72 @@ impl Cubic {
     }
 }
 
-impl FlowController for Cubic {
+impl WindowRule for Cubic {
+    const UNIT: Unit = Unit::Packets;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
+    fn observe(&mut self, now: Time, feedback: &Feedback<'_>) {
         self.note_use(now, feedback.app_limited);
-        if self.recovery.begins(now, feedback) {
-            self.reduce();
-        } else {
-            let packets = self.config.counting.counted(feedback, &self.recovery, self.packet) / self.packet;
-            if packets > 0.0 {
-                if self.slow_start.holds(self.window) {
-                    self.window = self.slow_start.grown(self.window, packets, 1.0, feedback);
-                } else {
-                    self.avoid(now, packets, feedback.rtt.smoothed);
-                }
-            }
-        }
-        if feedback.persistent_congestion {
-            // Slow start up to the reduced window, then the curve from there (4.8).
-            self.window = MINIMUM_PACKETS;
-            self.w_max = 0.0;
-            self.epoch = None;
-            self.recovery.reset();
-        }
     }
 
     #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        let (now, rtt) = (acked.now, acked.feedback.rtt.smoothed);
+        let mut epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => self.epoch(now, window.size),
+        };
+        let t = now.since(epoch.start).as_secs_f64() - epoch.k;
+        let curve = |t: f64| self.config.c * t * t * t + epoch.w_max;
+        let share = acked.counted / window.size;
+        // W_est += alpha / W, and alpha = 1 from the window before the reduction on (4.3).
+        epoch.w_est += epoch.alpha * share;
+        if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
+            epoch.alpha = 1.0;
+        }
+        if self.config.reno_friendly != RenoFriendly::Off && curve(t) < epoch.w_est {
+            window.size = window.size.max(epoch.w_est);
+        } else {
+            // target = clamp(W_cubic(t + RTT), W, 1.5 W) (4.2); W += (target - W) / W (4.4).
+            let target = curve(t + rtt.as_secs_f64()).clamp(window.size, MOST_GROWTH * window.size);
+            window.size += (target - window.size) * share;
+        }
+        self.epoch = Some(epoch);
     }
 
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
-        record("slow_start_threshold", self.slow_start.traced_threshold() * self.packet);
-        record("w_max", self.w_max * self.packet);
-        record("w_est", self.epoch.map_or(0.0, |epoch| epoch.w_est * self.packet));
+    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+        // W_max = W (1 + beta) / 2 where W < W_max: the flow gives room to a new one (4.7).
+        let beta = self.config.beta;
+        self.w_max = match self.config.fast_convergence && window.size < self.w_max {
+            true => window.size * (1.0 + beta) / 2.0,
+            false => window.size,
+        };
+        self.w_prior = window.size;
+        // ssthresh = beta W, at least two packets (4.6).
+        window.reduce_to(beta * window.size);
+        self.epoch = None;
+    }
+
+    fn on_persistent_congestion(&mut self) {
+        // Slow start up to the reduced window, then the curve from there (4.8).
+        self.w_max = 0.0;
+        self.epoch = None;
+    }
+
+    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+        window.trace(record);
+        record("w_max", window.to_bytes(self.w_max));
+        record("w_est", self.epoch.map_or(0.0, |epoch| window.to_bytes(epoch.w_est)));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, Path, drive, told};
+    use crate::flow::classic::testing::{avoiding, window};
+    use crate::flow::testing::{Drive, PACKET, Path, drive, silence, told};
+    use crate::rng::Rng;
+    use crate::time::Duration;
     use crate::units::Rate;
 
     /// 1000 packets a round trip fill it; the curve takes seconds, Reno's way back minutes.
@@ -259,11 +223,12 @@ mod tests {
         drive(&mut *build(&setup, &parameters.parse().unwrap()).unwrap(), path, seconds, 1)
     }
 
-    fn cubic(window: f64) -> Cubic {
-        let mut cubic = Cubic::new(&Setup::new(PACKET, Time::ZERO), Config::default());
-        cubic.window = window;
-        cubic.slow_start.end(window);
-        cubic
+    /// A controller whose window of 100 packets has just been reduced.
+    fn reduced(counting: Counting) -> Classic<Cubic> {
+        let mut controller = avoiding(100.0, counting, Cubic::new(Config::default()));
+        let (cubic, window) = controller.parts();
+        cubic.reduce(window, &silence());
+        controller
     }
 
     #[test]
@@ -302,35 +267,33 @@ mod tests {
 
     #[test]
     fn a_loss_below_the_last_maximum_lowers_the_next_one() {
-        let mut cubic = cubic(100.0);
-        cubic.reduce();
-        assert_eq!((cubic.w_max, cubic.window), (100.0, 70.0));
-        cubic.window = 80.0;
-        cubic.reduce();
+        let (mut cubic, mut window) = (Cubic::new(Config::default()), window::<Cubic>(100.0));
+        cubic.reduce(&mut window, &silence());
+        assert_eq!((cubic.w_max, window.size), (100.0, 70.0));
+        window.size = 80.0;
+        cubic.reduce(&mut window, &silence());
         assert_eq!(cubic.w_max, 80.0 * 0.85);
-        assert!((cubic.window - 56.0).abs() < 1e-9);
-        cubic.window = 90.0;
-        cubic.reduce();
+        assert!((window.size - 56.0).abs() < 1e-9);
+        window.size = 90.0;
+        cubic.reduce(&mut window, &silence());
         assert_eq!(cubic.w_max, 90.0);
     }
 
     #[test]
     fn what_the_application_leaves_unused_neither_grows_the_window_nor_moves_the_curve() {
-        let mut cubic = cubic(100.0);
-        cubic.reduce();
+        let mut cubic = reduced(Counting::Bytes);
         let mut rng = Rng::stream(1, "controller");
-        let mut tell = |cubic: &mut Cubic, at_ms: u64, app_limited: bool| {
+        let mut tell = |cubic: &mut Classic<Cubic>, at_ms: u64, app_limited: bool| {
             let now = Time::ZERO + Duration::from_millis(at_ms);
             told(cubic, now, Duration::from_millis(100), app_limited, &mut rng);
-            cubic.window
+            cubic.size()
         };
         let before = tell(&mut cubic, 1000, false);
         assert_eq!(tell(&mut cubic, 1001, true), before);
         assert_eq!(tell(&mut cubic, 9000, true), before);
         // 8 s later the curve stands where it stood: an ACK adds what it would have added.
         let added = tell(&mut cubic, 9001, false) - before;
-        let mut other = super::tests::cubic(100.0);
-        other.reduce();
+        let mut other = reduced(Counting::Bytes);
         let first = tell(&mut other, 1000, false);
         let expected = tell(&mut other, 1001, false) - first;
         assert!((added - expected).abs() < 1e-3, "{added} against {expected}");
@@ -339,14 +302,12 @@ mod tests {
     #[test]
     fn counting_acks_where_each_second_packet_is_answered_halves_the_growth() {
         let grown = |counting| {
-            let mut cubic = cubic(100.0);
-            cubic.config.counting = counting;
-            cubic.reduce();
-            let (before, now) = (cubic.window, Time::from_secs_f64(1.0));
+            let mut cubic = reduced(counting);
+            let (before, now) = (cubic.size(), Time::from_secs_f64(1.0));
             let sent = [crate::flow::Sent { at: now, size: PACKET, ..Default::default() }; 2];
             let feedback = crate::flow::testing::feedback(&sent, Duration::from_millis(100));
             cubic.on_feedback(now, &feedback, &mut Rng::stream(1, "controller"));
-            cubic.window - before
+            cubic.size() - before
         };
         let (bytes, acks) = (grown(Counting::Bytes), grown(Counting::Acks));
         assert!((bytes / acks - 2.0).abs() < 1e-6, "{bytes} and {acks}");

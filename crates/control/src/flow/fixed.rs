@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
 
-use super::registry::Setup;
+use super::setup::Setup;
 
 /// Packets in the window of the baseline that takes throughput at any price.
 const MAX_THROUGHPUT: f64 = 40.0;

@@ -175,6 +175,8 @@ fn check(name: &str, controller: &Bounded, bounds: Bounds) -> Result<(), TestCas
     prop_assert!(window > Bytes::ZERO, "{name}: no window");
     prop_assert_eq!(bounds.apply(window), window, "{}: a window beyond its bounds", name);
     prop_assert!(rate.is_none_or(|rate| rate > Rate::ZERO), "{name}: no rate");
+    let most = bounds.rate.map(|most| most.max(Rate::LOWEST));
+    prop_assert!(most.is_none_or(|most| rate.is_some_and(|rate| rate <= most)), "{name}: a rate beyond its bounds");
     let mut wrong = None;
     controller.trace(&mut |key, value| {
         if !value.is_finite() {
@@ -227,7 +229,15 @@ fn tell(entry: &Entry, packet: u64, bounds: Bounds, calls: &[Call], seed: u64) -
 
 fn bounds() -> impl Strategy<Value = Bounds> {
     let bound = || prop::option::weighted(0.3, bytes().prop_map(|bytes| bytes.max(Bytes::new(1))));
-    (bound(), bound(), bound()).prop_map(|(minimum, maximum, fixed)| Bounds { minimum, maximum, fixed })
+    let rate = prop::option::weighted(0.3, bytes().prop_map(|bits| Rate::from_bits_per_sec(bits.get())));
+    (bound(), bound(), bound(), bound(), rate).prop_map(|(initial, minimum, maximum, fixed, rate)| Bounds {
+        initial,
+        minimum,
+        maximum,
+        fixed,
+        rate,
+        expires: None,
+    })
 }
 
 proptest! {

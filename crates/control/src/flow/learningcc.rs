@@ -24,8 +24,8 @@
 
 use serde::Deserialize;
 
-use super::registry::Setup;
 use super::round::Rounds;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};

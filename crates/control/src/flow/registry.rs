@@ -1,13 +1,12 @@
 //! Every flow controller by its name. A new one is one file and one line in
 //! `CONTROLLERS`; it then appears in every experiment and in the list of controllers.
 
+pub use super::setup::Setup;
 use super::{
     FlowController, allegro, bbr, bbr3, bic, block_window, c3_cubic, compound, copa, cubic, fixed, learningcc, ledbat,
     remy, reno, vegas, vivace, westwood, xavier,
 };
 use crate::registry::{ParameterError, UnknownController};
-use crate::time::Time;
-use crate::units::Bytes;
 
 /// The controllers, in the order in which they are listed.
 pub const CONTROLLERS: &[Entry] = &[
@@ -172,27 +171,6 @@ impl Entry {
 /// Makes a controller from a sender's setup and the parameters that were set.
 pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn FlowController>, ParameterError>;
 
-/// What a sender tells its controller at the start.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Data in a full packet: the maximum segment size.
-    pub packet: Bytes,
-    /// The window to begin with, where the controller does not say another one.
-    pub initial_window: Bytes,
-    /// When it begins.
-    pub start: Time,
-}
-
-impl Setup {
-    /// RFC 6928's initial window: ten packets.
-    pub const INITIAL_PACKETS: u64 = 10;
-
-    /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
-    pub fn new(packet: Bytes, start: Time) -> Setup {
-        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start }
-    }
-}
-
 /// The controller of that name.
 ///
 /// # Errors
@@ -208,6 +186,8 @@ pub fn find(name: &str) -> Result<&'static Entry, UnknownController> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Time;
+    use crate::units::Bytes;
 
     const SETUP: Setup = Setup { packet: Bytes::new(1448), initial_window: Bytes::new(14480), start: Time::ZERO };
 

@@ -21,7 +21,7 @@
 //! persistent congestion the flow begins anew, of which the paper says nothing. An
 //! application that sends less than the window lets it fall, not grow.
 
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;

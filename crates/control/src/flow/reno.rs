@@ -14,15 +14,11 @@
 
 use serde::Deserialize;
 
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
-use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController};
 use crate::registry::ParameterError;
-use crate::rng::Rng;
-use crate::time::Time;
-use crate::units::Bytes;
 
 /// What is halved after a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -45,58 +41,41 @@ struct Config {
     hystart: bool,
 }
 
-/// The controller; windows in bytes.
+/// The window rule.
 #[derive(Debug)]
 struct Reno {
-    packet: f64,
-    window: f64,
-    slow_start: SlowStart,
-    recovery: Recovery,
-    config: Config,
+    halving: Halving,
 }
 
 /// Makes `reno`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    Ok(Box::new(Reno {
-        packet: setup.packet.get() as f64,
-        window: setup.initial_window.get() as f64,
-        slow_start: SlowStart::new(config.hystart),
-        recovery: Recovery::default(),
-        config,
-    }))
+    let Config { counting, halving, hystart } = config;
+    Ok(Box::new(Classic::new(setup, counting, hystart, Reno { halving })))
 }
 
-impl FlowController for Reno {
+/// W += packet counted / W (RFC 5681, eq. 3), which other rules build on.
+#[inline]
+pub fn avoid(window: &mut Window, counted: f64) {
+    window.size += window.packet() * counted / window.size;
+}
+
+impl WindowRule for Reno {
+    const UNIT: Unit = Unit::Bytes;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        if self.recovery.begins(now, feedback) {
-            let halved = match self.config.halving {
-                Halving::Window => self.window,
-                Halving::InFlight => feedback.in_flight.get() as f64,
-            };
-            self.window = (halved / 2.0).max(MINIMUM_PACKETS * self.packet);
-            self.slow_start.end(self.window);
-        } else {
-            let counted = self.config.counting.counted(feedback, &self.recovery, self.packet);
-            if counted > 0.0 {
-                self.window = self.slow_start.reno(self.window, counted, self.packet, feedback);
-            }
-        }
-        if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS * self.packet;
-            self.recovery.reset();
-        }
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        avoid(window, acked.counted);
     }
 
     #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window as u64))
-    }
-
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window);
-        record("slow_start_threshold", self.slow_start.traced_threshold());
+    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+        let halved = match self.halving {
+            Halving::Window => window.size,
+            Halving::InFlight => feedback.in_flight.get() as f64,
+        };
+        // W = ssthresh = max(W / 2, 2 packets)
+        window.reduce_to(halved / 2.0);
     }
 }
 
@@ -104,6 +83,7 @@ impl FlowController for Reno {
 mod tests {
     use super::*;
     use crate::flow::testing::{Drive, PACKET, PATH, Path, drive};
+    use crate::time::Time;
     use crate::units::Rate;
 
     /// A queue of 20 is too short for half of the window.

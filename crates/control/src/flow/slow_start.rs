@@ -1,6 +1,6 @@
 //! Slow start: the window grows by what is acknowledged, and so doubles each round trip,
 //! until it reaches a threshold (RFC 5681, 3.1; RFC 9002, 7.3.1), or until HyStart++ sees
-//! round trips grow. Reno's growth behind it is here too, since several controllers have it.
+//! round trips grow.
 
 use super::Feedback;
 use super::hystart::HyStart;
@@ -33,16 +33,6 @@ impl SlowStart {
             self.end(grown);
         }
         grown
-    }
-
-    /// Reno's window after `counted` was acknowledged: slow start up to the threshold, then
-    /// `W += packet counted / W` (RFC 5681, eq. 3).
-    #[inline]
-    pub fn reno(&mut self, window: f64, counted: f64, packet: f64, feedback: &Feedback<'_>) -> f64 {
-        match self.holds(window) {
-            true => self.grown(window, counted, packet, feedback),
-            false => window + packet * counted / window,
-        }
     }
 
     /// Congestion: slow start ends at `threshold`, now and when it is entered again.

@@ -20,14 +20,13 @@
 
 use serde::Deserialize;
 
-use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::counting::Counting;
 use super::round::RoundMin;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
-use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::Bytes;
 
 /// Parameters of `vegas`, packets in the queue.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -45,18 +44,18 @@ impl Default for Config {
     }
 }
 
-/// The controller; windows in packets.
+/// The window rule; windows in packets. Its slow start is its own: no threshold ends it but a
+/// queue, and it goes on from the round trip to which the comparison belongs.
 #[derive(Debug)]
 struct Vegas {
-    packet: f64,
-    window: f64,
     slow_start: bool,
     /// The window doubles in this round of slow start.
     doubles: bool,
     rounds: RoundMin,
+    /// The least round trip of the round that ends with the present feedback, if one does.
+    round_min: Option<Duration>,
     /// Diff when it was last taken.
     queued: f64,
-    recovery: Recovery,
     config: Config,
 }
 
@@ -66,22 +65,14 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("alpha", config.alpha, 0.1..=10_000.0)?;
     in_range("beta", config.beta, config.alpha..=10_000.0)?;
     in_range("gamma", config.gamma, 0.1..=10_000.0)?;
-    let packet = setup.packet.get() as f64;
-    Ok(Box::new(Vegas {
-        packet,
-        window: setup.initial_window.get() as f64 / packet,
-        slow_start: true,
-        doubles: true,
-        rounds: RoundMin::default(),
-        queued: 0.0,
-        recovery: Recovery::default(),
-        config,
-    }))
+    let rounds = RoundMin::default();
+    let rule = Vegas { slow_start: true, doubles: true, rounds, round_min: None, queued: 0.0, config };
+    Ok(Box::new(Classic::new(setup, Counting::Bytes, false, rule)))
 }
 
 impl Vegas {
     /// A round trip has ended, over which `flight` packets were delivered.
-    fn judge(&mut self, flight: f64, rtt: Duration, base: Duration) {
+    fn judge(&mut self, window: &mut Window, flight: f64, rtt: Duration, base: Duration) {
         // Diff = F (1 - BaseRTT / RTT); none on a path that takes no time.
         let share = if rtt > base { 1.0 - base.as_secs_f64() / rtt.as_secs_f64() } else { 0.0 };
         self.queued = flight * share;
@@ -90,47 +81,50 @@ impl Vegas {
             self.slow_start = self.doubles || self.queued <= self.config.gamma;
             self.doubles = !self.doubles;
         } else if self.queued < self.config.alpha {
-            self.window += 1.0;
+            window.size += 1.0;
         } else if self.queued > self.config.beta {
-            self.window = (self.window - 1.0).max(MINIMUM_PACKETS);
+            window.size = (window.size - 1.0).max(window.minimum());
         }
     }
 }
 
-impl FlowController for Vegas {
+impl WindowRule for Vegas {
+    const UNIT: Unit = Unit::Packets;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        if self.recovery.begins(now, feedback) {
-            self.window = (self.window / 2.0).max(MINIMUM_PACKETS);
-            self.slow_start = false;
-            self.rounds.restart(feedback.delivered);
-        } else if let Some(newest) = feedback.acked.last() {
-            if let Some(rtt) = self.rounds.ended(feedback)
-                && !feedback.app_limited
-                && !self.recovery.covers(newest)
-            {
-                let flight = (feedback.delivered - newest.delivered).get() as f64 / self.packet;
-                self.judge(flight, rtt, feedback.rtt.min);
-            }
-            if self.slow_start && self.doubles && !feedback.app_limited {
-                self.window += feedback.acked_bytes.get() as f64 / self.packet;
-            }
-        }
-        if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS;
-            self.slow_start = true;
-            self.recovery.reset();
+    fn observe(&mut self, _: Time, feedback: &Feedback<'_>) {
+        self.round_min = self.rounds.ended(feedback);
+    }
+
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        let Feedback { delivered, acked: packets, rtt, .. } = *acked.feedback;
+        if let (Some(round_min), Some(newest)) = (self.round_min, packets.last()) {
+            let flight = window.from_bytes((delivered - newest.delivered).get() as f64);
+            self.judge(window, flight, round_min, rtt.min);
         }
     }
 
     #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window * self.packet) as u64))
+    fn grow(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        self.avoid(window, acked);
+        if self.slow_start && self.doubles {
+            window.size += acked.counted;
+        }
     }
 
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
-        record("queued", self.queued * self.packet);
+    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+        window.reduce_to(window.size / 2.0);
+        self.slow_start = false;
+        self.rounds.restart(feedback.delivered);
+    }
+
+    fn on_persistent_congestion(&mut self) {
+        self.slow_start = true;
+    }
+
+    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+        record("window", window.to_bytes(window.size));
+        record("queued", window.to_bytes(self.queued));
     }
 }
 

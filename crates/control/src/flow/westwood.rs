@@ -16,14 +16,12 @@
 
 use serde::Deserialize;
 
+use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
-use super::registry::Setup;
 use super::round::Rounds;
-use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::setup::Setup;
+use super::{Feedback, FlowController, reno};
 use crate::registry::{ParameterError, in_range};
-use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::Bytes;
 
@@ -77,64 +75,47 @@ impl Bandwidth {
     }
 }
 
-/// The controller; windows in bytes.
+/// The window rule.
 #[derive(Debug)]
 struct Westwood {
-    packet: f64,
-    window: f64,
     bandwidth: Bandwidth,
-    slow_start: SlowStart,
-    recovery: Recovery,
-    config: Config,
+    memory: f64,
 }
 
 /// Makes `westwood`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("memory", config.memory, 0.0..=0.9999)?;
-    Ok(Box::new(Westwood {
-        packet: setup.packet.get() as f64,
-        window: setup.initial_window.get() as f64,
-        bandwidth: Bandwidth::default(),
-        slow_start: SlowStart::new(false),
-        recovery: Recovery::default(),
-        config,
-    }))
+    let rule = Westwood { bandwidth: Bandwidth::default(), memory: config.memory };
+    Ok(Box::new(Classic::new(setup, config.counting, false, rule)))
 }
 
-impl FlowController for Westwood {
+impl WindowRule for Westwood {
+    const UNIT: Unit = Unit::Bytes;
+
     #[inline]
-    fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        self.bandwidth.observe(now, feedback, self.config.memory);
-        if self.recovery.begins(now, feedback) {
-            // W = ssthresh = max(BWE RTT_min, 2 packets); half before the first sample.
-            let carried = match self.bandwidth.estimate {
-                Some(estimate) => estimate * feedback.rtt.min.as_secs_f64(),
-                None => self.window / 2.0,
-            };
-            let threshold = carried.max(MINIMUM_PACKETS * self.packet);
-            self.slow_start.end(threshold);
-            self.window = self.window.min(threshold);
-        } else {
-            let counted = self.config.counting.counted(feedback, &self.recovery, self.packet);
-            if counted > 0.0 {
-                self.window = self.slow_start.reno(self.window, counted, self.packet, feedback);
-            }
-        }
-        if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS * self.packet;
-            self.recovery.reset();
-        }
+    fn observe(&mut self, now: Time, feedback: &Feedback<'_>) {
+        self.bandwidth.observe(now, feedback, self.memory);
     }
 
     #[inline]
-    fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window as u64))
+    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        reno::avoid(window, acked.counted);
     }
 
-    fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window);
-        record("slow_start_threshold", self.slow_start.traced_threshold());
+    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+        // W = ssthresh = max(BWE RTT_min, 2 packets); half before the first sample.
+        let carried = match self.bandwidth.estimate {
+            Some(estimate) => estimate * feedback.rtt.min.as_secs_f64(),
+            None => window.size / 2.0,
+        };
+        let threshold = carried.max(window.minimum());
+        window.slow_start.end(threshold);
+        window.size = window.size.min(threshold);
+    }
+
+    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+        window.trace(record);
         record("bandwidth", self.bandwidth.estimate.map_or(0.0, |estimate| estimate * 8.0));
     }
 }

@@ -206,23 +206,35 @@ mod tests {
         assert_eq!(rate, 1500.0);
     }
 
-    /// One flow over one relay that takes 40 packets a second: the saw-tooth rises by
-    /// α packets a round trip each round trip and falls by β.
+    /// One flow over one relay that takes 40 packets a second. R packets pass in a second and
+    /// each adds α / (L² R), so R² grows by 2 α / L² for each ACK: 6 packets a second each second,
+    /// a little less while R is small. A second so begins with at most 46, of which 6 are lost.
     #[test]
-    fn alone_on_a_relay_the_rate_is_a_saw_tooth_below_its_limit() {
+    fn alone_on_a_relay_the_rate_is_a_saw_tooth_around_its_limit() {
+        const LIMIT: u32 = 40;
         let mut learner = steady::<Consistent>(30_000.0);
-        let (mut peaks, mut rates) = (0, Vec::new());
+        let (mut falls, mut rates) = (0, Vec::new());
         for _ in 0..200 {
-            let packets = (learner.rate_bytes_per_sec / 1500.0) as u32;
+            let before = learner.rate_bytes_per_sec / 1500.0;
+            let packets = before as u32;
             for packet in 0..packets {
                 let ticket = learner.ticket();
-                let lost = packet >= 40;
-                after(&mut learner, if lost { Outcome::TimedOut } else { Outcome::Acked }, ticket, 500);
-                peaks += u32::from(lost);
+                let outcome = if packet < LIMIT { Outcome::Acked } else { Outcome::TimedOut };
+                after(&mut learner, outcome, ticket, 500);
             }
-            rates.push(learner.rate_bytes_per_sec / 1500.0);
+            let (acked, lost) = (packets.min(LIMIT), packets.saturating_sub(LIMIT));
+            let risen = (before * before + 2.0 * 6.0 * f64::from(acked)).sqrt();
+            let expected = risen / 1.4f64.powi(lost as i32);
+            let rate = learner.rate_bytes_per_sec / 1500.0;
+            assert!((rate / expected - 1.0).abs() < 0.02, "{rate} after {before} and {lost} lost, not {expected}");
+            falls += u32::from(lost > 0);
+            rates.push(rate);
         }
-        let (lowest, highest) = rates[20..].iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
-        assert!(peaks > 10 && highest < 50.0 && lowest > 40.0 / 1.4f64.powi(8), "{peaks} {lowest} {highest}");
+        let (lowest, highest) = rates.iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
+        // From 40 / 1.4 at the most, at 6 a second, a tooth takes at least two seconds; from
+        // 40 / 1.4^6 at the least, at 4 a second, at most ten.
+        assert!((20..=100).contains(&falls), "{falls} falls");
+        assert!(highest > 40.0 && highest <= 46.0, "{highest}");
+        assert!((40.0 / 1.4f64.powi(6)..40.0 / 1.4).contains(&lowest), "{lowest}");
     }
 }

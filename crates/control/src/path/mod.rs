@@ -18,8 +18,12 @@ pub mod perfect;
 pub mod q_learning;
 mod random;
 pub mod registry;
+pub mod setup;
+pub mod slot;
 
 use core::fmt::Debug;
+
+pub use slot::Slot;
 
 use crate::rng::Rng;
 use crate::rtt::PairRtts;
@@ -32,18 +36,6 @@ pub const MAX_RELAYS: usize = 8;
 
 /// The most peers one sender may know; the highest `u16` marks "none".
 pub const MAX_KNOWN_PEERS: usize = u16::MAX as usize - 1;
-
-/// A peer as one sender numbers those it knows, from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u16);
-
-impl Slot {
-    /// The slot as an index into tables with an entry for each known peer.
-    #[inline]
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// What a learner noted when a packet left; it comes back with the outcome.
 /// Only the learner that wrote it knows what it means.

@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use super::Slot;
 use super::candidates::Candidates;
 use super::per_peer::Credit;
+use crate::pacer::Pacer;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 
@@ -22,8 +23,8 @@ pub struct PacedCredit {
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
-    /// A packet may leave from then on.
-    free: Time,
+    /// Says from when on a packet may leave.
+    pacer: Pacer,
     /// One packet at the peer's rate.
     gap: Duration,
 }
@@ -31,27 +32,27 @@ struct Peer {
 impl PacedCredit {
     fn wait(&mut self, slot: Slot, candidates: &mut Candidates) {
         candidates.remove(slot);
-        self.waiting.push(Reverse((self.peers[slot.index()].free, slot)));
+        self.waiting.push(Reverse((self.peers[slot.index()].pacer.release(), slot)));
     }
 
     /// Rate changes leave stale entries behind; drops them once they are the greater part.
     fn compact(&mut self) {
         if self.waiting.len() > 2 * self.peers.len() {
             let peers = &self.peers;
-            self.waiting.retain(|Reverse((free, slot))| peers[slot.index()].free == *free);
+            self.waiting.retain(|Reverse((free, slot))| peers[slot.index()].pacer.release() == *free);
         }
     }
 }
 
 impl Credit for PacedCredit {
     fn new(peers: usize, packet: Bytes, start: Time) -> PacedCredit {
-        let peer = Peer { free: start, gap: Duration::SECOND };
+        let peer = Peer { pacer: Pacer::free_from(start), gap: Duration::SECOND };
         PacedCredit { packet, peers: vec![peer; peers].into(), waiting: BinaryHeap::with_capacity(2 * peers + 1) }
     }
 
     fn advance(&mut self, now: Time, candidates: &mut Candidates) {
         while let Some(&Reverse((free, slot))) = self.waiting.peek() {
-            let stale = self.peers[slot.index()].free != free;
+            let stale = self.peers[slot.index()].pacer.release() != free;
             if free > now && !stale {
                 break;
             }
@@ -65,9 +66,8 @@ impl Credit for PacedCredit {
     fn charge(&mut self, now: Time, slot: Slot, candidates: &mut Candidates) {
         let peer = &mut self.peers[slot.index()];
         // Unused time is worth at most one spare packet.
-        let earliest = Time::ZERO + now.since(Time::ZERO + peer.gap);
-        peer.free = peer.free.max(earliest) + peer.gap;
-        if peer.free > now {
+        peer.pacer.charge(now, peer.gap, peer.gap);
+        if peer.pacer.release() > now {
             self.wait(slot, candidates);
         }
     }
@@ -78,11 +78,12 @@ impl Credit for PacedCredit {
         if peer.gap == gap {
             return;
         }
-        if peer.free > now {
+        let free = peer.pacer.release();
+        if free > now {
             // What is still to wait for is worth as many bytes as before.
-            let left = peer.free.since(now).as_nanos();
+            let left = free.since(now).as_nanos();
             let scaled = u128::from(left) * u128::from(gap.as_nanos()) / u128::from(peer.gap.as_nanos().max(1));
-            peer.free = now + Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX));
+            peer.pacer = Pacer::free_from(now + Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX)));
             peer.gap = gap;
             self.wait(slot, candidates);
             self.compact();

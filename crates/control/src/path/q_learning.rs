@@ -85,10 +85,12 @@ pub struct QLearning {
     state: u32,
     /// The action that led here.
     action: u8,
-    /// ACKs and timeouts since the last transition.
+    /// ACKs and timeouts since the last transition; at most the state, which is at most 2^28.
     outcomes: u32,
     table: Table,
     collected: [Collected; COLLECTED],
+    /// The action of each: kept beside them, since inside it would pad each by three bytes.
+    collected_actions: [u8; COLLECTED],
 }
 
 /// Rewards of the packets that left in one state after one action.
@@ -96,8 +98,7 @@ pub struct QLearning {
 struct Collected {
     /// 0: not in use.
     state: u32,
-    action: u8,
-    count: u16,
+    count: u32,
     sum: f32,
 }
 
@@ -185,40 +186,41 @@ impl QLearning {
             Outcome::Acked => config.reward_ack,
             Outcome::TimedOut => config.reward_timeout,
         } * f64::from(state);
-        let same = |c: &Collected| c.state == state && c.action == action;
-        let free = |c: &Collected| c.state == 0;
-        let place = self.collected.iter().position(same).or_else(|| self.collected.iter().position(free));
+        let same = |&i: &usize| self.collected[i].state == state && self.collected_actions[i] == action;
+        let place = (0..COLLECTED).find(same).or_else(|| self.collected.iter().position(|c| c.state == 0));
         let place = place.unwrap_or_else(|| {
             // The oldest average can't grow much any more: learn from it now.
-            self.learn(config, self.collected[0]);
+            self.learn(config, self.collected[0], self.collected_actions[0]);
             self.collected.rotate_left(1);
+            self.collected_actions.rotate_left(1);
             self.collected[COLLECTED - 1] = Collected::default();
             COLLECTED - 1
         });
+        self.collected_actions[place] = action;
         let collected = &mut self.collected[place];
-        (collected.state, collected.action) = (state, action);
-        collected.count = collected.count.saturating_add(1);
+        collected.state = state;
+        collected.count += 1;
         collected.sum += reward as f32;
     }
 
     /// Q(s, a) += α (r + γ max Q(s', ·) − Q(s, a)) (5.4)
-    fn learn(&mut self, config: &QLearningConfig, collected: Collected) {
-        let (next, action) = (collected.state, usize::from(collected.action));
+    fn learn(&mut self, config: &QLearningConfig, collected: Collected, action: u8) {
+        let (next, action) = (collected.state, usize::from(action));
         let previous = match action {
             UP => next - 1,
             DOWN => next + 1,
             _ => next,
         };
-        let reward = collected.sum / f32::from(collected.count);
+        let reward = collected.sum / collected.count as f32;
         let target = reward + config.discount as f32 * best(&self.table.values(config, next), possible(config, next));
         let value = &mut self.table.values_mut(config, previous)[action];
         *value += config.learning_rate as f32 * (target - *value);
     }
 
     fn transition(&mut self, config: &QLearningConfig, rng: &mut Rng) {
-        for collected in core::mem::take(&mut self.collected) {
+        for (collected, action) in core::mem::take(&mut self.collected).into_iter().zip(self.collected_actions) {
             if collected.state != 0 {
-                self.learn(config, collected);
+                self.learn(config, collected, action);
             }
         }
         let possible = possible(config, self.state);
@@ -282,6 +284,7 @@ impl RateLearner for QLearning {
             outcomes: 0,
             table: Table::default(),
             collected: [Collected::default(); COLLECTED],
+            collected_actions: [STAY as u8; COLLECTED],
         }
     }
 
@@ -401,6 +404,22 @@ mod tests {
         let expected = 0.25 * (3.0 * 0.015 * 5.0 - 5.0) / 4.0;
         assert!((agent.table.values(&config, 4)[UP] - expected).abs() < 1e-6);
         assert_eq!(agent.table.values(&config, 4)[STAY], 0.0);
+    }
+
+    /// A state above 65 535 collects more rewards before its transition than 16 bits count.
+    #[test]
+    fn the_average_of_a_fast_relay_counts_all_of_its_rewards() {
+        let config = QLearningConfig { epsilon: 0.0, max_state: 1 << 20, ..QLearningConfig::default() };
+        let (mut agent, mut rng) = (learned(&config, 200_000), Rng::stream(3, "q"));
+        assert_eq!(agent.state, 100_000);
+        let ticket = agent.on_sent(&config);
+        for _ in 0..100_000 {
+            feed(&mut agent, &config, Outcome::Acked, ticket, &mut rng);
+        }
+        assert_eq!(agent.outcomes, 0, "a transition has come");
+        // r = 0.015 × 100 000; Q(100 000, stay) = 0.25 (r + 0.9 × 0 − 0); a sum of singles is that exact.
+        let (learned, expected) = (agent.table.values(&config, 100_000)[STAY], 0.25 * 0.015 * 100_000.0);
+        assert!((learned / expected - 1.0).abs() < 0.01, "{learned} in place of {expected}");
     }
 
     #[test]

@@ -4,8 +4,6 @@
 
 use std::sync::OnceLock;
 
-use serde::Deserialize;
-
 use super::PathController;
 use super::aimd::{Aimd, Consistent, Literal};
 use super::burst_credit::BurstCredit;
@@ -15,10 +13,9 @@ use super::paced_credit::PacedCredit;
 use super::per_peer::PerPeer;
 use super::q_learning::QLearning;
 use super::random::Random;
+pub use super::setup::{Pacing, Setup};
 use crate::flow::registry as flow;
 use crate::registry::{ParameterError, UnknownController};
-use crate::time::Time;
-use crate::units::Bytes;
 
 /// The controllers, in the order in which they are listed.
 pub const CONTROLLERS: &[Entry] = &[
@@ -96,30 +93,6 @@ impl Build {
 /// Makes a controller from a sender's setup and the parameters that were set.
 pub type Builder = fn(&Setup, &toml::Table) -> Result<Box<dyn PathController>, ParameterError>;
 
-/// What a sender tells its controller at the start.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// How many peers the sender knows, relays and destinations together.
-    pub peers: usize,
-    /// Size of its packets.
-    pub packet: Bytes,
-    /// When it begins.
-    pub start: Time,
-    /// How rates become sending times.
-    pub pacing: Pacing,
-}
-
-/// How rates become sending times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pacing {
-    /// All that a second allows leaves at its beginning, as in the thesis.
-    #[default]
-    Burst,
-    /// Packets leave evenly.
-    Paced,
-}
-
 /// Before a flow controller's name: one of it for each peer.
 const FLOW_PREFIX: &str = "flow:";
 
@@ -174,6 +147,8 @@ fn random(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathControl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Time;
+    use crate::units::Bytes;
 
     const SETUP: Setup = Setup { peers: 5, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
 

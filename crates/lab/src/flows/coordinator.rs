@@ -1,13 +1,18 @@
 //! A coordinator with a global view that steers many senders ([C3]), without learning.
 //!
 //! At equal spans it divides what a link has left beside cross traffic among the flows
-//! that are active, and fixes each one's window: `window = rate per flow * RTT_min`. What
+//! that are active, and bounds each one's window: `window = rate per flow * RTT_min`. What
 //! cross traffic takes is what was measured over the span before: monitoring looks back.
+//! Bounds are a lease: a flow that hears no more of its coordinator goes on alone.
 
 use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_scenario::flows::Steering;
+
+/// Quarters of the span between two decisions that bounds hold: (K + 1/2) 3/2 of them with
+/// K = 3, as soft state that is refreshed (RFC 2205, 3.7): two decisions in a row may be missed.
+const LEASE_QUARTERS: u64 = 21;
 
 /// The coordinator at work.
 #[derive(Debug)]
@@ -57,21 +62,25 @@ impl Coordinator {
         let rate = Rate::from_bits_per_sec((left / flows.max(1) as f64) as u64);
         // Not nothing, which admits a packet at a time: a flow without a share must still learn
         // when that ends.
-        Bounds { fixed: Some((rate * min_rtt).max(Bytes::new(1))), ..Bounds::default() }
+        let window = (rate * min_rtt).max(Bytes::new(1));
+        let lease = self.steering.every * LEASE_QUARTERS / 4;
+        Bounds { expires: Some(self.looked + lease), ..self.steering.actuator.bounds(window) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::flow::Actuator;
+
     use super::*;
 
     #[test]
     fn what_is_left_is_divided_and_becomes_a_window_over_the_round_trip() {
-        let every = Duration::from_millis(100);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every });
+        let (every, actuator) = (Duration::from_millis(100), Actuator::Maximum);
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator });
         let capacity = Rate::from_bits_per_sec(100_000_000);
         let rtt = Duration::from_millis(40);
-        let window = |coordinator: &Coordinator, flows| coordinator.bounds(capacity, flows, 1.0, rtt).fixed.unwrap();
+        let window = |coordinator: &Coordinator, flows| coordinator.bounds(capacity, flows, 1.0, rtt).maximum.unwrap();
         assert_eq!(window(&coordinator, 1), Bytes::new(500_000));
         assert_eq!(window(&coordinator, 2), Bytes::new(250_000));
         // 70 Mbit/s for a tenth of a second.
@@ -86,11 +95,13 @@ mod tests {
 
     #[test]
     fn a_look_that_comes_late_counts_over_the_time_that_passed() {
-        let every = Duration::from_millis(100);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every });
+        let (every, actuator) = (Duration::from_millis(100), Actuator::Fixed);
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator });
         coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000);
-        let window = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every).fixed;
+        let bounds = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every);
+        let window = bounds.fixed;
         assert_eq!(window, Some(Bytes::new(1_150_000)), "8 of 100 Mbit/s are taken");
         assert_eq!(coordinator.due(), Time::ZERO + every * 3);
+        assert_eq!(bounds.expires, Some(Time::ZERO + every * 2 + every / 2 + every * 21 / 4), "counted from the look");
     }
 }

@@ -155,7 +155,15 @@ impl Flow {
         self.publish(&state);
     }
 
-    /// The bounds that hold.
+    /// Bounds the window for `lease` from now on, whatever `bounds.expires` says: the connection
+    /// has a clock of its own. As it has no timer either, the end of the lease is seen with its
+    /// first event after it.
+    pub fn lease(&self, bounds: Bounds, lease: Duration) {
+        let expires = self.time(Instant::now()) + lease;
+        self.set(Bounds { expires: Some(expires), ..bounds });
+    }
+
+    /// The bounds that were set.
     pub fn bounds(&self) -> Bounds {
         self.lock().bounds
     }

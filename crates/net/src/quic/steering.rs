@@ -18,7 +18,8 @@ struct Fleet {
 
 impl Steering {
     /// Bounds the window of each connection, those that live and those to come, in bytes of
-    /// QUIC packets. It holds when this returns.
+    /// QUIC packets. It holds when this returns. `bounds.expires` is on the clock of each
+    /// connection, which begins with it; for a lease from now on there is [`Flow::lease`].
     pub fn set(&self, bounds: Bounds) {
         let mut fleet = self.lock();
         fleet.bounds = bounds;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use std::borrow::Cow;
 
+use anabranch_control::flow::Actuator;
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -26,6 +27,8 @@ pub struct Steering {
     pub link: usize,
     /// Between two decisions.
     pub every: Duration,
+    /// What a decision does to a window.
+    pub actuator: Actuator,
 }
 
 /// One run.

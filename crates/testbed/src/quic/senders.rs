@@ -162,7 +162,11 @@ impl Did {
         let (Some(steered), Some(flow)) = (&run.steered, &*self.live.borrow()) else { return };
         let number = self.did.borrow().sent.flow;
         if let Some(bounds) = steered.bounds(now, number, flow.snapshot().min_rtt) {
-            flow.set(bounds);
+            // The lease is on the run's clock, the connection has its own.
+            match bounds.expires {
+                Some(expires) => flow.lease(bounds, expires.since(now)),
+                None => flow.set(bounds),
+            }
         }
     }
 }

@@ -28,8 +28,8 @@ pub mod tests;
 use serde::Deserialize;
 
 use self::model::{FullPipe, LossRecovery, Lull, MIN_PIPE_PACKETS, MinRtt, PROBE_RTT_DURATION, Step};
-use super::registry::Setup;
 use super::round::Rounds;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use self::receivers::Receivers;
 use self::upload::Upload;
 use super::recovery::Recovery;
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

@@ -27,7 +27,7 @@ use serde::Deserialize;
 
 use super::delay::{Delay, MAX_SAMPLES};
 use crate::flow::recovery::Recovery;
-use crate::flow::registry::Setup;
+use crate::flow::setup::Setup;
 use crate::flow::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

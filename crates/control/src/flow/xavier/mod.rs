@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 
 use super::recovery::Recovery;
-use super::registry::Setup;
+use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;

@@ -38,7 +38,7 @@ impl<const RECORDED: bool> World<'_, RECORDED> {
         self.pump(flow);
     }
 
-    /// The coordinator looks at the network and sets every steered flow's window.
+    /// The coordinator looks at the network and bounds every steered flow's window.
     pub(super) fn steer(&mut self) {
         let Some(coordinator) = &mut self.coordinator else { return };
         let cross = self.sources.iter().map(|source| source.count.arrived * u64::from(source.size)).sum();
@@ -49,7 +49,7 @@ impl<const RECORDED: bool> World<'_, RECORDED> {
         }
     }
 
-    /// Sets one flow's window, if it is steered and has a connection.
+    /// Bounds one flow's window, if it is steered and has a connection.
     pub(super) fn steer_one(&mut self, flow: u32) {
         let Some(coordinator) = &self.coordinator else { return };
         let steered = |flow: usize| self.scenario.flows[flow].steered;

@@ -75,6 +75,7 @@
 //! [steering]                           # a coordinator divides a link among the steered flows
 //! link = "bottleneck"
 //! every_ms = 100
+//! actuator = "maximum"                 # or "fixed"
 //!
 //! [[cross_traffic]]
 //! from = "s1"
@@ -84,6 +85,7 @@
 //! pattern = { on_s = 1, off_s = 3 }
 //! ```
 
+use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::AckPolicy;
@@ -110,7 +112,10 @@ mod write;
 pub(super) const OWN: &[&str] = &["flow", "dumbbell", "star", "link", "packets", "cross_traffic", "steering"];
 pub(super) const ROOT: &[&str] = &["run", "packets", "dumbbell", "star", "link", "flow", "cross_traffic", "steering"];
 const RUN: &[&str] = &["seconds", "seed", "goodput_from_s", "delays_from_s", "sample_every_s"];
-const STEERING: &[&str] = &["link", "every_ms"];
+const STEERING: &[&str] = &["link", "every_ms", "actuator"];
+
+/// What the coordinator's window is to a flow.
+const ACTUATORS: &[(&str, Actuator)] = &[("maximum", Actuator::Maximum), ("fixed", Actuator::Fixed)];
 const PACKETS: &[&str] = &["data_bytes", "header_bytes", "ack_bytes", "ack_every", "max_ack_delay_ms", "ecn", "paced"];
 
 /// No run is longer, in seconds: 11 days.
@@ -221,7 +226,8 @@ fn steering(section: &Section<'_>, links: &[LinkSpec]) -> Result<Steering, Scena
     if every < SHORTEST_STEERING {
         return Err(entry.wrong(format!("expected {SHORTEST_STEERING} or more")));
     }
-    Ok(Steering { link, every })
+    let actuator = section.get("actuator").map_or(Ok(ACTUATORS[0]), |entry| entry.choice(ACTUATORS))?.1;
+    Ok(Steering { link, every, actuator })
 }
 
 /// How often the series has a row.

@@ -8,7 +8,7 @@ use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::{Change, Course};
 
-use super::queues;
+use super::{ACTUATORS, queues};
 use crate::flows::sizes::{Interpolation, SizeDistribution};
 use crate::flows::{CrossTraffic, FlowScenario, FlowSpec, LinkSpec, OnPeriod, Path, Pattern, Size, Workload};
 
@@ -34,6 +34,9 @@ fn write_all(scenario: &FlowScenario, out: &mut String) -> std::fmt::Result {
     if let Some(steering) = &scenario.steering {
         writeln!(out, "\n[steering]\nlink = {}", quoted(&scenario.links[steering.link].name))?;
         writeln!(out, "every_ms = {}", steering.every.as_millis_f64())?;
+        let name = ACTUATORS.iter().find(|(_, actuator)| *actuator == steering.actuator);
+        let (name, _) = name.expect("each actuator has its name");
+        writeln!(out, "actuator = {}", quoted(name))?;
     }
     scenario.links.iter().try_for_each(|link| write_link(link, out))?;
     scenario.flows.iter().try_for_each(|flow| write_flow(flow, &scenario.links, out))?;

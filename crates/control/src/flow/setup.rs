@@ -1,0 +1,25 @@
+//! What every flow controller is made from.
+
+use crate::time::Time;
+use crate::units::Bytes;
+
+/// What a sender tells its controller at the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Data in a full packet: the maximum segment size.
+    pub packet: Bytes,
+    /// The window to begin with, where the controller does not say another one.
+    pub initial_window: Bytes,
+    /// When it begins.
+    pub start: Time,
+}
+
+impl Setup {
+    /// RFC 6928's initial window: ten packets.
+    pub const INITIAL_PACKETS: u64 = 10;
+
+    /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
+    pub fn new(packet: Bytes, start: Time) -> Setup {
+        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start }
+    }
+}
