@@ -149,8 +149,12 @@ fn new_sender(run: &Run<'_>, flow: &mut Working<'_>, connection: u64) -> Result<
         controller: spec.controller.name,
         error,
     })?;
-    let config =
-        SenderConfig { packet: packets.data, max_ack_delay: packets.ack_policy.max_delay, paced: packets.paced };
+    let config = SenderConfig {
+        packet: packets.data,
+        max_ack_delay: packets.ack_policy.max_delay,
+        paced: packets.paced,
+        ecn: packets.ecn,
+    };
     let rng = Rng::indexed(run.scenario.seed, &format!("controller/{}", spec.name), connection);
     Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
 }
@@ -248,7 +252,6 @@ impl Driver<'_> {
         let spec = FlowSpec {
             port: this.port,
             handshake: this.spec.handshake,
-            ecn: self.run.scenario.packets.ecn,
             patience: PATIENCE,
             source,
             receivers: receivers.clone(),

@@ -74,7 +74,7 @@ fn sender(entry: &Entry, paced: bool, seed: u64) -> FlowSender {
     let parameters = if entry.name == "remy" { RULES } else { "" }.parse().expect("a table");
     let packet = Bytes::new(PACKET);
     let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete");
-    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced };
+    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }
 

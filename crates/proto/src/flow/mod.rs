@@ -10,6 +10,7 @@
 mod hostile;
 mod ranges;
 mod receiver;
+mod reordering;
 mod sender;
 mod space;
 pub mod wire;
@@ -19,6 +20,7 @@ use anabranch_control::time::Duration;
 pub use ranges::AckRanges;
 pub use receiver::{AckPolicy, FlowReceiver, Received};
 pub use sender::{AckError, CatchUp, Fault, FlowSender, Metrics, SenderConfig, Transmit};
+pub use space::Ecn;
 
 /// A packet with data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

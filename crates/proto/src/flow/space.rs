@@ -8,11 +8,9 @@ use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::reordering::{LostPacket, Reordering};
 use super::sender::AckError;
 use super::{Ack, Data};
-
-/// Packets acknowledged behind one that is still missing before it is lost (kPacketThreshold).
-const PACKET_THRESHOLD: u64 = 3;
 
 /// Probe timeouts without any ACK that make a congestion persistent (RFC 9002, 7.6.1).
 const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
@@ -68,7 +66,12 @@ pub struct Space {
     pub again: VecDeque<Piece>,
     /// The next new byte of the stream.
     pub offset: u64,
+    reordering: Reordering,
+    ecn: Ecn,
+    /// Marks that were reported and could be true.
     ce_count: u64,
+    /// Packets that were acknowledged before they were declared lost.
+    acked: u64,
 }
 
 /// Packets that are declared lost at one instant.
@@ -88,6 +91,18 @@ impl Losses {
     }
 }
 
+/// Whether packets to a receiver may be marked in place of being dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// They say that they may not.
+    #[default]
+    Off,
+    /// They say that they may.
+    Capable,
+    /// They said so until counts of marks came that no path gives (RFC 9000, 13.4.2.1).
+    Failed,
+}
+
 /// What an ACK said, beside the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
@@ -95,10 +110,12 @@ pub struct Answer {
     pub sampled: bool,
     pub acked_bytes: Bytes,
     pub newly_marked: u64,
+    /// Packets that had been declared lost.
+    pub spurious_losses: u64,
 }
 
 impl Space {
-    pub fn new() -> Space {
+    pub fn new(ecn: bool) -> Space {
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
@@ -111,7 +128,10 @@ impl Space {
             backoff: 0,
             again: VecDeque::new(),
             offset: 0,
+            reordering: Reordering::default(),
+            ecn: if ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
+            acked: 0,
         }
     }
 
@@ -171,9 +191,16 @@ impl Space {
         self.flights = flights;
     }
 
-    /// Learns from an ACK; newly acknowledged packets are added to `acked`.
+    /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
+    /// packets are added to `acked`.
     #[inline]
-    pub fn on_ack(&mut self, now: Time, ack: &Ack, acked: &mut Vec<Sent>) -> Result<Answer, AckError> {
+    pub fn on_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        max_ack_delay: Duration,
+        acked: &mut Vec<Sent>,
+    ) -> Result<Answer, AckError> {
         let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
         if largest >= self.next {
             return Err(AckError::NeverSent { number: largest });
@@ -197,14 +224,62 @@ impl Space {
         if let Some((number, at)) = newest {
             self.backoff = 0;
             if number == largest {
-                self.rtt.sample(now.since(at), ack.delay);
+                // RFC 9002, 5.3: no receiver may claim more delay than it promised.
+                self.rtt.sample(now.since(at), ack.delay.min(max_ack_delay));
                 sampled = true;
             }
         }
+        let spurious_losses = if self.reordering.awaits() { self.find_spurious_losses(ack) } else { 0 };
+        self.acked += acked.len() as u64;
+        let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        let newly_marked = ack.ce_count.saturating_sub(self.ce_count);
-        self.ce_count = self.ce_count.max(ack.ce_count);
-        Ok(Answer { sampled, acked_bytes, newly_marked })
+        Ok(Answer { sampled, acked_bytes, newly_marked, spurious_losses })
+    }
+
+    /// How many packets that were declared lost an ACK acknowledges. Their data need not be
+    /// sent again if it has not been.
+    fn find_spurious_losses(&mut self, ack: &Ack) -> u64 {
+        let (next, again) = (self.next, &mut self.again);
+        let mut spurious = 0;
+        self.reordering.on_ack(&ack.ranges, next, |lost| {
+            spurious += 1;
+            again.retain(|piece| piece.offset != lost.offset);
+        });
+        spurious
+    }
+
+    /// How many of the marks that an ACK of `newly` packets up to `largest` reports are new. A
+    /// path that reports what cannot be is not ECN-capable any more (RFC 9000, 13.4.2.1).
+    #[inline]
+    fn count_marks(&mut self, ce_count: u64, largest: u64, newly: u64) -> u64 {
+        if ce_count == self.ce_count || self.ecn != Ecn::Capable {
+            return 0;
+        }
+        self.count_marks_seldom(ce_count, largest, newly)
+    }
+
+    #[cold]
+    fn count_marks_seldom(&mut self, ce_count: u64, largest: u64, newly: u64) -> u64 {
+        // An ACK that does not raise the largest number may have been overtaken: it must not
+        // fail the validation.
+        let is_newest = self.largest_acked.is_none_or(|before| largest > before);
+        // What arrived since the last ACK is newly acknowledged, or untold for want of ranges.
+        let untold = self.largest_acked.map_or(largest, |before| before.max(largest)) + 1 - self.acked;
+        match ce_count.checked_sub(self.ce_count) {
+            Some(marks) if marks <= newly + untold => {
+                self.ce_count = ce_count;
+                return marks;
+            }
+            _ if is_newest => self.ecn = Ecn::Failed,
+            _ => {}
+        }
+        0
+    }
+
+    /// Whether packets may be marked.
+    #[inline]
+    pub fn ecn(&self) -> Ecn {
+        self.ecn
     }
 
     /// Declares packets lost by both thresholds and adds them to `lost`; says whether the
@@ -224,7 +299,8 @@ impl Space {
     }
 
     fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Losses) -> bool {
-        let delay = self.rtt.loss_delay();
+        let delay = self.rtt.loss_delay(self.reordering.multiple());
+        let threshold = self.reordering.packet_threshold();
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         let mut persistent = false;
         // When the first of a row of lost packets, with none between that arrived, left; none
@@ -236,7 +312,7 @@ impl Space {
                 row = None;
                 continue;
             }
-            let cause = if number + PACKET_THRESHOLD <= largest {
+            let cause = if largest - number >= threshold {
                 LossCause::PacketThreshold
             } else if flight.sent.at + delay <= now {
                 LossCause::TimeThreshold
@@ -252,9 +328,12 @@ impl Space {
             if !copied {
                 self.again.push_back(Piece { offset, length, fin });
             }
+            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next);
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
+        // An ACK that is later than what makes a congestion persistent is awaited no longer.
+        self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         persistent
     }
 
@@ -309,7 +388,7 @@ mod tests {
 
     #[test]
     fn room_grows_with_a_burst_and_is_given_back_after_it() {
-        let mut space = Space::new();
+        let mut space = Space::new(false);
         let send = |space: &mut Space| {
             let offset = space.offset;
             space.offset += 1;
@@ -318,7 +397,7 @@ mod tests {
         let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
             let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
             let mut acked = Vec::new();
-            space.on_ack(Time::ZERO, &ack, &mut acked).unwrap();
+            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked).unwrap();
             space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
             acked.len() as u64
         };

@@ -48,7 +48,7 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
     }
     let controller = (find(controller)?.build)(&Setup::new(packet, Time::ZERO), &parameters)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let sender = SenderConfig { packet, max_ack_delay: AckPolicy::default().max_delay, paced: false };
+    let sender = SenderConfig { packet, max_ack_delay: AckPolicy::default().max_delay, paced: false, ecn: false };
     let machine = FlowSender::new(sender, controller, 1, Rng::stream(1, "controller"));
     let flow = senders.open(FlowSpec::new(1, to, machine)).map_err(|error| Failure::new(error.to_string()))?;
     senders.write(flow, PeerId(0), u64::MAX, false);

@@ -108,13 +108,13 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     /// A sender with a new controller.
     pub(super) fn new_sender(&self, flow: u32) -> Result<FlowSender, FlowRunError> {
         let spec = self.spec(flow);
-        let PacketSpec { data, ack_policy, paced, .. } = self.packets;
+        let PacketSpec { data, ack_policy, paced, ecn, .. } = self.packets;
         let mut setup = Setup::new(data, self.network.now());
         setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
         let controller = (spec.controller.build)(&setup, &spec.parameters).map_err(|error| {
             FlowRunError::Parameter { flow: spec.name.clone(), controller: spec.controller.name, error }
         })?;
-        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced };
+        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn };
         let connection = u64::from(self.flows[flow as usize].connection);
         let rng = Rng::indexed(self.scenario.seed, &format!("controller/{}", spec.name), connection);
         Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
