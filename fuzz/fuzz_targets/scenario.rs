@@ -1,7 +1,7 @@
 //! `cargo +nightly fuzz run scenario`
 #![no_main]
 
-#[path = "../lab_checks.rs"]
+#[path = "../scenario_checks.rs"]
 #[allow(dead_code)] // Each target uses one of the checks.
 mod checks;
 

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::progress;
 use crate::run::{ScenarioArgs, timed_under};
 use crate::table;
-use crate::testbed::Emulated;
+use anabranch_testbed::Emulated;
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anabranch_lab::flows::FlowScenario;
-use anabranch_lab::output::create_dir;
 use anabranch_lab::parallel::Job;
-use anabranch_lab::scenario_file::{self, AnyScenario};
-use anabranch_net::emulator::Report;
+use anabranch_report::output::create_dir;
+use anabranch_scenario::file::{self as scenario_file, AnyScenario};
+use anabranch_testbed::emulator::Report;
 
 use crate::failure::Failure;
 use crate::run::flows::Shown;
 use crate::run::{ScenarioArgs, timed};
-use crate::testbed::{self, Emulated, TestbedFailure};
+use anabranch_testbed::{self as testbed, Emulated, TestbedFailure};
 
 /// Arguments of `emulate`.
 #[derive(Debug, clap::Args)]

@@ -18,7 +18,6 @@ mod run;
 mod send;
 mod sweep;
 mod table;
-mod testbed;
 mod validate;
 
 use std::process::ExitCode;

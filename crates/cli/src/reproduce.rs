@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anabranch_lab::experiments::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Length, Request, Row};
-use anabranch_lab::output::write_atomically;
 use anabranch_lab::parallel::Progress;
-use anabranch_lab::report::{Cell, Report, Table, Verdict};
+use anabranch_papers::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Length, Request, Row};
+use anabranch_report::output::write_atomically;
+use anabranch_report::{Cell, Report, Table, Verdict};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     let chosen: Vec<&Experiment> = match &args.id {
-        Some(id) => vec![experiments::find(id)?],
+        Some(id) => vec![anabranch_papers::find(id)?],
         None => EXPERIMENTS.iter().collect(),
     };
     let progress = progress::until_interrupted()?;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anabranch_lab::output::create_dir;
+use anabranch_lab::overlay::run_files::Finished;
+use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Job, Progress, run_one};
-use anabranch_lab::run_files::Finished;
-use anabranch_lab::scenario::Scenario;
-use anabranch_lab::scenario_file::{self, AnyScenario, Override};
-use anabranch_lab::summary::Summary;
+use anabranch_report::output::create_dir;
+use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
+use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
 use crate::progress;

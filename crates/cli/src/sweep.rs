@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anabranch_lab::output::create_dir;
-use anabranch_lab::scenario_file::ScenarioError;
 use anabranch_lab::sweep::{GridKey, Options, Outcome, Seeds, Sweep, points};
+use anabranch_report::output::create_dir;
+use anabranch_scenario::file::ScenarioError;
 use serde_json::json;
 
 use crate::failure::Failure;

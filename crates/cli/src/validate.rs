@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anabranch_lab::experiments::{Length, Request};
-use anabranch_lab::output::create_dir;
 use anabranch_lab::parallel::Progress;
-use anabranch_lab::validate::{Check, Validation, ValidationError, curves, page, validate};
+use anabranch_papers::validate::{Check, Validation, ValidationError, curves, page, validate};
+use anabranch_papers::{Length, Request};
+use anabranch_report::output::create_dir;
 use serde::Serialize;
 
 use crate::failure::Failure;

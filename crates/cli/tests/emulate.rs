@@ -32,7 +32,7 @@ controller = \"quic:reno\"
 
 /// Says that a test is skipped, and why.
 fn is_missing() -> bool {
-    match anabranch_net::emulator::testbed_available() {
+    match anabranch_testbed::emulator::testbed_available() {
         Ok(()) => false,
         Err(reason) => {
             eprintln!("skipped: {reason}");
@@ -228,7 +228,7 @@ fn a_kernel_without_the_congestion_control_is_said_with_what_it_offers() {
     }
     let before = Traces::now();
     // We have a westwood of our own, and most kernels have none loaded.
-    let offered = anabranch_net::kernel_tcp::available().unwrap();
+    let offered = anabranch_testbed::kernel_tcp::available().unwrap();
     let Some(lacking) = ["westwood", "vegas", "bic"].iter().find(|name| !offered.iter().any(|have| have == *name))
     else {
         eprintln!("skipped: the kernel offers all that we know");

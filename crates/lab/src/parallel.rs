@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::overlay::{self, Measured};
-use crate::scenario::Scenario;
+use anabranch_scenario::overlay::Scenario;
 
 /// What can be run: a scenario of any kind.
 pub trait Job: Sync {
@@ -165,8 +165,8 @@ mod tests {
     fn flows_run_as_overlays_do() {
         let text =
             "[run]\nseconds = 3.5\n[dumbbell]\nrate = \"1 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"reno\"";
-        let jobs =
-            [1, 2].map(|seed| FlowScenario { seed, ..crate::scenario_file::parse_flows(text, "f.toml", &[]).unwrap() });
+        let jobs = [1, 2]
+            .map(|seed| FlowScenario { seed, ..anabranch_scenario::file::parse_flows(text, "f.toml", &[]).unwrap() });
         let progress = Progress::default();
         let lengths = run_all(&jobs, Some(2), &progress, |index, measured| (index, measured.length)).unwrap();
         assert_eq!(lengths, [Some((0, jobs[0].length)), Some((1, jobs[1].length))]);

@@ -5,11 +5,9 @@ use anabranch_control::flow::registry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::flows::scenario::{
-    FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Stack, Workload,
-};
 use anabranch_lab::flows::{FlowsMeasured, run};
 use anabranch_proto::flow::AckPolicy;
+use anabranch_scenario::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, QueueSpec, Receiver, Stack, Workload};
 use anabranch_sim::network::Capacity;
 
 const SECONDS: u64 = 20;

@@ -6,7 +6,7 @@ use anabranch_control::flow::registry;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_lab::flows;
-use anabranch_lab::flows::dumbbell::Bulk;
+use anabranch_scenario::flows::dumbbell::Bulk;
 
 const SEEDS: u64 = 3;
 

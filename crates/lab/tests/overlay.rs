@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use anabranch_control::path::registry::{self, Pacing};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::overlay::{self, Measured, Second};
 use anabranch_lab::parallel::{Progress, run_all};
-use anabranch_lab::scenario::{LimitChange, LimitKind, Misbehaviour, Scenario, default_offered};
-use anabranch_lab::summary::Summary;
+use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Scenario, default_offered};
 use proptest::prelude::*;
 
 fn scenario(controller: &str, seconds: u64) -> Scenario {
@@ -99,7 +99,7 @@ fn pacing_spreads_what_a_burst_sends_at_once() {
     let burst = Summary::of(&run(&scenario)).steady;
     scenario.overlay.pacing = Pacing::Paced;
     let paced = Summary::of(&run(&scenario)).steady;
-    let received = |metrics: &anabranch_lab::summary::Metrics| metrics.received_bytes_per_s.unwrap();
+    let received = |metrics: &anabranch_lab::overlay::summary::Metrics| metrics.received_bytes_per_s.unwrap();
     assert!(received(&paced) > 1.2 * received(&burst), "{} {}", received(&paced), received(&burst));
 }
 

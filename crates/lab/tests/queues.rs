@@ -3,9 +3,9 @@
 use anabranch_control::flow::registry::find;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::flows::dumbbell::Bulk;
-use anabranch_lab::flows::scenario::QueueSpec;
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured, run};
+use anabranch_scenario::flows::QueueSpec;
+use anabranch_scenario::flows::dumbbell::Bulk;
 use anabranch_sim::network::{Capacity, CodelConfig, CodelLaw, FqCodelConfig, Limit, RedConfig};
 use anabranch_sim::varying::Course;
 

@@ -1,24 +1,16 @@
 //! Drivers for real networks. They own clocks, sockets and files, and hold no logic of
 //! their own: what a peer does is decided by the machines of `anabranch_proto`.
 
-pub mod bottleneck;
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
-pub mod emulator;
 pub mod flow;
 pub mod host;
-pub mod kernel_tcp;
 pub mod loopback;
-pub mod namespace;
-mod netlink;
-pub mod probe;
 pub mod quic;
-mod realtime;
 pub mod relay_list;
 pub mod send_queue;
 pub mod setup;
-pub mod tun;
 pub mod udp;
 
 /// The example of the book's page, compiled and run.

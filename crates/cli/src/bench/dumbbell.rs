@@ -5,7 +5,7 @@ use anabranch_control::flow::registry::{self, CONTROLLERS, Entry};
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_lab::flows;
-use anabranch_lab::flows::dumbbell::Bulk;
+use anabranch_scenario::flows::dumbbell::Bulk;
 use serde::Serialize;
 
 use super::processor_time;

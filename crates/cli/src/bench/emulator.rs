@@ -16,13 +16,13 @@ use std::net::Ipv4Addr;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
-use anabranch_net::emulator::{EmulatorConfig, GRAIN, Report, RouteConfig, SPIN, testbed_available};
-use anabranch_net::namespace::Namespace;
-use anabranch_net::probe::{self, Probe, ProbeConfig};
-use anabranch_net::tun::{Block, Tun, TunConfig};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Event, Jitter, LinkConfig, Network, NetworkBuilder};
 use anabranch_sim::varying::Course;
+use anabranch_testbed::emulator::{EmulatorConfig, GRAIN, Report, RouteConfig, SPIN, testbed_available};
+use anabranch_testbed::namespace::Namespace;
+use anabranch_testbed::probe::{self, Probe, ProbeConfig};
+use anabranch_testbed::tun::{Block, Tun, TunConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;

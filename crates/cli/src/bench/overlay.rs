@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_control::path::registry;
 use anabranch_lab::overlay::{self, Measured};
-use anabranch_lab::report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_lab::scenario::Scenario;
+use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
+use anabranch_scenario::overlay::Scenario;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -125,7 +125,7 @@ fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> 
     scenario.overlay.peers = peers;
     scenario.overlay.known_peers = if peers < 1_000 { peers - 1 } else { KNOWN_PEERS };
     scenario.overlay.controller = controller;
-    scenario.overlay.offered = anabranch_lab::scenario::default_offered(controller);
+    scenario.overlay.offered = anabranch_scenario::overlay::default_offered(controller);
     // A peer causes about 470 packet-hops a second: 400 000 B/s / (4 · 1500 + 3 · 40) B · 7.
     scenario.seconds = (args.million_hops * 1_000_000 / (470 * peers as u64)).max(5);
     scenario

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_net::bottleneck::Link;
-use anabranch_net::quic::bulk::{Bulk, Library, Measured};
 use anabranch_net::quic::{self, Factory};
+use anabranch_testbed::bottleneck::Link;
+use anabranch_testbed::bulk::{Bulk, Library, Measured};
 use serde::Serialize;
 
 use super::processor_time;

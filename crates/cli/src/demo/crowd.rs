@@ -3,13 +3,13 @@
 use anabranch_control::path::registry::Build;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_lab::report::{Cell, Table};
 use anabranch_net::host::Host;
 use anabranch_net::loopback::{Crowd, Sockets};
 use anabranch_net::setup::{self, PACKET};
 use anabranch_proto::message::FILLER_PREFIX;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::{seal, wire};
+use anabranch_report::{Cell, Table};
 
 use super::Args;
 use super::page::{self, Page};

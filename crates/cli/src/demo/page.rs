@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anabranch_lab::output;
-use anabranch_lab::report::{Axis, BarChart, BarSeries, Figure, Reference, Report, Series as Line, Table, XyChart};
+use anabranch_report::output;
+use anabranch_report::{Axis, BarChart, BarSeries, Figure, Reference, Report, Series as Line, Table, XyChart};
 
 use super::series::{Sample, Series};
 use crate::failure::Failure;

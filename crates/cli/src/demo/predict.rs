@@ -7,10 +7,10 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 use anabranch_lab::overlay;
-use anabranch_lab::scenario::{self, Overlay, Scenario};
 use anabranch_net::loopback::Crowd;
 use anabranch_net::setup::PACKET;
 use anabranch_proto::limiter::LimitModel;
+use anabranch_scenario::overlay::{self as scenario, Overlay, Scenario};
 
 use crate::failure::Failure;
 

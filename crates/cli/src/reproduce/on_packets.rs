@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anabranch_lab::experiments::{Experiment, ExperimentError, Findings, Length, Medium, Request, Row, Testbed};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
-use anabranch_lab::output::create_dir;
 use anabranch_lab::parallel::{Job, Progress};
-use anabranch_lab::report::{Cell, Report, Table, Verdict};
-use anabranch_net::kernel_tcp;
+use anabranch_papers::{Experiment, ExperimentError, Findings, Length, Medium, Request, Row, Testbed};
+use anabranch_report::output::create_dir;
+use anabranch_report::{Cell, Report, Table, Verdict};
+use anabranch_testbed::kernel_tcp;
 use serde::Serialize;
 
 use super::{Args, Facts, write_files};
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::number::short;
 use crate::progress::{self, Lines};
 use crate::table;
-use crate::testbed::{self, Emulated};
+use anabranch_testbed::{self as testbed, Emulated};
 
 /// How often a run is made until the emulator carries it.
 const ATTEMPTS: usize = 3;

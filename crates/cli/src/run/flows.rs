@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
-use anabranch_lab::flows::scenario::Stack;
 use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
-use anabranch_lab::output::Staged;
 use anabranch_lab::parallel::Job;
+use anabranch_report::output::Staged;
+use anabranch_scenario::flows::Stack;
 
 use super::{Args, print_labelled, timed};
 use crate::failure::Failure;

@@ -7,15 +7,7 @@
 use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-
-/// Steering of flows over one link.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Steering {
-    /// The link whose rate is divided.
-    pub link: usize,
-    /// Between two decisions.
-    pub every: Duration,
-}
+use anabranch_scenario::flows::Steering;
 
 /// The coordinator at work.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::RouteId;
 
 use super::measured::CrossMeasured;
-use super::scenario::{CrossTraffic, Pattern};
+use anabranch_scenario::flows::{CrossTraffic, Pattern};
 
 /// One source.
 #[derive(Debug)]

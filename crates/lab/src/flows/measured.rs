@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_sim::network::LinkCount;
 use hdrhistogram::Histogram;
 
-use super::scenario::FlowSpec;
+use anabranch_scenario::flows::FlowSpec;
 
 /// Longest delay that the histogram tells apart, in ns: ten minutes.
 const LONGEST_DELAY_NS: u64 = 600_000_000_000;

@@ -8,11 +8,11 @@ use anabranch_control::time::Time;
 use serde_json::{Value, json};
 
 use super::measured::{FlowSeries, FlowsMeasured};
-use super::scenario::FlowScenario;
 use super::summary::{FlowsSummary, RECEIVER_HEADERS};
-use crate::output::{Column, OutputError, Staged, Table, create_dir, stage};
-use crate::report::{self, Axis, Cell, Figure, Report, Series, XyChart};
-use crate::scenario_file::flows_to_toml;
+use anabranch_report::output::{Column, OutputError, Staged, Table, create_dir, stage};
+use anabranch_report::{Axis, Cell, Figure, Report, Series, XyChart};
+use anabranch_scenario::file::flows_to_toml;
+use anabranch_scenario::flows::FlowScenario;
 
 /// More lines in one chart cannot be told apart.
 const MOST_SHOWN: usize = 7;
@@ -93,14 +93,14 @@ impl FlowsFinished<'_> {
             report = report.paragraph(format!("This run was interrupted after {done} of its {all}."));
         }
         let rows = summary.rows();
-        let table = report::Table::new("Each flow", summary.headers());
+        let table = anabranch_report::Table::new("Each flow", summary.headers());
         let table = rows.iter().fold(table, |table, row| table.row(row.iter().map(Cell::text)));
         let lines = summary.lines().into_iter().map(|(label, value)| [Cell::text(label), Cell::text(value)]);
-        let whole = lines.fold(report::Table::new("The whole", ["", ""]), report::Table::row);
+        let whole = lines.fold(anabranch_report::Table::new("The whole", ["", ""]), anabranch_report::Table::row);
         report = report.table(table).table(whole);
         let receivers = summary.receivers();
         if !receivers.is_empty() {
-            let table = report::Table::new("Each receiver", RECEIVER_HEADERS);
+            let table = anabranch_report::Table::new("Each receiver", RECEIVER_HEADERS);
             report = report.table(receivers.iter().fold(table, |table, row| table.row(row.iter().map(Cell::text))));
         }
         if !self.measured.series.at.is_empty() {
@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
     use crate::flows::run;
-    use crate::scenario_file::parse_flows;
+    use anabranch_scenario::file::parse_flows;
 
     const TEXT: &str = r#"
 [run]

@@ -7,8 +7,8 @@ use anabranch_proto::flow::FlowSender;
 use anabranch_sim::network::LinkId;
 
 use super::measured::{Delays, FlowSeries, Series};
-use super::scenario::FlowScenario;
 use super::world::{FlowRunError, World};
+use anabranch_scenario::flows::FlowScenario;
 
 /// Takes the series.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
 
 use super::measured::{CrossMeasured, Delays, FlowMeasured, FlowsMeasured, LinkMeasured};
-use super::scenario::{FlowScenario, FlowSpec, LinkSpec, Receiver};
-use crate::stats::{jain_fairness, mean, percentile};
+use anabranch_scenario::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver};
+use anabranch_stats::{jain_fairness, mean, percentile};
 
 /// How many links are told of, those with the highest utilisation.
 const BUSIEST_LINKS: usize = 3;
@@ -392,7 +392,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 mod tests {
     use super::*;
     use crate::flows::measured::Series;
-    use crate::scenario_file::parse_flows;
+    use anabranch_scenario::file::parse_flows;
 
     /// Two flows in 10 s, of which 8 s count.
     const TEXT: &str = r#"

@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_proto::flow::FlowSender;
 
 use super::cross::scaled;
-use super::scenario::{FlowSpec, OnPeriod, Size, Workload};
+use anabranch_scenario::flows::{FlowSpec, OnPeriod, Size, Workload};
 
 /// Blocks that wait in the sender: enough that it never runs out between two calls.
 const BLOCKS_AHEAD: u64 = 4;

@@ -5,7 +5,7 @@
 //! keys has figures of its own.
 
 use super::{Combination, Metric, Outcome, Sweep, as_number};
-use crate::report::{Axis, BarChart, BarSeries, Cell, Chart, Figure, HeatMap, Report, Series, Table, XyChart};
+use anabranch_report::{Axis, BarChart, BarSeries, Cell, Chart, Figure, HeatMap, Report, Series, Table, XyChart};
 
 /// The numbers that have figures.
 const DRAWN: usize = 3;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use anabranch_control::units::Rate;
 
-use crate::scenario::Scenario;
-use crate::scenario_file::{self, AnyScenario, Override, ScenarioError};
+use anabranch_scenario::file::{self, AnyScenario, Override, ScenarioError};
+use anabranch_scenario::overlay::Scenario;
 
 /// One key and the values that it takes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub fn points(
         changes.extend(grid.iter().zip(&values).map(|(key, value)| {
             Override::new(format!("--grid {}={value}", key.key), key.key.as_str(), value.as_str())
         }));
-        let base = scenario_file::parse_any(text, file, &changes)?;
+        let base = file::parse_any(text, file, &changes)?;
         let own = Seeds(vec![base.seed()]);
         for &seed in &seeds.unwrap_or(&own).0 {
             let scenario = match &base {
@@ -79,7 +79,7 @@ pub fn points(
                 AnyScenario::Flows(_) => {
                     let seed = Override::new(format!("--seeds {seed}"), "run.seed", seed.to_string());
                     let changes: Vec<Override> = changes.iter().cloned().chain([seed]).collect();
-                    let mut scenario = scenario_file::parse_flows(text, file, &changes)?;
+                    let mut scenario = file::parse_flows(text, file, &changes)?;
                     // Nobody would see it.
                     scenario.sample_every = None;
                     AnyScenario::Flows(scenario)

@@ -13,9 +13,9 @@ pub use numbers::{Numbers, PointError};
 pub use store::Outcome;
 pub use table::{Combination, Metric};
 
-use crate::output::{OutputError, Staged, create_dir};
 use crate::parallel::{Progress, run_all};
-use crate::scenario_file::AnyScenario;
+use anabranch_report::output::{OutputError, Staged, create_dir};
+use anabranch_scenario::file::AnyScenario;
 
 mod figures;
 mod grid;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::flows::FlowRunError;
 use crate::flows::summary::FlowsSummary;
+use crate::overlay::summary::Summary;
 use crate::parallel::Job;
-use crate::scenario_file::AnyScenario;
-use crate::summary::Summary;
+use anabranch_scenario::file::AnyScenario;
 
 /// What a run measured.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::grid::Point;
 use super::numbers::Numbers;
-use crate::output::{OutputError, write_atomically};
+use anabranch_report::output::{OutputError, write_atomically};
 
 /// What a point measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,8 +69,8 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::parallel::{Progress, run_one};
-    use crate::scenario::Scenario;
-    use crate::scenario_file::AnyScenario;
+    use anabranch_scenario::file::AnyScenario;
+    use anabranch_scenario::overlay::Scenario;
 
     fn point(text: &str) -> Point {
         let scenario = AnyScenario::Overlay(Scenario { seconds: 5, ..Scenario::standard() });

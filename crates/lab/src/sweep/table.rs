@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Sweep};
-use crate::output::{Column, OutputError, Staged, Table, stage};
-use crate::scenario_file::AnyScenario;
-use crate::stats::{estimate_of_runs, mean};
+use anabranch_report::output::{Column, OutputError, Staged, Table, stage};
+use anabranch_scenario::file::AnyScenario;
+use anabranch_stats::{estimate_of_runs, mean};
 
 /// A number that tables, pages and summaries show of a combination, with label and unit.
 pub type Metric = (&'static str, &'static str, &'static str);

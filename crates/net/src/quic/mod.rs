@@ -14,7 +14,6 @@
 //! that pace are themselves under noq. quinn takes no rate: there they act through their
 //! window alone, which is enough for most and not for all, see `Factory::needs_pacer`.
 
-pub mod bulk;
 mod flow;
 pub mod identity;
 mod ledger;

@@ -29,7 +29,7 @@ pub struct Addresses {
 impl Addresses {
     pub fn new(scenario: &FlowScenario) -> Addresses {
         let mut receivers = 0;
-        let first = |flow: &crate::flows::scenario::FlowSpec| {
+        let first = |flow: &anabranch_scenario::flows::FlowSpec| {
             let first = receivers;
             receivers += flow.receivers.len() as u32;
             first

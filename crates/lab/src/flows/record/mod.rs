@@ -11,7 +11,7 @@ pub use qlog::Qlog;
 
 use super::events::{CrossEvent, FlowEvent, Recorder};
 use super::{FlowRunError, FlowScenario, FlowsMeasured, run_recorded};
-use crate::output::{OutputError, Staged};
+use anabranch_report::output::{OutputError, Staged};
 
 /// What to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::RecordError;
 use super::address::{Addresses, DISCARD_PORT, SERVER_PORT};
 use crate::flows::FlowScenario;
 use crate::flows::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
-use crate::output::{OutputError, Staged, Unfinished, begin};
+use anabranch_report::output::{OutputError, Staged, Unfinished, begin};
 
 /// Ethernet, IPv4 and TCP headers never take more.
 const KEPT: usize = 128;

@@ -17,8 +17,8 @@ use serde::{Serialize, Serializer};
 use super::address::{Addresses, SERVER_PORT};
 use crate::flows::FlowScenario;
 use crate::flows::events::{FlowEvent, Recorder, What};
-use crate::flows::scenario::{FlowSpec, Workload};
-use crate::output::{OutputError, Staged, Unfinished, begin};
+use anabranch_report::output::{OutputError, Staged, Unfinished, begin};
+use anabranch_scenario::flows::{FlowSpec, Workload};
 
 /// The events' schema: the draft's number is part of its name until it is an RFC.
 const EVENT_SCHEMA: &str = "urn:ietf:params:qlog:events:quic-13";

@@ -4,7 +4,7 @@ use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::flow::Fault;
 
-use super::super::scenario::FlowSpec;
+use anabranch_scenario::flows::FlowSpec;
 
 /// Why a run could not begin, or did not end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

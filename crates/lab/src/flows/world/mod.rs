@@ -16,9 +16,9 @@ use super::cross::Source;
 use super::events::{CrossEvent, CrossWhat, FlowEvent, Recorder, Stream, What};
 use super::measured::{FlowMeasured, FlowsMeasured, LinkMeasured};
 use super::sample::Sampler;
-use super::scenario::{FlowScenario, FlowSpec, PacketSpec};
 use super::shares::Shares;
 use super::traffic::Application;
+use anabranch_scenario::flows::{FlowScenario, FlowSpec, PacketSpec};
 pub use error::FlowRunError;
 
 /// What a packet carries; a connection is known by its flow and its number in it.

@@ -10,10 +10,10 @@ use anabranch_sim::network::{LinkId, NetworkBuilder, TimerId};
 use super::super::coordinator::Coordinator;
 use super::super::cross::Source;
 use super::super::measured::{Delays, FlowMeasured, ReceiverMeasured};
-use super::super::scenario::{FlowScenario, PacketSpec};
 use super::super::shares::Shares;
 use super::super::traffic::Application;
 use super::{Flow, FlowRunError, Owner, Ways, World};
+use anabranch_scenario::flows::{FlowScenario, PacketSpec};
 
 impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     pub(super) fn new(scenario: &'a FlowScenario) -> Result<World<'a, RECORDED>, FlowRunError> {

@@ -4,8 +4,8 @@ use anabranch_control::flow::PeerId;
 use anabranch_control::time::Duration;
 use anabranch_sim::network::LinkId;
 
-use super::super::scenario::PacketSpec;
 use super::{Payload, PayloadBox, World};
+use anabranch_scenario::flows::PacketSpec;
 
 /// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
 const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;

@@ -1,0 +1,334 @@
+//! Where an experiment runs: its scenario, its length, all cores, progress and
+//! interruption.
+
+use std::sync::Arc;
+
+use anabranch_control::flow::registry as flow;
+use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
+use anabranch_control::registry::{ParameterError, UnknownController};
+
+use super::expected::{Expected, ExpectedError};
+use super::packets::{self, Carrier, Medium};
+use super::{Experiment, Row};
+use anabranch_lab::flows::{FlowRunError, FlowScenario, FlowsMeasured};
+use anabranch_lab::overlay::Measured;
+use anabranch_lab::parallel::{self, Job, Progress};
+use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
+use anabranch_scenario::overlay::{Scenario, default_offered};
+use anabranch_scenario::remy_table::TableError;
+use anabranch_stats::{MeanEstimate, estimate_of_runs};
+
+/// Of the intervals over runs.
+const CONFIDENCE: f64 = 0.95;
+
+/// How long an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Length {
+    /// As long as the paper's.
+    #[default]
+    Full,
+    /// Under half a minute; the ordering holds, intervals are wide.
+    Quick,
+}
+
+/// What is asked of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How long it runs.
+    pub length: Length,
+    /// The seed instead of the scenario's.
+    pub seed: Option<u64>,
+    /// The controllers instead of the paper's, by name; `all` is every registered one.
+    pub controllers: Vec<String>,
+    /// Where its packets are.
+    pub medium: Medium,
+    /// Where it tells how far it is, and is told to stop.
+    pub progress: Arc<Progress>,
+}
+
+/// Why an experiment did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// Its scenario does not read.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// Its expectations do not read.
+    #[error(transparent)]
+    Expected(#[from] ExpectedError),
+    /// A controller refused its parameters.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// A flow's controller refused its parameters or misbehaved.
+    #[error(transparent)]
+    Flow(#[from] FlowRunError),
+    /// A controller that was asked for does not exist.
+    #[error(transparent)]
+    Controller(#[from] UnknownController),
+    /// The experiment is about certain controllers and takes no others.
+    #[error("{0} takes no --controllers: it is about those that the paper compares in it")]
+    FixedControllers(&'static str),
+    /// A file that the environment names is no table of Remy's rules.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The experiment does not run on real packets.
+    #[error("{id} does not run on real packets; those that do: {}", packets::supported())]
+    NotOnPackets {
+        /// The experiment.
+        id: &'static str,
+    },
+    /// Real packets were not carried.
+    #[error("{0}")]
+    Testbed(String),
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// One experiment's place to run in; `S` is its kind of scenario.
+#[derive(Debug)]
+pub struct Lab<S = Scenario> {
+    /// The experiment's name.
+    pub id: &'static str,
+    /// The scenario beside the experiment, with the seed that was asked for.
+    pub scenario: S,
+    /// How long to run.
+    pub length: Length,
+    /// What the paper says.
+    pub expected: Expected,
+    /// Where packets are.
+    pub medium: Medium,
+    /// Whose machine sends there.
+    carrier: Carrier,
+    /// What is done so far.
+    pub progress: Arc<Progress>,
+    /// Names of controllers that were asked for instead of the paper's.
+    asked: Vec<String>,
+    /// The scenario's text and file, from which it is read again for another seed.
+    text: (&'static str, String),
+}
+
+/// A place for flows over links.
+pub type FlowLab = Lab<FlowScenario>;
+
+impl<S> Lab<S> {
+    /// The paper's length, or a quick one.
+    pub fn seconds(&self, full: u64, quick: u64) -> u64 {
+        match self.length {
+            Length::Full => full,
+            Length::Quick => quick,
+        }
+    }
+
+    /// The one of the full and the quick form that is asked for; real packets take real time,
+    /// and have forms of their own.
+    pub fn form<T>(&self, simulated: (T, T), on_packets: (T, T)) -> T {
+        let (full, quick) = if self.medium.is_real_form() { on_packets } else { simulated };
+        match self.length {
+            Length::Full => full,
+            Length::Quick => quick,
+        }
+    }
+
+    /// The values of a full run, or of a quick one.
+    pub fn choose<'v, T>(&self, full: &'v [T], quick: &'v [T]) -> &'v [T] {
+        match self.length {
+            Length::Full => full,
+            Length::Quick => quick,
+        }
+    }
+
+    /// Our figure beside the paper's, judged.
+    pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
+        self.expected.row(subject, metric, unit, ours)
+    }
+
+    /// For an experiment whose question leaves no choice of controllers.
+    ///
+    /// # Errors
+    ///
+    /// When others were asked for.
+    pub fn no_other_controllers(&self) -> Result<(), ExperimentError> {
+        if self.asked.is_empty() { Ok(()) } else { Err(ExperimentError::FixedControllers(self.id)) }
+    }
+
+    /// Runs all jobs on all cores.
+    fn run_whole<J: Job>(&self, jobs: &[J]) -> Result<Vec<J::Measured>, ExperimentError>
+    where
+        ExperimentError: From<J::Error>,
+    {
+        let outcomes = parallel::run_all(jobs, None, &self.progress, |_, outcome| outcome)?;
+        // One that was stopped is none.
+        outcomes.into_iter().collect::<Option<Vec<_>>>().ok_or(ExperimentError::Interrupted)
+    }
+}
+
+impl Lab<Scenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new(experiment: &Experiment, request: &Request) -> Result<Lab, ExperimentError> {
+        let mut scenario = scenario_file::parse(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
+    /// The experiment's scenario with another controller, its parameters at their defaults.
+    pub fn with_controller(&self, controller: &'static Entry) -> Scenario {
+        let mut scenario = self.scenario.clone();
+        scenario.overlay.controller = controller;
+        scenario.overlay.parameters = toml::Table::new();
+        scenario.overlay.offered = default_offered(controller);
+        scenario
+    }
+
+    /// The controllers that were asked for, or else every registered one; `all` adds every
+    /// flow controller as a rule for each peer.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn controllers(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
+        if self.asked.is_empty() {
+            return Ok(CONTROLLERS.iter().collect());
+        }
+        if self.asked.iter().any(|name| name == "all") {
+            let made = |entry: &&Entry| !matches!(entry.build, Build::Flow(flow) if flow.needs().is_some());
+            return Ok(CONTROLLERS.iter().chain(flow_controllers()).filter(made).collect());
+        }
+        self.asked.iter().map(|name| path::find(name).map_err(ExperimentError::from)).collect()
+    }
+
+    /// Those of them that learn a rate for each peer.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn learners(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
+        let learns = |entry: &&Entry| !matches!(entry.build, Build::Omniscient) && entry.name != "random";
+        Ok(self.controllers()?.into_iter().filter(learns).collect())
+    }
+
+    /// Runs all of them on all cores; the results are in the order of the scenarios.
+    ///
+    /// # Errors
+    ///
+    /// When a controller refuses its parameters, or at an interruption.
+    pub fn run_all(&self, scenarios: &[Scenario]) -> Result<Vec<Measured>, ExperimentError> {
+        let measured = self.run_whole(scenarios)?;
+        for (scenario, measured) in scenarios.iter().zip(&measured) {
+            assert_eq!(scenario.overlay.controller.name, measured.controller, "another controller ran");
+        }
+        Ok(measured)
+    }
+}
+
+impl Lab<FlowScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_flows(experiment: &Experiment, request: &Request) -> Result<FlowLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_flows(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
+    /// The controllers that were asked for, or else those of the paper.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn controllers(&self, paper: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
+        let asked: Vec<&str> = self.asked.iter().map(String::as_str).collect();
+        if asked.contains(&"all") {
+            return Ok(flow::CONTROLLERS.iter().filter(|entry| entry.needs().is_none()).collect());
+        }
+        let names = if asked.is_empty() { paper } else { &asked };
+        names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
+    }
+
+    /// The controllers that were asked for beside those of `shown`, which the experiment is
+    /// about and shows in any case; none if none were asked for.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn others(&self, shown: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
+        let asked = if self.asked.is_empty() { Vec::new() } else { self.controllers(&[])? };
+        Ok(asked.into_iter().filter(|entry| !shown.contains(&entry.name)).collect())
+    }
+
+    /// The experiment's scenario with `seed`, which also decides when flows begin.
+    pub fn with_seed(&self, seed: u64) -> FlowScenario {
+        let (text, file) = &self.text;
+        let seed = Override::new(format!("seed {seed}"), "run.seed", seed.to_string());
+        scenario_file::parse_flows(text, file, &[seed]).expect("it was read before")
+    }
+
+    /// The experiment's scenario with `controller` for every flow, its parameters at their
+    /// defaults, and `seed`.
+    pub fn with_controller(&self, controller: &'static flow::Entry, seed: u64) -> FlowScenario {
+        let mut scenario = self.with_seed(seed);
+        for flow in &mut scenario.flows {
+            flow.controller = controller;
+            flow.parameters = toml::Table::new();
+        }
+        scenario
+    }
+
+    /// The scenario as it runs where packets are: on real ones, TCP is the kernel's or QUIC.
+    pub fn as_carried(&self, mut scenario: FlowScenario) -> FlowScenario {
+        scenario.flows.iter_mut().for_each(|flow| self.medium.adopt(self.carrier, flow));
+        scenario
+    }
+
+    /// Who it is that a controller of this name stands for.
+    pub fn name(&self, controller: &str) -> String {
+        self.medium.name(self.carrier, controller)
+    }
+
+    /// The mean over runs with its interval, judged by the mean.
+    pub fn mean_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
+        match estimate_of_runs(of_runs, CONFIDENCE) {
+            Some(interval) => self.expected.row_of_mean(subject, metric, unit, &MeanEstimate::Interval(interval)),
+            None => self.row(subject, metric, unit, anabranch_stats::mean(of_runs)),
+        }
+    }
+
+    /// Runs all of them on all cores, or on real packets as many at a time as the testbed
+    /// makes; the results are in the order of the scenarios.
+    ///
+    /// # Errors
+    ///
+    /// When a controller refuses its parameters or misbehaves, or at an interruption.
+    pub fn run_all(&self, scenarios: &[FlowScenario]) -> Result<Vec<FlowsMeasured>, ExperimentError> {
+        if let Medium::RealPackets(testbed) = &self.medium {
+            return packets::run_all(&**testbed, scenarios, &self.progress);
+        }
+        let measured = self.run_whole(scenarios)?;
+        for (scenario, measured) in scenarios.iter().zip(&measured) {
+            let asked = scenario.flows.iter().map(|flow| flow.controller.name);
+            assert!(asked.eq(measured.flows.iter().map(|flow| &*flow.controller)), "another controller ran");
+        }
+        Ok(measured)
+    }
+}
+
+impl<S> Lab<S> {
+    fn with_scenario(experiment: &Experiment, request: &Request, scenario: S) -> Result<Lab<S>, ExperimentError> {
+        Ok(Lab {
+            id: experiment.id,
+            scenario,
+            length: request.length,
+            expected: Expected::parse(experiment.expected)?,
+            medium: request.medium.clone(),
+            carrier: experiment.carrier(),
+            progress: request.progress.clone(),
+            asked: request.controllers.clone(),
+            text: (experiment.scenario, experiment.scenario_file()),
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! [LearningCC] table I: six settings of one dumbbell, and what a run of it shows.
+//!
+//! ```text
+//! n0 --l1--.              .--l3-- n4      path 1: flows 1 and 2
+//!          n2 ====l2==== n3
+//! n1 --l4--'              '--l5-- n5      path 2: flows 3 and 4
+//! ```
+
+use anabranch_control::flow::registry::Entry;
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::network::Capacity;
+use anabranch_sim::varying::Course;
+
+use crate::{ExperimentError, FlowLab};
+use anabranch_lab::flows::FlowsMeasured;
+use anabranch_scenario::flows::{FlowScenario, QueueSpec};
+use anabranch_stats::{estimate_of_runs, jain_fairness, mean};
+
+/// Cases of table I.
+const CASES: usize = 6;
+
+/// The last case, from 0.
+pub const LAST: usize = CASES - 1;
+
+/// The cases that run, from 0: all, but on real packets in a quick run only the first, where
+/// all rates and delays are least, and the last, of which the letter tells most.
+pub fn cases(lab: &FlowLab) -> &'static [usize] {
+    const ALL: &[usize] = &[0, 1, 2, 3, 4, LAST];
+    lab.form((ALL, ALL), (ALL, &[0, LAST]))
+}
+
+/// A link of table I: rate in Mbit/s, propagation one way and queue in ms.
+type Link = (u64, u64, u64);
+
+/// l1 to l5 of each case.
+const TABLE: [[Link; 5]; CASES] = [
+    [(100, 10, 60), (5, 10, 60), (100, 10, 60), (100, 10, 60), (100, 10, 60)],
+    [(100, 10, 120), (5, 10, 120), (100, 10, 120), (100, 20, 120), (100, 10, 120)],
+    [(100, 30, 100), (6, 10, 100), (100, 10, 100), (100, 20, 100), (100, 20, 100)],
+    [(100, 10, 150), (6, 10, 150), (100, 10, 150), (100, 20, 150), (100, 20, 150)],
+    [(100, 5, 90), (8, 10, 90), (100, 5, 90), (100, 15, 90), (100, 5, 90)],
+    [(100, 20, 120), (8, 20, 120), (100, 20, 120), (100, 20, 120), (100, 20, 120)],
+];
+
+/// What is run, with several seeds.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// A case of table I, from 0.
+    pub case: usize,
+    /// Who sends flows 1 and 3.
+    pub odd: (&'static Entry, toml::Table),
+    /// Who sends flows 2 and 4.
+    pub even: (&'static Entry, toml::Table),
+    /// Probability that the bottleneck loses a packet.
+    pub loss: f64,
+    /// How many packets an ACK answers, if not as many as the scenario says.
+    pub ack_every: Option<u32>,
+}
+
+impl Plan {
+    /// One controller for all four flows.
+    pub fn all(case: usize, controller: &'static Entry, parameters: &toml::Table, loss: f64) -> Plan {
+        let sender = (controller, parameters.clone());
+        Plan { case, odd: sender.clone(), even: sender, loss, ack_every: None }
+    }
+}
+
+/// A mean over seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of its 95 % confidence interval; none with a single run.
+    pub half_width: Option<f64>,
+}
+
+/// What the runs of a plan show.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Mean one-way delay of the two flows of path 1, ms.
+    pub one_way_ms: Estimate,
+    /// Jain's index over the four flows' throughput (12).
+    pub jain: Estimate,
+    /// Flow 1's throughput over flow 2's (14).
+    pub ratio: Estimate,
+    /// Received packets, their headers included, over the bottleneck's capacity (15).
+    pub utilisation: Estimate,
+    /// Share of packets that found the bottleneck's queue full.
+    pub dropped: Estimate,
+}
+
+/// Runs each of `plans` with `seeds` seeds for `seconds`.
+pub fn run(lab: &FlowLab, plans: &[Plan], seeds: u64, seconds: u64) -> Result<Vec<Shown>, ExperimentError> {
+    let mut scenarios = Vec::new();
+    for plan in plans {
+        for seed in 0..seeds {
+            scenarios.push(lab.as_carried(scenario(lab.with_seed(lab.scenario.seed + seed), plan, seconds)));
+        }
+    }
+    let measured = lab.run_all(&scenarios)?;
+    let runs = measured.chunks(seeds as usize).zip(scenarios.chunks(seeds as usize));
+    Ok(runs.map(|(measured, scenarios)| shown(measured, &scenarios[0])).collect())
+}
+
+/// The scenario, which is case 1, as `plan` has it.
+fn scenario(mut scenario: FlowScenario, plan: &Plan, seconds: u64) -> FlowScenario {
+    scenario.length = Duration::SECOND * seconds;
+    scenario.packets.ack_policy.every = plan.ack_every.unwrap_or(scenario.packets.ack_policy.every);
+    let [l1, l2, l3, l4, l5] = TABLE[plan.case];
+    for link in &mut scenario.links {
+        let (rate, delay, queue) = match link.name.as_str() {
+            "bottleneck" | "bottleneck-back" => l2,
+            "s0-left" | "left-s0" | "s1-left" | "left-s1" => l1,
+            "right-r0" | "r0-right" | "right-r1" | "r1-right" => l3,
+            "s2-left" | "left-s2" | "s3-left" | "left-s3" => l4,
+            _ => l5,
+        };
+        let rate = Rate::from_bits_per_sec(rate * 1_000_000);
+        link.rate = Some(Course::constant(rate));
+        link.delay = Course::constant(Duration::from_millis(delay));
+        // q = B Qdelay (IV)
+        link.queue = QueueSpec::DropTail(Capacity::Bytes((rate * Duration::from_millis(queue)).get()));
+        if link.name == "bottleneck" && plan.loss > 0.0 {
+            link.loss = LossModel::Random(Course::constant(plan.loss));
+        }
+    }
+    for (i, flow) in scenario.flows.iter_mut().enumerate() {
+        let (controller, parameters) = if i % 2 == 0 { &plan.odd } else { &plan.even };
+        flow.controller = controller;
+        flow.parameters = parameters.clone();
+    }
+    scenario
+}
+
+fn estimate(values: &[f64]) -> Estimate {
+    let half_width = if values.len() < 2 { None } else { estimate_of_runs(values, 0.95).map(|i| i.half_width) };
+    Estimate { mean: mean(values).unwrap_or(f64::NAN), half_width }
+}
+
+fn shown(measured: &[FlowsMeasured], scenario: &FlowScenario) -> Shown {
+    let over = |value: &dyn Fn(&FlowsMeasured) -> f64| estimate(&measured.iter().map(value).collect::<Vec<_>>());
+    let throughput = |run: &FlowsMeasured| -> Vec<f64> {
+        run.flows.iter().map(|flow| flow.delivered_bytes as f64 / run.length.as_secs_f64()).collect()
+    };
+    let wire = (scenario.packets.data + scenario.packets.header).get();
+    let capacity = scenario.links[0].rate.as_ref().map_or(f64::NAN, |rate| rate.first.bytes_per_sec());
+    Shown {
+        one_way_ms: over(&|run| {
+            let delay = |flow: usize| run.flows[flow].one_way.mean_ms().unwrap_or(f64::NAN);
+            (delay(0) + delay(1)) / 2.0
+        }),
+        jain: over(&|run| jain_fairness(&throughput(run)).unwrap_or(f64::NAN)),
+        ratio: over(&|run| throughput(run)[0] / throughput(run)[1]),
+        utilisation: over(&|run| {
+            let count = run.links[0].count;
+            // Bulk flows send full packets; a lost one has used the link.
+            (count.bytes - count.lost * wire) as f64 / (capacity * run.length.as_secs_f64())
+        }),
+        dropped: over(&|run| {
+            let count = run.links[0].count;
+            count.dropped as f64 / (count.dropped + count.packets).max(1) as f64
+        }),
+    }
+}
+
+/// The names of the cases in charts.
+pub fn names(cases: &[usize]) -> Vec<String> {
+    cases.iter().map(|case| format!("case {}", case + 1)).collect()
+}

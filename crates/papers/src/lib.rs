@@ -1,0 +1,331 @@
+//! The papers' experiments: each runs its scenario, measures what the paper shows,
+//! and judges its own figures by expectations that stand beside the scenario.
+
+mod c3;
+mod efthymiopoulos;
+mod expected;
+mod lab;
+mod learningcc;
+mod packets;
+mod parameter;
+mod raiber_appendix_a;
+mod raiber_changes;
+mod raiber_fig_7_4_to_7_8;
+mod raiber_grids;
+mod raiber_rates;
+mod raiber_table_7_1;
+mod raiber_table_7_4;
+mod raiber_table_7_6;
+mod remy_golden;
+mod remy_tables;
+pub mod validate;
+mod xavier;
+
+use serde::Serialize;
+
+use anabranch_report::Report;
+
+pub use expected::{Expected, ExpectedError};
+/// More subjects than these are shown as a table: bars could not be told apart.
+const MOST_BARS: usize = 10;
+
+pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
+use packets::Carrier;
+pub use packets::{Medium, Testbed};
+
+/// One experiment of a paper.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name, that of its folder under `experiments/`.
+    pub id: &'static str,
+    /// What it shows, in a line.
+    pub title: &'static str,
+    /// Its scenario file.
+    pub scenario: &'static str,
+    /// The paper's numbers and what counts as agreement, as CSV.
+    pub expected: &'static str,
+    run: Runner,
+}
+
+/// What runs an experiment.
+#[derive(Debug)]
+enum Runner {
+    /// An overlay of peers.
+    Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
+    /// Flows over links.
+    Flows(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, which real packets can carry too: TCP's are the kernel's.
+    Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, which QUIC can carry too.
+    Quic(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+}
+
+macro_rules! experiment {
+    ($kind:ident, $id:literal, $title:literal, $run:path) => {
+        Experiment {
+            id: $id,
+            title: $title,
+            scenario: include_str!(concat!("../../../experiments/", $id, "/scenario.toml")),
+            expected: include_str!(concat!("../../../experiments/", $id, "/expected.csv")),
+            run: Runner::$kind($run),
+        }
+    };
+}
+
+/// Every experiment, in the order of the papers.
+pub const EXPERIMENTS: &[Experiment] = &[
+    experiment!(
+        Overlay,
+        "raiber-table-7.1",
+        "Round-trip estimate: weight of a sample, deviations",
+        raiber_table_7_1::run
+    ),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.2",
+        "AIMD: throughput over increase and decrease",
+        raiber_grids::aimd_throughput
+    ),
+    experiment!(Overlay, "raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
+    experiment!(Overlay, "raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
+    experiment!(
+        Overlay,
+        "raiber-table-7.3",
+        "Q-learning: learning rate and discount",
+        raiber_grids::learning_rate_and_discount
+    ),
+    experiment!(
+        Overlay,
+        "raiber-table-7.4",
+        "Throughput, convergence and drops of every controller",
+        raiber_table_7_4::run
+    ),
+    experiment!(Overlay, "raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
+    experiment!(Overlay, "raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
+    experiment!(Overlay, "raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
+    experiment!(Overlay, "raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
+    experiment!(Overlay, "raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.8",
+        "Throughput against the rate of each peer",
+        raiber_fig_7_4_to_7_8::bandwidth
+    ),
+    experiment!(Overlay, "raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
+    experiment!(Overlay, "raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
+    experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
+    experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
+    experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
+    experiment!(Quic, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
+    experiment!(Quic, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
+    experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
+    experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
+    experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
+    experiment!(Packets, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
+    experiment!(
+        Packets,
+        "learningcc-fig-5",
+        "LearningCC: utilisation under 3.5 % random loss",
+        learningcc::utilisation_3_5
+    ),
+    experiment!(
+        Packets,
+        "learningcc-fig-6",
+        "LearningCC: utilisation under 5 % random loss",
+        learningcc::utilisation_5
+    ),
+    experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-3-5",
+        "Block window: the latency of the path changes",
+        efthymiopoulos::alone::latency
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-6",
+        "Block window: four receivers at different distances",
+        efthymiopoulos::alone::receivers
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-fig-7-9",
+        "Block window: the rate of the upload changes",
+        efthymiopoulos::alone::bandwidth
+    ),
+    experiment!(
+        Packets,
+        "efthymiopoulos-fig-10-12",
+        "Block window: TCP BIC joins for 60 s",
+        efthymiopoulos::tcp::bic_joins
+    ),
+    experiment!(
+        Packets,
+        "efthymiopoulos-fig-13-15",
+        "Block window: TCP BIC is ahead and leaves",
+        efthymiopoulos::tcp::bic_first
+    ),
+    experiment!(
+        Packets,
+        "efthymiopoulos-fig-16-18",
+        "Block window: TCP Reno from 15 to 75 s",
+        efthymiopoulos::tcp::reno_joins
+    ),
+    experiment!(
+        Packets,
+        "efthymiopoulos-fig-19-21",
+        "Block window: TCP Reno is ahead",
+        efthymiopoulos::tcp::reno_first
+    ),
+    experiment!(
+        Flows,
+        "efthymiopoulos-lemmas",
+        "Block window: the two lemmas over packets",
+        efthymiopoulos::lemmas::run
+    ),
+    experiment!(Flows, "xavier-fig-1", "Xavier, baselines, tables and TCPs at 15 Mbit/s", xavier::fig_1),
+    experiment!(Flows, "xavier-fig-2", "The same at 3 Mbit/s", xavier::fig_2),
+    experiment!(Flows, "xavier-fig-3", "Xavier: throughput and delay by the bonus for growth", xavier::fig_3),
+    experiment!(Flows, "xavier-fig-4", "Xavier: features taken away one by one", xavier::fig_4),
+    experiment!(Flows, "remy-golden", "Remy's tables in the network of Remy's simulator", remy_golden::run),
+];
+
+/// What an experiment found.
+#[derive(Debug)]
+pub struct Findings {
+    /// Its figures beside the paper's.
+    pub rows: Vec<Row>,
+    /// Its sections of the report: charts and words.
+    pub report: Report,
+}
+
+/// One figure of ours beside the paper's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The registered name of the controller that ran.
+    pub subject: String,
+    /// What was measured.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// What we measured; none if the run can't say.
+    pub ours: Option<f64>,
+    /// Half the width of its 95 % confidence interval, if there is one.
+    pub ci95: Option<f64>,
+    /// What the paper says, if it gives a number.
+    pub paper: Option<f64>,
+    /// From where to where the expectation wants ours; no bound is infinity.
+    #[serde(skip)]
+    pub range: (f64, f64),
+    /// Whether ours lies where the expectation wants it; none without an expectation.
+    pub agrees: Option<bool>,
+    /// What the expectation rests on, or why there is no interval.
+    pub note: String,
+}
+
+impl Row {
+    /// The figure told and not judged, since it is outside of what its expectation assumes.
+    #[must_use]
+    pub fn outside(self, why: &str) -> Row {
+        Row { agrees: None, note: format!("outside: {why}"), ..self }
+    }
+
+    /// Whether there is an expectation that the figure lies outside of.
+    pub fn is_outside(&self) -> bool {
+        let has_range = self.range.0.is_finite() || self.range.1.is_finite();
+        self.ours.is_some() && has_range && self.agrees.is_none()
+    }
+}
+
+/// No experiment has this name.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("there is no experiment \"{id}\"{} (`anabranch reproduce --list` names all)", .nearest.map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default())]
+pub struct UnknownExperiment {
+    id: String,
+    nearest: Option<&'static str>,
+}
+
+/// The experiment of that name.
+pub fn find(id: &str) -> Result<&'static Experiment, UnknownExperiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| {
+        let distance = |name: &str| strsim::damerau_levenshtein(name, id);
+        let nearest = EXPERIMENTS.iter().map(|experiment| experiment.id).min_by_key(|name| distance(name));
+        UnknownExperiment { id: id.to_owned(), nearest: nearest.filter(|name| distance(name) <= name.len() / 2) }
+    })
+}
+
+impl Experiment {
+    /// Where its scenario lies, for messages.
+    fn scenario_file(&self) -> String {
+        format!("experiments/{}/scenario.toml", self.id)
+    }
+
+    /// Runs it as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read, a controller does not run, or at an interruption.
+    pub fn run(&self, request: &Request) -> Result<Findings, ExperimentError> {
+        if request.medium.is_real_form() && !self.is_on_packets() {
+            return Err(ExperimentError::NotOnPackets { id: self.id });
+        }
+        let Findings { rows, report } = match self.run {
+            Runner::Overlay(run) => run(&Lab::new(self, request)?),
+            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
+        }?;
+        let told = |row| request.medium.told(self.carrier(), row);
+        Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
+    }
+
+    /// Whether real packets can carry it.
+    pub fn is_on_packets(&self) -> bool {
+        matches!(self.run, Runner::Packets(_) | Runner::Quic(_))
+    }
+
+    /// Congestion controls that the kernel has to have then.
+    pub fn kernel_controls(&self) -> &'static [&'static str] {
+        match self.run {
+            Runner::Packets(_) => &packets::KERNEL_CONTROLS,
+            _ => &[],
+        }
+    }
+
+    /// Whose machine sends then.
+    fn carrier(&self) -> Carrier {
+        if matches!(self.run, Runner::Quic(_)) { Carrier::Quic } else { Carrier::Kernel }
+    }
+
+    /// The seed with which it runs.
+    ///
+    /// # Errors
+    ///
+    /// When its scenario does not read.
+    pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
+        Ok(match self.run {
+            Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
+            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_reads_its_scenario_and_its_expectations() {
+        for experiment in EXPERIMENTS {
+            experiment.seed(&Request::default()).unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
+        }
+    }
+
+    #[test]
+    fn ids_are_unique_and_a_misspelt_one_gets_the_nearest() {
+        let mut ids: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), EXPERIMENTS.len());
+        let message = find("raiber-tabel-7.4").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"raiber-table-7.4\""), "{message}");
+    }
+}

@@ -1,0 +1,201 @@
+//! Reno and Cubic over the dumbbell that other people's simulators were measured on.
+//!
+//! Programs differ. For Reno we follow ns-3: it counts ACKs, as RFC 5681 allows, and halves
+//! what is in flight once a loss is known. With both read so, ours agrees with it in every
+//! figure; by default ours follows RFC 9002, which counts bytes and halves the window.
+//! Cubic is ours by default, RFC 9438's: ns-3-dev has RFC 8312's Reno-friendly region, and
+//! ns-3.37 none at all (docs/flow/cubic.md shows which reading explains which version).
+
+use std::path::{Path, PathBuf};
+
+use anabranch_control::flow::registry;
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use serde::Deserialize;
+
+use super::{Check, ValidationError, run_all};
+use anabranch_lab::flows::FlowsMeasured;
+use anabranch_lab::parallel::Progress;
+use anabranch_scenario::flows::dumbbell::Bulk;
+use anabranch_stats as stats;
+
+/// The figures that come with the program.
+const OURS: &str = include_str!("dumbbell.csv");
+
+/// Seeds of our runs.
+const SEEDS: u64 = 10;
+
+/// Simulated seconds, and those before goodput is counted.
+const SECONDS: u64 = 300;
+const START_UP: u64 = 20;
+
+/// How a named controller of another program reads here.
+struct Reading {
+    theirs: &'static str,
+    ours: &'static str,
+    parameters: &'static str,
+    /// The program whose figures are followed.
+    program: &'static str,
+}
+
+const READINGS: [Reading; 2] = [
+    Reading {
+        theirs: "NewReno",
+        ours: "reno",
+        parameters: "counting = \"acks\"\nhalving = \"in-flight\"",
+        program: "ns-3-dev",
+    },
+    Reading { theirs: "Cubic", ours: "cubic", parameters: "", program: "ns-3-dev" },
+];
+
+/// A line of the table.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    program: String,
+    flows: usize,
+    controller: String,
+    bottleneck_mbit_s: u64,
+    loss: f64,
+    goodput_sum_mbit_s: f64,
+    owd_flow1_ms: Option<f64>,
+    retransmits: f64,
+}
+
+/// A table of other programs' figures does not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceError {
+    /// It is not there.
+    #[error("{}: {error}; expected a table of dumbbell figures", .path.display())]
+    Unreadable {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why it can't be read.
+        error: std::io::Error,
+    },
+    /// It is not such a table.
+    #[error("{}: {error}; expected the columns program, flows, controller, bottleneck_mbit_s, loss, \
+             goodput_sum_mbit_s, owd_flow1_ms and retransmits", .path.display())]
+    Malformed {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        error: csv::Error,
+    },
+}
+
+fn lines(reference: Option<&Path>) -> Result<Vec<Line>, ReferenceError> {
+    let path = reference.unwrap_or(Path::new("dumbbell.csv"));
+    let text = match reference {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| ReferenceError::Unreadable { path: path.to_owned(), error })?,
+        None => OURS.to_owned(),
+    };
+    let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+    let lines = reader.deserialize().collect::<Result<_, _>>();
+    lines.map_err(|error| ReferenceError::Malformed { path: path.to_owned(), error })
+}
+
+/// What our runs of one case give, in the table's units.
+struct Case {
+    goodput_mbit_s: f64,
+    one_way_ms: f64,
+    retransmits: f64,
+}
+
+impl Case {
+    fn of(runs: &[FlowsMeasured]) -> Case {
+        let mean = |of: &dyn Fn(&FlowsMeasured) -> f64| {
+            stats::mean(&runs.iter().map(of).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+        };
+        let counted = (SECONDS - START_UP) as f64;
+        Case {
+            goodput_mbit_s: mean(&|run| {
+                let bytes: u64 = run.flows.iter().map(|flow| flow.goodput_bytes).sum();
+                bytes as f64 * 8.0 / counted / 1e6
+            }),
+            one_way_ms: mean(&|run| run.flows[0].one_way.mean_ms().unwrap_or(f64::NAN)),
+            retransmits: mean(&|run| run.flows.iter().map(|flow| flow.packets_lost as f64).sum()),
+        }
+    }
+}
+
+pub fn checks(reference: Option<&Path>, progress: &Progress) -> Result<Vec<Check>, ValidationError> {
+    let lines = lines(reference)?;
+    let mut cases = Vec::new();
+    let mut scenarios = Vec::new();
+    for reading in &READINGS {
+        let followed = |line: &&Line| line.controller == reading.theirs && line.program == reading.program;
+        for line in lines.iter().filter(followed) {
+            cases.push((reading, line));
+            scenarios.extend((1..=SEEDS).map(|seed| {
+                Bulk {
+                    flows: line.flows,
+                    controller: registry::find(reading.ours).expect("a registered controller"),
+                    parameters: reading.parameters.parse().expect("parameters are TOML"),
+                    rate: Rate::from_bits_per_sec(line.bottleneck_mbit_s * 1_000_000),
+                    loss: line.loss,
+                    length: Duration::SECOND * SECONDS,
+                    seed,
+                }
+                .scenario()
+            }));
+        }
+    }
+    let runs = run_all(&scenarios, progress)?;
+    let mut checks = Vec::new();
+    for ((reading, line), runs) in cases.into_iter().zip(runs.chunks(SEEDS as usize)) {
+        assert!(runs.iter().all(|run| run.flows[0].controller == reading.ours), "another controller ran");
+        checks.extend(of_case(reading, line, &Case::of(runs), &lines));
+    }
+    Ok(checks)
+}
+
+fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<Check> {
+    let flows = if line.flows == 1 { "1 flow".to_owned() } else { format!("{} flows", line.flows) };
+    let loss = if line.loss > 0.0 { format!(", {} % loss", line.loss * 100.0) } else { String::new() };
+    let check = |quantity: &str, unit, ours, reference| Check {
+        model: format!("{}, {flows}{loss}", reading.ours),
+        against: line.program.clone(),
+        quantity: quantity.to_owned(),
+        unit,
+        ours,
+        reference,
+        low: f64::NEG_INFINITY,
+        high: f64::INFINITY,
+        bound: String::new(),
+    };
+    let goodput = check("goodput", "Mbit/s", ours.goodput_mbit_s, line.goodput_sum_mbit_s);
+    if line.loss > 0.0 {
+        return vec![inside_span(goodput, line, lines)];
+    }
+    let mut checks = vec![goodput.within(0.01)];
+    if let Some(delay) = line.owd_flow1_ms {
+        let delay = check("one-way delay", "ms", ours.one_way_ms, delay);
+        match (reading.theirs, line.flows) {
+            ("NewReno", 1) => checks.push(delay.within(0.01)),
+            // A fraction of a packet decides whether fast convergence fires (docs/flow/cubic.md).
+            (_, 1) => {}
+            _ => checks.push(delay.within(0.03)),
+        }
+    }
+    if line.flows == 1 && reading.theirs == "NewReno" {
+        let losses = check("losses", "packets", ours.retransmits, line.retransmits);
+        let (low, high) = (line.retransmits - 5.0, line.retransmits + 5.0);
+        checks.push(Check { low, high, bound: "within 5 packets".to_owned(), ..losses });
+    }
+    checks
+}
+
+/// Under loss the programs differ by more than a few percent: inside what they span, and 3 %.
+fn inside_span(check: Check, line: &Line, lines: &[Line]) -> Check {
+    let family = |name: &str| name.to_lowercase().contains("cubic");
+    let same = |other: &&Line| {
+        (other.flows, other.loss) == (line.flows, line.loss)
+            && family(&other.controller) == family(&line.controller)
+            && other.controller != "BBR"
+    };
+    let goodputs: Vec<f64> = lines.iter().filter(same).map(|other| other.goodput_sum_mbit_s).collect();
+    let low = goodputs.iter().copied().fold(f64::INFINITY, f64::min) * 0.97;
+    let high = goodputs.iter().copied().fold(0.0, f64::max) * 1.03;
+    Check { low, high, bound: format!("in what {} programs span, and 3 %", goodputs.len()), ..check }
+}

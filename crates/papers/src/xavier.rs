@@ -1,0 +1,311 @@
+//! [Xavier] 6: eight senders, on and off in turn, over a dumbbell; for each controller the
+//! medians of throughput and queueing delay over senders and runs, and the ellipse of the
+//! Gaussian that fits them.
+//!
+//! Throughput is what a sender delivered over the time in which it was on; queueing delay is
+//! a packet's mean time on its way over the least that any packet of the run took.
+
+mod contender;
+
+use anabranch_control::time::Duration;
+use anabranch_control::units::Bytes;
+
+use super::remy_tables::{self, Trained};
+use super::{ExperimentError, Findings, FlowLab, Row};
+use anabranch_report::{Axis, Cell, Report, Series, Table, XyChart};
+use anabranch_scenario::flows::{OnPeriod, Workload};
+use contender::{Cloud, Contender, names};
+
+/// Both in the names of metrics.
+const THROUGHPUT: &str = "throughput_mbit_s";
+const QUEUEING: &str = "queueing_ms";
+
+/// Whom the report's figures 1 and 2 compare, and those that ns-2's published medians know.
+const PAPER: [&str; 8] = ["xavier", "max-throughput", "min-delay", "reno", "vegas", "compound", "cubic", "bic"];
+
+/// What a transfer begins with: the window that the last one left, or the first window again.
+const READINGS: [(Option<&str>, &str); 2] = [(None, ""), (Some("first window each time"), "[first window each time]")];
+
+/// Transfers of the published medians.
+const LONG_TRANSFER: Bytes = Bytes::new(1_000_000);
+
+/// Figure 1: 15 Mbit/s.
+pub fn fig_1(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let tables = remy_tables::all()?;
+    let contenders = versus(lab, &tables)?;
+    let clouds = contender::run(lab, &contenders, |_| {})?;
+    let mut rows = medians(lab, &clouds, "");
+    let judged: Vec<&Cloud> = clouds.iter().filter(|cloud| cloud.contender.variant.is_none()).collect();
+    rows.extend(baselines(lab, &clouds));
+    rows.extend(remy_frontier(lab, &clouds, &tables));
+    for (variant, suffix) in READINGS {
+        let xavier = clouds.iter().find(|cloud| cloud.contender.name == "xavier" && cloud.contender.variant == variant);
+        if let (Some(xavier), Some(reno)) = (xavier, named(&judged, "reno")) {
+            let mut judge = |metric: &str, ours| rows.push(lab.row("xavier", &format!("{metric}{suffix}"), "", ours));
+            judge("throughput_over_reno", ratio(xavier.throughput(), reno.throughput()));
+            judge("queueing_over_reno", ratio(xavier.queueing(), reno.queueing()));
+        }
+    }
+    // The published medians are those of transfers of 1 MB.
+    let long: Vec<Contender> = contenders.iter().filter(|one| !one.name.starts_with("xavier")).cloned().collect();
+    let long = contender::run(lab, &long, |scenario| {
+        for flow in &mut scenario.flows {
+            if let Workload::OnOff { on: OnPeriod::Bytes { mean }, .. } = &mut flow.workload {
+                *mean = LONG_TRANSFER;
+            }
+        }
+    })?;
+    rows.extend(medians(lab, &long, "1 MB"));
+    let report = report("[Xavier] figure 1: 15 Mbit/s", &tables);
+    let report = plane(report, "Transfers of 100 kB. Up and right is better.", &clouds)
+        .table(table("Medians over senders and runs, transfers of 100 kB", &clouds));
+    let report = plane(report, "Transfers of 1 MB, as in the published medians of ns-2.", &long)
+        .table(table("Medians over senders and runs, transfers of 1 MB", &long));
+    Ok(Findings { rows, report })
+}
+
+/// Figure 2: 3 Mbit/s, for which no table was trained.
+pub fn fig_2(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let tables = remy_tables::all()?;
+    let clouds = contender::run(lab, &versus(lab, &tables)?, |_| {})?;
+    let mut rows = medians(lab, &clouds, "");
+    let judged: Vec<&Cloud> = clouds.iter().filter(|cloud| cloud.contender.variant.is_none()).collect();
+    if let Some(xavier) = named(&judged, "xavier") {
+        for Trained { name, parameters } in &tables {
+            let (queueing, throughput) =
+                (format!("queueing_over_xavier[{name}]"), format!("throughput_over_remy[{name}]"));
+            match (parameters, clouds.iter().find(|cloud| cloud.contender.variant == Some(*name))) {
+                (Ok(_), Some(remy)) => {
+                    rows.push(lab.row("remy", &queueing, "", ratio(remy.queueing(), xavier.queueing())));
+                    rows.push(lab.row("xavier", &throughput, "", ratio(xavier.throughput(), remy.throughput())));
+                }
+                (Err(why), _) => {
+                    rows.push(remy_tables::skipped(lab, &queueing, "", why));
+                    let row = remy_tables::skipped(lab, &throughput, "", why);
+                    rows.push(Row { subject: "xavier".to_owned(), ..row });
+                }
+                (Ok(_), None) => {}
+            }
+        }
+    }
+    let report = report("[Xavier] figure 2: 3 Mbit/s", &tables);
+    let report = plane(report, "Transfers of 100 kB. Up and right is better.", &clouds)
+        .table(table("Medians over senders and runs", &clouds));
+    Ok(Findings { rows, report })
+}
+
+/// Figure 3: the bonus.
+pub fn fig_3(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let mut contenders = vec![
+        Contender::xavier("CMB-X", "beta = 0"),
+        Contender::xavier("beta 0.5", "beta = 0.5"),
+        Contender::xavier("beta 1", "beta = 1"),
+        Contender::xavier("CMB-X-B", ""),
+        Contender::xavier("CMB-X-B-ONLY", "delta = false"),
+        Contender::named("min-delay")?,
+        Contender::named("max-throughput")?,
+        Contender::xavier("CMB-X, first window each time", "beta = 0\nrestart = true"),
+        Contender::xavier("CMB-X-B, first window each time", "restart = true"),
+        Contender::xavier("CMB-X-B-ONLY, first window each time", "delta = false\nrestart = true"),
+        Contender { anew: true, ..Contender::xavier("CMB-X, learns anew", "beta = 0") },
+        Contender { anew: true, ..Contender::xavier("CMB-X-B-ONLY, learns anew", "delta = false") },
+    ];
+    contenders.extend(others(lab, &["xavier", "min-delay", "max-throughput"])?);
+    let clouds = contender::run(lab, &contenders, |_| {})?;
+    let mut rows = medians(lab, &clouds, "");
+    let [without, _, _, full, only, min_delay, max_throughput, first @ ..] = clouds.as_slice() else {
+        unreachable!("as many clouds as contenders")
+    };
+    let mut judge = |reading: &str, without: &Cloud, full: &Cloud, only: &Cloud| {
+        let mut judge = |metric: &str, kind: &str, ours: Option<f64>| {
+            rows.push(lab.row("xavier", &format!("{metric}[{kind}{reading}]"), "", ours));
+        };
+        judge("throughput_over_min_delay", "CMB-X", ratio(without.throughput(), min_delay.throughput()));
+        judge("queueing_over_max_throughput", "CMB-X", ratio(without.queueing(), max_throughput.queueing()));
+        judge("throughput_over_full", "CMB-X-B-ONLY", ratio(only.throughput(), full.throughput()));
+        judge("queueing_over_full", "CMB-X-B-ONLY", ratio(only.queueing(), full.queueing()));
+        judge("throughput_over_without", "CMB-X-B", ratio(full.throughput(), without.throughput()));
+        judge("queueing_over_without", "CMB-X-B", ratio(full.queueing(), without.queueing()));
+    };
+    judge("", without, full, only);
+    if let [without, full, only, ..] = first {
+        judge(", first window each time", without, full, only);
+    }
+    let report = report("[Xavier] figure 3: the bonus for growth", &[]);
+    let report = plane(report, "Throughput and delay are traded by the bonus.", &clouds)
+        .table(table("Medians over senders and runs", &clouds));
+    Ok(Findings { rows, report })
+}
+
+/// Figure 4: the features.
+pub fn fig_4(lab: &FlowLab) -> Result<Findings, ExperimentError> {
+    let variants = [
+        Contender::xavier("CMB-X-B", ""),
+        Contender::xavier("CMB-B", "cross = false"),
+        Contender::xavier("EWMA-B", "cross = false\nratio = false"),
+        Contender::xavier("RATIO-B", "cross = false\newma = false"),
+    ];
+    let contenders: Vec<Contender> = variants.iter().cloned().chain(others(lab, &["xavier"])?).collect();
+    let clouds = contender::run(lab, &contenders, |_| {})?;
+    let mut rows = medians(lab, &clouds, "");
+    let throughputs: Vec<f64> = clouds[..variants.len()].iter().map(Cloud::throughput).collect();
+    let [full, uncrossed, _, ratio_only] = throughputs[..] else { unreachable!("as many clouds as contenders") };
+    let (most, least) =
+        throughputs.iter().fold((0.0f64, f64::INFINITY), |(most, least), x| (most.max(*x), least.min(*x)));
+    let mut judge = |metric: &str, ours: Option<f64>| rows.push(lab.row("xavier", metric, "", ours));
+    judge("throughput_over_ratio_b[CMB-B]", ratio(uncrossed, ratio_only));
+    judge("throughput_over_cmb_b[CMB-X-B]", ratio(full, uncrossed));
+    judge("highest_over_lowest_throughput", ratio(most, least));
+    let report = report("[Xavier] figure 4: the features", &[]);
+    let report = plane(report, "Features taken away one by one.", &clouds)
+        .table(table("Medians over senders and runs", &clouds));
+    Ok(Findings { rows, report })
+}
+
+/// Those that were asked for beside `shown`, made anew for each transfer.
+fn others(lab: &FlowLab, shown: &[&str]) -> Result<Vec<Contender>, ExperimentError> {
+    lab.others(shown)?.into_iter().map(|entry| Contender::named(entry.name)).collect()
+}
+
+/// Everyone that figures 1 and 2 compare and that is there.
+fn versus(lab: &FlowLab, tables: &[Trained]) -> Result<Vec<Contender>, ExperimentError> {
+    let paper: Vec<&str> = names(&PAPER);
+    let mut contenders = Vec::new();
+    for entry in lab.controllers(&paper)? {
+        match entry.name {
+            "remy" => {}
+            "xavier" => {
+                contenders.push(Contender { variant: None, ..Contender::xavier("", "") });
+                contenders.push(Contender::xavier("first window each time", "restart = true"));
+                contenders.push(Contender { anew: true, ..Contender::xavier("learns anew each time", "") });
+                let precursor = Contender::xavier("precursor", "");
+                contenders.push(Contender { name: "xavier-precursor", ..precursor });
+            }
+            name => contenders.push(Contender::named(name)?),
+        }
+    }
+    for table in tables {
+        if let Ok(parameters) = &table.parameters {
+            let remy = Contender::named("remy")?;
+            contenders.push(Contender { variant: Some(table.name), parameters: parameters.clone(), ..remy });
+        }
+    }
+    Ok(contenders)
+}
+
+/// Whether each baseline takes its goal to the end, at the other's cost.
+fn baselines(lab: &FlowLab, clouds: &[Cloud]) -> Vec<Row> {
+    let others = || {
+        let baseline = |name| ["max-throughput", "min-delay"].contains(&name);
+        clouds.iter().filter(move |cloud| !baseline(cloud.contender.name))
+    };
+    let greatest = |of: fn(&Cloud) -> f64| others().map(of).fold(0.0, f64::max);
+    let least = |of: fn(&Cloud) -> f64| others().map(of).fold(f64::INFINITY, f64::min);
+    let all: Vec<&Cloud> = clouds.iter().collect();
+    let mut rows = Vec::new();
+    if let Some(most) = named(&all, "max-throughput") {
+        let over = |metric: &str, ours| lab.row("max-throughput", metric, "", ours);
+        rows.push(over("throughput_over_highest_other", ratio(most.throughput(), greatest(Cloud::throughput))));
+        rows.push(over("queueing_over_highest_other", ratio(most.queueing(), greatest(Cloud::queueing))));
+    }
+    if let Some(least_delay) = named(&all, "min-delay") {
+        let over = |metric: &str, ours| lab.row("min-delay", metric, "", ours);
+        rows.push(over("throughput_over_lowest_other", ratio(least_delay.throughput(), least(Cloud::throughput))));
+        rows.push(over("queueing_over_lowest_other", ratio(least_delay.queueing(), least(Cloud::queueing))));
+    }
+    rows
+}
+
+/// How many others have both more throughput and less delay than each table.
+fn remy_frontier(lab: &FlowLab, clouds: &[Cloud], tables: &[Trained]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let of = |name: &str| clouds.iter().find(|cloud| cloud.contender.variant == Some(name));
+    for Trained { name, parameters } in tables {
+        let metric = format!("dominated_by[{name}]");
+        match (parameters, of(name)) {
+            (Err(why), _) => rows.push(remy_tables::skipped(lab, &metric, "", why)),
+            (Ok(_), Some(remy)) => {
+                let better =
+                    |other: &&Cloud| other.throughput() > remy.throughput() && other.queueing() < remy.queueing();
+                rows.push(lab.row("remy", &metric, "", Some(clouds.iter().filter(better).count() as f64)));
+            }
+            (Ok(_), None) => {}
+        }
+    }
+    let metric = "throughput_delta0.1_over_delta10";
+    match (of("delta0.1"), of("delta10")) {
+        (Some(fast), Some(slow)) => {
+            rows.push(lab.row("remy", metric, "", ratio(fast.throughput(), slow.throughput())));
+        }
+        _ => rows.push(remy_tables::skipped(lab, metric, "", "not all tables are there")),
+    }
+    rows
+}
+
+fn named<'c>(clouds: &[&'c Cloud], name: &str) -> Option<&'c Cloud> {
+    clouds.iter().copied().find(|cloud| cloud.contender.name == name)
+}
+
+/// None where there is nothing to compare with.
+fn ratio(ours: f64, other: f64) -> Option<f64> {
+    Some(ours / other).filter(|ratio| ratio.is_finite())
+}
+
+/// Each contender's medians.
+fn medians(lab: &FlowLab, clouds: &[Cloud], note: &str) -> Vec<Row> {
+    let row = |cloud: &Cloud| {
+        let kinds: Vec<&str> =
+            [cloud.contender.variant.unwrap_or(""), note].into_iter().filter(|x| !x.is_empty()).collect();
+        let metric = |name: &str| match kinds.as_slice() {
+            [] => name.to_owned(),
+            kinds => format!("{name}[{}]", kinds.join(", ")),
+        };
+        [
+            lab.row(cloud.contender.name, &metric(THROUGHPUT), "Mbit/s", Some(cloud.throughput())),
+            lab.row(cloud.contender.name, &metric(QUEUEING), "ms", Some(cloud.queueing())),
+        ]
+    };
+    clouds.iter().flat_map(row).collect()
+}
+
+fn report(title: &str, tables: &[Trained]) -> Report {
+    let report = Report::new(title).section("Throughput and queueing delay").paragraph(
+        "A dot is the median over senders and runs, an ellipse the contour at one standard deviation of the Gaussian \
+         that fits them.",
+    );
+    match remy_tables::missing(tables) {
+        Some(missing) => report.paragraph(missing),
+        None => report,
+    }
+}
+
+/// Adds the throughput-delay plane, with the least delay at the right.
+fn plane(report: Report, caption: &str, clouds: &[Cloud]) -> Report {
+    let x = Axis::new("queueing delay", "ms").log().reversed();
+    let mut chart = XyChart::new(x, Axis::new("throughput", "Mbit/s").from_zero());
+    for cloud in clouds {
+        chart = chart.series(Series::ellipse(cloud.contender.label(), &cloud.points));
+    }
+    report.small_multiples(caption, chart)
+}
+
+fn table(caption: &str, clouds: &[Cloud]) -> Table {
+    let headers = ["controller", "throughput (Mbit/s)", "queueing delay (ms)", "lost packets (%)"];
+    let mut clouds: Vec<&Cloud> = clouds.iter().collect();
+    if clouds.len() > XyChart::MOST_SERIES {
+        clouds.sort_by(|one, other| other.throughput().total_cmp(&one.throughput()));
+    }
+    clouds.into_iter().fold(Table::new(caption, headers), |table, cloud| {
+        table.row([
+            Cell::text(cloud.contender.label()),
+            Cell::number(cloud.throughput(), 3),
+            Cell::number(cloud.queueing(), 2),
+            Cell::number(cloud.loss_percent, 3),
+        ])
+    })
+}
+
+/// Simulated time of each run: 100 s, as in the report's reference 13.
+fn length(lab: &FlowLab) -> Duration {
+    Duration::SECOND * lab.seconds(100, 30)
+}

@@ -1,0 +1,144 @@
+//! The page around the charts. It is well-formed XML too, so that tests and tools
+//! can read it with a parser that forgives nothing.
+
+use super::palette::chart_css;
+use super::svg::escape;
+use super::{Block, Cell, Content, Figure, Report, Table, Verdict, number};
+use anabranch_stats::MeanEstimate;
+
+pub(super) fn page(report: &Report) -> String {
+    let title = escape(&report.title);
+    let meta: String = report.meta.iter().map(|(key, value)| entry(key, value)).collect();
+    let meta = if meta.is_empty() { meta } else { format!("<dl>\n{meta}</dl>\n") };
+    let mut figures = 0;
+    let body: String = report.blocks.iter().map(|part| block(part, &mut figures)).collect();
+    // The policy is a promise that the page loads nothing, and the browser keeps it.
+    format!(
+        concat!(
+            "<!DOCTYPE html>\n",
+            "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n",
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
+            "<meta http-equiv=\"Content-Security-Policy\" ",
+            "content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n",
+            "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
+            "<title>{title}</title>\n<style>\n{page_css}{chart_css}</style>\n</head>\n",
+            "<body>\n<main>\n<h1>{title}</h1>\n{meta}{body}</main>\n</body>\n</html>\n"
+        ),
+        title = title,
+        page_css = include_str!("page.css"),
+        chart_css = chart_css(),
+        meta = meta,
+        body = body
+    )
+}
+
+fn entry(key: &str, value: &str) -> String {
+    format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(key), escape(value))
+}
+
+fn block(block: &Block, figures: &mut usize) -> String {
+    match block {
+        Block::Section(title) => format!("<h2>{}</h2>\n", escape(title)),
+        Block::Paragraph(text) => format!("<p>{}</p>\n", escape(text)),
+        // A listing can be scrolled, and what can be scrolled must be reachable by keys.
+        Block::Listing { caption, text } => format!(
+            "<figure class=\"listing\">\n<figcaption>{}</figcaption>\n\
+             <pre tabindex=\"0\">{}</pre>\n</figure>\n",
+            escape(caption),
+            escape(text)
+        ),
+        Block::Table(content) => table(content),
+        Block::Figures(content) => {
+            let class = if content.len() > 1 { "row" } else { "single" };
+            let parts: String = content
+                .iter()
+                .map(|part| {
+                    *figures += 1;
+                    figure(part, *figures)
+                })
+                .collect();
+            format!("<div class=\"{class}\">\n{parts}</div>\n")
+        }
+    }
+}
+
+fn figure(figure: &Figure, index: usize) -> String {
+    let content = match &figure.content {
+        Content::Chart(chart) => chart.inline(&figure.caption),
+        Content::Quote { text, source } => {
+            format!("<blockquote><p>{}</p><footer>{}</footer></blockquote>\n", escape(text), escape(source))
+        }
+    };
+    format!(
+        "<figure>\n{content}<figcaption><b>Figure {index}.</b> {}</figcaption>\n</figure>\n",
+        escape(&figure.caption)
+    )
+}
+
+fn table(table: &Table) -> String {
+    let numeric: Vec<bool> =
+        (0..table.headers.len()).map(|column| table.rows.iter().any(|row| is_numeric(&row[column]))).collect();
+    let class = |column: usize| if numeric[column] { " class=\"n\"" } else { "" };
+    let headers: String = table
+        .headers
+        .iter()
+        .enumerate()
+        .map(|(i, header)| format!("<th scope=\"col\"{}>{}</th>", class(i), escape(header)))
+        .collect();
+    let rows: String = table
+        .rows
+        .iter()
+        .map(|row| {
+            let cells: String = row.iter().enumerate().map(|(i, c)| cell(c, class(i))).collect();
+            format!("<tr>{cells}</tr>\n")
+        })
+        .collect();
+    format!(
+        "<div class=\"table\" tabindex=\"0\">\n<table>\n<caption><span>{}</span></caption>\n\
+         <thead><tr>{headers}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n",
+        escape(&table.caption)
+    )
+}
+
+fn is_numeric(cell: &Cell) -> bool {
+    !matches!(cell, Cell::Text(_) | Cell::Verdict(_))
+}
+
+fn cell(cell: &Cell, class: &str) -> String {
+    let content = match cell {
+        Cell::Text(text) => escape(text),
+        Cell::Number { value, digits } => number::fixed(*value, *digits),
+        Cell::Interval { mean, half_width } => number::interval(*mean, *half_width),
+        Cell::Estimate(estimate) => self::estimate(estimate),
+        Cell::Verdict(verdict) => {
+            // A sign and a word: colour alone does not reach everyone, nor every printer.
+            let (class, text) = match verdict {
+                Verdict::Agrees => ("agrees", "\u{2713} agrees"),
+                Verdict::Differs => ("differs", "\u{2717} differs"),
+                Verdict::NoNumber => ("none", "\u{2013} no number"),
+            };
+            format!("<span class=\"verdict {class}\">{text}</span>")
+        }
+    };
+    format!("<td{class}>{content}</td>")
+}
+
+fn estimate(estimate: &MeanEstimate) -> String {
+    match estimate {
+        MeanEstimate::Interval(interval) => number::interval(interval.mean, interval.half_width),
+        MeanEstimate::Correlated { interval, lag1, band } => format!(
+            "{} <small>correlated batches ({}, band ±{}): interval too {}</small>",
+            number::interval(interval.mean, interval.half_width),
+            number::fixed(*lag1, 2),
+            number::fixed(*band, 2),
+            if *lag1 > 0.0 { "narrow" } else { "wide" }
+        ),
+        MeanEstimate::TooShort { mean, batches, needed } => format!(
+            "{} <small>too short for an interval: {batches} of {needed} batches</small>",
+            mean.map_or(number::NO_NUMBER.to_owned(), |mean| number::compact(mean, 4))
+        ),
+        MeanEstimate::NotFinite { batch } => {
+            format!("{} <small>batch {batch} is not a number</small>", number::NO_NUMBER)
+        }
+    }
+}

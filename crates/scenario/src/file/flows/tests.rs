@@ -1,0 +1,553 @@
+//! What is read comes back, and what is wrong is refused at its place.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::network::Capacity;
+use anabranch_sim::varying::{Change, Course};
+
+use crate::file::{AnyScenario, Override, flows_to_toml, parse_any, parse_flows};
+use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
+use crate::flows::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Stack, Workload};
+
+const LEAST: &str = "\
+[dumbbell]
+rate = \"10 Mbit/s\"
+delay_ms = 10
+[[flow]]
+controller = \"reno\"
+";
+
+const FULL: &str = r#"[run]
+seconds = 12.5
+seed = 9223372036854775807
+goodput_from_s = 2
+delays_from_s = 1.25
+sample_every_s = 0.5
+[packets]
+data_bytes = 1000
+header_bytes = 40
+ack_bytes = 50
+ack_every = 1
+max_ack_delay_ms = 0.5
+ecn = true
+paced = true
+[dumbbell]
+pairs = 3
+rate = { at_s = [0, 5.5], values = ["5 Mbit/s", "8 Mbit/s"] }
+delay_ms = { uniform = [5, 15.5], every_s = 10 }
+queue = { bytes = 37500 }
+loss = { to_bad = 0.01, to_good = 0.3, loss_bad = 0.5 }
+jitter_ms = 0.25
+reorder = true
+access_rate = "100 Mbit/s"
+access_delay_ms = [1, 2, 3]
+receiver_delay_ms = 4
+access_queue = { packets = 77 }
+[star]
+hosts = 2
+rate = ["4 Mbit/s", "5 Mbit/s"]
+down_rate = "unlimited"
+delay_ms = 7
+queue = { ms = 60 }
+loss = { at_s = [0, 3], values = [0, 1] }
+[[link]]
+name = "bridge"
+from = "left"
+to = "hub"
+rate = "2.001 Mbit/s"
+delay_ms = 1
+[[link]]
+name = "alone"
+rate = "7 bit/s"
+delay_ms = 1.5
+[[flow]]
+name = "two{i}"
+count = 2
+controller = "reno"
+start_within_s = 3
+[[flow]]
+name = "wild \"name\""
+controller = "fixed"
+parameters = { window = 20 }
+from = "s0"
+to = ["h0", "h1"]
+start_s = 2
+stop_s = 25
+workload = { block_bytes = 15000 }
+initial_window_packets = 3
+[[flow]]
+controller = "fixed"
+receivers = [{ path = ["alone"], back = ["alone", "h0-hub"] }]
+workload = { on_mean_s = 10, off_mean_s = 0.5, new_connections = true }
+[[flow]]
+controller = "reno"
+workload = { on_mean_bytes = 100000, off_mean_s = 0.5 }
+initial_window_bytes = 12345
+[[flow]]
+controller = "reno"
+from = "h0"
+to = "h1"
+workload = { sizes = { cdf = [[100, 0.25], [1e4, 0.5], [1e6, 1]], interpolate = "log" }, off_mean_s = 1 }
+[[cross_traffic]]
+from = "s1"
+to = "r1"
+rate = "2 Mbit/s"
+packet_bytes = 1200
+pattern = { on_s = 1, off_s = 3 }
+start_s = 1
+stop_s = 9
+[[cross_traffic]]
+name = "noise"
+path = ["bridge"]
+rate = "1 Mbit/s"
+pattern = { on_mean_s = 0.1, off_mean_s = 0.2 }
+"#;
+
+fn read(text: &str, changes: &[&str]) -> Result<FlowScenario, String> {
+    let changes: Vec<Override> = changes.iter().map(|change| Override::set(change).unwrap()).collect();
+    parse_flows(text, "f.toml", &changes).map_err(|error| error.to_string())
+}
+
+fn names(scenario: &FlowScenario, path: &[usize]) -> Vec<String> {
+    path.iter().map(|&link| scenario.links[link].name.clone()).collect()
+}
+
+#[test]
+fn a_dumbbell_and_a_controller_are_a_scenario() {
+    let scenario = read(LEAST, &[]).unwrap();
+    assert_eq!((scenario.length, scenario.seed), (Duration::from_millis(60_000), 1));
+    assert_eq!(scenario.sample_every, Some(Duration::from_millis(100)));
+    let flow = &scenario.flows[0];
+    assert_eq!((flow.name.as_str(), flow.controller.name, &flow.workload), ("flow0", "reno", &Workload::Bulk));
+    assert_eq!(names(&scenario, &flow.receivers[0].there), ["s0-left", "bottleneck", "right-r0"]);
+    assert_eq!(names(&scenario, &flow.receivers[0].back), ["r0-right", "bottleneck-back", "left-s0"]);
+    let fast = Some(Course::constant(Rate::from_bits_per_sec(100_000_000)));
+    assert_eq!(scenario.links[flow.receivers[0].there[0]].rate, fast, "ten times the bottleneck");
+}
+
+#[test]
+fn every_key_reaches_the_scenario() {
+    let scenario = read(FULL, &[]).unwrap();
+    assert_eq!((scenario.length, scenario.seed), (Duration::from_millis(12_500), i64::MAX as u64));
+    assert_eq!(scenario.goodput_from, Time::from_secs_f64(2.0));
+    assert_eq!(scenario.delays_from, Time::from_secs_f64(1.25));
+    let packets = scenario.packets;
+    assert_eq!((packets.data, packets.header, packets.ack), (Bytes::new(1000), Bytes::new(40), Bytes::new(50)));
+    assert_eq!((packets.ack_policy.every, packets.ack_policy.max_delay), (1, Duration::from_nanos(500_000)));
+    assert!(packets.ecn && packets.paced);
+    let link = |name: &str| scenario.links.iter().find(|link| link.name == name).unwrap();
+    let mbit = |rate: u64| Rate::from_bits_per_sec(rate * 1_000_000);
+    let bottleneck = link("bottleneck");
+    let change = Change::At(vec![(Time::from_secs_f64(5.5), mbit(8))]);
+    assert_eq!(bottleneck.rate, Some(Course { first: mbit(5), change }));
+    assert_eq!(bottleneck.queue, QueueSpec::DropTail(Capacity::Bytes(37_500)));
+    assert!(matches!(&bottleneck.loss, LossModel::GilbertElliott(model) if model.loss_bad == 0.5));
+    assert_eq!(link("bottleneck-back").loss, LossModel::None);
+    assert!(bottleneck.jitter.reorders && bottleneck.jitter.deviation == Duration::from_nanos(250_000));
+    assert_eq!(link("s2-left").delay.first, Duration::from_millis(3));
+    assert_eq!(link("right-r2").delay.first, Duration::from_millis(4));
+    assert_eq!(link("right-r2").queue, QueueSpec::DropTail(Capacity::Packets(77)));
+    assert_eq!((link("h1-hub").rate.clone(), link("hub-h1").rate.clone()), (Some(Course::constant(mbit(5))), None));
+    assert_eq!(link("hub-h0").queue, QueueSpec::DropTail(Capacity::Time(Duration::from_millis(60))));
+    assert_eq!(link("bridge-back").rate, Some(Course::constant(Rate::from_bits_per_sec(2_001_000))));
+    let flow_names: Vec<&str> = scenario.flows.iter().map(|flow| flow.name.as_str()).collect();
+    assert_eq!(flow_names, ["two0", "two1", "wild \"name\"", "flow3", "flow4", "flow5"]);
+    let [two0, two1, wild, on_off, third, drawn] = &scenario.flows[..] else { panic!("six flows") };
+    assert!(two0.start != two1.start && two0.start < Time::from_secs_f64(3.0));
+    assert_eq!(names(&scenario, &wild.receivers[1].there), ["s0-left", "bridge", "hub-h1"]);
+    assert_eq!(wild.initial_window, Some(Bytes::new(3000)));
+    assert_eq!((wild.start, wild.stop), (Time::from_secs_f64(2.0), Some(Time::from_secs_f64(25.0))));
+    let on = OnPeriod::Time { mean: Duration::from_millis(10_000) };
+    let workload = Workload::OnOff { on, off_mean: Duration::from_millis(500), new_connections: true };
+    assert_eq!(on_off.workload, workload);
+    assert_eq!(third.receivers[0].there[0], scenario.links.iter().position(|link| link.name == "s2-left").unwrap());
+    assert_eq!(third.initial_window, Some(Bytes::new(12_345)));
+    let points = [(100.0, 0.25), (1e4, 0.5), (1e6, 1.0)];
+    let points = points.map(|(bytes, probability)| SizePoint { bytes, probability });
+    let sizes = Arc::new(SizeDistribution::new(points.to_vec(), Interpolation::Log).unwrap());
+    let off_mean = Duration::from_millis(1000);
+    assert_eq!(drawn.workload, Workload::OnOff { on: OnPeriod::Drawn(sizes), off_mean, new_connections: false });
+    let [periodic, noise] = &scenario.cross_traffic[..] else { panic!("two sources") };
+    assert_eq!((periodic.packet, periodic.rate), (Bytes::new(1200), mbit(2)));
+    let (on, off) = (Duration::from_millis(1000), Duration::from_millis(3000));
+    assert_eq!(periodic.pattern, Pattern::Periodic { on, off });
+    assert_eq!(names(&scenario, &noise.path), ["bridge"]);
+}
+
+fn assert_comes_back(scenario: &FlowScenario) {
+    let written = flows_to_toml(scenario);
+    let again = parse_flows(&written, "written.toml", &[]).unwrap_or_else(|error| panic!("{error}\n{written}"));
+    assert_eq!(format!("{again:#?}"), format!("{scenario:#?}"), "{written}");
+}
+
+#[test]
+fn what_is_written_reads_as_the_same_scenario() {
+    for text in [LEAST, FULL] {
+        assert_comes_back(&read(text, &[]).unwrap());
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation_reads_and_comes_back() {
+    let documented: String = include_str!("mod.rs")
+        .lines()
+        .skip_while(|line| *line != "//! ```toml")
+        .skip(1)
+        .take_while(|line| *line != "//! ```")
+        .map(|line| format!("{}\n", line.strip_prefix("//!").unwrap()))
+        .collect();
+    let scenario = read(&documented, &[]).unwrap();
+    assert_eq!((scenario.flows.len(), scenario.cross_traffic.len()), (5, 1));
+    assert_comes_back(&scenario);
+}
+
+#[test]
+fn copies_have_their_number_in_their_names_and_nodes() {
+    let flow = |more: &str| {
+        format!("[star]\nhosts = 5\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\ncontroller = \"reno\"\n{more}")
+    };
+    let text =
+        flow("name = \"f{i}\"\ncount = 3\nfirst = 1\nfrom = \"h{i}\"\nto = \"h0\"\nstart_s = 1\nstart_step_s = 10");
+    let scenario = read(&text, &[]).unwrap();
+    for (i, flow) in (1..).zip(&scenario.flows) {
+        assert_eq!(flow.name, format!("f{i}"));
+        assert_eq!(names(&scenario, &flow.receivers[0].there), [format!("h{i}-hub"), "hub-h0".to_owned()]);
+        assert_eq!(flow.start, Time::from_secs_f64(1.0 + 10.0 * f64::from(i - 1)));
+    }
+    let text = flow("name = \"f\"\ncount = 2\nfrom = \"h1\"\nto = \"h0\"");
+    assert!(read(&text, &[]).unwrap_err().contains("with {i} in place of each copy's number"));
+}
+
+#[test]
+fn the_command_line_reaches_one_flow_or_all() {
+    let text = format!("{LEAST}[[flow]]\ncontroller = \"fixed\"\nparameters = {{ window = 3 }}\n");
+    let both = read(&text, &["flow.all.controller=min-delay", "dumbbell.queue.ms=5"]).unwrap();
+    assert!(both.flows.iter().all(|flow| flow.controller.name == "min-delay" && flow.parameters.is_empty()));
+    assert_eq!(both.links[0].queue, QueueSpec::DropTail(Capacity::Time(Duration::from_millis(5))));
+    let one = read(&text, &["flow.1.parameters.window=4"]).unwrap();
+    assert_eq!(one.flows[1].parameters["window"].as_integer(), Some(4));
+    let text = text.replace("delay_ms = 10", "delay_ms = 10\nqueue = { packets = 3 }");
+    assert_eq!(read(&text, &["dumbbell.queue.ms=5"]).unwrap().links[0].queue, both.links[0].queue);
+    assert!(read(&text, &["flow.2.controller=reno"]).unwrap_err().contains("not a place in a list of 2"));
+}
+
+#[test]
+fn random_starts_follow_the_seed_and_the_name_alone() {
+    let starts =
+        |changes: &[&str]| read(FULL, changes).unwrap().flows.iter().map(|flow| flow.start).collect::<Vec<_>>();
+    assert_eq!(starts(&[]), starts(&["dumbbell.pairs=3", "run.seconds=50"]));
+    assert_ne!(starts(&[])[0], starts(&["run.seed=3"])[0]);
+}
+
+#[test]
+fn each_kind_of_scenario_is_known_by_its_tables() {
+    let any = |text: &str| parse_any(text, "s.toml", &[]);
+    assert!(matches!(any(LEAST), Ok(AnyScenario::Flows(_))));
+    let overlay = "[overlay]\npeers = 20\nrelays = 3\ncontroller = \"aimd\"\n";
+    assert!(matches!(any(overlay), Ok(AnyScenario::Overlay(_))));
+    let refusal = |text: &str| any(text).unwrap_err().to_string();
+    let both = refusal(&format!("{overlay}{LEAST}"));
+    assert!(
+        both.contains("s.toml:8:3: flow = ")
+            && both.contains("a scenario has an overlay or flows over links, not both"),
+        "{both}"
+    );
+    assert!(refusal("[run]\nseconds = 3").contains("overlay: missing; expected a table [overlay], or [[flow]]"));
+    assert!(refusal("[[flwo]]\n").contains("did you mean \"flow\"?"));
+}
+
+#[test]
+fn each_mistake_is_named_with_its_line_and_its_remedy() {
+    for (from, to, expected) in [
+        ("seconds = 12.5", "seconds = 0", "f.toml:2:1: run.seconds = 0: expected a number from 0.001 to 1000000"),
+        ("goodput_from_s = 2", "goodput_from_s = 13", "f.toml:4:1: run.goodput_from_s = 13: the run ends before"),
+        ("sample_every_s = 0.5", "sample_every_s = 1e-9", "run.sample_every_s = 0.000000001: 12500000000 rows of"),
+        (
+            "ack_every = 1",
+            "ack_evry = 1",
+            "f.toml:11:1: packets.ack_evry = 1: unknown key; did you mean \"ack_every\"?",
+        ),
+        ("pairs = 3", "pairs = 2", "access_delay_ms = [1, 2, 3]: 3 values for 2 pairs of hosts"),
+        ("values = [\"5 Mbit/s\", \"8 Mbit/s\"]", "values = [\"5 Mbit/s\"]", "2 times for 1 values"),
+        ("at_s = [0, 5.5]", "at_s = [1, 5.5]", "dumbbell.rate.at_s = 1: the first value begins with the run"),
+        ("at_s = [0, 5.5]", "at_s = [0, 0]", "dumbbell.rate.at_s = 0: expected times that rise"),
+        ("[5, 15.5]", "[15.5, 5]", "dumbbell.delay_ms.uniform = [15.5, 5]: the first value is above the second"),
+        ("{ bytes = 37500 }", "{ bytes = 37500, ms = 1 }", "dumbbell.queue.ms = 1: there is \"bytes\" already"),
+        ("{ bytes = 37500 }", "{}", "dumbbell.queue: expected how much may wait: one of bytes, packets, ms"),
+        ("{ bytes = 37500 }", "{ kind = \"fifo\", ms = 1 }", "queue.kind = \"fifo\": expected one of \"drop-tail\""),
+        (
+            "{ at_s = [0, 3], values = [0, 1] }",
+            "{ at_s = [0], values = [1] }",
+            "star.loss: no packet would ever arrive",
+        ),
+        ("to_good = 0.3", "to_good = 0", "dumbbell.loss.to_good = 0: a bad state would never end"),
+        ("to = \"hub\"", "to = \"left\"", "link.to = \"left\": the link leads nowhere"),
+        ("name = \"bridge\"", "name = \"h0-hub\"", "link.name = \"h0-hub\": there is a link \"h0-hub\" already"),
+        (
+            "controller = \"fixed\"",
+            "controller = \"fixd\"",
+            "there is no controller named \"fixd\"; did you mean \"fixed\"?",
+        ),
+        ("{ window = 20 }", "{ windw = 20 }", "flow.parameters.windw = 20: unknown field `windw`"),
+        ("from = \"s0\"", "from = \"s7\"", "f.toml:53:1: flow.from = \"s7\": there is no node \"s7\"; did you mean"),
+        ("to = [\"h0\", \"h1\"]", "to = [\"h0\", \"huub\"]", "there is no node \"huub\"; did you mean \"hub\"?"),
+        ("to = [\"h0\", \"h1\"]", "to = \"s0\"", "flow.to = \"s0\": \"s0\" would send to itself"),
+        ("workload = { block_bytes = 15000 }", "", "several receivers get blocks in turn"),
+        ("workload = { block_bytes = 15000 }", "workload = { blocks = 1 }", "flow.workload.blocks = 1: unknown key"),
+        ("stop_s = 25", "stop_s = 2", "flow.stop_s = 2: the flow may end before it begins"),
+        ("name = \"two{i}\"", "name = \"two\"", "there is a flow \"two\" already; expected another name, with {i}"),
+        ("count = 2", "count = 3", "the dumbbell has 3 pairs; expected dumbbell.pairs = 4 or more"),
+        ("[\"alone\", \"h0-hub\"]", "[\"alone\", \"h0-hb\"]", "there is no link \"h0-hb\"; did you mean \"h0-hub\"?"),
+        ("[\"alone\", \"h0-hub\"]", "[\"s0-left\", \"h0-hub\"]", "ends at \"left\", this one begins at \"h0\""),
+        (
+            "rate = \"7 bit/s\"",
+            "rate = \"0 bit/s\"",
+            "link.rate = \"0 bit/s\": nothing would ever pass; expected more than 0",
+        ),
+        ("pattern = { on_s = 1, off_s = 3 }", "pattern = { on_s = 1, off_mean_s = 3 }", "expected \"off_s\""),
+        ("[1e4, 0.5]", "[50, 0.5]", "f.toml:71:44: flow.workload.sizes.cdf = [50, 0.5]: 50 bytes after 100"),
+        ("[1e4, 0.5]", "[1e4, 0.2]", "cdf = [10000.0, 0.2]: a probability of 0.2 after 0.25; expected cumulative ones"),
+        ("[1e4, 0.5]", "[1e4]", "cdf = [10000.0]: expected a point [bytes, cumulative probability]"),
+        ("[1e6, 1]", "[1e6, 0.9]", "cdf = [1000000.0, 0.9]: the last probability is 0.9; expected 1"),
+        ("[100, 0.25]", "[0.5, 0.25]", "cdf = [0.5, 0.25]: a size of 0.5 bytes; expected 1 or more"),
+        ("interpolate = \"log\"", "interpolate = \"lag\"", "interpolate = \"lag\": did you mean \"log\"?"),
+        (
+            "\"log\" }, off_mean_s = 1",
+            "\"log\" }, new_connections = true",
+            "this belongs to a workload with off_mean_s",
+        ),
+        ("\"log\" }, off", "\"log\" }, every_s = 1, off", "this belongs to once_bytes, or to sizes without off_mean_s"),
+        ("name = \"noise\"", "name = \"cross0\"", "there is a source \"cross0\" already"),
+    ] {
+        assert!(FULL.contains(from), "{from}");
+        let message = read(&FULL.replacen(from, to, 1), &[]).unwrap_err();
+        assert!(message.contains(expected), "expected {expected}\n     got {message}");
+    }
+}
+
+#[test]
+fn nodes_without_a_way_between_them_are_both_named() {
+    let text = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"1 Mbit/s\"\nboth_ways = false\ndelay_ms = 1\n\
+                [[flow]]\ncontroller = \"reno\"\nfrom = \"a\"\nto = \"b\"\n";
+    let message = read(text, &[]).unwrap_err();
+    assert!(message.contains("f.toml:9:1: flow.from = \"a\": no links lead from \"b\" to \"a\""), "{message}");
+    let message = read(&text.replace("both_ways = false\ndelay_ms = 1", ""), &[]).unwrap_err();
+    assert!(message.contains("packets would take no time at all"), "{message}");
+}
+
+/// Distributions with rising sizes.
+fn sizes() -> impl Strategy<Value = Arc<SizeDistribution>> {
+    (prop::collection::vec((0.01..1e6f64, 0.01..1.0f64), 1..9), any::<bool>()).prop_map(|(steps, log)| {
+        let total: f64 = steps.iter().map(|step| step.1).sum();
+        let mut last = SizePoint { bytes: 1.0, probability: 0.0 };
+        let mut points = vec![last];
+        for (bytes, weight) in steps {
+            let probability = (last.probability + weight / total).min(1.0);
+            last = SizePoint { bytes: last.bytes + bytes, probability };
+            points.push(last);
+        }
+        points.last_mut().expect("there is a first").probability = 1.0;
+        let interpolation = if log { Interpolation::Log } else { Interpolation::Linear };
+        Arc::new(SizeDistribution::new(points, interpolation).expect("sizes and probabilities rise"))
+    })
+}
+
+/// A duration of whole nanoseconds, short or up to a day.
+fn span() -> impl Strategy<Value = Duration> {
+    prop_oneof![0..10_000u64, 0..86_400_000_000_000u64].prop_map(Duration::from_nanos)
+}
+
+/// A delay, up to an hour.
+fn millis() -> impl Strategy<Value = Duration> + Clone {
+    (500..3_600_000_000_000u64).prop_map(Duration::from_nanos)
+}
+
+fn rate() -> impl Strategy<Value = Rate> + Clone {
+    prop_oneof![1..100_000_000_000u64, (1..100_000u64).prop_map(|mbit| mbit * 1_000_000)]
+        .prop_map(Rate::from_bits_per_sec)
+}
+
+fn course<T: Clone + std::fmt::Debug + 'static>(
+    values: impl Strategy<Value = T> + Clone + 'static,
+) -> impl Strategy<Value = Course<T>> {
+    let at = prop::collection::vec((1..1_000_000_000u64, values.clone()), 1..4).prop_map(|steps| {
+        let mut at = Time::ZERO;
+        let mut changes = Vec::new();
+        for (step, value) in steps {
+            at += Duration::from_nanos(step);
+            changes.push((at, value));
+        }
+        Change::At(changes)
+    });
+    (values, prop_oneof![Just(Change::Never), at]).prop_map(|(first, change)| Course { first, change })
+}
+
+proptest! {
+    #[test]
+    fn no_value_of_any_key_makes_reading_fail_in_another_way_than_with_an_error(
+        line in 0..FULL.lines().count(),
+        value in prop::sample::select(vec![
+            "0", "-1", "1", "1e308", "-0.0", "nan", "inf", "9223372036854775807", "4096", "true", "\"\"", "\"{i}\"",
+            "\"unlimited\"", "\"1e11 bit/s\"", "[]", "[[]]", "{}", "{ at_s = [0], values = [1] }", "1979-05-27",
+        ]),
+    ) {
+        let changed = FULL.lines().enumerate().map(|(i, text)| match text.split_once(" = ") {
+            Some((key, _)) if i == line => format!("{key} = {value}\n"),
+            _ => format!("{text}\n"),
+        });
+        if let Ok(scenario) = read(&changed.collect::<String>(), &[]) {
+            assert_comes_back(&scenario);
+        }
+    }
+
+    #[test]
+    fn any_scenario_that_is_written_comes_back(
+        seed in 0..=i64::MAX as u64,
+        length in 1_000_000..1_000_000_000_000_000u64,
+        rates in prop::collection::vec(prop::option::of(course(rate())), 1..4),
+        delays in prop::collection::vec(course(millis()), 4),
+        queues in prop::collection::vec((0..4u8, 0..1u64 << 30), 4),
+        loss in prop_oneof![Just(LossModel::None), course(0.0001..1.0).prop_map(LossModel::Random)],
+        starts in prop::collection::vec((span(), prop::option::of(1..1_000_000u64)), 0..4),
+        workload in prop_oneof![
+            Just(Workload::Bulk),
+            (1..1u64 << 40).prop_map(|bytes| Workload::Once(Size::Fixed(Bytes::new(bytes)))),
+            (sizes(), span()).prop_map(|(sizes, every)| Workload::Repeated {
+                size: Size::Drawn(sizes),
+                every: every + Duration::from_nanos(1000),
+            }),
+            (sizes(), span()).prop_map(|(sizes, off_mean)| Workload::OnOff {
+                on: OnPeriod::Drawn(sizes),
+                off_mean,
+                new_connections: true,
+            }),
+            (span(), span(), any::<bool>()).prop_map(|(on, off_mean, new_connections)| Workload::OnOff {
+                on: OnPeriod::Time { mean: on + Duration::from_nanos(1000) },
+                off_mean,
+                new_connections,
+            }),
+        ],
+    ) {
+        let mut scenario = read(FULL, &[]).unwrap();
+        (scenario.seed, scenario.length) = (seed, Duration::from_nanos(length));
+        (scenario.goodput_from, scenario.delays_from) = (Time::from_nanos(length / 3), Time::ZERO);
+        scenario.sample_every = Some(Duration::from_nanos(length / 100));
+        for (i, rate) in rates.into_iter().enumerate() {
+            let (kind, amount) = queues[i];
+            scenario.links[i].rate = rate;
+            scenario.links[i].delay = delays[i].clone();
+            scenario.links[i].queue = QueueSpec::DropTail(match kind {
+                0 => Capacity::Unlimited,
+                1 => Capacity::Bytes(amount),
+                2 => Capacity::Packets(amount),
+                _ => Capacity::Time(Duration::from_nanos(amount)),
+            });
+            scenario.links[i].loss = loss.clone();
+        }
+        for (i, (start, stop)) in starts.into_iter().enumerate() {
+            scenario.flows[i].start = Time::ZERO + start;
+            scenario.flows[i].stop = stop.map(|after| Time::ZERO + start + Duration::from_nanos(after));
+            if scenario.flows[i].receivers.len() == 1 {
+                scenario.flows[i].workload = workload.clone();
+            }
+        }
+        assert_comes_back(&scenario);
+    }
+}
+
+#[test]
+fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
+    let scenario = read(&LEAST.replace("\"reno\"", "\"kernel:cubic\""), &[]).unwrap();
+    let flow = &scenario.flows[0];
+    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Kernel("cubic".to_owned()), "cubic"));
+    assert_eq!(flow.controller_name(), "kernel:cubic");
+    assert_comes_back(&scenario);
+    let error = read(&LEAST.replace("\"reno\"", "\"kernel:cubik\""), &[]).unwrap_err();
+    assert!(error.contains("did you mean \"cubic\"?"), "{error}");
+    let error = read(&LEAST.replace("\"reno\"", "\"kernel:reno\"\nparameters.counting = \"acks\""), &[]).unwrap_err();
+    assert!(error.contains("takes no parameters from here"), "{error}");
+}
+
+#[test]
+fn a_controller_under_quic_is_ours_and_takes_its_parameters() {
+    let scenario = read(&LEAST.replace("\"reno\"", "\"quic:cubic\"\nparameters.hystart = true"), &[]).unwrap();
+    let flow = &scenario.flows[0];
+    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Quic, "cubic"));
+    assert_eq!(flow.controller_name(), "quic:cubic");
+    assert_comes_back(&scenario);
+}
+
+#[test]
+fn a_table_of_rules_is_read_from_the_file_that_is_named() {
+    let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
+    let error = read(&text, &[]).unwrap_err();
+    assert!(error.contains("no/such.dna") && error.contains("f.toml:6"), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("one.dna");
+    // A tree that is one leaf: its box has no bounds of its own, its window grows by a packet.
+    std::fs::write(&file, [0x1a, 0x03, 0xf8, 0x01, 0x02]).unwrap();
+    let text = text.replace("no/such.dna", file.to_str().unwrap());
+    let scenario = read(&text, &[]).unwrap();
+    let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
+    assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
+}
+
+#[test]
+fn sizes_have_a_name_or_a_file_beside_the_scenario() {
+    let with = |sizes: &str| LEAST.replace("\"reno\"", &format!("\"reno\"\nworkload = {{ sizes = {sizes} }}"));
+    let once = |sizes: SizeDistribution| Workload::Once(Size::Drawn(Arc::new(sizes)));
+    let scenario = read(&with("\"web-search\""), &[]).unwrap();
+    assert_eq!(scenario.flows[0].workload, once(named("web-search").unwrap()));
+    assert_comes_back(&scenario);
+    let error = read(&with("\"web-serch\""), &[]).unwrap_err();
+    assert!(
+        error.contains("f.toml:6:14: flow.workload.sizes = \"web-serch\"") && error.contains("mean \"web-search\"?")
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("s.toml");
+    let csv = directory.path().join("sizes.csv");
+    std::fs::write(&scenario, with("{ file = \"sizes.csv\" }")).unwrap();
+    let read_both = |text: &str| {
+        std::fs::write(&csv, text).unwrap();
+        match crate::file::read_any(&scenario, &[]) {
+            Ok(AnyScenario::Flows(scenario)) => Ok(scenario),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let read = read_both("# measured somewhere\nbytes, probability\n100, 0.25\n# a gap\n1e4,0.5\n20000,1\n").unwrap();
+    let points = [(100.0, 0.25), (1e4, 0.5), (2e4, 1.0)].map(|(bytes, probability)| SizePoint { bytes, probability });
+    let expected = SizeDistribution::new(points.to_vec(), Interpolation::Linear).unwrap();
+    assert_eq!(read.flows[0].workload, once(expected));
+    // What is written needs no file.
+    assert_comes_back(&read);
+    for (text, expected) in [
+        ("100,0\n200,1\n", "sizes.csv:1: the header is 100,0; expected bytes,probability"),
+        ("bytes,probability\n100,0\n\n50,1\n", "sizes.csv:4: 50 bytes after 100; expected sizes that do not fall"),
+        ("bytes,probability\n100,0\n200,1.5\n", "sizes.csv:3: probability = 1.5: expected a number from 0 to 1"),
+        (
+            "bytes,probability\n100 B,0\n200,1\n",
+            "sizes.csv:2: bytes = 100 B: expected a number from 0 to 1099511627776",
+        ),
+        ("bytes,probability\n100,0\n200,0.5\n", "sizes.csv:3: the last probability is 0.5; expected 1"),
+        ("bytes,probability\n100,0,7\n", "sizes.csv:2: 3 fields; expected two, bytes,probability"),
+        ("bytes,probability\n", "sizes.csv: no points"),
+        ("bytes,probability\n5,1\n", "sizes.csv: 1 points; expected 2 to 10000"),
+        ("", "sizes.csv: no points"),
+    ] {
+        let error = read_both(text).unwrap_err();
+        let place = "s.toml:6:24: flow.workload.sizes.file = \"sizes.csv\": ";
+        assert!(error.contains(place) && error.contains(expected), "expected {expected}\n     got {error}");
+    }
+    let error = read_both(&"#\n".repeat(600_000)).unwrap_err();
+    assert!(error.contains("longer than 1000000 bytes"), "{error}");
+    std::fs::remove_file(&csv).unwrap();
+    let error = crate::file::read_any(&scenario, &[]).unwrap_err().to_string();
+    assert!(error.contains(&format!("{}: No such file", csv.display())), "{error}");
+}

@@ -1,0 +1,188 @@
+//! Scenarios as TOML files: text in, checked types out.
+//!
+//! Only `peers`, `relays` and `controller` must be said; everything else is that of
+//! [`Scenario::standard`]. Whatever is unknown, of a wrong type or impossible is
+//! refused with its line, its key and what would be right, and so is what the
+//! command line sets instead.
+//!
+//! ```toml
+//! [run]
+//! seconds = 2000                  # simulated
+//! seed = 1
+//! watch = 0                       # the sender whose rates are recorded; none if left out
+//!
+//! [overlay]
+//! peers = 20
+//! relays = 3                      # for each packet
+//! known_peers = 19                # each sender's choice of peers; all others if left out
+//! limit = "400000 B/s"            # what each peer forwards and receives
+//! limit_model = "window"          # window | bucket | queue
+//! # bucket_bytes = 400000         # with "bucket"; a second of the limit if left out
+//! # queue_ms = 100                # with "queue"; the longest wait
+//! packet_bytes = 1500
+//! ack_bytes = 40
+//! controller = "q-learning"       # anabranch controllers
+//! pacing = "burst"                # burst | paced
+//! loss = 0.0                      # probability that a link loses a packet
+//! # offered = "1250000 B/s"       # what each application sends; all it can if left out
+//!
+//! [overlay.delay]
+//! model = "plane"                 # plane | matrix | constant
+//! span_ms = 100                   # plane: delay across one side of the unit square
+//! access_ms = 5                   # plane: delay of each access link
+//! stretch = 1.0                   # plane: distances are raised to this power
+//! # matrix_ms = [[0, 9], [9, 0]]  # matrix: from row to column
+//! # constant_ms = 60              # constant: between any two
+//! jitter = 0.10                   # standard deviation, as a share of the delay
+//!
+//! [overlay.rtt]
+//! gain = 0.1
+//! deviations = 4.0
+//!
+//! [overlay.parameters]            # the controller's own
+//! epsilon = 0.1
+//!
+//! [overlay.join]
+//! every_s = 500                   # peer i begins to send i times this after the start
+//!
+//! [[overlay.limit_change]]
+//! at_s = 1000
+//! peers = "0-9"                   # or [0, 1, 2]
+//! limit = "200000 B/s"
+//!
+//! [[overlay.misbehave]]
+//! peers = [3]
+//! drop = 0.5                      # share of packets and ACKs that it swallows
+//! delay_ms = 20                   # by which it delays the others
+//! forge = false                   # discards data and makes up its ACK
+//! ```
+
+//!
+//! A scenario of flows over links has other tables: see [`flows`].
+
+use std::fs;
+use std::path::Path;
+
+pub use error::{Place, ScenarioError, Source, Wrong};
+pub use flows::to_toml as flows_to_toml;
+pub use tree::Override;
+pub use write::to_toml;
+
+use crate::flows::FlowScenario;
+use crate::overlay::Scenario;
+use section::Section;
+use tree::Node;
+
+mod error;
+pub mod flows;
+mod keys;
+mod parameters;
+mod section;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod write;
+
+/// A scenario of either kind.
+#[derive(Clone, Debug)]
+pub enum AnyScenario {
+    /// Peers that relay: the file has a table `[overlay]`.
+    Overlay(Scenario),
+    /// Flows over links: it has `[[flow]]`.
+    Flows(FlowScenario),
+}
+
+impl AnyScenario {
+    /// It as text that says everything, defaults too; reading it gives the same scenario.
+    pub fn to_toml(&self) -> String {
+        match self {
+            AnyScenario::Overlay(scenario) => to_toml(scenario),
+            AnyScenario::Flows(scenario) => flows_to_toml(scenario),
+        }
+    }
+
+    /// The seed of every random stream.
+    pub fn seed(&self) -> u64 {
+        match self {
+            AnyScenario::Overlay(scenario) => scenario.seed,
+            AnyScenario::Flows(scenario) => scenario.seed,
+        }
+    }
+}
+
+/// Reads the scenario at `path`, of either kind, with `overrides` in place of what it says.
+///
+/// # Errors
+///
+/// When the file cannot be read, and whatever [`parse_any`] refuses.
+pub fn read_any(path: &Path, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
+    parse_any(&text_of(path)?, &path.display().to_string(), overrides)
+}
+
+/// Reads the scenario of an overlay at `path`, with `overrides` in place of what it says.
+///
+/// # Errors
+///
+/// When the file cannot be read, and whatever [`parse`] refuses.
+pub fn read(path: &Path, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
+    parse(&text_of(path)?, &path.display().to_string(), overrides)
+}
+
+fn text_of(path: &Path) -> Result<String, ScenarioError> {
+    fs::read_to_string(path).map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })
+}
+
+/// Reads the scenario in `text`, of either kind, with `overrides` in place of what it
+/// says; errors call it `file`.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
+    let tree = tree(text, file, overrides)?;
+    let has = |key: &&str| tree.get(&[key]).is_some();
+    match (has(&"overlay"), flows::OWN.iter().find(|key| has(key))) {
+        (true, None) => Ok(AnyScenario::Overlay(keys::scenario(&tree)?)),
+        (false, Some(_)) => Ok(AnyScenario::Flows(flows::scenario(&tree)?)),
+        (true, Some(own)) => {
+            let known: Vec<&str> = flows::ROOT.iter().copied().chain(["overlay"]).collect();
+            let root = Section::open("", &tree, &known)?;
+            let problem = "a scenario has an overlay or flows over links, not both; expected it without [overlay]";
+            Err(root.blame(&[own], problem))
+        }
+        (false, None) => {
+            let known: Vec<&str> = ["run", "overlay"].into_iter().chain(flows::OWN.iter().copied()).collect();
+            let root = Section::open("", &tree, &known)?;
+            Err(root.missing("overlay", "a table [overlay], or [[flow]] with the links that flows pass"))
+        }
+    }
+}
+
+/// Reads the scenario of an overlay in `text`, with `overrides` in place of what it says;
+/// errors call it `file`.
+///
+/// An override that chooses another controller leaves out the parameters in the text,
+/// which are the old one's; one that chooses another model of limits or delays leaves
+/// out the keys of the old model.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
+    keys::scenario(&tree(text, file, overrides)?)
+}
+
+/// Reads the scenario of flows in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<FlowScenario, ScenarioError> {
+    flows::scenario(&tree(text, file, overrides)?)
+}
+
+fn tree(text: &str, file: &str, overrides: &[Override]) -> Result<Node, ScenarioError> {
+    let mut tree = Node::parse(text, file)?;
+    tree.apply_all(overrides)?;
+    Ok(tree)
+}

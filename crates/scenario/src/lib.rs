@@ -1,0 +1,7 @@
+//! Scenario files in, checked types out: what a run is, and the file that says it. What is wrong
+//! in a file is said with its line, its key and what would be right.
+
+pub mod file;
+pub mod flows;
+pub mod overlay;
+pub mod remy_table;

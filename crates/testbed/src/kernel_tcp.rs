@@ -1,0 +1,229 @@
+//! The operating system's own TCP, to be measured beside ours: connections under a
+//! congestion control that is named, and a receiver that counts what they bring.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use anabranch_control::time::Time;
+use mio::{Events, Interest, Poll, Token};
+use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use anabranch_net::clock::{Clock, std_duration};
+
+/// Where the kernel lists the congestion controls that it can run now.
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 18;
+
+/// The congestion controls that the kernel can run now.
+///
+/// # Errors
+///
+/// When there is no such list: on another system than Linux.
+pub fn available() -> io::Result<Vec<String>> {
+    Ok(std::fs::read_to_string(AVAILABLE)?.split_whitespace().map(str::to_owned).collect())
+}
+
+/// A connection from `local` to `remote` whose sender is under `congestion`; it is made in
+/// the network namespace of the thread that calls.
+///
+/// # Errors
+///
+/// When the kernel has no such congestion control, or nobody answers.
+pub fn connect(
+    local: SocketAddr,
+    remote: SocketAddr,
+    congestion: &str,
+    patience: std::time::Duration,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
+    set_tcp_congestion(&socket, congestion).map_err(|error| match error {
+        rustix::io::Errno::NOENT => io::Error::other(format!(
+            "the kernel has no congestion control \"{congestion}\"; it offers {}",
+            available().unwrap_or_default().join(", ")
+        )),
+        error => error.into(),
+    })?;
+    socket.bind(&local.into())?;
+    socket.connect_timeout(&remote.into(), patience)?;
+    let runs = tcp_congestion(&socket)?;
+    if runs != congestion {
+        return Err(io::Error::other(format!("the kernel runs \"{runs}\" where \"{congestion}\" was asked for")));
+    }
+    Ok(socket.into())
+}
+
+/// Ends a connection at once; what has not arrived is lost.
+///
+/// # Errors
+///
+/// As the system says.
+pub fn abort(stream: TcpStream) -> io::Result<()> {
+    SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO))?;
+    drop(stream);
+    Ok(())
+}
+
+/// What a listener's connections have brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes, of all connections together.
+    pub delivered: u64,
+    /// When each connection was accepted, and when its stream ended, if it did whole; in
+    /// the order in which they were accepted.
+    pub connections: Vec<(Time, Option<Time>)>,
+}
+
+/// Receivers of TCP, each a listener and its connections.
+#[derive(Debug)]
+pub struct Receivers {
+    clock: Clock,
+    poll: Poll,
+    events: Events,
+    listeners: Vec<mio::net::TcpListener>,
+    reports: Vec<Report>,
+    streams: Vec<Option<Stream>>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    io: mio::net::TcpStream,
+    listener: usize,
+    connection: usize,
+}
+
+impl Receivers {
+    /// None yet.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no room for another descriptor.
+    pub fn new(clock: Clock) -> io::Result<Receivers> {
+        Ok(Receivers {
+            clock,
+            poll: Poll::new()?,
+            events: Events::with_capacity(256),
+            listeners: Vec::new(),
+            reports: Vec::new(),
+            streams: Vec::new(),
+            buffer: vec![0; CHUNK],
+        })
+    }
+
+    /// Accepts what comes to `listener`, whose number is how many there were before. All are
+    /// added before the first turn.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn add(&mut self, listener: TcpListener) -> io::Result<usize> {
+        let number = self.listeners.len();
+        listener.set_nonblocking(true)?;
+        let mut listener = mio::net::TcpListener::from_std(listener);
+        self.poll.registry().register(&mut listener, Token(number), Interest::READABLE)?;
+        self.listeners.push(listener);
+        self.reports.push(Report::default());
+        Ok(number)
+    }
+
+    /// What listener `number` has received.
+    pub fn report(&self, number: usize) -> &Report {
+        &self.reports[number]
+    }
+
+    /// Waits for something to come, at most until `until`, and takes it.
+    ///
+    /// # Errors
+    ///
+    /// When the system's poll fails.
+    pub fn turn(&mut self, until: Time) -> io::Result<()> {
+        let longest = std_duration(until.since(self.clock.now()));
+        match self.poll.poll(&mut self.events, Some(longest)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let tokens: Vec<usize> = self.events.iter().map(|event| event.token().0).collect();
+        for token in tokens {
+            match token.checked_sub(self.listeners.len()) {
+                None => self.accept(token)?,
+                Some(stream) => self.read(stream),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        // A connection that ended before it was accepted is no error of ours.
+        while let Ok((mut io, _)) = self.listeners[listener].accept() {
+            let token = Token(self.listeners.len() + self.streams.len());
+            self.poll.registry().register(&mut io, token, Interest::READABLE)?;
+            let connections = &mut self.reports[listener].connections;
+            connections.push((self.clock.now(), None));
+            self.streams.push(Some(Stream { io, listener, connection: connections.len() - 1 }));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, number: usize) {
+        let Some(Some(stream)) = self.streams.get_mut(number) else { return };
+        let report = &mut self.reports[stream.listener];
+        loop {
+            match stream.io.read(&mut self.buffer) {
+                Ok(0) => {
+                    report.connections[stream.connection].1 = Some(self.clock.now());
+                    break;
+                }
+                Ok(length) => report.delivered += length as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Its sender has ended it.
+                Err(_) => break,
+            }
+        }
+        self.streams[number] = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_control::time::Duration;
+    use std::io::Write;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn what_a_connection_brings_is_counted_and_its_end_seen() {
+        let clock = Clock::start();
+        let mut receivers = Receivers::new(clock).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let remote = listener.local_addr().unwrap();
+        let number = receivers.add(listener).unwrap();
+        let local = (Ipv4Addr::LOCALHOST, 0).into();
+        let patience = std::time::Duration::from_secs(5);
+        let mut whole = connect(local, remote, "reno", patience).unwrap();
+        let aborted = connect(local, remote, "reno", patience).unwrap();
+        whole.write_all(&[7; 1000]).unwrap();
+        drop(whole);
+        abort(aborted).unwrap();
+        for _ in 0..1000 {
+            receivers.turn(clock.now() + Duration::from_millis(10)).unwrap();
+            if receivers.streams.len() == 2 && receivers.streams.iter().all(Option::is_none) {
+                break;
+            }
+        }
+        let report = receivers.report(number);
+        assert_eq!((report.delivered, report.connections.len()), (1000, 2));
+        let ends: Vec<bool> = report.connections.iter().map(|(_, end)| end.is_some()).collect();
+        assert_eq!(ends, [true, false]);
+    }
+
+    #[test]
+    fn a_congestion_control_that_the_kernel_has_not_is_named_with_those_that_it_has() {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let error = connect(local, local, "nosuch", std::time::Duration::from_secs(1)).unwrap_err().to_string();
+        assert!(error.contains("\"nosuch\"; it offers") && error.contains("reno"), "{error}");
+    }
+}

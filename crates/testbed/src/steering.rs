@@ -1,0 +1,138 @@
+//! A scenario's coordinator beside real packets: it learns from the emulator what cross traffic
+//! has arrived, and senders ask it for their bounds.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anabranch_control::flow::Bounds;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::flows::coordinator::Coordinator;
+use anabranch_scenario::flows::Stack;
+use anabranch_sim::network::rate_stream;
+use anabranch_sim::varying::{Course, Varying};
+
+use super::plan::quic_packet;
+
+/// Bytes of cross traffic that have arrived, as the emulator's thread counts them.
+pub type CrossBytes = Arc<AtomicU64>;
+
+/// The coordinator at work.
+#[derive(Debug)]
+pub struct Steered<'a> {
+    scenario: &'a FlowScenario,
+    state: Mutex<State>,
+    cross_bytes: CrossBytes,
+    /// Whether each flow's application is on.
+    on: Vec<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct State {
+    coordinator: Coordinator,
+    /// The rate of the link that is divided, drawn as the link itself draws it.
+    rate: Option<Varying<Rate>>,
+}
+
+impl<'a> Steered<'a> {
+    /// That of `scenario`, if it has one.
+    pub fn new(scenario: &'a FlowScenario, cross_bytes: CrossBytes) -> Option<Steered<'a>> {
+        let steering = scenario.steering.as_ref()?;
+        let link = scenario.links[steering.link].config();
+        let drawn = |course: &Course<Rate>| Varying::new(course, rate_stream(scenario.seed, &link.name));
+        let state = State { coordinator: Coordinator::new(steering), rate: link.rate.as_ref().map(drawn) };
+        let on = scenario.flows.iter().map(|_| AtomicBool::new(false)).collect();
+        Some(Steered { scenario, state: Mutex::new(state), cross_bytes, on })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A flow's application goes on or off.
+    pub fn note(&self, flow: usize, is_on: bool) {
+        self.on[flow].store(is_on, Ordering::Relaxed);
+    }
+
+    /// Makes the decision that is due at `now`, if one is: the first of the senders' threads
+    /// that comes looks for all.
+    pub fn observe(&self, now: Time) {
+        let mut state = self.lock();
+        if state.coordinator.due() <= now {
+            state.coordinator.observe(now, self.cross_bytes.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The bounds of `flow` at `now` by the last decision, under a least round trip of
+    /// `min_rtt`; none for a flow that is not steered, or over a link without a rate.
+    pub fn bounds(&self, now: Time, flow: usize, min_rtt: Option<Duration>) -> Option<Bounds> {
+        let min_rtt = min_rtt.filter(|_| self.scenario.flows[flow].steered)?;
+        let mut state = self.lock();
+        let rate = state.rate.as_mut()?.at(now);
+        let flows = self.scenario.flows.iter().zip(&self.on);
+        let active = flows.filter(|(flow, on)| flow.steered && on.load(Ordering::Relaxed)).count();
+        Some(state.coordinator.bounds(rate, active, self.share(flow), min_rtt))
+    }
+
+    /// The share of a full packet on the link that the flow's window counts.
+    fn share(&self, flow: usize) -> f64 {
+        let packets = &self.scenario.packets;
+        let counted = match self.scenario.flows[flow].stack {
+            // QUIC counts its packets with their headers.
+            Stack::Quic => u64::from(quic_packet(packets)),
+            Stack::Ours | Stack::Kernel(_) => packets.data.get(),
+        };
+        counted as f64 / (packets.data + packets.header).get() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::units::Bytes;
+    use anabranch_scenario::file::parse_flows;
+
+    use super::*;
+
+    #[test]
+    fn active_flows_share_what_cross_traffic_leaves_and_others_are_left_alone() {
+        let text = "[run]\nseconds = 1\n[packets]\ndata_bytes = 1448\nheader_bytes = 52\n[dumbbell]\npairs = 3\n\
+                    rate = \"150 Mbit/s\"\ndelay_ms = 5\n[[flow]]\ncontroller = \"c3-cubic\"\nsteered = true\n\
+                    [[flow]]\ncontroller = \"quic:c3-cubic\"\nsteered = true\n[[flow]]\ncontroller = \"reno\"\n\
+                    [steering]\nlink = \"bottleneck\"\nevery_ms = 100";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let cross_bytes = CrossBytes::default();
+        let steered = Steered::new(&scenario, Arc::clone(&cross_bytes)).unwrap();
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let window = |at_ms, flow| {
+            let rtt = Some(Duration::from_millis(10));
+            steered.bounds(at(at_ms), flow, rtt).map(|bounds| bounds.fixed.unwrap())
+        };
+        steered.observe(at(0));
+        (0..3).for_each(|flow| steered.note(flow, flow != 1));
+        // 18.75 kB a millisecond, of which 1448 in 1500 are data.
+        assert_eq!(window(0, 0), Some(Bytes::new(181_000)));
+        assert_eq!(window(0, 1), Some(Bytes::new(184_000)));
+        assert_eq!(window(0, 2), None);
+        steered.note(1, true);
+        cross_bytes.store(937_500, Ordering::Relaxed);
+        steered.observe(at(50));
+        assert_eq!(window(50, 0), Some(Bytes::new(90_500)), "what came since is not looked at yet");
+        steered.observe(at(100));
+        assert_eq!(window(100, 0), Some(Bytes::new(45_250)), "75 Mbit/s were taken");
+        assert_eq!(steered.bounds(at(100), 0, None), None, "without a round trip there is no window");
+    }
+
+    #[test]
+    fn a_link_that_changes_is_divided_as_it_is_now() {
+        let text = "[run]\nseconds = 4\n[packets]\nheader_bytes = 0\n[[link]]\nname = \"thin\"\nfrom = \"a\"\nto = \"b\"\n\
+                    rate = { at_s = [0, 2], values = [\"8 Mbit/s\", \"16 Mbit/s\"] }\ndelay_ms = 5\n[[flow]]\n\
+                    controller = \"c3-cubic\"\nsteered = true\nfrom = \"a\"\nto = \"b\"\n[steering]\n\
+                    link = \"thin\"\nevery_ms = 100";
+        let scenario = parse_flows(text, "f.toml", &[]).unwrap();
+        let steered = Steered::new(&scenario, CrossBytes::default()).unwrap();
+        steered.note(0, true);
+        let window = |s| steered.bounds(Time::from_secs_f64(s), 0, Some(Duration::from_millis(10))).unwrap().fixed;
+        assert_eq!([window(1.0), window(2.5)], [Some(Bytes::new(10_000)), Some(Bytes::new(20_000))]);
+    }
+}

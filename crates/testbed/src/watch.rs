@@ -1,0 +1,242 @@
+//! What passes the emulator: delays, packets that carry data, queues.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::emulator::{Delivery, Entry, ModelPacket, Observer, Payload, Source};
+use anabranch_control::time::{Duration, Time};
+use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::flows::cross;
+use anabranch_lab::flows::measured::Delays;
+use anabranch_proto::flow::wire::{self, Body};
+use anabranch_scenario::flows::Stack;
+use anabranch_sim::network::{LinkId, Network, RouteId};
+
+use super::steering::CrossBytes;
+
+/// Between two looks at the queues where no series is taken.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A longer IP packet of QUIC's carries data, most likely: an ACK with its ranges is shorter,
+/// the last packet of a stream may be too.
+const LONGEST_QUIC_ACK: usize = 128;
+
+/// How often the queues are looked at.
+pub fn interval(scenario: &FlowScenario) -> Duration {
+    scenario.sample_every.unwrap_or(LOOK)
+}
+
+/// What the emulator's thread leaves behind.
+#[derive(Clone, Debug, Default)]
+pub struct Watched(Arc<Mutex<Sights>>);
+
+impl Watched {
+    /// All that was seen, once the emulator has stopped.
+    pub fn take(&self) -> Sights {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Sights {
+    /// One for each flow.
+    pub flows: Vec<FlowSight>,
+    /// Mean one-way delay of each flow's packets in each row, in ms; NaN without a packet.
+    pub one_way_ms: Vec<Vec<f64>>,
+    /// How long a packet would have waited for each link, in ms, at each row.
+    pub backlog_ms: Vec<Vec<f64>>,
+    /// Bytes that each link had transmitted when goodput began to count, and at last.
+    pub transmitted: Vec<(u64, u64)>,
+}
+
+/// One flow's packets with data.
+#[derive(Clone, Debug, Default)]
+pub struct FlowSight {
+    /// From entering the emulator to leaving it.
+    pub one_way: Delays,
+    /// Packets that entered.
+    pub sent: u64,
+    /// Of TCP's, those whose data had been sent before: what it declared lost.
+    pub sent_again: u64,
+}
+
+/// Looks on.
+pub struct Watcher {
+    sights: Sights,
+    watched: Watched,
+    /// The flow whose data takes each route; none where ACKs do.
+    flows: Vec<Option<usize>>,
+    /// The end of what TCP has sent, by flow and the sender's port.
+    sent_to: HashMap<(usize, u16), u32>,
+    /// Sum and number of the delays since the last row.
+    since: Vec<(Duration, u32)>,
+    delays_from: Time,
+    goodput_from: Time,
+    rows: bool,
+    /// Whether each flow is QUIC's.
+    quic: Vec<bool>,
+}
+
+impl Watcher {
+    /// Of the routes of `receivers`, there and back for each of a flow.
+    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched) -> Watcher {
+        let flows = receivers.len();
+        let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
+        let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();
+        Watcher {
+            sights: Sights {
+                flows: vec![FlowSight::default(); flows],
+                one_way_ms: vec![Vec::new(); flows],
+                backlog_ms: vec![Vec::new(); scenario.links.len()],
+                transmitted: vec![(0, 0); scenario.links.len()],
+            },
+            watched,
+            flows: routes.concat(),
+            sent_to: HashMap::new(),
+            since: vec![(Duration::ZERO, 0); flows],
+            delays_from: scenario.delays_from,
+            goodput_from: scenario.goodput_from,
+            rows: scenario.sample_every.is_some(),
+            quic: scenario.flows.iter().map(|flow| flow.stack == Stack::Quic).collect(),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        *self.watched.0.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.sights);
+    }
+}
+
+/// A packet that carries data.
+enum DataPacket {
+    Udp,
+    /// The sender's port, and where its data begins and ends.
+    Tcp {
+        port: u16,
+        begin: u32,
+        end: u32,
+    },
+}
+
+/// What carries data in an IP packet; none if it carries none. Which of QUIC's do is
+/// encrypted: those that are longer than ACKs.
+fn data_packet(packet: &[u8], quic: bool) -> Option<DataPacket> {
+    if quic {
+        return (packet.len() > LONGEST_QUIC_ACK).then_some(DataPacket::Udp);
+    }
+    let header = usize::from(packet.first()? & 0x0f) * 4;
+    let transport = packet.get(header..)?;
+    let word = |at: usize| Some(u32::from_be_bytes(transport.get(at..at + 4)?.try_into().ok()?));
+    match packet.get(9)? {
+        17 => matches!(wire::decode(transport.get(8..)?), Ok((_, Body::Data(..)))).then_some(DataPacket::Udp),
+        6 => {
+            let length = transport.len().checked_sub(usize::from(transport.get(12)? >> 4) * 4)?;
+            let begin = word(4)?;
+            let port = (word(0)? >> 16) as u16;
+            (length > 0).then_some(DataPacket::Tcp { port, begin, end: begin.wrapping_add(length as u32) })
+        }
+        _ => None,
+    }
+}
+
+impl Observer for Watcher {
+    fn entered(&mut self, entry: &Entry<'_>) {
+        let Some(flow) = self.flows[entry.route] else { return };
+        let Some(data) = data_packet(entry.packet, self.quic[flow]) else { return };
+        let sight = &mut self.sights.flows[flow];
+        sight.sent += 1;
+        if let DataPacket::Tcp { port, begin, end } = data {
+            let sent_to = self.sent_to.entry((flow, port)).or_insert(begin);
+            // Sequence numbers wrap (RFC 9293, 3.4): before is less than half a circle behind.
+            if (begin.wrapping_sub(*sent_to) as i32) < 0 {
+                sight.sent_again += 1;
+            }
+            if (end.wrapping_sub(*sent_to) as i32) > 0 {
+                *sent_to = end;
+            }
+        }
+    }
+
+    fn delivered(&mut self, delivery: &Delivery<'_>) {
+        let Some(flow) = self.flows[delivery.route] else { return };
+        if data_packet(delivery.packet, self.quic[flow]).is_none() {
+            return;
+        }
+        let delay = delivery.written_at.since(delivery.entered_at);
+        if delivery.written_at >= self.delays_from {
+            self.sights.flows[flow].one_way.record(delay);
+        }
+        let (sum, count) = &mut self.since[flow];
+        (*sum, *count) = (*sum + delay, *count + 1);
+    }
+
+    fn sampled(&mut self, now: Time, network: &mut Network<Payload>) {
+        for (link, (from, last)) in (0..).zip(&mut self.sights.transmitted) {
+            let transmitted = network.transmitted(LinkId(link)).get();
+            if now <= self.goodput_from {
+                *from = transmitted;
+            }
+            *last = transmitted;
+        }
+        if !self.rows || now == Time::ZERO {
+            return;
+        }
+        for (link, column) in (0..).zip(&mut self.sights.backlog_ms) {
+            column.push(network.backlog(LinkId(link)).as_millis_f64());
+        }
+        for (column, (sum, count)) in self.sights.one_way_ms.iter_mut().zip(&mut self.since) {
+            column.push(sum.as_millis_f64() / f64::from(*count));
+            (*sum, *count) = (Duration::ZERO, 0);
+        }
+    }
+}
+
+/// The scenario's cross traffic, which exists in the model only.
+pub struct CrossSources(Vec<Cross>);
+
+struct Cross {
+    source: cross::Source,
+    next: Time,
+    ecn_capable: bool,
+    arrived_bytes: CrossBytes,
+}
+
+impl CrossSources {
+    /// With a route for each source's path.
+    pub fn new(
+        scenario: &FlowScenario,
+        mut route: impl FnMut(&[usize]) -> RouteId,
+        arrived_bytes: &CrossBytes,
+    ) -> CrossSources {
+        let source = |spec: &anabranch_scenario::flows::CrossTraffic| Cross {
+            source: cross::Source::new(spec, route(&spec.path), scenario.seed),
+            next: spec.start,
+            ecn_capable: scenario.packets.ecn,
+            arrived_bytes: Arc::clone(arrived_bytes),
+        };
+        CrossSources(scenario.cross_traffic.iter().map(source).collect())
+    }
+
+    /// As the emulator takes them.
+    pub fn into_sources(self) -> Vec<Box<dyn Source>> {
+        self.0.into_iter().map(|cross| Box::new(cross) as Box<dyn Source>).collect()
+    }
+}
+
+impl Source for Cross {
+    fn next_at(&self) -> Time {
+        self.next
+    }
+
+    fn take(&mut self) -> ModelPacket {
+        self.next = self.source.next(self.next);
+        ModelPacket { route: self.source.route, size: self.source.size, ecn_capable: self.ecn_capable }
+    }
+
+    fn arrived(&mut self) {
+        self.arrived_bytes.fetch_add(u64::from(self.source.size), Ordering::Relaxed);
+    }
+}
