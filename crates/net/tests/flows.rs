@@ -15,7 +15,7 @@ use anabranch_net::flow::{
     SenderEvent, Senders,
 };
 use anabranch_proto::flow::wire::{self, AckBytes, Handshake, Label};
-use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, SenderConfig};
+use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, LossRecovery, SenderConfig};
 
 const ME: PeerId = PeerId(0);
 const PACKET: Bytes = Bytes::new(1448);
@@ -25,7 +25,13 @@ fn socket() -> UdpSocket {
 }
 
 fn configured(controller: Box<dyn FlowController>, ecn: bool) -> FlowSender {
-    let config = SenderConfig { packet: PACKET, max_ack_delay: Duration::from_millis(25), paced: false, ecn };
+    let config = SenderConfig {
+        packet: PACKET,
+        max_ack_delay: Duration::from_millis(25),
+        paced: false,
+        ecn,
+        recovery: LossRecovery::Rack,
+    };
     FlowSender::new(config, controller, 1, Rng::stream(1, "controller"))
 }
 
@@ -359,7 +365,13 @@ fn many_flows_by_several_sockets_share_two_threads() {
 fn one_flow_serves_several_receivers() {
     let clock = Clock::start();
     let stations = [Station::anybody(clock), Station::anybody(clock)];
-    let config = SenderConfig { packet: PACKET, max_ack_delay: Duration::from_millis(25), paced: false, ecn: false };
+    let config = SenderConfig {
+        packet: PACKET,
+        max_ack_delay: Duration::from_millis(25),
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    };
     let controller =
         (find("block-window").unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let machine = FlowSender::new(config, controller, 2, Rng::stream(1, "controller"));
@@ -488,7 +500,13 @@ fn what_can_not_be_opened_says_why() {
     assert_eq!(refused(FlowSpec { port: 1, ..other() }, &mut senders), OpenError::NoPort { port: 1 });
     let none = FlowSpec { receivers: vec![], ..other() };
     assert_eq!(refused(none, &mut senders), OpenError::Receivers { addresses: 0, served: 1 });
-    let long = SenderConfig { packet: Bytes::new(65_500), max_ack_delay: Duration::ZERO, paced: false, ecn: false };
+    let long = SenderConfig {
+        packet: Bytes::new(65_500),
+        max_ack_delay: Duration::ZERO,
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    };
     let sender = FlowSender::new(long, Box::new(Closed), 1, Rng::stream(1, "controller"));
     let packet = Bytes::new(65_500);
     assert_eq!(refused(FlowSpec { sender, ..other() }, &mut senders), OpenError::PacketTooLong { packet });

@@ -6,7 +6,8 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::{
-    Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Ecn, Fault, FlowReceiver, FlowSender, SenderConfig,
+    Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Ecn, Fault, FlowReceiver, FlowSender, LossRecovery,
+    SenderConfig,
 };
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
@@ -15,7 +16,13 @@ const RTT: Duration = Duration::from_millis(50);
 const ME: PeerId = PeerId(0);
 
 fn config() -> SenderConfig {
-    SenderConfig { packet: PACKET, max_ack_delay: AckPolicy::default().max_delay, paced: false, ecn: false }
+    SenderConfig {
+        packet: PACKET,
+        max_ack_delay: AckPolicy::default().max_delay,
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    }
 }
 
 fn sender_with(controller: Box<dyn FlowController>) -> FlowSender {
@@ -96,11 +103,17 @@ proptest! {
 
     #[test]
     fn every_byte_arrives_whatever_the_path_loses_and_reorders(
-        seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
+        is_tcp: bool, seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
     ) {
-        let mut sender = sender("fixed", &format!("window = {window}.0"));
+        let recovery = if is_tcp { LossRecovery::Rfc6675 } else { LossRecovery::Rack };
+        let build = find("fixed").unwrap().build;
+        let parameters = format!("window = {window}.0").parse().unwrap();
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &parameters).unwrap();
+        let mut sender =
+            FlowSender::new(SenderConfig { recovery, ..config() }, controller, 1, Rng::stream(1, "controller"));
         sender.write(ME, bytes, true);
-        let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+        let policy = AckPolicy { form: recovery.ack_form(), ..AckPolicy::default() };
+        let mut receivers = [FlowReceiver::new(policy)];
         let mut path = Path::new(loss, Duration::from_millis(jitter_ms), seed);
         transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(1e5));
         prop_assert!(sender.is_done() && receivers[0].is_complete());

@@ -24,7 +24,7 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::Recovery;
+use super::recovery::{Recovery, restart_packets};
 use super::registry::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -216,7 +216,7 @@ impl FlowController for Cubic {
         }
         if feedback.persistent_congestion {
             // Slow start up to the reduced window, then the curve from there (4.8).
-            self.window = MINIMUM_PACKETS;
+            self.window = restart_packets(feedback);
             self.w_max = 0.0;
             self.epoch = None;
             self.recovery.reset();

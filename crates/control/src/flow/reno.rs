@@ -5,6 +5,8 @@
 //! slow start            W += acked                       RFC 5681 eq. 2, RFC 9002 7.3.1
 //! congestion avoidance  W += packet * acked / W          RFC 5681 eq. 3, RFC 9002 7.3.3
 //! loss                  W = ssthresh = max(W / 2, 2 packets)   RFC 5681 eq. 4, RFC 9002 7.3.2
+//! persistent congestion W = 2 packets                          RFC 9002 7.6.2
+//! timeout of TCP        ssthresh as after a loss, W = 1 packet  RFC 5681 3.1
 //! ```
 //!
 //! With selective ACKs, the NewReno of RFC 6582 is one reduction for all losses of one
@@ -15,10 +17,10 @@
 use serde::Deserialize;
 
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
+use super::recovery::{MINIMUM_PACKETS, Recovery, restart_packets};
 use super::registry::Setup;
 use super::slow_start::SlowStart;
-use super::{Feedback, FlowController, Limits};
+use super::{Feedback, FlowController, Limits, TcpRecovery};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::time::Time;
@@ -73,7 +75,10 @@ impl FlowController for Reno {
         if self.recovery.begins(now, feedback) {
             let halved = match self.config.halving {
                 Halving::Window => self.window,
-                Halving::InFlight => feedback.in_flight.get() as f64,
+                Halving::InFlight => match feedback.tcp {
+                    Some(TcpRecovery::Timeout { in_flight, .. }) => in_flight.get() as f64,
+                    _ => feedback.in_flight.get() as f64,
+                },
             };
             self.window = (halved / 2.0).max(MINIMUM_PACKETS * self.packet);
             self.slow_start.end(self.window);
@@ -84,7 +89,7 @@ impl FlowController for Reno {
             }
         }
         if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS * self.packet;
+            self.window = restart_packets(feedback) * self.packet;
             self.recovery.reset();
         }
     }

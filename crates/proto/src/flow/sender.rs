@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 
 use anabranch_control::delivery_rate::DeliveryRate;
-use anabranch_control::flow::{Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent};
+use anabranch_control::flow::{
+    Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent, TcpRecovery,
+};
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::config::{LossRecovery, SenderConfig};
 use super::space::{Answer, Ecn, Losses, Piece, Space};
 use super::{Ack, Data};
 
@@ -25,19 +28,6 @@ pub struct CatchUp {
     pub span: Duration,
     /// The most data that it may make up for.
     pub most: Bytes,
-}
-
-/// How a sender sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SenderConfig {
-    /// Data in a full packet.
-    pub packet: Bytes,
-    /// The longest that its receivers wait before they answer.
-    pub max_ack_delay: Duration,
-    /// Spread a window over the round trip where the controller sets no rate.
-    pub paced: bool,
-    /// Let queues mark packets in place of dropping them.
-    pub ecn: bool,
 }
 
 /// A packet to send.
@@ -142,7 +132,7 @@ impl FlowSender {
             catch_up: CatchUp { span: Duration::ZERO, most: Bytes::ZERO },
             delivery: DeliveryRate::default(),
             in_flight: Bytes::ZERO,
-            spaces: (0..receivers).map(|_| Space::new(config.ecn)).collect(),
+            spaces: (0..receivers).map(|_| Space::new(&config)).collect(),
             writes: VecDeque::new(),
             probes: VecDeque::new(),
             app_limited: true,
@@ -235,6 +225,11 @@ impl FlowSender {
         match self.writes.front() {
             Some(write) => Some((write.to, self.config.packet.min(Bytes::new(write.left)))),
             None => {
+                if self.config.recovery == LossRecovery::Rfc6675
+                    && let Some(found) = self.rescue()
+                {
+                    return Some(found);
+                }
                 if !self.app_limited || !self.delivery.is_app_limited() {
                     self.app_limited = true;
                     self.delivery.set_app_limited(self.in_flight);
@@ -242,6 +237,17 @@ impl FlowSender {
                 None
             }
         }
+    }
+
+    /// What TCP's recovery sends for want of new data, if the window has room for it.
+    #[cold]
+    fn rescue(&mut self) -> Option<(PeerId, Bytes)> {
+        if self.in_flight + self.config.packet > self.limits.window {
+            return None;
+        }
+        let (to, piece) = (0u32..).zip(&mut self.spaces).find_map(|(to, space)| Some((to, space.rescue()?)))?;
+        self.spaces[to as usize].again.push_back(piece);
+        Some((PeerId(to), Bytes::new(u64::from(piece.length))))
     }
 
     /// Takes what `upcoming` saw.
@@ -319,7 +325,17 @@ impl FlowSender {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
         let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
-        self.in_flight -= answer.acked_bytes;
+        self.tell(now, from, answer, persistent_congestion);
+    }
+
+    /// Keeps the books of what was acknowledged and lost, and tells the controller.
+    #[inline]
+    fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
+        let space = &mut self.spaces[from.0 as usize];
+        self.in_flight -= answer.pipe_bytes;
+        if space.take_must_send() {
+            self.probes.push_back(from);
+        }
         for (lost, &number) in self.lost.packets.iter().zip(&self.lost.numbers) {
             self.newly_lost.push((from, number, lost.cause));
             self.in_flight -= lost.sent.size;
@@ -330,7 +346,9 @@ impl FlowSender {
         let rtt = space.rtt.report(answer.sampled);
         let newest = self.acked.last();
         let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
-        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 {
+        let tcp = space.tcp();
+        let is_timeout = matches!(tcp, Some(TcpRecovery::Timeout { .. }));
+        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 && !is_timeout {
             return;
         }
         let feedback = Feedback {
@@ -344,6 +362,7 @@ impl FlowSender {
             rate,
             ecn_marked_packets: answer.newly_marked,
             persistent_congestion,
+            tcp,
             app_limited: self.app_limited,
         };
         self.controller.on_feedback(now, &feedback, &mut self.rng);
@@ -361,11 +380,12 @@ impl FlowSender {
             let to = PeerId(receiver as u32);
             if space.awaits_loss() {
                 self.acked.clear();
-                self.learn(
-                    now,
-                    to,
-                    Answer { sampled: false, acked_bytes: Bytes::ZERO, newly_marked: 0, spurious_losses: 0 },
-                );
+                self.learn(now, to, Answer::default());
+            } else if self.config.recovery == LossRecovery::Rfc6675 {
+                self.acked.clear();
+                self.lost.clear();
+                space.on_timeout(now, &mut self.lost);
+                self.tell(now, to, Answer::default(), true);
             } else {
                 space.back_off();
                 self.probes.push_back(to);

@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 
-use anabranch_control::flow::{LossCause, Lost, Sent};
+use anabranch_control::flow::{LossCause, Lost, Sent, TcpRecovery};
 use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::config::{LossRecovery, SenderConfig};
 use super::reordering::{LostPacket, Reordering};
+use super::scoreboard::Scoreboard;
 use super::sender::AckError;
 use super::{Ack, Data};
 
@@ -67,6 +69,9 @@ pub struct Space {
     /// The next new byte of the stream.
     pub offset: u64,
     reordering: Reordering,
+    /// TCP's recovery in place of all that numbers packets here: those counts then stay as they
+    /// are in an unused space, so that the usual recovery need not ask for it on its way.
+    tcp: Option<Box<Scoreboard>>,
     ecn: Ecn,
     /// Marks that were reported and could be true.
     ce_count: u64,
@@ -104,18 +109,21 @@ pub enum Ecn {
 }
 
 /// What an ACK said, beside the packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Answer {
     /// Whether it gave a round-trip sample.
     pub sampled: bool,
     pub acked_bytes: Bytes,
+    /// Data that is no longer in flight.
+    pub pipe_bytes: Bytes,
     pub newly_marked: u64,
     /// Packets that had been declared lost.
     pub spurious_losses: u64,
 }
 
 impl Space {
-    pub fn new(ecn: bool) -> Space {
+    pub fn new(config: &SenderConfig) -> Space {
+        let is_tcp = config.recovery == LossRecovery::Rfc6675;
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
@@ -129,7 +137,8 @@ impl Space {
             again: VecDeque::new(),
             offset: 0,
             reordering: Reordering::default(),
-            ecn: if ecn { Ecn::Capable } else { Ecn::Off },
+            tcp: is_tcp.then(|| Box::new(Scoreboard::new(config.packet))),
+            ecn: if config.ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
             acked: 0,
         }
@@ -145,6 +154,7 @@ impl Space {
     #[inline]
     pub fn has_room(&self) -> bool {
         ((self.next - self.first) as usize) < MAX_PACKETS_IN_FLIGHT
+            && self.tcp.as_ref().is_none_or(|tcp| tcp.has_room())
     }
 
     /// Numbers a packet with `piece` that leaves now. What else is true of it is noted where
@@ -152,6 +162,10 @@ impl Space {
     #[inline]
     pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
         if self.next as usize & (self.flights.len() - 1) == 0 {
+            if self.tcp.is_some() {
+                let tcp = self.tcp.as_mut().expect("it is there");
+                return tcp.send(now, piece, &self.rtt);
+            }
             self.shrink();
         }
         if (self.next - self.first) as usize == self.flights.len() {
@@ -203,6 +217,13 @@ impl Space {
     ) -> Result<Answer, AckError> {
         let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
         if largest >= self.next {
+            if let Some(tcp) = &mut self.tcp {
+                let mut answer = tcp.on_ack(now, ack, &mut self.rtt, &mut self.again, acked)?;
+                // TCP's marks are no counts that could be validated (RFC 3168, 6.1).
+                answer.newly_marked = ack.ce_count.saturating_sub(self.ce_count).min(acked.len() as u64);
+                self.ce_count += answer.newly_marked;
+                return Ok(answer);
+            }
             return Err(AckError::NeverSent { number: largest });
         }
         let mut acked_bytes = Bytes::ZERO;
@@ -233,7 +254,7 @@ impl Space {
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        Ok(Answer { sampled, acked_bytes, newly_marked, spurious_losses })
+        Ok(Answer { sampled, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
@@ -287,7 +308,12 @@ impl Space {
     #[inline]
     pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         self.loss_time = None;
-        let Some(largest) = self.largest_acked else { return false };
+        let Some(largest) = self.largest_acked else {
+            if let Some(tcp) = &mut self.tcp {
+                tcp.detect_losses(&mut self.again, lost);
+            }
+            return false;
+        };
         let mut persistent = false;
         if self.first < largest {
             persistent = self.scan_for_losses(now, largest, max_ack_delay, lost);
@@ -343,8 +369,34 @@ impl Space {
         if self.loss_time.is_some() {
             return self.loss_time;
         }
-        (self.in_flight > 0)
-            .then(|| self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+        if self.in_flight == 0 {
+            return self.tcp.as_ref().and_then(|tcp| tcp.timer());
+        }
+        Some(self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+    }
+
+    /// Where TCP's recovery stands; none where another one is at work.
+    #[inline]
+    pub fn tcp(&self) -> Option<TcpRecovery> {
+        self.tcp.as_ref().map(|tcp| tcp.event())
+    }
+
+    /// Whether TCP's recovery lets a segment leave now, whatever the window says.
+    #[inline]
+    pub fn take_must_send(&mut self) -> bool {
+        self.tcp.as_mut().is_some_and(|tcp| tcp.take_must_send())
+    }
+
+    /// What TCP's recovery sends when there is nothing else to send.
+    pub fn rescue(&mut self) -> Option<Piece> {
+        self.tcp.as_mut()?.rescue()
+    }
+
+    /// TCP's retransmission timer has expired: what is lost with it is added to `lost`.
+    pub fn on_timeout(&mut self, now: Time, lost: &mut Losses) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.on_timeout(now, &self.rtt, &mut self.again, lost);
+        }
     }
 
     /// Whether the timer, which has come, is about losses rather than a probe.
@@ -365,19 +417,20 @@ impl Space {
         Some(Piece { offset: flight.offset, length: flight.length, fin: flight.fin })
     }
 
-    /// Probe timeouts since the last ACK of something new.
+    /// Probe timeouts since the last ACK of something new; expiries of TCP's timer since the
+    /// last round-trip sample.
     pub fn probe_timeouts(&self) -> u32 {
-        self.backoff
+        self.tcp.as_ref().map_or(self.backoff, |tcp| tcp.timeouts())
     }
 
     /// Packets in flight.
     pub fn packets_in_flight(&self) -> u32 {
-        self.in_flight
+        self.tcp.as_ref().map_or(self.in_flight, |tcp| tcp.packets_in_flight())
     }
 
-    /// Whether something is in flight.
+    /// Whether something is not acknowledged that is neither declared lost.
     pub fn is_in_flight(&self) -> bool {
-        self.in_flight > 0
+        self.in_flight > 0 || self.tcp.as_ref().is_some_and(|tcp| tcp.is_outstanding())
     }
 }
 
@@ -388,7 +441,13 @@ mod tests {
 
     #[test]
     fn room_grows_with_a_burst_and_is_given_back_after_it() {
-        let mut space = Space::new(false);
+        let mut space = Space::new(&SenderConfig {
+            packet: Bytes::new(1),
+            max_ack_delay: Duration::ZERO,
+            paced: false,
+            ecn: false,
+            recovery: LossRecovery::Rack,
+        });
         let send = |space: &mut Space| {
             let offset = space.offset;
             space.offset += 1;
