@@ -109,10 +109,17 @@ impl Reordering {
     /// of each packet whose loss was spurious.
     pub fn on_ack(&mut self, ranges: &AckRanges, next: u64, mut found: impl FnMut(LostPacket)) {
         let mut any = false;
+        let newest = self.lost.back().map_or(0, |lost| lost.number);
         for (low, high) in ranges.iter() {
+            if low > newest {
+                continue;
+            }
             let from = self.lost.partition_point(|lost| lost.number < low);
+            if self.lost.get(from).is_none_or(|lost| lost.number > high) {
+                continue;
+            }
             let to = self.lost.partition_point(|lost| lost.number <= high);
-            any |= from < to;
+            any = true;
             self.lost.drain(from..to).for_each(&mut found);
         }
         if any {

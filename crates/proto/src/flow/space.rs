@@ -250,7 +250,8 @@ impl Space {
                 sampled = true;
             }
         }
-        let spurious_losses = if self.reordering.awaits() { self.find_spurious_losses(ack) } else { 0 };
+        let spurious_losses =
+            if self.reordering.awaits() { self.find_spurious_losses(now, ack, max_ack_delay) } else { 0 };
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
@@ -259,7 +260,11 @@ impl Space {
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
     /// sent again if it has not been.
-    fn find_spurious_losses(&mut self, ack: &Ack) -> u64 {
+    #[cold]
+    fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
+        // An ACK that is later than what makes a congestion persistent is awaited no longer.
+        let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
+        self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         let (next, again) = (self.next, &mut self.again);
         let mut spurious = 0;
         self.reordering.on_ack(&ack.ranges, next, |lost| {
@@ -358,8 +363,6 @@ impl Space {
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
-        // An ACK that is later than what makes a congestion persistent is awaited no longer.
-        self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         persistent
     }
 
