@@ -68,11 +68,15 @@ impl RoundTripEstimator {
         self.sampled
     }
 
-    /// How long a packet may stay behind one that was acknowledged before it is lost:
-    /// 9/8 of the larger of the smoothed and the latest time (RFC 9002, 6.1.2).
+    /// How long a packet may stay behind one that was acknowledged before it is lost: 9/8 of
+    /// the larger of the smoothed and the latest time (RFC 9002, 6.1.2), or, on a path that
+    /// reorders, so many `quarters` of the least time behind it, up to the smoothed one
+    /// (RFC 8985, 6.2, step 4), if that is longer.
     #[inline]
-    pub fn loss_delay(&self) -> Duration {
-        (self.smoothed.max(self.latest) * 9 / 8).max(GRANULARITY)
+    pub fn loss_delay(&self, quarters: u64) -> Duration {
+        let usual = self.smoothed.max(self.latest);
+        let late = (self.min / 4 * quarters).min(self.smoothed);
+        (usual * 9 / 8).max(usual + late).max(GRANULARITY)
     }
 
     /// `PTO = smoothed + max(4 rttvar, granularity) + max_ack_delay` (RFC 9002, 6.2.1).
@@ -131,6 +135,17 @@ mod tests {
         assert_eq!(estimator.probe_timeout(MS(0)), MS(999));
         estimator.sample(MS(100), MS(0));
         assert_eq!(estimator.probe_timeout(MS(25)), MS(325));
-        assert_eq!(estimator.loss_delay(), Duration::from_nanos(112_500_000));
+        assert_eq!(estimator.loss_delay(0), Duration::from_nanos(112_500_000));
+    }
+
+    #[test]
+    fn a_packet_may_be_late_by_quarters_of_the_least_round_trip_up_to_the_smoothed_one() {
+        let mut estimator = RoundTripEstimator::default();
+        estimator.sample(MS(80), MS(0));
+        estimator.sample(MS(160), MS(0));
+        // Smoothed 90 ms, latest 160 ms, least 80 ms.
+        for (quarters, delay_ms) in [(0, 180), (1, 180), (2, 200), (4, 240), (5, 250), (100, 250)] {
+            assert_eq!(estimator.loss_delay(quarters), MS(delay_ms), "{quarters}");
+        }
     }
 }

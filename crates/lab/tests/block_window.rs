@@ -42,7 +42,10 @@ fn case(seed: u64, buffer: Capacity, most_receivers: f64) -> Case {
         links.push(LinkSpec::new(format!("r{i}-back"), fast, delay));
         receivers.push(Receiver { there: vec![0, 2 + 2 * i], back: vec![3 + 2 * i, 1] });
     }
-    let packets = PacketSpec { ack_policy: AckPolicy { every: 1, max_delay: Duration::ZERO }, ..PacketSpec::default() };
+    let packets = PacketSpec {
+        ack_policy: AckPolicy { every: 1, max_delay: Duration::ZERO, ..AckPolicy::default() },
+        ..PacketSpec::default()
+    };
     let block = packets.data * between(1.0, 40.0) as u64;
     let flow = FlowSpec {
         name: "blocks".into(),

@@ -15,7 +15,7 @@ use anabranch_net::flow::{
     SenderEvent, Senders,
 };
 use anabranch_proto::flow::wire::{self, AckBytes, Handshake, Label};
-use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, SenderConfig};
+use anabranch_proto::flow::{Ack, AckRanges, Data, Fault, FlowSender, LossRecovery, SenderConfig};
 
 const ME: PeerId = PeerId(0);
 const PACKET: Bytes = Bytes::new(1448);
@@ -24,14 +24,27 @@ fn socket() -> UdpSocket {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
 }
 
-fn sender_of(controller: Box<dyn FlowController>) -> FlowSender {
-    let config = SenderConfig { packet: PACKET, max_ack_delay: Duration::from_millis(25), paced: false };
+fn configured(controller: Box<dyn FlowController>, ecn: bool) -> FlowSender {
+    let config = SenderConfig {
+        packet: PACKET,
+        max_ack_delay: Duration::from_millis(25),
+        paced: false,
+        ecn,
+        recovery: LossRecovery::Rack,
+    };
     FlowSender::new(config, controller, 1, Rng::stream(1, "controller"))
 }
 
+fn sender_of(controller: Box<dyn FlowController>) -> FlowSender {
+    configured(controller, false)
+}
+
+fn build(controller: &str) -> Box<dyn FlowController> {
+    (find(controller).unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap()
+}
+
 fn sender(controller: &str) -> FlowSender {
-    let setup = Setup::new(PACKET, Time::ZERO);
-    sender_of((find(controller).unwrap().build)(&setup, &toml::Table::new()).unwrap())
+    sender_of(build(controller))
 }
 
 fn senders(clock: Clock) -> Senders {
@@ -130,8 +143,8 @@ fn ten_megabytes_arrive_whole_whatever_the_controller() {
 #[test]
 fn without_segmentation_and_with_ecn_all_arrives_too() {
     transfer("reno", false, 2_000_000, |_| ());
-    transfer("reno", true, 2_000_000, |spec| spec.ecn = true);
-    transfer("reno", false, 2_000_000, |spec| spec.ecn = true);
+    transfer("reno", true, 2_000_000, |spec| spec.sender = configured(build("reno"), true));
+    transfer("reno", false, 2_000_000, |spec| spec.sender = configured(build("reno"), true));
     transfer("reno", true, 1, |_| ());
     transfer("reno", true, 0, |_| ());
 }
@@ -352,7 +365,13 @@ fn many_flows_by_several_sockets_share_two_threads() {
 fn one_flow_serves_several_receivers() {
     let clock = Clock::start();
     let stations = [Station::anybody(clock), Station::anybody(clock)];
-    let config = SenderConfig { packet: PACKET, max_ack_delay: Duration::from_millis(25), paced: false };
+    let config = SenderConfig {
+        packet: PACKET,
+        max_ack_delay: Duration::from_millis(25),
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    };
     let controller =
         (find("block-window").unwrap().build)(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
     let machine = FlowSender::new(config, controller, 2, Rng::stream(1, "controller"));
@@ -458,8 +477,8 @@ fn marks_are_counted_and_told_and_data_leaves_as_ecn_capable_if_asked() {
     plain.set_nonblocking(false).unwrap();
     for (ecn, seen) in [(true, Some(quinn_udp::EcnCodepoint::Ect0)), (false, None)] {
         let mut senders = senders(clock);
-        let spec = FlowSpec::new(1, plain.local_addr().unwrap(), sender("reno"));
-        let flow = senders.open(FlowSpec { handshake: false, ecn, ..spec }).unwrap();
+        let spec = FlowSpec::new(1, plain.local_addr().unwrap(), configured(build("reno"), ecn));
+        let flow = senders.open(FlowSpec { handshake: false, ..spec }).unwrap();
         senders.write(flow, ME, 10, true);
         senders.turn(Time::ZERO).unwrap();
         let mut meta = [quinn_udp::RecvMeta::default()];
@@ -481,7 +500,13 @@ fn what_can_not_be_opened_says_why() {
     assert_eq!(refused(FlowSpec { port: 1, ..other() }, &mut senders), OpenError::NoPort { port: 1 });
     let none = FlowSpec { receivers: vec![], ..other() };
     assert_eq!(refused(none, &mut senders), OpenError::Receivers { addresses: 0, served: 1 });
-    let long = SenderConfig { packet: Bytes::new(65_500), max_ack_delay: Duration::ZERO, paced: false };
+    let long = SenderConfig {
+        packet: Bytes::new(65_500),
+        max_ack_delay: Duration::ZERO,
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    };
     let sender = FlowSender::new(long, Box::new(Closed), 1, Rng::stream(1, "controller"));
     let packet = Bytes::new(65_500);
     assert_eq!(refused(FlowSpec { sender, ..other() }, &mut senders), OpenError::PacketTooLong { packet });

@@ -6,7 +6,8 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::{
-    Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Fault, FlowReceiver, FlowSender, SenderConfig,
+    Ack, AckError, AckPolicy, AckRanges, CatchUp, Data, Ecn, Fault, FlowReceiver, FlowSender, LossRecovery,
+    SenderConfig,
 };
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
@@ -15,7 +16,13 @@ const RTT: Duration = Duration::from_millis(50);
 const ME: PeerId = PeerId(0);
 
 fn config() -> SenderConfig {
-    SenderConfig { packet: PACKET, max_ack_delay: AckPolicy::default().max_delay, paced: false }
+    SenderConfig {
+        packet: PACKET,
+        max_ack_delay: AckPolicy::default().max_delay,
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    }
 }
 
 fn sender_with(controller: Box<dyn FlowController>) -> FlowSender {
@@ -96,11 +103,17 @@ proptest! {
 
     #[test]
     fn every_byte_arrives_whatever_the_path_loses_and_reorders(
-        seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
+        is_tcp: bool, seed in 0u64..10_000, loss in 0.0f64..0.3, jitter_ms in 0u64..40, bytes in 1u64..200_000, window in 1u64..40,
     ) {
-        let mut sender = sender("fixed", &format!("window = {window}.0"));
+        let recovery = if is_tcp { LossRecovery::Rfc6675 } else { LossRecovery::Rack };
+        let build = find("fixed").unwrap().build;
+        let parameters = format!("window = {window}.0").parse().unwrap();
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &parameters).unwrap();
+        let mut sender =
+            FlowSender::new(SenderConfig { recovery, ..config() }, controller, 1, Rng::stream(1, "controller"));
         sender.write(ME, bytes, true);
-        let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+        let policy = AckPolicy { form: recovery.ack_form(), ..AckPolicy::default() };
+        let mut receivers = [FlowReceiver::new(policy)];
         let mut path = Path::new(loss, Duration::from_millis(jitter_ms), seed);
         transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(1e5));
         prop_assert!(sender.is_done() && receivers[0].is_complete());
@@ -357,4 +370,115 @@ fn a_driver_that_wakes_late_makes_up_for_it_up_to_what_it_said() {
     // All 300 ms are made up for, but of a pause of a second no more than it said.
     assert_eq!(leave(Some(CatchUp { span: Duration::from_millis(5), most: PACKET * 100 })), (301, 6));
     assert_eq!(leave(Some(CatchUp { span: Duration::from_millis(5), most: PACKET * 2 })), (301, 3));
+}
+
+/// Sends `packets` packets at once over an ECN-capable path and acknowledges them in pieces:
+/// at each instant those up to a number, with a count of marks.
+fn marked(packets: u64, answers: &[(u64, u64)]) -> FlowSender {
+    let build = find("fixed").unwrap().build;
+    let controller = build(&Setup::new(PACKET, Time::ZERO), &"window = 100".parse().unwrap()).unwrap();
+    let mut sender =
+        FlowSender::new(SenderConfig { ecn: true, ..config() }, controller, 1, Rng::stream(1, "controller"));
+    sender.write(ME, packets * PACKET.get(), false);
+    assert!(std::iter::from_fn(|| sender.poll(Time::ZERO)).all(|transmit| transmit.ecn_capable));
+    for (i, &(number, ce_count)) in (0..).zip(answers) {
+        let ack = Ack { ranges: AckRanges::new([(0, number)]), delay: Duration::ZERO, ce_count };
+        sender.on_ack(Time::ZERO + RTT + Duration::from_millis(i), ME, &ack).unwrap();
+    }
+    sender
+}
+
+#[test]
+fn counts_of_marks_that_no_path_gives_end_ecn_for_that_receiver() {
+    // RFC 9000, 13.4.2.1: counts never fall, and no more packets are marked than arrived.
+    let honest: &[(u64, u64)] = &[(1, 1), (3, 2), (9, 8)];
+    let falling: &[(u64, u64)] = &[(1, 2), (3, 1)];
+    let too_many: &[(u64, u64)] = &[(1, 1), (3, 4)];
+    // An ACK that does not raise the largest number may have been overtaken: it proves nothing.
+    let overtaken: &[(u64, u64)] = &[(5, 3), (3, 1)];
+    let outcomes = [(honest, Ecn::Capable), (falling, Ecn::Failed), (too_many, Ecn::Failed), (overtaken, Ecn::Capable)];
+    for (answers, ecn) in outcomes {
+        let mut sender = marked(10, answers);
+        assert_eq!(sender.metrics(ME).ecn, ecn, "{answers:?}");
+        assert_eq!(sender.ecn_failures(), u64::from(ecn == Ecn::Failed));
+        sender.write(ME, PACKET.get(), false);
+        assert_eq!(sender.poll(Time::ZERO + RTT * 2).unwrap().ecn_capable, ecn == Ecn::Capable, "{answers:?}");
+    }
+}
+
+#[test]
+fn marks_that_could_not_have_come_are_not_told_to_the_controller() {
+    // Reno halves once for the first mark; what a failed validation reports halves nothing.
+    let build = find("reno").unwrap().build;
+    let build = || build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+    for (ecn, ce_count, halved) in [(true, 1, true), (true, 7, false), (false, 1, false)] {
+        let mut sender = FlowSender::new(SenderConfig { ecn, ..config() }, build(), 1, Rng::stream(1, "controller"));
+        sender.write(ME, u64::MAX, false);
+        while sender.poll(Time::ZERO).is_some() {}
+        let ack = Ack { ranges: AckRanges::new([(0, 1)]), delay: Duration::ZERO, ce_count };
+        sender.on_ack(Time::ZERO + RTT, ME, &ack).unwrap();
+        assert_eq!(sender.limits().window < build().limits().window, halved, "{ecn} {ce_count}");
+    }
+}
+
+#[test]
+fn what_a_receiver_says_it_waited_counts_up_to_what_it_promised() {
+    // RFC 9002, 5.3: of 300 ms, 100 ms are claimed as delay, where 25 ms were promised.
+    let mut sender = sender("fixed", "window = 1");
+    sender.write(ME, 3 * PACKET.get(), false);
+    let mut now = Time::ZERO;
+    for (number, rtt_ms, delay_ms) in [(0, 100, 0), (1, 300, 100)] {
+        assert_eq!(sender.poll(now).unwrap().data.number, number);
+        now += Duration::from_millis(rtt_ms);
+        let delay = Duration::from_millis(delay_ms);
+        let ack = Ack { ranges: AckRanges::new([(number, number)]), delay, ce_count: 0 };
+        sender.on_ack(now, ME, &ack).unwrap();
+    }
+    // 7/8 of 100 ms and 1/8 of 300 - 25 ms.
+    assert_eq!(sender.smoothed_rtt(ME), Some(Duration::from_nanos(121_875_000)));
+}
+
+#[test]
+fn a_window_shared_by_receivers_is_spread_over_the_round_trip_of_each_one_that_gets_a_packet() {
+    let build = find("fixed").unwrap().build;
+    let controller = build(&Setup::new(PACKET, Time::ZERO), &"window = 20".parse().unwrap()).unwrap();
+    let config = SenderConfig { paced: true, ..config() };
+    let mut sender = FlowSender::new(config, controller, 2, Rng::stream(1, "controller"));
+    sender.on_handshake(PeerId(0), Duration::from_millis(10));
+    sender.on_handshake(PeerId(1), Duration::from_millis(110));
+    for packet in 0..20 {
+        sender.write(PeerId(packet % 2), PACKET.get(), false);
+    }
+    // A window in a mean round trip of 60 ms, and a quarter more: the last packet leaves when
+    // those before it have taken their parts of 48 ms.
+    let (mut now, mut last) = (Time::ZERO, Time::ZERO);
+    for _ in 0..20 {
+        while sender.poll(now).is_none() {
+            now = sender.timer().unwrap();
+        }
+        last = now;
+    }
+    let millis = last.as_secs_f64() * 1e3;
+    assert!((43.0..49.0).contains(&millis), "the window took {millis} ms");
+}
+
+#[test]
+fn on_a_path_that_reorders_few_packets_are_taken_for_lost_and_those_are_counted_apart() {
+    // A delay of 25 to 65 ms for each of 40 packets a round trip, and no loss.
+    let mut sender = sender("fixed", "window = 40");
+    sender.write(ME, 10_000_000, true);
+    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+    let mut path = Path::new(0.0, Duration::from_millis(40), 1);
+    transfer(&mut sender, &mut receivers, &mut path, Time::from_secs_f64(100.0));
+    assert!(sender.is_done());
+    let (sent, lost) = (sender.packets_sent(), sender.packets_lost());
+    assert!(lost * 100 < sent, "{lost} of {sent} packets were declared lost");
+    assert_eq!(sender.spurious_losses(), lost);
+    // Of packets that never arrive, none is.
+    let mut sender = self::sender("fixed", "window = 40");
+    sender.write(ME, 10_000_000, true);
+    let mut receivers = [FlowReceiver::new(AckPolicy::default())];
+    transfer(&mut sender, &mut receivers, &mut Path::new(0.05, Duration::ZERO, 1), Time::from_secs_f64(1e5));
+    assert!(sender.is_done() && sender.packets_lost() > 400);
+    assert_eq!(sender.spurious_losses(), 0);
 }

@@ -49,6 +49,7 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
             one_way: sight.one_way,
             packets_sent: sight.sent,
             packets_lost: sight.sent_again,
+            spurious_losses: 0,
             on_time: Duration::ZERO,
             share_time: shares.of(flow),
             late_bytes: 0,
@@ -150,6 +151,7 @@ fn said(measured: &mut FlowMeasured, sent: &senders::Sent) {
     measured.controller = sent.controller.clone();
     measured.packets_sent = sent.packets_sent;
     measured.packets_lost = sent.packets_lost;
+    measured.spurious_losses = sent.spurious_losses;
     measured.on_time = sent.on_time;
     measured.completion_acked = sent.completion_acked.clone();
 }

@@ -53,7 +53,7 @@ impl Live {
 /// Receives until the run is over.
 pub fn run(run: &Run<'_>, sockets: Vec<(usize, UdpSocket)>) -> Result<Arrivals, TestbedFailure> {
     let config = ReceiverConfig {
-        policy: run.scenario.packets.ack_policy,
+        policy: run.scenario.packets.receiver_policy(),
         together: false,
         accept: Accept::All,
         max_flows: MOST_FLOWS,

@@ -32,6 +32,8 @@ pub struct Sent {
     pub packets_sent: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
+    /// Of those, packets that were only late.
+    pub spurious_losses: u64,
     /// How long transfers with an end took until all was acknowledged.
     pub completion_acked: Vec<Duration>,
     /// How long it was on.
@@ -48,6 +50,7 @@ impl Sent {
             controller: spec.controller_name(),
             packets_sent: 0,
             packets_lost: 0,
+            spurious_losses: 0,
             completion_acked: Vec::new(),
             on_time: Duration::ZERO,
             series: FlowSeries::of(spec),
@@ -149,8 +152,13 @@ fn new_sender(run: &Run<'_>, flow: &mut Working<'_>, connection: u64) -> Result<
         controller: spec.controller.name,
         error,
     })?;
-    let config =
-        SenderConfig { packet: packets.data, max_ack_delay: packets.ack_policy.max_delay, paced: packets.paced };
+    let config = SenderConfig {
+        packet: packets.data,
+        max_ack_delay: packets.ack_policy.max_delay,
+        paced: packets.paced,
+        ecn: packets.ecn,
+        recovery: packets.recovery,
+    };
     let rng = Rng::indexed(run.scenario.seed, &format!("controller/{}", spec.name), connection);
     Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
 }
@@ -248,7 +256,6 @@ impl Driver<'_> {
         let spec = FlowSpec {
             port: this.port,
             handshake: this.spec.handshake,
-            ecn: self.run.scenario.packets.ecn,
             patience: PATIENCE,
             source,
             receivers: receivers.clone(),
@@ -287,6 +294,7 @@ impl Driver<'_> {
         if let Some(sender) = this.id.take().and_then(|id| self.senders.close(id)) {
             this.sent.packets_sent += sender.packets_sent();
             this.sent.packets_lost += sender.packets_lost();
+            this.sent.spurious_losses += sender.spurious_losses();
         }
     }
 

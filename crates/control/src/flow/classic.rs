@@ -11,7 +11,7 @@
 use core::fmt::Debug;
 
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery};
+use super::recovery::{MINIMUM_PACKETS, Recovery, restart_packets};
 use super::setup::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -129,8 +129,8 @@ pub trait WindowRule: Debug + Send + Sync {
     /// A congestion event: the window and the threshold of slow start fall.
     fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>);
 
-    /// Persistent congestion has taken the window to its minimum (RFC 9002, 7.6.2): what the
-    /// rule forgets of the path.
+    /// Persistent congestion has taken the window to its minimum (RFC 9002, 7.6.2), or a timeout
+    /// to the loss window (RFC 5681, 3.1): what the rule forgets of the path.
     fn on_persistent_congestion(&mut self) {}
 
     /// What the rule allows in flight beyond `window`, in its unit.
@@ -177,7 +177,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
         }
         if feedback.persistent_congestion {
             // The threshold stays: slow start leads back to the last reduction's window.
-            window.size = window.minimum();
+            window.size = restart_packets(feedback) * window.packet;
             recovery.reset();
             rule.on_persistent_congestion();
         }

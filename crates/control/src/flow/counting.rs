@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::Feedback;
 use super::recovery::Recovery;
+use super::{Feedback, TcpRecovery};
 
 /// What growth counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -21,9 +21,12 @@ impl Counting {
     /// Bytes whose ACK lets the window grow: none while the newest of them left before the
     /// last reduction (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
     /// RFC 9002 looks at each packet; one feedback with some from before and some from after
-    /// the reduction counts as a whole here.
+    /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests.
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
+        if feedback.tcp.is_some_and(|tcp| tcp != TcpRecovery::Open) {
+            return 0.0;
+        }
         if feedback.app_limited || feedback.acked.last().is_none_or(|newest| recovery.covers(newest)) {
             return 0.0;
         }

@@ -9,13 +9,37 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// By which of RFC 9002's two thresholds (section 6.1) a packet was declared lost.
+/// How a packet was found lost: by one of RFC 9002's two thresholds (section 6.1), or by a
+/// timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
     /// Three packets sent after it have been acknowledged.
     PacketThreshold,
     /// It left long enough before a packet that has been acknowledged.
     TimeThreshold,
+    /// The retransmission timer expired (RFC 6298).
+    RetransmissionTimeout,
+}
+
+/// What TCP's loss recovery makes of a feedback. Its segments keep their numbers when they are
+/// sent again, so that not the controller but the scoreboard tells one congestion event from
+/// the next (RFC 6675, 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpRecovery {
+    /// All that was sent up to somewhere has arrived: the window may grow.
+    Open,
+    /// A duplicate ACK, or a recovery that goes on: the window rests.
+    Resting,
+    /// A fast recovery begins: the window is reduced, once for all its losses.
+    FastRetransmit,
+    /// The retransmission timer has expired: slow start begins from one packet, up to a
+    /// threshold that this event has lowered (RFC 5681, 3.1).
+    Timeout {
+        /// Data in flight when it expired.
+        in_flight: Bytes,
+        /// It has expired for the same segment before: the threshold stays.
+        repeated: bool,
+    },
 }
 
 /// A lost packet.
@@ -64,6 +88,9 @@ pub struct Feedback<'a> {
     pub ecn_marked_packets: u64,
     /// No packet of a span longer than several probe timeouts has arrived (RFC 9002, 7.6).
     pub persistent_congestion: bool,
+    /// Where TCP's loss recovery stands; none of a sender that follows RFC 9002. A timeout is a
+    /// persistent congestion too.
+    pub tcp: Option<TcpRecovery>,
     /// The window was not used up before this feedback: the sender had nothing more to send,
     /// or a bound from outside held it back.
     pub app_limited: bool,

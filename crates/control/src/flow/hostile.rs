@@ -109,6 +109,7 @@ fn told() -> impl Strategy<Value = Told> {
                 rate,
                 ecn_marked_packets,
                 persistent_congestion,
+                tcp: None,
                 app_limited,
             },
         },

@@ -47,7 +47,7 @@ mod xavier;
 use core::fmt::Debug;
 
 pub use bounded::{Actuator, Bounded, Bounds};
-pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip};
+pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
 pub use sent::Sent;
 
 use crate::rng::Rng;

@@ -253,6 +253,7 @@ mod tests {
             rate: None,
             ecn_marked_packets: 0,
             persistent_congestion: false,
+            tcp: None,
             app_limited: false,
         });
     }

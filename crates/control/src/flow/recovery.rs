@@ -1,11 +1,20 @@
 //! One reduction for each round trip: losses of packets that left before the last
 //! reduction belong to the same congestion event (RFC 9002, 7.3.2; RFC 6582).
 
-use super::{Feedback, Sent};
+use super::{Feedback, Sent, TcpRecovery};
 use crate::time::Time;
 
 /// Packets in the smallest window (RFC 9002, 7.2), where a controller's own text names none.
 pub const MINIMUM_PACKETS: f64 = 2.0;
+
+/// Packets in the window after a timeout (RFC 5681, 3.1, LW).
+const LOSS_WINDOW_PACKETS: f64 = 1.0;
+
+/// Packets in the window after persistent congestion (RFC 9002, 7.6.2), or after a timeout, the
+/// loss window (RFC 5681, 3.1).
+pub fn restart_packets(feedback: &Feedback<'_>) -> f64 {
+    if matches!(feedback.tcp, Some(TcpRecovery::Timeout { .. })) { LOSS_WINDOW_PACKETS } else { MINIMUM_PACKETS }
+}
 
 /// When the controller last reacted to congestion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +27,12 @@ impl Recovery {
     /// answered; if so, the recovery period begins at `now`.
     #[inline]
     pub fn begins(&mut self, now: Time, feedback: &Feedback<'_>) -> bool {
-        let lost = feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent));
+        let lost = match feedback.tcp {
+            None => feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent)),
+            Some(TcpRecovery::Open | TcpRecovery::Resting) => false,
+            Some(TcpRecovery::FastRetransmit) => true,
+            Some(TcpRecovery::Timeout { repeated, .. }) => !repeated,
+        };
         let marked = feedback.ecn_marked_packets > 0 && feedback.acked.last().is_some_and(|sent| !self.covers(sent));
         if lost || marked {
             self.since = Some(now);

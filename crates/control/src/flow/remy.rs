@@ -292,6 +292,7 @@ mod tests {
             rate: None,
             ecn_marked_packets: 0,
             persistent_congestion: false,
+            tcp: None,
             app_limited,
         };
         remy.on_feedback(now, &feedback, &mut Rng::stream(1, "remy"));

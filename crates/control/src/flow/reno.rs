@@ -5,6 +5,8 @@
 //! slow start            W += acked                       RFC 5681 eq. 2, RFC 9002 7.3.1
 //! congestion avoidance  W += packet * acked / W          RFC 5681 eq. 3, RFC 9002 7.3.3
 //! loss                  W = ssthresh = max(W / 2, 2 packets)   RFC 5681 eq. 4, RFC 9002 7.3.2
+//! persistent congestion W = 2 packets                          RFC 9002 7.6.2
+//! timeout of TCP        ssthresh as after a loss, W = 1 packet  RFC 5681 3.1
 //! ```
 //!
 //! With selective ACKs, the NewReno of RFC 6582 is one reduction for all losses of one
@@ -17,7 +19,7 @@ use serde::Deserialize;
 use super::classic::{Acked, Classic, Unit, Window, WindowRule};
 use super::counting::Counting;
 use super::setup::Setup;
-use super::{Feedback, FlowController};
+use super::{Feedback, FlowController, TcpRecovery};
 use crate::registry::ParameterError;
 
 /// What is halved after a loss.
@@ -72,7 +74,10 @@ impl WindowRule for Reno {
     fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
         let halved = match self.halving {
             Halving::Window => window.size,
-            Halving::InFlight => feedback.in_flight.get() as f64,
+            Halving::InFlight => match feedback.tcp {
+                Some(TcpRecovery::Timeout { in_flight, .. }) => in_flight.get() as f64,
+                _ => feedback.in_flight.get() as f64,
+            },
         };
         // W = ssthresh = max(W / 2, 2 packets)
         window.reduce_to(halved / 2.0);

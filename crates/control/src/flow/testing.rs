@@ -81,6 +81,7 @@ pub fn feedback(acked: &[Sent], rtt: Duration) -> Feedback<'_> {
         rate: None,
         ecn_marked_packets: 0,
         persistent_congestion: false,
+        tcp: None,
         app_limited: false,
     }
 }
@@ -132,6 +133,7 @@ pub fn silence() -> Feedback<'static> {
         rate: None,
         ecn_marked_packets: 0,
         persistent_congestion: false,
+        tcp: None,
         app_limited: false,
     }
 }
@@ -220,6 +222,7 @@ pub fn drive_behind(
             rate: sample,
             ecn_marked_packets: 0,
             persistent_congestion: false,
+            tcp: None,
             app_limited: false,
         };
         controller.on_feedback(now, &feedback, &mut rng);

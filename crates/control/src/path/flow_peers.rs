@@ -205,6 +205,7 @@ impl PathController for FlowPeers {
                 rate,
                 ecn_marked_packets: 0,
                 persistent_congestion: false,
+                tcp: None,
                 // A relay that was not full was left out by chance, not by its window.
                 app_limited: peer.in_flight + sent.size + self.packet <= peer.limits.window,
             };

@@ -51,6 +51,8 @@ pub struct FlowMeasured {
     pub packets_sent: u64,
     /// Packets that the sender declared lost.
     pub packets_lost: u64,
+    /// Of those, packets that were acknowledged later: they were only late.
+    pub spurious_losses: u64,
     /// Time in which the application had something to send or in flight.
     pub on_time: Duration,
     /// The same, where time with `n` flows on counts as an `n`-th.

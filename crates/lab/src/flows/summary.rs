@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::flow::LossRecovery;
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::Varying;
 use serde_json::{Map, Value, json};
@@ -42,6 +43,8 @@ pub struct FlowsSummary {
     pub one_way: OneWay,
     /// Packets of all flows that their senders declared lost, in per cent of those sent.
     pub loss_percent: Option<f64>,
+    /// How losses were found and repaired.
+    pub recovery: LossRecovery,
     /// Packets, ACKs and cross traffic that links transmitted.
     pub packet_hops: u64,
 }
@@ -64,6 +67,8 @@ pub struct FlowSummary {
     pub packets_sent: u64,
     /// Packets that the sender declared lost.
     pub packets_lost: u64,
+    /// Of those, packets that were acknowledged later: they were only late.
+    pub spurious_losses: u64,
     /// Time in which the application was on, in seconds.
     pub on_s: f64,
     /// How long each transfer with an end took, in seconds.
@@ -158,6 +163,7 @@ impl FlowsSummary {
             goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
             one_way: OneWay::from(&one_way),
             loss_percent: ratio(100.0 * sum(|flow| flow.packets_lost), sum(|flow| flow.packets_sent)),
+            recovery: scenario.packets.recovery,
             packet_hops: measured.links.iter().map(|link| link.count.packets).sum(),
             flows,
         }
@@ -228,6 +234,7 @@ impl FlowsSummary {
             "flows": self.flows.iter().map(FlowSummary::to_json).collect::<Vec<_>>(),
             "links": links.collect::<Vec<_>>(),
             "cross_traffic": cross.collect::<Vec<_>>(),
+            "recovery": self.recovery.name(),
             "packet_hops": self.packet_hops,
             "warnings": self.warnings,
         })
@@ -238,10 +245,18 @@ impl FlowsSummary {
         self.flows.iter().any(|flow| !flow.completion_s.is_empty())
     }
 
+    /// Whether any packet that was declared lost was only late.
+    fn has_spurious_losses(&self) -> bool {
+        self.flows.iter().any(|flow| flow.spurious_losses > 0)
+    }
+
     /// What the columns of [`rows`](Self::rows) are.
     pub fn headers(&self) -> Vec<&'static str> {
         let mut headers =
             vec!["flow", "controller", "goodput, Mbit/s", "one-way p50, ms", "p95, ms", "p99, ms", "lost, %"];
+        if self.has_spurious_losses() {
+            headers.push("of them late, %");
+        }
         if self.has_completions() {
             headers.extend(["completed", "completion mean, s", "p95, s"]);
         }
@@ -255,6 +270,9 @@ impl FlowsSummary {
             let mut cells = vec![flow.name.clone(), flow.controller.to_string(), number(flow.goodput_mbit_s, 3)];
             let OneWay { p50_ms, p95_ms, p99_ms, .. } = flow.one_way;
             cells.extend([number(p50_ms, 2), number(p95_ms, 2), number(p99_ms, 2), number(loss, 3)]);
+            if self.has_spurious_losses() {
+                cells.push(number(ratio(100.0 * flow.spurious_losses as f64, flow.packets_lost as f64), 1));
+            }
             if self.has_completions() {
                 cells.push(flow.completion_s.len().to_string());
                 cells.extend([number(mean(&flow.completion_s), 3), number(percentile(&flow.completion_s, 0.95), 3)]);
@@ -288,6 +306,11 @@ impl FlowsSummary {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
         }
+        let recovery = match self.recovery {
+            LossRecovery::Rack => "rack (RFC 9002 and 8985)",
+            LossRecovery::Rfc6675 => "rfc6675 (SACK, a timer of a second at least)",
+        };
+        lines.push(("loss recovery", recovery.to_owned()));
         for (i, link) in self.busiest().into_iter().enumerate() {
             let dropped = link.measured.count.dropped;
             let offered = (dropped + link.measured.count.packets) as f64;
@@ -328,6 +351,7 @@ impl FlowSummary {
             one_way: OneWay::from(&measured.one_way),
             packets_sent: measured.packets_sent,
             packets_lost: measured.packets_lost,
+            spurious_losses: measured.spurious_losses,
             on_s: measured.on_time.as_secs_f64(),
             completion_s: measured.completion.iter().map(|span| span.as_secs_f64()).collect(),
         }
@@ -346,6 +370,7 @@ impl FlowSummary {
             "one_way_p99_ms": self.one_way.p99_ms,
             "packets_sent": self.packets_sent,
             "packets_lost": self.packets_lost,
+            "spurious_losses": self.spurious_losses,
             "loss_percent": ratio(100.0 * self.packets_lost as f64, self.packets_sent as f64),
             "on_s": self.on_s,
             "completed": self.completion_s.len(),
@@ -421,6 +446,7 @@ controller = "fixed"
                 one_way,
                 packets_sent: 1000,
                 packets_lost: 25,
+                spurious_losses: 0,
                 on_time: Duration::SECOND * 4,
                 share_time: Duration::SECOND * 4,
                 late_bytes: 0,
@@ -501,6 +527,28 @@ controller = "fixed"
             assert!(summary.rows().iter().all(|row| row.len() == columns));
             assert_eq!(summary.rows()[1][..4], ["flow1", "fixed", "1.000", "50.00"]);
             measured.flows[0].completion.clear();
+        }
+    }
+
+    #[test]
+    fn losses_that_were_spurious_have_a_column_where_there_are_some() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let mut measured = measured(&scenario);
+        measured.flows[0].spurious_losses = 20;
+        let summary = FlowsSummary::of(&scenario, &measured);
+        let column = summary.headers().iter().position(|header| *header == "of them late, %").unwrap();
+        assert_eq!((&*summary.rows()[0][column], &*summary.rows()[1][column]), ("80.0", "0.0"));
+        assert_eq!(summary.to_json()["flows"][0]["spurious_losses"], json!(20));
+    }
+
+    #[test]
+    fn the_recovery_that_ran_is_named_wherever_it_is_told() {
+        for name in ["rack", "rfc6675"] {
+            let text = format!("{TEXT}[packets]\nrecovery = \"{name}\"\n");
+            let scenario = parse_flows(&text, "f.toml", &[]).unwrap();
+            let summary = FlowsSummary::of(&scenario, &measured(&scenario));
+            assert_eq!(summary.to_json()["recovery"], json!(name));
+            assert!(summary.lines().iter().any(|(label, text)| *label == "loss recovery" && text.starts_with(name)));
         }
     }
 

@@ -50,7 +50,6 @@ struct Flow {
     nonce: Nonce,
     machine: FlowSender,
     source: Box<dyn Source>,
-    ecn: bool,
     patience: Duration,
     ended: Option<EndReason>,
     /// Receivers whose answer to the first packet is awaited.
@@ -167,7 +166,7 @@ impl Senders {
     ///
     /// When it can't be; nothing has changed then.
     pub fn open(&mut self, spec: FlowSpec) -> Result<FlowId, OpenError> {
-        let FlowSpec { connection, port, receivers, mut sender, handshake, ecn, patience, source } = spec;
+        let FlowSpec { connection, port, receivers, mut sender, handshake, patience, source } = spec;
         let (addresses, served, packet) = (receivers.len(), sender.receivers(), sender.packet());
         if self.flows.contains_key(&connection) {
             return Err(OpenError::InUse { connection });
@@ -200,7 +199,6 @@ impl Senders {
             nonce,
             machine: sender,
             source,
-            ecn,
             patience,
             ended: None,
             shaking: if handshake { addresses } else { 0 },
@@ -377,7 +375,8 @@ impl Senders {
             let (to, data) = (transmit.to, transmit.data);
             let address = flow.remotes[to.0 as usize].address;
             let length = wire::HEADER + data.length as usize;
-            let room = port.queue.push(address, flow.ecn, length).expect("there is room for the longest packet");
+            let room =
+                port.queue.push(address, transmit.ecn_capable, length).expect("there is room for the longest packet");
             let (header, body) = room.split_at_mut(wire::HEADER);
             header.copy_from_slice(&wire::data_header(Label { connection, receiver: to.0 as u16 }, &data));
             flow.source.fill(to, data.offset, body);

@@ -29,8 +29,6 @@ pub struct FlowSpec {
     pub sender: FlowSender,
     /// Whether each receiver must answer a first packet before data leaves.
     pub handshake: bool,
-    /// Whether its data packets are ECN-capable, ECT(0).
-    pub ecn: bool,
     /// How long receivers may be silent while something is on its way to them.
     pub patience: Duration,
     /// Where its data comes from.
@@ -38,8 +36,7 @@ pub struct FlowSpec {
 }
 
 impl FlowSpec {
-    /// Connection `connection` to `receiver` by the first socket: with a handshake, without
-    /// ECN, with a pattern for data, and with 30 s of patience (quinn's and Chromium's idle
+    /// Connection `connection` to `receiver` by the first socket: with a handshake, with a pattern for data, and with 30 s of patience (quinn's and Chromium's idle
     /// timeout; RFC 9000 10.1 leaves it to us).
     pub fn new(connection: u32, receiver: SocketAddr, sender: FlowSender) -> FlowSpec {
         FlowSpec {
@@ -48,7 +45,6 @@ impl FlowSpec {
             receivers: vec![receiver],
             sender,
             handshake: true,
-            ecn: false,
             patience: Duration::SECOND * 30,
             source: Box::new(Pattern),
         }

@@ -450,6 +450,7 @@ impl State {
             rate,
             ecn_marked_packets: untold.marked,
             persistent_congestion: untold.persistent,
+            tcp: None,
             app_limited: self.app_limited,
         };
         if !self.acked.is_empty() || !self.lost.is_empty() || untold.marked > 0 {

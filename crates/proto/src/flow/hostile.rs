@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use proptest::prelude::*;
 
-use super::{Ack, AckRanges, FlowSender, SenderConfig};
+use super::{Ack, AckRanges, FlowSender, LossRecovery, SenderConfig};
 
 const PACKET: u64 = 1000;
 const ME: PeerId = PeerId(0);
@@ -68,19 +68,19 @@ enum Clock {
     Due,
 }
 
-fn sender(entry: &Entry, paced: bool, seed: u64) -> FlowSender {
+fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> FlowSender {
     const RULES: &str =
         "rules = [{ from = [0, 0, 0], to = [1e9, 1e9, 1e9], multiple = 1, increment = 1, intersend_ms = 1 }]";
     let parameters = if entry.name == "remy" { RULES } else { "" }.parse().expect("a table");
     let packet = Bytes::new(PACKET);
     let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete");
-    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced };
+    let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }
 
-fn tell(entry: &Entry, paced: bool, calls: &[(Clock, Call)], seed: u64) -> Result<(), TestCaseError> {
+fn tell(entry: &Entry, how: (bool, LossRecovery), calls: &[(Clock, Call)], seed: u64) -> Result<(), TestCaseError> {
     let name = entry.name;
-    let mut sender = sender(entry, paced, seed);
+    let mut sender = sender(entry, how, seed);
     let (mut now, mut sent) = (Time::ZERO, Bytes::ZERO);
     sender.write(ME, 20 * PACKET, false);
     for (clock, call) in calls {
@@ -160,7 +160,9 @@ proptest! {
         paced: bool, calls in prop::collection::vec(call(), 1..60), seed: u64,
     ) {
         for entry in CONTROLLERS {
-            tell(entry, paced, &calls, seed)?;
+            for recovery in [LossRecovery::Rack, LossRecovery::Rfc6675] {
+                tell(entry, (paced, recovery), &calls, seed)?;
+            }
         }
     }
 }

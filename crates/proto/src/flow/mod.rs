@@ -2,28 +2,34 @@
 //! and what the receivers answer.
 //!
 //! Every transmission has a packet number of its own, whatever data it carries, so that an
-//! ACK is never ambiguous (RFC 9000, 12.3). Receivers answer with ranges of numbers; the
+//! ACK is never ambiguous (RFC 9000, 12.3); under [`LossRecovery::Rfc6675`] data keeps its
+//! number instead, as in TCP. Receivers answer with ranges of numbers; the
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
+mod config;
 #[cfg(test)]
 mod hostile;
 mod ranges;
 mod receiver;
+mod reordering;
+mod scoreboard;
 mod sender;
 mod space;
 pub mod wire;
 
 use anabranch_control::time::Duration;
 
+pub use config::{LossRecovery, SenderConfig};
 pub use ranges::AckRanges;
-pub use receiver::{AckPolicy, FlowReceiver, Received};
-pub use sender::{AckError, CatchUp, Fault, FlowSender, Metrics, SenderConfig, Transmit};
+pub use receiver::{AckForm, AckPolicy, FlowReceiver, Received};
+pub use sender::{AckError, CatchUp, Fault, FlowSender, Metrics, Transmit};
+pub use space::Ecn;
 
 /// A packet with data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Data {
-    /// Its number; never used twice.
+    /// Its number; never used for other data.
     pub number: u64,
     /// Where its data lies in the stream.
     pub offset: u64,

@@ -1,7 +1,12 @@
 //! Ranges of numbers: which packets have arrived, and which data.
 
+use super::receiver::AckForm;
+
 /// Ranges that one ACK carries at most; TCP's option space holds three or four (RFC 2018).
 pub const MAX_ACK_RANGES: usize = 4;
+
+/// SACK blocks of an ACK beside its cumulative acknowledgment.
+const SACK_BLOCKS: usize = MAX_ACK_RANGES - 1;
 
 /// Ranges of packet numbers that a receiver remembers at most; older ones are forgotten
 /// (RFC 9000, 13.2.3), which its sender takes for lost packets.
@@ -104,9 +109,26 @@ pub struct ReceivedNumbers {
     ranges: Vec<(u64, u64)>,
     /// Where the newest arrival's range stands.
     newest: usize,
+    form: AckForm,
+    /// A number of each block that the last ACK told, the block that changed last first.
+    told: [Option<u64>; SACK_BLOCKS],
 }
 
 impl ReceivedNumbers {
+    /// Of a receiver that answers in `form`.
+    pub fn new(form: AckForm) -> ReceivedNumbers {
+        ReceivedNumbers { form, ..ReceivedNumbers::default() }
+    }
+
+    /// How many ranges are remembered. What a TCP receiver has acknowledged it keeps, so that
+    /// the pieces of its stream are the bound.
+    fn room(&self) -> usize {
+        match self.form {
+            AckForm::Ranges => MAX_RECEIVED_RANGES,
+            AckForm::Sack => MAX_PIECES + 1,
+        }
+    }
+
     /// Adds `number`; false if it has arrived before, or is too old to be remembered.
     #[inline]
     pub fn insert(&mut self, number: u64) -> bool {
@@ -128,7 +150,7 @@ impl ReceivedNumbers {
             self.newest = at - 1;
             return false;
         }
-        if at == 0 && self.ranges.len() == MAX_RECEIVED_RANGES {
+        if at == 0 && self.ranges.len() == self.room() {
             return false;
         }
         let joins_left = at > 0 && self.ranges[at - 1].1.checked_add(1) == Some(number);
@@ -152,7 +174,7 @@ impl ReceivedNumbers {
                 at
             }
         };
-        if self.ranges.len() > MAX_RECEIVED_RANGES {
+        if self.ranges.len() > self.room() {
             self.ranges.remove(0);
             self.newest = self.newest.saturating_sub(1);
         }
@@ -168,9 +190,12 @@ impl ReceivedNumbers {
     /// What an ACK says: the highest ranges, and in place of the last of them the range of
     /// the newest arrival if it is lower (RFC 2018, 4: the newest must be told).
     #[inline(always)]
-    pub fn to_ack(&self) -> AckRanges {
+    pub fn to_ack(&mut self) -> AckRanges {
         if let [only] = self.ranges[..] {
             return AckRanges::new([only]);
+        }
+        if self.form == AckForm::Sack {
+            return self.to_sack();
         }
         let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
         if self.newest >= highest {
@@ -178,6 +203,36 @@ impl ReceivedNumbers {
         }
         let told = self.ranges[highest + 1..].iter().rev();
         AckRanges::new(told.chain([&self.ranges[self.newest]]).copied())
+    }
+
+    /// A cumulative acknowledgment, if number 0 has arrived, and of the ranges behind it the
+    /// newest arrival's and those that were told last (RFC 2018, 4).
+    #[cold]
+    fn to_sack(&mut self) -> AckRanges {
+        let cumulative = usize::from(self.ranges.first().is_some_and(|(low, _)| *low == 0));
+        let mut blocks = [usize::MAX; SACK_BLOCKS];
+        let mut count = 0;
+        let before = self.told;
+        let mut told_now = [None; SACK_BLOCKS];
+        let told = before.into_iter().flatten().map(|number| self.place(number));
+        // Room that is left tells the highest.
+        let places = [self.newest].into_iter().chain(told).chain((cumulative..self.ranges.len()).rev());
+        for place in places.take(2 * SACK_BLOCKS + 1) {
+            if place >= cumulative && count < SACK_BLOCKS && !blocks[..count].contains(&place) {
+                blocks[count] = place;
+                told_now[count] = Some(self.ranges[place].0);
+                count += 1;
+            }
+        }
+        self.told = told_now;
+        let blocks = &mut blocks[..count];
+        blocks.sort_unstable_by(|a, b| b.cmp(a));
+        AckRanges::new(blocks.iter().copied().chain((0..cumulative).rev()).map(|place| self.ranges[place]))
+    }
+
+    /// Where the range of a number stands that has arrived.
+    fn place(&self, number: u64) -> usize {
+        self.ranges.partition_point(|(first, _)| *first <= number).saturating_sub(1)
     }
 }
 
@@ -303,6 +358,27 @@ mod tests {
         assert_eq!(ranges(&[(8, 9), (5, 7)]), [(8, 9)], "there is no gap between");
         assert_eq!(ranges(&[(8, 9), (8, u64::MAX)]), [(8, 9)]);
         assert_eq!(ranges(&[(9, 8)]), []);
+    }
+
+    #[test]
+    fn a_sack_tells_what_is_cumulative_and_the_blocks_that_changed_last() {
+        let mut numbers = ReceivedNumbers::new(AckForm::Sack);
+        let mut told = |number: u64| {
+            numbers.insert(number);
+            numbers.to_ack().iter().collect::<Vec<_>>()
+        };
+        assert_eq!(told(2), [(2, 2)], "nothing is cumulative");
+        assert_eq!(told(0), [(2, 2), (0, 0)]);
+        for number in [4, 6, 8, 10] {
+            told(number);
+        }
+        assert_eq!(told(12), [(12, 12), (10, 10), (8, 8), (0, 0)]);
+        // A block that grows is told first, whatever lies above it.
+        assert_eq!(told(5), [(12, 12), (10, 10), (4, 6), (0, 0)]);
+        assert_eq!(told(14), [(14, 14), (12, 12), (4, 6), (0, 0)]);
+        assert_eq!(told(1), [(14, 14), (12, 12), (4, 6), (0, 2)]);
+        // Where room is left, the highest of the others are told.
+        assert_eq!(told(3), [(14, 14), (12, 12), (10, 10), (0, 6)]);
     }
 
     #[test]

@@ -12,12 +12,25 @@ pub struct AckPolicy {
     pub every: u32,
     /// The longest that a packet waits for its ACK.
     pub max_delay: Duration,
+    /// What an ACK tells of many ranges.
+    pub form: AckForm,
+}
+
+/// What an ACK tells where more has arrived than it has room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckForm {
+    /// The highest ranges of numbers and the newest arrival's (RFC 9000, 13.2.3).
+    #[default]
+    Ranges,
+    /// A cumulative acknowledgment and three SACK blocks, those that changed last (RFC 2018, 4;
+    /// beside timestamps there is room for three).
+    Sack,
 }
 
 impl Default for AckPolicy {
     /// Each second packet, at the latest after 25 ms (RFC 9000, 13.2.2 and 18.2).
     fn default() -> AckPolicy {
-        AckPolicy { every: 2, max_delay: Duration::from_millis(25) }
+        AckPolicy { every: 2, max_delay: Duration::from_millis(25), form: AckForm::Ranges }
     }
 }
 
@@ -53,7 +66,7 @@ impl FlowReceiver {
     pub fn new(policy: AckPolicy) -> FlowReceiver {
         FlowReceiver {
             policy,
-            numbers: ReceivedNumbers::default(),
+            numbers: ReceivedNumbers::new(policy.form),
             stream: Assembly::default(),
             end: None,
             waiting: 0,
@@ -166,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_gap_is_told_at_once_until_it_is_filled() {
-        let mut receiver = FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND });
+        let mut receiver =
+            FlowReceiver::new(AckPolicy { every: 2, max_delay: Duration::SECOND, form: AckForm::Ranges });
         for number in [0, 1] {
             receiver.on_data(at(0), &data(number), false);
         }
@@ -184,7 +198,8 @@ mod tests {
 
     #[test]
     fn the_end_is_answered_at_once_and_a_copy_too() {
-        let mut receiver = FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND });
+        let mut receiver =
+            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, form: AckForm::Ranges });
         let end = Data { number: 0, offset: 0, length: 10, fin: true };
         let received = receiver.on_data(at(0), &end, false);
         assert_eq!(received, Received { new_bytes: 10, completed: true });
@@ -214,7 +229,8 @@ mod tests {
 
     #[test]
     fn marks_are_counted_and_told_at_once() {
-        let mut receiver = FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND });
+        let mut receiver =
+            FlowReceiver::new(AckPolicy { every: 10, max_delay: Duration::SECOND, form: AckForm::Ranges });
         receiver.on_data(at(0), &data(0), true);
         assert_eq!(receiver.poll_ack(at(0)).unwrap().ce_count, 1);
     }

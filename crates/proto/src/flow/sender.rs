@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 
 use anabranch_control::delivery_rate::DeliveryRate;
-use anabranch_control::flow::{Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent};
+use anabranch_control::flow::{
+    Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent, TcpRecovery,
+};
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use super::space::{Answer, Losses, Piece, Space};
+use super::config::{LossRecovery, SenderConfig};
+use super::space::{Answer, Ecn, Losses, Piece, Space};
 use super::{Ack, Data};
 
 /// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
@@ -27,17 +30,6 @@ pub struct CatchUp {
     pub most: Bytes,
 }
 
-/// How a sender sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SenderConfig {
-    /// Data in a full packet.
-    pub packet: Bytes,
-    /// The longest that its receivers wait before they answer.
-    pub max_ack_delay: Duration,
-    /// Spread a window over the round trip where the controller sets no rate.
-    pub paced: bool,
-}
-
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -45,6 +37,8 @@ pub struct Transmit {
     pub to: PeerId,
     /// What.
     pub data: Data,
+    /// Whether a queue may mark it in place of dropping it.
+    pub ecn_capable: bool,
 }
 
 /// Where a sender stands, for logs.
@@ -54,6 +48,8 @@ pub struct Metrics {
     pub rtt: Option<RoundTrip>,
     /// Probe timeouts to that receiver since its last ACK of something new.
     pub probe_timeouts: u32,
+    /// Whether packets to that receiver may be marked.
+    pub ecn: Ecn,
     /// What the controller allows.
     pub limits: Limits,
     /// Data in flight to all receivers.
@@ -112,12 +108,15 @@ pub struct FlowSender {
     app_limited: bool,
     /// The pacer holds back a packet that may leave by the window.
     awaits_pacer: bool,
+    /// To whom the next packet goes, or the last one went, whose round trip sets the pace.
+    paced_to: PeerId,
     fault: Option<Fault>,
     acked: Vec<Sent>,
     lost: Losses,
     newly_lost: Vec<(PeerId, u64, LossCause)>,
     packets_sent: u64,
     packets_lost: u64,
+    spurious_losses: u64,
 }
 
 impl FlowSender {
@@ -133,17 +132,19 @@ impl FlowSender {
             catch_up: CatchUp { span: Duration::ZERO, most: Bytes::ZERO },
             delivery: DeliveryRate::default(),
             in_flight: Bytes::ZERO,
-            spaces: (0..receivers).map(|_| Space::new()).collect(),
+            spaces: (0..receivers).map(|_| Space::new(&config)).collect(),
             writes: VecDeque::new(),
             probes: VecDeque::new(),
             app_limited: true,
             awaits_pacer: false,
+            paced_to: PeerId(0),
             fault: None,
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
             packets_sent: 0,
             packets_lost: 0,
+            spurious_losses: 0,
         }
     }
 
@@ -200,6 +201,10 @@ impl FlowSender {
             self.look_for_fault();
             return None;
         }
+        if self.config.paced && to != self.paced_to {
+            self.paced_to = to;
+            self.refresh();
+        }
         if self.limits.rate.is_some() && self.pacer.release() > now {
             self.app_limited = false;
             self.awaits_pacer = true;
@@ -220,6 +225,11 @@ impl FlowSender {
         match self.writes.front() {
             Some(write) => Some((write.to, self.config.packet.min(Bytes::new(write.left)))),
             None => {
+                if self.config.recovery == LossRecovery::Rfc6675
+                    && let Some(found) = self.rescue()
+                {
+                    return Some(found);
+                }
                 if !self.app_limited || !self.delivery.is_app_limited() {
                     self.app_limited = true;
                     self.delivery.set_app_limited(self.in_flight);
@@ -227,6 +237,17 @@ impl FlowSender {
                 None
             }
         }
+    }
+
+    /// What TCP's recovery sends for want of new data, if the window has room for it.
+    #[cold]
+    fn rescue(&mut self) -> Option<(PeerId, Bytes)> {
+        if self.in_flight + self.config.packet > self.limits.window {
+            return None;
+        }
+        let (to, piece) = (0u32..).zip(&mut self.spaces).find_map(|(to, space)| Some((to, space.rescue()?)))?;
+        self.spaces[to as usize].again.push_back(piece);
+        Some((PeerId(to), Bytes::new(u64::from(piece.length))))
     }
 
     /// Takes what `upcoming` saw.
@@ -279,7 +300,8 @@ impl FlowSender {
             }
             self.pacer.on_sent(now, size, rate, burst);
         }
-        Transmit { to, data }
+        let ecn_capable = self.spaces[to.0 as usize].ecn() == Ecn::Capable;
+        Transmit { to, data, ecn_capable }
     }
 
     /// `from` answers.
@@ -292,7 +314,7 @@ impl FlowSender {
         let Some(space) = self.spaces.get_mut(from.0 as usize) else { return Err(AckError::Stranger) };
         self.acked.clear();
         self.newly_lost.clear();
-        let answer = space.on_ack(now, ack, &mut self.acked)?;
+        let answer = space.on_ack(now, ack, self.config.max_ack_delay, &mut self.acked)?;
         self.learn(now, from, answer);
         Ok(())
     }
@@ -303,17 +325,30 @@ impl FlowSender {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
         let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
-        self.in_flight -= answer.acked_bytes;
+        self.tell(now, from, answer, persistent_congestion);
+    }
+
+    /// Keeps the books of what was acknowledged and lost, and tells the controller.
+    #[inline]
+    fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
+        let space = &mut self.spaces[from.0 as usize];
+        self.in_flight -= answer.pipe_bytes;
+        if space.take_must_send() {
+            self.probes.push_back(from);
+        }
         for (lost, &number) in self.lost.packets.iter().zip(&self.lost.numbers) {
             self.newly_lost.push((from, number, lost.cause));
             self.in_flight -= lost.sent.size;
             self.delivery.on_lost(lost.sent.size);
         }
         self.packets_lost += self.lost.packets.len() as u64;
+        self.spurious_losses += answer.spurious_losses;
         let rtt = space.rtt.report(answer.sampled);
         let newest = self.acked.last();
         let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
-        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 {
+        let tcp = space.tcp();
+        let is_timeout = matches!(tcp, Some(TcpRecovery::Timeout { .. }));
+        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 && !is_timeout {
             return;
         }
         let feedback = Feedback {
@@ -327,6 +362,7 @@ impl FlowSender {
             rate,
             ecn_marked_packets: answer.newly_marked,
             persistent_congestion,
+            tcp,
             app_limited: self.app_limited,
         };
         self.controller.on_feedback(now, &feedback, &mut self.rng);
@@ -344,7 +380,12 @@ impl FlowSender {
             let to = PeerId(receiver as u32);
             if space.awaits_loss() {
                 self.acked.clear();
-                self.learn(now, to, Answer { sampled: false, acked_bytes: Bytes::ZERO, newly_marked: 0 });
+                self.learn(now, to, Answer::default());
+            } else if self.config.recovery == LossRecovery::Rfc6675 {
+                self.acked.clear();
+                self.lost.clear();
+                space.on_timeout(now, &mut self.lost);
+                self.tell(now, to, Answer::default(), true);
             } else {
                 space.back_off();
                 self.probes.push_back(to);
@@ -388,8 +429,11 @@ impl FlowSender {
         }
     }
 
+    /// Spreads the window over the round trip of the receiver that gets the next packet. Each
+    /// packet then takes its share of a window's time by its own round trip, so that over all
+    /// of them a window leaves in the mean round trip of its packets, as Little's law wants it.
     fn pace(&self, limits: Limits) -> Limits {
-        let rtt = &self.spaces[0].rtt;
+        let rtt = &self.spaces[self.paced_to.0 as usize].rtt;
         if !rtt.is_sampled() {
             return limits;
         }
@@ -459,6 +503,7 @@ impl FlowSender {
         Metrics {
             rtt: space.rtt.is_sampled().then(|| space.rtt.report(true)),
             probe_timeouts: space.probe_timeouts(),
+            ecn: space.ecn(),
             limits: self.limits,
             in_flight: self.in_flight,
             packets_in_flight: self.spaces.iter().map(|space| u64::from(space.packets_in_flight())).sum(),
@@ -480,9 +525,20 @@ impl FlowSender {
         self.packets_sent
     }
 
-    /// Packets declared lost.
+    /// Packets declared lost, those that were only late among them.
     pub fn packets_lost(&self) -> u64 {
         self.packets_lost
+    }
+
+    /// Packets that were acknowledged after they had been declared lost: they were only late.
+    pub fn spurious_losses(&self) -> u64 {
+        self.spurious_losses
+    }
+
+    /// Receivers whose counts of marks could not be true: packets to them may not be marked
+    /// any more.
+    pub fn ecn_failures(&self) -> u64 {
+        self.spaces.iter().filter(|space| space.ecn() == Ecn::Failed).count() as u64
     }
 
     /// Delivered data, all receivers together.

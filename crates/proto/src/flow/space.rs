@@ -3,16 +3,16 @@
 
 use std::collections::VecDeque;
 
-use anabranch_control::flow::{LossCause, Lost, Sent};
+use anabranch_control::flow::{LossCause, Lost, Sent, TcpRecovery};
 use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::config::{LossRecovery, SenderConfig};
+use super::reordering::{LostPacket, Reordering};
+use super::scoreboard::Scoreboard;
 use super::sender::AckError;
 use super::{Ack, Data};
-
-/// Packets acknowledged behind one that is still missing before it is lost (kPacketThreshold).
-const PACKET_THRESHOLD: u64 = 3;
 
 /// Probe timeouts without any ACK that make a congestion persistent (RFC 9002, 7.6.1).
 const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
@@ -68,7 +68,15 @@ pub struct Space {
     pub again: VecDeque<Piece>,
     /// The next new byte of the stream.
     pub offset: u64,
+    reordering: Reordering,
+    /// TCP's recovery in place of all that numbers packets here: those counts then stay as they
+    /// are in an unused space, so that the usual recovery need not ask for it on its way.
+    tcp: Option<Box<Scoreboard>>,
+    ecn: Ecn,
+    /// Marks that were reported and could be true.
     ce_count: u64,
+    /// Packets that were acknowledged before they were declared lost.
+    acked: u64,
 }
 
 /// Packets that are declared lost at one instant.
@@ -88,17 +96,34 @@ impl Losses {
     }
 }
 
+/// Whether packets to a receiver may be marked in place of being dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// They say that they may not.
+    #[default]
+    Off,
+    /// They say that they may.
+    Capable,
+    /// They said so until counts of marks came that no path gives (RFC 9000, 13.4.2.1).
+    Failed,
+}
+
 /// What an ACK said, beside the packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Answer {
     /// Whether it gave a round-trip sample.
     pub sampled: bool,
     pub acked_bytes: Bytes,
+    /// Data that is no longer in flight.
+    pub pipe_bytes: Bytes,
     pub newly_marked: u64,
+    /// Packets that had been declared lost.
+    pub spurious_losses: u64,
 }
 
 impl Space {
-    pub fn new() -> Space {
+    pub fn new(config: &SenderConfig) -> Space {
+        let is_tcp = config.recovery == LossRecovery::Rfc6675;
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
@@ -111,7 +136,11 @@ impl Space {
             backoff: 0,
             again: VecDeque::new(),
             offset: 0,
+            reordering: Reordering::default(),
+            tcp: is_tcp.then(|| Box::new(Scoreboard::new(config.packet))),
+            ecn: if config.ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
+            acked: 0,
         }
     }
 
@@ -125,6 +154,7 @@ impl Space {
     #[inline]
     pub fn has_room(&self) -> bool {
         ((self.next - self.first) as usize) < MAX_PACKETS_IN_FLIGHT
+            && self.tcp.as_ref().is_none_or(|tcp| tcp.has_room())
     }
 
     /// Numbers a packet with `piece` that leaves now. What else is true of it is noted where
@@ -132,6 +162,10 @@ impl Space {
     #[inline]
     pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
         if self.next as usize & (self.flights.len() - 1) == 0 {
+            if self.tcp.is_some() {
+                let tcp = self.tcp.as_mut().expect("it is there");
+                return tcp.send(now, piece, &self.rtt);
+            }
             self.shrink();
         }
         if (self.next - self.first) as usize == self.flights.len() {
@@ -171,11 +205,25 @@ impl Space {
         self.flights = flights;
     }
 
-    /// Learns from an ACK; newly acknowledged packets are added to `acked`.
+    /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
+    /// packets are added to `acked`.
     #[inline]
-    pub fn on_ack(&mut self, now: Time, ack: &Ack, acked: &mut Vec<Sent>) -> Result<Answer, AckError> {
+    pub fn on_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        max_ack_delay: Duration,
+        acked: &mut Vec<Sent>,
+    ) -> Result<Answer, AckError> {
         let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
         if largest >= self.next {
+            if let Some(tcp) = &mut self.tcp {
+                let mut answer = tcp.on_ack(now, ack, &mut self.rtt, &mut self.again, acked)?;
+                // TCP's marks are no counts that could be validated (RFC 3168, 6.1).
+                answer.newly_marked = ack.ce_count.saturating_sub(self.ce_count).min(acked.len() as u64);
+                self.ce_count += answer.newly_marked;
+                return Ok(answer);
+            }
             return Err(AckError::NeverSent { number: largest });
         }
         let mut acked_bytes = Bytes::ZERO;
@@ -197,14 +245,67 @@ impl Space {
         if let Some((number, at)) = newest {
             self.backoff = 0;
             if number == largest {
-                self.rtt.sample(now.since(at), ack.delay);
+                // RFC 9002, 5.3: no receiver may claim more delay than it promised.
+                self.rtt.sample(now.since(at), ack.delay.min(max_ack_delay));
                 sampled = true;
             }
         }
+        let spurious_losses =
+            if self.reordering.awaits() { self.find_spurious_losses(now, ack, max_ack_delay) } else { 0 };
+        self.acked += acked.len() as u64;
+        let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        let newly_marked = ack.ce_count.saturating_sub(self.ce_count);
-        self.ce_count = self.ce_count.max(ack.ce_count);
-        Ok(Answer { sampled, acked_bytes, newly_marked })
+        Ok(Answer { sampled, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
+    }
+
+    /// How many packets that were declared lost an ACK acknowledges. Their data need not be
+    /// sent again if it has not been.
+    #[cold]
+    fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
+        // An ACK that is later than what makes a congestion persistent is awaited no longer.
+        let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
+        self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
+        let (next, again) = (self.next, &mut self.again);
+        let mut spurious = 0;
+        self.reordering.on_ack(&ack.ranges, next, |lost| {
+            spurious += 1;
+            again.retain(|piece| piece.offset != lost.offset);
+        });
+        spurious
+    }
+
+    /// How many of the marks that an ACK of `newly` packets up to `largest` reports are new. A
+    /// path that reports what cannot be is not ECN-capable any more (RFC 9000, 13.4.2.1).
+    #[inline]
+    fn count_marks(&mut self, ce_count: u64, largest: u64, newly: u64) -> u64 {
+        if ce_count == self.ce_count || self.ecn != Ecn::Capable {
+            return 0;
+        }
+        self.count_marks_seldom(ce_count, largest, newly)
+    }
+
+    #[cold]
+    fn count_marks_seldom(&mut self, ce_count: u64, largest: u64, newly: u64) -> u64 {
+        // An ACK that does not raise the largest number may have been overtaken: it must not
+        // fail the validation.
+        let is_newest = self.largest_acked.is_none_or(|before| largest > before);
+        // What arrived since the last ACK is newly acknowledged, or untold for want of ranges.
+        let untold = self.largest_acked.map_or(largest, |before| before.max(largest)) + 1 - self.acked;
+        match ce_count.checked_sub(self.ce_count) {
+            Some(marks) if marks <= newly + untold => {
+                self.ce_count = ce_count;
+                return marks;
+            }
+            _ if is_newest => self.ecn = Ecn::Failed,
+            _ => {}
+        }
+        0
+    }
+
+    /// Whether packets may be marked.
+    #[inline]
+    pub fn ecn(&self) -> Ecn {
+        self.ecn
     }
 
     /// Declares packets lost by both thresholds and adds them to `lost`; says whether the
@@ -212,7 +313,12 @@ impl Space {
     #[inline]
     pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         self.loss_time = None;
-        let Some(largest) = self.largest_acked else { return false };
+        let Some(largest) = self.largest_acked else {
+            if let Some(tcp) = &mut self.tcp {
+                tcp.detect_losses(&mut self.again, lost);
+            }
+            return false;
+        };
         let mut persistent = false;
         if self.first < largest {
             persistent = self.scan_for_losses(now, largest, max_ack_delay, lost);
@@ -224,7 +330,8 @@ impl Space {
     }
 
     fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Losses) -> bool {
-        let delay = self.rtt.loss_delay();
+        let delay = self.rtt.loss_delay(self.reordering.multiple());
+        let threshold = self.reordering.packet_threshold();
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         let mut persistent = false;
         // When the first of a row of lost packets, with none between that arrived, left; none
@@ -236,7 +343,7 @@ impl Space {
                 row = None;
                 continue;
             }
-            let cause = if number + PACKET_THRESHOLD <= largest {
+            let cause = if largest - number >= threshold {
                 LossCause::PacketThreshold
             } else if flight.sent.at + delay <= now {
                 LossCause::TimeThreshold
@@ -252,6 +359,7 @@ impl Space {
             if !copied {
                 self.again.push_back(Piece { offset, length, fin });
             }
+            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next);
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
@@ -264,8 +372,34 @@ impl Space {
         if self.loss_time.is_some() {
             return self.loss_time;
         }
-        (self.in_flight > 0)
-            .then(|| self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+        if self.in_flight == 0 {
+            return self.tcp.as_ref().and_then(|tcp| tcp.timer());
+        }
+        Some(self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+    }
+
+    /// Where TCP's recovery stands; none where another one is at work.
+    #[inline]
+    pub fn tcp(&self) -> Option<TcpRecovery> {
+        self.tcp.as_ref().map(|tcp| tcp.event())
+    }
+
+    /// Whether TCP's recovery lets a segment leave now, whatever the window says.
+    #[inline]
+    pub fn take_must_send(&mut self) -> bool {
+        self.tcp.as_mut().is_some_and(|tcp| tcp.take_must_send())
+    }
+
+    /// What TCP's recovery sends when there is nothing else to send.
+    pub fn rescue(&mut self) -> Option<Piece> {
+        self.tcp.as_mut()?.rescue()
+    }
+
+    /// TCP's retransmission timer has expired: what is lost with it is added to `lost`.
+    pub fn on_timeout(&mut self, now: Time, lost: &mut Losses) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.on_timeout(now, &self.rtt, &mut self.again, lost);
+        }
     }
 
     /// Whether the timer, which has come, is about losses rather than a probe.
@@ -286,19 +420,20 @@ impl Space {
         Some(Piece { offset: flight.offset, length: flight.length, fin: flight.fin })
     }
 
-    /// Probe timeouts since the last ACK of something new.
+    /// Probe timeouts since the last ACK of something new; expiries of TCP's timer since the
+    /// last round-trip sample.
     pub fn probe_timeouts(&self) -> u32 {
-        self.backoff
+        self.tcp.as_ref().map_or(self.backoff, |tcp| tcp.timeouts())
     }
 
     /// Packets in flight.
     pub fn packets_in_flight(&self) -> u32 {
-        self.in_flight
+        self.tcp.as_ref().map_or(self.in_flight, |tcp| tcp.packets_in_flight())
     }
 
-    /// Whether something is in flight.
+    /// Whether something is not acknowledged that is neither declared lost.
     pub fn is_in_flight(&self) -> bool {
-        self.in_flight > 0
+        self.in_flight > 0 || self.tcp.as_ref().is_some_and(|tcp| tcp.is_outstanding())
     }
 }
 
@@ -309,7 +444,13 @@ mod tests {
 
     #[test]
     fn room_grows_with_a_burst_and_is_given_back_after_it() {
-        let mut space = Space::new();
+        let mut space = Space::new(&SenderConfig {
+            packet: Bytes::new(1),
+            max_ack_delay: Duration::ZERO,
+            paced: false,
+            ecn: false,
+            recovery: LossRecovery::Rack,
+        });
         let send = |space: &mut Space| {
             let offset = space.offset;
             space.offset += 1;
@@ -318,7 +459,7 @@ mod tests {
         let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
             let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
             let mut acked = Vec::new();
-            space.on_ack(Time::ZERO, &ack, &mut acked).unwrap();
+            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked).unwrap();
             space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
             acked.len() as u64
         };

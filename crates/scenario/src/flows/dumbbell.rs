@@ -5,7 +5,7 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::AckPolicy;
+use anabranch_proto::flow::{AckPolicy, LossRecovery};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::Course;
@@ -82,9 +82,10 @@ impl Bulk {
                 header: Bytes::new(54),
                 ack: Bytes::new(54),
                 // ns-3 and ns-2 wait up to 200 ms and 100 ms for a second packet.
-                ack_policy: AckPolicy { every: 2, max_delay: Duration::from_millis(200) },
+                ack_policy: AckPolicy { every: 2, max_delay: Duration::from_millis(200), ..AckPolicy::default() },
                 ecn: false,
                 paced: false,
+                recovery: LossRecovery::default(),
             },
             steering: None,
         }

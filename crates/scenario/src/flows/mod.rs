@@ -8,7 +8,7 @@ use anabranch_control::flow::Actuator;
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::flow::AckPolicy;
+use anabranch_proto::flow::{AckPolicy, LossRecovery};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, CodelConfig, FqCodelConfig, Jitter, RedConfig};
 use anabranch_sim::varying::Course;
@@ -71,6 +71,15 @@ pub struct PacketSpec {
     pub ecn: bool,
     /// Spread windows over the round trip where the controller sets no rate.
     pub paced: bool,
+    /// How senders find and repair losses.
+    pub recovery: LossRecovery,
+}
+
+impl PacketSpec {
+    /// When and in which form receivers answer.
+    pub fn receiver_policy(&self) -> AckPolicy {
+        AckPolicy { form: self.recovery.ack_form(), ..self.ack_policy }
+    }
 }
 
 impl Default for PacketSpec {
@@ -83,6 +92,7 @@ impl Default for PacketSpec {
             ack_policy: AckPolicy::default(),
             ecn: false,
             paced: false,
+            recovery: LossRecovery::default(),
         }
     }
 }

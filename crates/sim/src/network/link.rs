@@ -10,6 +10,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::jitter::{Jitter, JitterCourse};
 use super::queue::{Capacity, Discipline, Waiting};
 use crate::loss::{Loss, LossModel};
 use crate::varying::{Change, Course, Varying};
@@ -31,20 +32,6 @@ pub struct LinkConfig {
     pub loss: LossModel,
     /// Random part of the delay.
     pub jitter: Jitter,
-}
-
-/// The random part of a link's delay, drawn for each packet.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Jitter {
-    /// Standard deviation of a normal distribution around the delay, cut off at none.
-    pub deviation: Duration,
-    /// Whether packets may overtake each other; else they wait for those before them.
-    pub reorders: bool,
-}
-
-impl Jitter {
-    /// None.
-    pub const NONE: Jitter = Jitter { deviation: Duration::ZERO, reorders: false };
 }
 
 /// What a link has done.
@@ -94,8 +81,7 @@ pub struct Link {
     delay: Varying<Duration>,
     capacity: Capacity,
     loss: Loss,
-    jitter: Jitter,
-    jitter_rng: Rng,
+    jitter: JitterCourse,
     pub discipline_rng: Rng,
     pub discipline: Option<Box<dyn Discipline>>,
     /// When all that was accepted has been transmitted.
@@ -134,8 +120,7 @@ impl Link {
             delay: Varying::new(&config.delay, stream("delay")),
             capacity: config.capacity,
             loss: Loss::new(&config.loss, stream("loss"), stream("loss-law")),
-            jitter: config.jitter,
-            jitter_rng: stream("jitter"),
+            jitter: JitterCourse::new(config.jitter, seed, &config.name),
             discipline_rng: stream("queue"),
             discipline: config.discipline,
             busy_until: Time::ZERO,
@@ -188,13 +173,9 @@ impl Link {
             self.count.lost += 1;
             return Offer::Gone;
         }
-        let mut arrival = end + self.delay.at(end);
-        if self.jitter.deviation > Duration::ZERO {
-            let deviation = self.jitter.deviation.as_nanos() as f64 * self.jitter_rng.normal();
-            let delay = arrival.since(end).as_nanos() as f64 + deviation;
-            arrival = end + Duration::from_nanos(delay.max(0.0) as u64);
-        }
-        if !self.jitter.reorders {
+        let mean = self.delay.at(end);
+        let mut arrival = end + self.jitter.delay(end, mean);
+        if !self.jitter.reorders() {
             arrival = arrival.max(self.last_arrival);
         }
         self.last_arrival = arrival;

@@ -4,6 +4,7 @@
 //! A link is one pending event, the next arrival at its far end; so is a timer. Links that
 //! are first in, first out need fewer: see [`plan`].
 
+mod jitter;
 mod link;
 mod merge;
 mod plan;
@@ -12,7 +13,8 @@ mod queue;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-pub use link::{Jitter, LinkConfig, LinkCount, rate_stream};
+pub use jitter::Jitter;
+pub use link::{LinkConfig, LinkCount, rate_stream};
 pub use queue::{
     Capacity, Codel, CodelConfig, CodelLaw, Discipline, FqCodel, FqCodelConfig, Limit, Red, RedConfig, RedMeasure,
     Waiting,

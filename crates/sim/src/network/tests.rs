@@ -114,6 +114,36 @@ fn jitter_keeps_the_order_unless_it_may_reorder() {
 }
 
 #[test]
+fn jitter_in_order_keeps_the_mean_and_the_deviation_whatever_the_rate_of_packets() {
+    for every_us in [100, 1000, 100_000] {
+        let jitter = Jitter { deviation: ms(5), reorders: false };
+        let (mut network, route) =
+            one_link(LinkConfig { rate: None, delay: Course::constant(ms(20)), jitter, ..link("a") });
+        // So long that the mean of what is drawn anew each 50 ms is known to 0.1 ms.
+        let packets = 400_000_000 / every_us;
+        let (mut delays, mut last) = (Vec::new(), 0);
+        for packet in 0..packets {
+            let at = Time::from_nanos(packet * every_us * 1000);
+            while network.next(at).is_some() {
+                let number = network.arrived().payload;
+                assert!(number >= last, "packet {number} after {last}");
+                last = number;
+                delays.push((network.now().as_nanos() - u64::from(number) * every_us * 1000) as f64 / 1e6);
+            }
+            network.send(route, 100, false, packet as u32);
+        }
+        let mean = delays.iter().sum::<f64>() / delays.len() as f64;
+        let variance = delays.iter().map(|delay| (delay - mean) * (delay - mean)).sum::<f64>() / delays.len() as f64;
+        assert!((mean / 20.0 - 1.0).abs() < 0.02, "a packet each {every_us} us: mean {mean} ms");
+        assert!(
+            (variance.sqrt() / 5.0 - 1.0).abs() < 0.05,
+            "a packet each {every_us} us: deviation {}",
+            variance.sqrt()
+        );
+    }
+}
+
+#[test]
 fn a_timer_that_is_put_off_comes_at_its_last_time_and_one_that_is_stopped_never() {
     let (mut network, _) = one_link(link("a"));
     let timer = TimerId(0);

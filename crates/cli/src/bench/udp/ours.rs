@@ -14,7 +14,7 @@ use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEve
 use anabranch_net::pool::NoWork;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
-use anabranch_proto::flow::{AckPolicy, FlowSender, SenderConfig};
+use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig};
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
 use anabranch_proto::peer::Peer;
@@ -49,7 +49,13 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
     }
     let controller = (find(controller)?.build)(&Setup::new(packet, Time::ZERO), &parameters)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let sender = SenderConfig { packet, max_ack_delay: AckPolicy::default().max_delay, paced: false };
+    let sender = SenderConfig {
+        packet,
+        max_ack_delay: AckPolicy::default().max_delay,
+        paced: false,
+        ecn: false,
+        recovery: LossRecovery::Rack,
+    };
     let machine = FlowSender::new(sender, controller, 1, Rng::stream(1, "controller"));
     let flow = senders.open(FlowSpec::new(1, to, machine)).map_err(|error| Failure::new(error.to_string()))?;
     senders.write(flow, PeerId(0), u64::MAX, false);

@@ -123,6 +123,7 @@ impl Hand {
             rate: None,
             ecn_marked_packets: 0,
             persistent_congestion: false,
+            tcp: None,
             app_limited,
         };
         self.controller.on_feedback(now, &feedback, &mut self.rng);

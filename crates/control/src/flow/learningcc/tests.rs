@@ -51,6 +51,7 @@ fn feed(cc: &mut LearningCc, now: Time, left: Option<Time>, lost: &[Time], rate:
         rate,
         ecn_marked_packets: 0,
         persistent_congestion: false,
+        tcp: None,
         app_limited: false,
     };
     cc.on_feedback(now, &feedback, rng);

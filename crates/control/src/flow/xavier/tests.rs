@@ -61,6 +61,7 @@ impl Acks {
             rate: None,
             ecn_marked_packets: 0,
             persistent_congestion: false,
+            tcp: None,
             app_limited,
         };
         xavier.on_feedback(Time::from_secs_f64(1.0), &feedback, &mut self.rng);

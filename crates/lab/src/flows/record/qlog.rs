@@ -137,6 +137,7 @@ impl Qlog {
                 let trigger = match cause {
                     LossCause::PacketThreshold => "reordering_threshold",
                     LossCause::TimeThreshold => "time_threshold",
+                    LossCause::RetransmissionTimeout => "pto_expired",
                 };
                 let lost = PacketLost { header: Header::new(number), trigger };
                 record(&mut log.client, "quic:packet_lost", &lost)

@@ -16,7 +16,7 @@ impl<const RECORDED: bool> World<'_, RECORDED> {
                 self.close(flow);
                 let sender = self.new_sender(flow)?;
                 let this = &mut self.flows[flow as usize];
-                let policy = self.packets.ack_policy;
+                let policy = self.packets.receiver_policy();
                 this.receivers = this.ways.iter().map(|_| FlowReceiver::new(policy)).collect();
                 this.sender = Some(sender);
                 this.transfer_since = now;
@@ -54,6 +54,7 @@ impl<const RECORDED: bool> World<'_, RECORDED> {
         if let Some(sender) = this.sender.take() {
             this.measured.packets_sent += sender.packets_sent();
             this.measured.packets_lost += sender.packets_lost();
+            this.measured.spurious_losses += sender.spurious_losses();
             this.connection += 1;
             this.receivers.clear();
             this.handshake = None;

@@ -318,7 +318,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                 let (flow, connection, peer) = (flow as usize, this.connection, transmit.to);
                 recorder.on_flow(&FlowEvent { at: now, flow, connection, peer, what });
             }
-            self.network.send(route, size, self.packets.ecn, PayloadBox(payload));
+            self.network.send(route, size, transmit.ecn_capable, PayloadBox(payload));
             this.application.refill(sender);
         }
         if let Some(fault) = sender.fault() {

@@ -57,6 +57,7 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
                     one_way: Delays::default(),
                     packets_sent: 0,
                     packets_lost: 0,
+                    spurious_losses: 0,
                     on_time: Duration::ZERO,
                     share_time: Duration::ZERO,
                     late_bytes: 0,
@@ -108,13 +109,13 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
     /// A sender with a new controller.
     pub(super) fn new_sender(&self, flow: u32) -> Result<FlowSender, FlowRunError> {
         let spec = self.spec(flow);
-        let PacketSpec { data, ack_policy, paced, .. } = self.packets;
+        let PacketSpec { data, ack_policy, paced, ecn, recovery, .. } = self.packets;
         let mut setup = Setup::new(data, self.network.now());
         setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
         let controller = (spec.controller.build)(&setup, &spec.parameters).map_err(|error| {
             FlowRunError::Parameter { flow: spec.name.clone(), controller: spec.controller.name, error }
         })?;
-        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced };
+        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn, recovery };
         let connection = u64::from(self.flows[flow as usize].connection);
         let rng = Rng::indexed(self.scenario.seed, &format!("controller/{}", spec.name), connection);
         Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))

@@ -20,6 +20,7 @@
 //! max_ack_delay_ms = 25
 //! ecn = false
 //! paced = false                        # spread windows over the round trip
+//! recovery = "rack"                    # or "rfc6675": how losses are found and repaired
 //!
 //! [dumbbell]                           # s0, s1, ... - left = bottleneck = right - r0, r1, ...
 //! pairs = 6                            # as many as the flows need if left out
@@ -88,7 +89,7 @@
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::AckPolicy;
+use anabranch_proto::flow::{AckPolicy, LossRecovery};
 
 pub use write::to_toml;
 
@@ -116,7 +117,8 @@ const STEERING: &[&str] = &["link", "every_ms", "actuator"];
 
 /// What the coordinator's window is to a flow.
 const ACTUATORS: &[(&str, Actuator)] = &[("maximum", Actuator::Maximum), ("fixed", Actuator::Fixed)];
-const PACKETS: &[&str] = &["data_bytes", "header_bytes", "ack_bytes", "ack_every", "max_ack_delay_ms", "ecn", "paced"];
+const PACKETS: &[&str] =
+    &["data_bytes", "header_bytes", "ack_bytes", "ack_every", "max_ack_delay_ms", "ecn", "paced", "recovery"];
 
 /// No run is longer, in seconds: 11 days.
 const LONGEST_RUN_S: f64 = 1e6;
@@ -263,7 +265,7 @@ fn read_packets(section: &Section<'_>) -> Result<PacketSpec, ScenarioError> {
         None => Ok(standard),
     };
     let flag = |key: &str| section.get(key).map_or(Ok(false), |entry| entry.flag());
-    let AckPolicy { every, max_delay } = standard.ack_policy;
+    let AckPolicy { every, max_delay, form } = standard.ack_policy;
     let most = 1..=MOST_TO_ACK;
     Ok(PacketSpec {
         data: bytes("data_bytes", 1, standard.data)?,
@@ -272,9 +274,14 @@ fn read_packets(section: &Section<'_>) -> Result<PacketSpec, ScenarioError> {
         ack_policy: AckPolicy {
             every: section.get("ack_every").map_or(Ok(every), |entry| Ok(entry.whole(most)? as u32))?,
             max_delay: section.get("max_ack_delay_ms").map_or(Ok(max_delay), |entry| entry.millis())?,
+            form,
         },
         ecn: flag("ecn")?,
         paced: flag("paced")?,
+        recovery: match section.get("recovery") {
+            Some(entry) => entry.choice(&LossRecovery::ALL)?.1,
+            None => standard.recovery,
+        },
     })
 }
 

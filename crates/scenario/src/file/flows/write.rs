@@ -31,6 +31,7 @@ fn write_all(scenario: &FlowScenario, out: &mut String) -> std::fmt::Result {
     let policy = packets.ack_policy;
     writeln!(out, "ack_every = {}\nmax_ack_delay_ms = {}", policy.every, policy.max_delay.as_millis_f64())?;
     writeln!(out, "ecn = {}\npaced = {}", packets.ecn, packets.paced)?;
+    writeln!(out, "recovery = {}", quoted(packets.recovery.name()))?;
     if let Some(steering) = &scenario.steering {
         writeln!(out, "\n[steering]\nlink = {}", quoted(&scenario.links[steering.link].name))?;
         writeln!(out, "every_ms = {}", steering.every.as_millis_f64())?;

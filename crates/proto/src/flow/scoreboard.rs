@@ -1,0 +1,404 @@
+//! Loss recovery of TCP without RACK, as classic simulators run it: a SACK scoreboard
+//! (RFC 6675) and a retransmission timer (RFC 6298), for one receiver.
+//!
+//! A segment keeps its number when it is sent again, as TCP's sequence numbers do, so that an
+//! ACK does not tell a retransmission from the original. What follows from that is here too:
+//! no round-trip sample from data that was sent twice (Karn's algorithm; there are no
+//! timestamps), and a retransmission that is lost costs a timeout. There are no probes.
+//!
+//! ```text
+//! open       nothing is known to be lost; segments that arrive behind a gap leave the pipe, so
+//!            that new ones follow them (limited transmit, RFC 3042)
+//! recovery   from DupThresh duplicate ACKs, or IsLost(HighACK + 1), until all is acknowledged
+//!            that was sent before (RFC 6675, 5)
+//! timeout    from the timer's expiry until then: everything that was not SACKed is sent again,
+//!            in slow start from one packet (RFC 5681, 3.1; RFC 6675, 5.1)
+//! ```
+//!
+//! SACKed data stay so across a timeout: our receivers keep what they have (RFC 6675, 5.1,
+//! leaves it to the sender). Whole segments stand for the RFC's octets.
+
+use std::collections::VecDeque;
+
+use anabranch_control::flow::{LossCause, Lost, Sent, TcpRecovery};
+use anabranch_control::round_trip::RoundTripEstimator;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
+
+use super::sender::AckError;
+use super::space::{Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
+use super::{Ack, Data};
+
+/// Duplicate ACKs, or SACKed ranges behind a segment, that make it lost (RFC 6675, 2).
+const DUP_THRESH: u64 = 3;
+
+/// The retransmission timeout before a round-trip sample, and the least ever (RFC 6298, 2.1
+/// and 2.4).
+const LEAST_TIMEOUT: Duration = Duration::SECOND;
+
+/// No timeout is longer: RFC 6298 (2.5) allows a bound of 60 s or more.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(60_000);
+
+/// Doublings after which any timeout is the longest.
+const MOST_DOUBLINGS: u32 = 6;
+
+/// A segment that is not acknowledged cumulatively.
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    /// Its last transmission.
+    sent: Sent,
+    offset: u64,
+    length: u32,
+    fin: bool,
+    /// The ACK that was the first to tell its arrival, counted from 1; 0 if none has.
+    told_by: u64,
+    /// Transmissions in the network as far as the sender knows (RFC 6675's Pipe).
+    copies: u8,
+    /// Its loss is known, and it has not been sent again since.
+    is_lost: bool,
+    /// It was sent again at some time.
+    is_retransmitted: bool,
+    /// The timer has expired for it.
+    has_timed_out: bool,
+}
+
+impl Segment {
+    fn has_arrived(&self) -> bool {
+        self.told_by > 0
+    }
+
+    fn piece(&self) -> Piece {
+        Piece { offset: self.offset, length: self.length, fin: self.fin }
+    }
+
+    /// Takes it out of the pipe; what was in it is added to `lost`.
+    fn lose(&mut self, number: u64, cause: LossCause, lost: &mut Losses) {
+        for _ in 0..core::mem::take(&mut self.copies) {
+            lost.packets.push(Lost { sent: self.sent, cause });
+            lost.numbers.push(number);
+        }
+        self.is_lost = true;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Recovery,
+    Timeout,
+}
+
+/// The segments to one receiver.
+#[derive(Debug)]
+pub struct Scoreboard {
+    /// Data in a full segment (SMSS).
+    full: u64,
+    /// From the first that is not acknowledged cumulatively on.
+    segments: VecDeque<Segment>,
+    /// The first one's number (HighACK + 1).
+    first: u64,
+    phase: Phase,
+    /// Segments below were sent before the phase began (RecoveryPoint + 1).
+    recovery_point: u64,
+    /// Segments below need not be looked at again in this recovery (HighRxt + 1).
+    high_retransmitted: u64,
+    /// No second rescue before this is acknowledged (RescueRxt + 1).
+    rescued: u64,
+    duplicate_acks: u64,
+    /// Segments from here on have not arrived.
+    highest_arrived: u64,
+    acks: u64,
+    in_flight: u32,
+    /// When the retransmission timer expires, if it runs.
+    timer: Option<Time>,
+    doublings: u32,
+    /// What the last ACK or expiry meant for the window.
+    event: TcpRecovery,
+    /// A segment must leave whatever the window says.
+    must_send: bool,
+}
+
+impl Scoreboard {
+    pub fn new(full: Bytes) -> Scoreboard {
+        Scoreboard {
+            full: full.get(),
+            segments: VecDeque::new(),
+            first: 0,
+            phase: Phase::Open,
+            recovery_point: 0,
+            high_retransmitted: 0,
+            rescued: 0,
+            duplicate_acks: 0,
+            highest_arrived: 0,
+            acks: 0,
+            in_flight: 0,
+            timer: None,
+            doublings: 0,
+            event: TcpRecovery::Open,
+            must_send: false,
+        }
+    }
+
+    /// The number of the next new segment (HighData + 1).
+    fn next(&self) -> u64 {
+        self.first + self.segments.len() as u64
+    }
+
+    /// Whether another segment may be outstanding.
+    pub fn has_room(&self) -> bool {
+        self.segments.len() < MAX_PACKETS_IN_FLIGHT
+    }
+
+    /// Whether something is not acknowledged.
+    pub fn is_outstanding(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// Transmissions in the network.
+    pub fn packets_in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// When the retransmission timer expires.
+    pub fn timer(&self) -> Option<Time> {
+        self.timer
+    }
+
+    /// Expiries since the last round-trip sample.
+    pub fn timeouts(&self) -> u32 {
+        self.doublings
+    }
+
+    /// What the last ACK or expiry meant for the window.
+    pub fn event(&self) -> TcpRecovery {
+        self.event
+    }
+
+    /// Whether a segment must leave now, whatever the window says.
+    pub fn take_must_send(&mut self) -> bool {
+        core::mem::take(&mut self.must_send)
+    }
+
+    /// `RTO = SRTT + max(G, 4 RTTVAR)`, at least a second, doubled at each expiry (RFC 6298,
+    /// 2.3 to 2.5 and 5.5).
+    fn timeout(&self, rtt: &RoundTripEstimator) -> Duration {
+        let usual = if rtt.is_sampled() { rtt.probe_timeout(Duration::ZERO) } else { LEAST_TIMEOUT };
+        (usual.max(LEAST_TIMEOUT) * (1 << self.doublings.min(MOST_DOUBLINGS))).min(LONGEST_TIMEOUT)
+    }
+
+    /// `piece` leaves at `now`, for the first time if it lies behind all others.
+    pub fn send(&mut self, now: Time, piece: Piece, rtt: &RoundTripEstimator) -> (Data, &mut Sent) {
+        let Piece { offset, length, fin } = piece;
+        let place = match self.segments.back() {
+            Some(last) if offset <= last.offset => {
+                self.segments.binary_search_by_key(&offset, |segment| segment.offset).expect("it was sent before")
+            }
+            _ => {
+                self.segments.push_back(Segment { offset, length, fin, ..Segment::default() });
+                self.segments.len() - 1
+            }
+        };
+        let number = self.first + place as u64;
+        if self.timer.is_none() {
+            // RFC 6298, 5.1.
+            self.timer = Some(now + self.timeout(rtt));
+        }
+        self.in_flight += 1;
+        let segment = &mut self.segments[place];
+        if segment.copies > 0 || segment.is_lost {
+            segment.is_retransmitted = true;
+            self.high_retransmitted = self.high_retransmitted.max(number + 1);
+        }
+        segment.is_lost = false;
+        segment.copies += 1;
+        (Data { number, offset, length, fin }, &mut segment.sent)
+    }
+
+    /// Learns from an ACK: its range from 0 on is cumulative, the others are SACK blocks. Newly
+    /// delivered segments are added to `acked`, and no longer wait in `again`.
+    pub fn on_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        rtt: &mut RoundTripEstimator,
+        again: &mut VecDeque<Piece>,
+        acked: &mut Vec<Sent>,
+    ) -> Result<Answer, AckError> {
+        let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
+        if largest >= self.next() {
+            return Err(AckError::NeverSent { number: largest });
+        }
+        self.acks += 1;
+        let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
+        for (low, high) in ack.ranges.iter().rev() {
+            for number in low.max(self.first)..=high {
+                let segment = &mut self.segments[(number - self.first) as usize];
+                if segment.has_arrived() {
+                    continue;
+                }
+                segment.told_by = self.acks;
+                acked.push(segment.sent);
+                acked_bytes += segment.sent.size;
+                let copies = core::mem::take(&mut segment.copies);
+                pipe_bytes += segment.sent.size * u64::from(copies);
+                self.in_flight -= u32::from(copies);
+                if segment.is_lost {
+                    let offset = segment.offset;
+                    again.retain(|piece| piece.offset != offset);
+                }
+                self.highest_arrived = self.highest_arrived.max(number + 1);
+            }
+        }
+        // In the order in which they left: a retransmission later than its neighbours.
+        acked.sort_by_key(|sent| sent.at);
+        let sampled = self.advance(now, rtt);
+        self.note_phase(!acked.is_empty(), sampled.is_some(), again);
+        let sampled = sampled == Some(true);
+        Ok(Answer { sampled, acked_bytes, pipe_bytes, newly_marked: 0, spurious_losses: 0 })
+    }
+
+    /// Moves HighACK over what has arrived; none if there is nothing, else whether that gave a
+    /// round-trip sample.
+    fn advance(&mut self, now: Time, rtt: &mut RoundTripEstimator) -> Option<bool> {
+        let (mut is_ambiguous, mut oldest, before) = (false, None, self.first);
+        while let Some(segment) = self.segments.front().filter(|segment| segment.has_arrived()) {
+            is_ambiguous |= segment.is_retransmitted;
+            if segment.told_by == self.acks {
+                oldest.get_or_insert(segment.sent.at);
+            }
+            self.segments.pop_front();
+            self.first += 1;
+        }
+        if self.first == before {
+            return None;
+        }
+        // Karn's algorithm (RFC 6298, 3); the timeout stays doubled until there is a sample.
+        let sample = oldest.filter(|_| !is_ambiguous);
+        if let Some(at) = sample {
+            rtt.sample(now.since(at), Duration::ZERO);
+            self.doublings = 0;
+        }
+        // RFC 6298, 5.2 and 5.3.
+        self.timer = self.is_outstanding().then(|| now + self.timeout(rtt));
+        Some(sample.is_some())
+    }
+
+    /// What an ACK means that told of arrivals, if `told`, and moved HighACK, if `advanced`.
+    fn note_phase(&mut self, told: bool, advanced: bool, again: &mut VecDeque<Piece>) {
+        self.event = if advanced { TcpRecovery::Open } else { TcpRecovery::Resting };
+        if advanced {
+            self.duplicate_acks = 0;
+        } else if told {
+            self.duplicate_acks += 1;
+        }
+        let is_over = self.first >= self.recovery_point;
+        match self.phase {
+            Phase::Open if told && !advanced => {
+                // RFC 6675, 5, steps 1, 2 and 4.
+                if self.duplicate_acks >= DUP_THRESH || self.lost_below() > self.first {
+                    self.phase = Phase::Recovery;
+                    self.recovery_point = self.next();
+                    self.high_retransmitted = self.first;
+                    self.must_send = true;
+                    self.event = TcpRecovery::FastRetransmit;
+                    again.clear();
+                    self.segments.iter_mut().for_each(|segment| segment.is_lost = false);
+                }
+            }
+            Phase::Open => {}
+            Phase::Recovery => {
+                // The window rests through the ACK that ends it (RFC 6675, 5, step A).
+                self.event = TcpRecovery::Resting;
+                if is_over {
+                    self.phase = Phase::Open;
+                    again.clear();
+                }
+            }
+            Phase::Timeout if is_over => self.phase = Phase::Open,
+            Phase::Timeout => {}
+        }
+    }
+
+    /// All segments below that have not arrived are lost (RFC 6675, 4, IsLost): behind each,
+    /// DupThresh ranges were SACKed, or more than `DupThresh - 1` full segments.
+    fn lost_below(&self) -> u64 {
+        let (mut bytes, mut ranges, mut in_range) = (0, 0, false);
+        for number in (self.first..self.highest_arrived).rev() {
+            let segment = &self.segments[(number - self.first) as usize];
+            if segment.has_arrived() {
+                bytes += u64::from(segment.length);
+                ranges += u64::from(!in_range);
+                if bytes > (DUP_THRESH - 1) * self.full || ranges >= DUP_THRESH {
+                    return number;
+                }
+            }
+            in_range = segment.has_arrived();
+        }
+        self.first
+    }
+
+    /// Adds what is found lost in a recovery to `lost`, and to `again` in the order in which
+    /// NextSeg (RFC 6675, 4) sends it.
+    pub fn detect_losses(&mut self, again: &mut VecDeque<Piece>, lost: &mut Losses) {
+        if self.phase != Phase::Recovery {
+            return;
+        }
+        let from = self.high_retransmitted.max(self.first);
+        // The first segment is lost by the duplicate ACKs alone (step 4.3).
+        let first = if self.event == TcpRecovery::FastRetransmit { self.first + 1 } else { 0 };
+        for number in from..self.lost_below().max(first) {
+            let segment = &mut self.segments[(number - self.first) as usize];
+            if !segment.has_arrived() && !segment.is_lost {
+                self.in_flight -= u32::from(segment.copies);
+                segment.lose(number, LossCause::PacketThreshold, lost);
+                again.push_back(segment.piece());
+            }
+        }
+    }
+
+    /// What a recovery sends when nothing is known to be lost and there is no new data: what
+    /// has not arrived although later segments have (NextSeg, rule 3), then once the last one
+    /// (rule 4).
+    pub fn rescue(&mut self) -> Option<Piece> {
+        if self.phase != Phase::Recovery {
+            return None;
+        }
+        let from = self.high_retransmitted.max(self.first);
+        let missing = |&number: &u64| !self.segments[(number - self.first) as usize].has_arrived();
+        if let Some(number) = (from..self.highest_arrived).find(missing) {
+            return Some(self.segments[(number - self.first) as usize].piece());
+        }
+        if self.first < self.rescued {
+            return None;
+        }
+        let last = self.segments.iter().rev().find(|segment| !segment.has_arrived())?.piece();
+        self.rescued = self.recovery_point;
+        Some(last)
+    }
+
+    /// The retransmission timer has expired (RFC 6298, 5.4 to 5.6; RFC 6675, 5.1): all that has
+    /// not arrived is lost.
+    pub fn on_timeout(&mut self, now: Time, rtt: &RoundTripEstimator, again: &mut VecDeque<Piece>, lost: &mut Losses) {
+        let repeated = self.segments.front().is_some_and(|segment| segment.has_timed_out);
+        again.clear();
+        for (number, segment) in (self.first..).zip(&mut self.segments) {
+            if !segment.has_arrived() {
+                segment.lose(number, LossCause::RetransmissionTimeout, lost);
+                again.push_back(segment.piece());
+            }
+        }
+        let in_flight = lost.packets.iter().fold(Bytes::ZERO, |sum, lost| sum + lost.sent.size);
+        self.in_flight = 0;
+        if let Some(segment) = self.segments.front_mut() {
+            segment.has_timed_out = true;
+        }
+        self.event = TcpRecovery::Timeout { in_flight, repeated };
+        self.phase = Phase::Timeout;
+        self.recovery_point = self.next();
+        self.high_retransmitted = self.first;
+        self.duplicate_acks = 0;
+        self.doublings += 1;
+        self.must_send = true;
+        self.timer = self.is_outstanding().then(|| now + self.timeout(rtt));
+    }
+}
