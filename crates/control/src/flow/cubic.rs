@@ -21,6 +21,8 @@
 //! window back to one packet; ours is two (RFC 9002, 7.2). Spurious losses (4.9) are not
 //! undone, for feedback does not tell of them.
 
+mod linux;
+
 use serde::Deserialize;
 
 use super::counting::Counting;
@@ -66,6 +68,8 @@ struct Config {
     fast_convergence: bool,
     reno_friendly: RenoFriendly,
     hystart: bool,
+    /// Rules that are Linux's.
+    linux: linux::Rules,
 }
 
 impl Default for Config {
@@ -79,6 +83,7 @@ impl Default for Config {
             fast_convergence: true,
             reno_friendly: RenoFriendly::Rfc9438,
             hystart: false,
+            linux: linux::Rules::default(),
         }
     }
 }
@@ -107,6 +112,7 @@ struct Cubic {
     unused_since: Option<Time>,
     slow_start: SlowStart,
     recovery: Recovery,
+    linux: linux::State,
     config: Config,
 }
 
@@ -130,6 +136,7 @@ impl Cubic {
             unused_since: None,
             slow_start: SlowStart::new(config.hystart),
             recovery: Recovery::default(),
+            linux: linux::State::default(),
             config,
         }
     }
@@ -143,9 +150,13 @@ impl Cubic {
         };
         self.w_prior = self.window;
         // ssthresh = beta W, at least two packets (4.6).
-        self.window = (beta * self.window).max(MINIMUM_PACKETS);
+        (self.window, self.w_max) = match self.config.linux.reduced(self.window, self.w_max) {
+            Some(reduced) => reduced,
+            None => ((beta * self.window).max(MINIMUM_PACKETS), self.w_max),
+        };
         self.slow_start.end(self.window);
         self.epoch = None;
+        self.linux = linux::State::default();
     }
 
     /// Begins a congestion avoidance stage.
@@ -209,6 +220,8 @@ impl FlowController for Cubic {
             if packets > 0.0 {
                 if self.slow_start.holds(self.window) {
                     self.window = self.slow_start.grown(self.window, packets, 1.0, feedback);
+                } else if self.config.linux.change_growth() {
+                    self.avoid_as_linux(now, packets, &feedback.rtt);
                 } else {
                     self.avoid(now, packets, feedback.rtt.smoothed);
                 }
