@@ -195,7 +195,7 @@ fn work(board: &Mutex<Board>, changed: &Condvar, ours: &[Ours], cases: &[Case], 
 }
 
 fn print(comparisons: &[Comparison]) -> io::Result<()> {
-    let header = ["kernel", "ours", "rate", "loss", "runs", "kernel, Mbit/s", "ours, Mbit/s", "difference", ""];
+    let header = ["kernel", "ours", "rate", "loss", "runs", "kernel, Mbit/s", "ours, Mbit/s", "difference", "Jain", ""];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for comparison in comparisons {
         let Case { congestion, rate_mbit_s, loss } = comparison.case;
@@ -204,6 +204,7 @@ fn print(comparisons: &[Comparison]) -> io::Result<()> {
             (Some(share), Some(half)) => format!("{:+.1} % ± {:.1}", share * 100.0, half * 100.0),
             _ => "-".to_owned(),
         };
+        let jain = |index: Option<f64>| index.map_or("-".to_owned(), |index| format!("{index:.3}"));
         let verdict = match comparison.verdict {
             Verdict::Holds => "holds",
             Verdict::Unsettled => "unsettled",
@@ -220,6 +221,7 @@ fn print(comparisons: &[Comparison]) -> io::Result<()> {
             mean(&comparison.kernel_mbit_s),
             mean(&comparison.ours_mbit_s),
             difference,
+            format!("{}, {}", jain(comparison.kernel_jain), jain(comparison.ours_jain)),
             verdict.to_owned(),
         ]);
     }
