@@ -162,11 +162,11 @@ impl Cubic {
         if rules.w_est {
             let beta = if rules.whole_reduction { BETA } else { self.config.beta };
             let eighths = libm::floor(8.0 * (1.0 + beta) / 3.0 / (1.0 - beta));
-            let step = rules.round(self.window * eighths / 8.0);
-            while self.linux.towards_est > step {
-                self.linux.towards_est -= step;
-                epoch.w_est += 1.0;
-            }
+            // However much is acknowledged at once: W_est goes on while more than a step is left.
+            let step = rules.round(self.window * eighths / 8.0).max(1.0);
+            let steps = (libm::ceil(self.linux.towards_est / step) - 1.0).max(0.0);
+            self.linux.towards_est -= steps * step;
+            epoch.w_est += steps;
             if epoch.w_est > self.window {
                 count = count.min(per_packet(epoch.w_est - self.window));
             }
