@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The bound was set before the first comparison. A difference is beyond it only if its whole
-//! 99 % interval is: there are two dozen, of which one in twenty would miss 95 % by chance.
+//! 99 % interval is: there are two dozen, and 95 % ones would miss by chance too often (set
+//! after a first quick run).
 
 use anabranch_control::flow::registry;
 use anabranch_control::time::{Duration, Time};
