@@ -1,5 +1,7 @@
 //! `anabranch validate`: what each model was held against, and the difference.
 
+mod kernel;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -22,9 +24,17 @@ pub struct Args {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
-    /// Draw every controller's window curve into DIR/window-curves.html
+    /// Draw every controller's window curve into DIR/window-curves.html, or with --kernel both
+    /// windows of each comparison into DIR/kernel-windows.html
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Hold the running kernel's Reno, Cubic and BBR over emulated links beside ours instead;
+    /// takes about ten minutes, and root or a user namespace
+    #[arg(long, conflicts_with = "reference")]
+    kernel: bool,
+    /// With --kernel: shorter and fewer runs, about two minutes
+    #[arg(long, requires = "kernel")]
+    quick: bool,
 }
 
 #[derive(Serialize)]
@@ -38,6 +48,9 @@ struct Json<'a> {
 
 /// Makes every check; fails when one does not hold.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.kernel {
+        return kernel::run(args);
+    }
     let progress = progress::until_interrupted()?;
     let started = Instant::now();
     let bar = progress::show(&progress, "validate");

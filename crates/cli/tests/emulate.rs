@@ -310,3 +310,32 @@ fn an_interrupted_or_killed_run_leaves_nothing() {
         assert_eq!(place.names("out"), kept, "after {signal:?}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_comparison_with_the_kernel_keeps_what_was_measured() {
+    if is_missing() {
+        return;
+    }
+    let place = Place::new("");
+    let mut command: Command = place.command(&["validate", "--kernel", "--quick", "--json", "--out", "out"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    // Ours are simulated in a few seconds, and the first runs of 15 s end.
+    std::thread::sleep(Duration::from_secs(35));
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::INT)
+        .unwrap();
+    let said = said(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let json = said.json();
+    let comparisons = json["comparisons"].as_array().unwrap();
+    if comparisons.is_empty() {
+        // A machine that is too busy has nothing to keep, and says so.
+        assert!(json["disturbed"].as_u64().unwrap() > 0, "{json}");
+        return;
+    }
+    assert_eq!(place.names("out"), ["kernel-windows.html"]);
+    let first = &comparisons[0];
+    assert!(first["kernel_mbit_s"][0].as_f64().unwrap() > 0.5, "{first}");
+    assert_eq!(first["ours_mbit_s"].as_array().unwrap().len(), 20, "{first}");
+}

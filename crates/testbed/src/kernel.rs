@@ -5,11 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::kernel_tcp::{self, Receivers};
 use anabranch_control::time::{Duration, Time};
+use anabranch_lab::flows::measured::FlowSeries;
 use anabranch_lab::flows::traffic::{Action, Application};
 use anabranch_net::clock::std_duration;
 use anabranch_scenario::flows::Stack;
 
 use super::failure::TestbedFailure;
+use super::kernel_info::Samples;
 use super::{LONGEST_WAIT, Pending, Run, Tick, Ticks};
 
 /// Bytes written at once.
@@ -31,6 +33,21 @@ pub struct Sent {
     pub on_time: Duration,
     /// When it went on and off.
     pub notes: Vec<(Time, usize, bool)>,
+    /// What the kernel said of it.
+    pub series: FlowSeries,
+}
+
+impl Sent {
+    fn none(flow: usize) -> Sent {
+        Sent {
+            flow,
+            completion_acked: Vec::new(),
+            since: Vec::new(),
+            on_time: Duration::ZERO,
+            notes: Vec::new(),
+            series: FlowSeries::default(),
+        }
+    }
 }
 
 /// What a flow of the kernel's brought.
@@ -54,30 +71,33 @@ struct Sender<'a> {
     application: Application,
     stream: Option<TcpStream>,
     pending: Pending,
+    samples: Samples,
     sent: Sent,
 }
 
 /// Sends one flow until the run is over; on a thread in the senders' namespace.
 pub fn send(run: &Run<'_>, flow: usize) -> Result<Sent, TestbedFailure> {
     let spec = &run.scenario.flows[flow];
-    let sent =
-        Sent { flow, completion_acked: Vec::new(), since: Vec::new(), on_time: Duration::ZERO, notes: Vec::new() };
+    let paces = matches!(&spec.stack, Stack::Kernel(name) if name.starts_with("bbr"));
     let mut sender = Sender {
         run,
         flow,
         application: Application::new(spec, run.scenario.seed),
         stream: None,
         pending: Pending::default(),
-        sent,
+        samples: Samples::new(run.scenario, spec, paces),
+        sent: Sent::none(flow),
     };
     let chunk = vec![0x5a; CHUNK];
     loop {
         let now = run.clock.now();
+        sender.samples.take(now, sender.stream.as_ref());
         if !run.goes_on(now) {
             break;
         }
         sender.step(now, &chunk)?;
     }
+    sender.sent.series = std::mem::take(&mut sender.samples.series);
     let end = run.clock.now().min(run.end());
     sender.sent.on_time = sender.application.on_time(end);
     if let Some(stream) = sender.stream.take() {
@@ -105,7 +125,8 @@ impl Sender<'_> {
         }
         self.application.refill(&mut self.pending);
         if self.pending.bytes == 0 || self.stream.is_none() {
-            let wake = self.application.wake.min(self.run.end()).since(self.run.clock.now());
+            let wake = self.application.wake.min(self.samples.next()).min(self.run.end());
+            let wake = wake.since(self.run.clock.now());
             std::thread::sleep(std_duration(wake).min(LONGEST_WAIT));
             return Ok(());
         }
@@ -136,6 +157,7 @@ impl Sender<'_> {
             return Err(self.failed("it is not the kernel's"));
         };
         self.sent.since.push(now);
+        self.samples.begin_connection();
         self.application.await_handshake(now);
         let stream = kernel_tcp::connect(local, remote, congestion, CONNECT).map_err(|error| self.failed(error))?;
         stream.set_write_timeout(Some(LONGEST_WAIT)).map_err(|error| self.failed(error))?;
@@ -182,6 +204,7 @@ impl Sender<'_> {
         stream.shutdown(std::net::Shutdown::Write).map_err(|error| self.failed(error))?;
         let mut byte = [0];
         while self.run.goes_on(self.run.clock.now()) {
+            self.samples.take(self.run.clock.now(), Some(&stream));
             match stream.read(&mut byte) {
                 Ok(_) => {
                     let now = self.run.clock.now();
@@ -268,14 +291,14 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // As after a reset by the other end: each write fails.
         stream.shutdown(Shutdown::Write).unwrap();
-        let nothing = Sent { flow: 0, completion_acked: vec![], since: vec![], on_time: Duration::ZERO, notes: vec![] };
         let mut sender = Sender {
             run: &run,
             flow: 0,
             application: Application::new(&scenario.flows[0], 1),
             stream: Some(stream),
             pending: Pending { bytes: u64::MAX, last: false },
-            sent: nothing,
+            samples: Samples::new(&scenario, &scenario.flows[0], false),
+            sent: Sent::none(0),
         };
         assert!(matches!(sender.step(Time::ZERO, &[0; 8]), Err(TestbedFailure::Flow { .. })));
         stop.store(true, Ordering::Relaxed);

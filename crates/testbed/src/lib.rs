@@ -11,6 +11,7 @@ pub mod bulk;
 pub mod emulator;
 mod failure;
 mod kernel;
+mod kernel_info;
 pub mod kernel_tcp;
 mod measure;
 pub mod namespace;

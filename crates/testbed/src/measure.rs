@@ -65,7 +65,9 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         let of_all = (0..rows).map(|row| columns.iter().map(|column| column[row]).sum()).collect();
         let quic = seen.quic.iter_mut().map(|quic| &mut quic.sent);
         let own = seen.ours.flows.iter_mut().chain(quic).find(|sent| sent.flow == flow);
-        let mut own = own.map_or_else(|| unknown(spec, rows), |sent| std::mem::take(&mut sent.series));
+        let own = own.map(|sent| &mut sent.series);
+        let theirs = seen.theirs.iter_mut().find(|sent| sent.flow == flow).map(|sent| &mut sent.series);
+        let mut own = own.or(theirs).map_or_else(|| FlowSeries::of(spec), std::mem::take);
         own.goodput_mbit_s = of_all;
         own.receivers_mbit_s = if columns.len() > 1 { columns } else { Vec::new() };
         own.one_way_ms = std::mem::take(&mut seen.watched.one_way_ms[flow]);
@@ -178,6 +180,8 @@ fn rows(scenario: &FlowScenario, seen: &Seen) -> usize {
     let ours = seen.ours.flows.iter().map(|sent| sent.series.window.len());
     let arrived = seen.arrivals.receivers.iter().map(|arrived| arrived.rows.len());
     let kernel = seen.kernel_arrivals.iter().map(|arrived| arrived.rows.len());
+    let theirs = seen.theirs.iter().map(|sent| sent.series.window.len());
+    let kernel = kernel.chain(theirs);
     let quic = seen.quic.iter().map(|quic| quic.sent.series.window.len());
     let quic = quic.chain(seen.quic_arrivals.iter().map(|arrived| arrived.rows.len()));
     let watched = seen.watched.one_way_ms.iter().map(Vec::len);
@@ -193,18 +197,6 @@ fn columns(scenario: &FlowScenario, delivered: &Delivered, rows: usize) -> Vec<V
         each.map(|(now, before)| (now - before) as f64 * 8.0 / every / 1e6).collect()
     };
     delivered.iter().map(column).collect()
-}
-
-/// What the kernel does not say of itself.
-fn unknown(spec: &anabranch_scenario::flows::FlowSpec, rows: usize) -> FlowSeries {
-    let nothing = vec![f64::NAN; rows];
-    FlowSeries {
-        in_flight: nothing.clone(),
-        window: nothing.clone(),
-        rate_mbit_s: nothing.clone(),
-        srtt_ms: nothing,
-        ..FlowSeries::of(spec)
-    }
 }
 
 fn truncate(series: &mut FlowSeries, rows: usize) {

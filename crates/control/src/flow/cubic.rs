@@ -21,6 +21,8 @@
 //! window back to one packet; ours is two (RFC 9002, 7.2). Spurious losses (4.9) are not
 //! undone, for feedback does not tell of them.
 
+mod linux;
+
 use serde::Deserialize;
 
 use super::classic::{Acked, Classic, Unit, Window, WindowRule};
@@ -60,6 +62,8 @@ struct Config {
     fast_convergence: bool,
     reno_friendly: RenoFriendly,
     hystart: bool,
+    /// Rules that are Linux's.
+    linux: linux::Rules,
 }
 
 impl Default for Config {
@@ -73,6 +77,7 @@ impl Default for Config {
             fast_convergence: true,
             reno_friendly: RenoFriendly::Rfc9438,
             hystart: false,
+            linux: linux::Rules::default(),
         }
     }
 }
@@ -97,6 +102,7 @@ struct Cubic {
     epoch: Option<Epoch>,
     /// Since when the application has left the window unused: that time does not count.
     unused_since: Option<Time>,
+    linux: linux::State,
     config: Config,
 }
 
@@ -110,7 +116,8 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 
 impl Cubic {
     fn new(config: Config) -> Cubic {
-        Cubic { w_max: 0.0, w_prior: 0.0, epoch: None, unused_since: None, config }
+        let linux = linux::State::default();
+        Cubic { w_max: 0.0, w_prior: 0.0, epoch: None, unused_since: None, linux, config }
     }
 
     /// Begins a congestion avoidance stage with `window`.
@@ -148,6 +155,9 @@ impl WindowRule for Cubic {
 
     #[inline]
     fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+        if self.config.linux.change_growth() {
+            return self.avoid_as_linux(window, acked);
+        }
         let (now, rtt) = (acked.now, acked.feedback.rtt.smoothed);
         let mut epoch = match self.epoch {
             Some(epoch) => epoch,
@@ -180,8 +190,16 @@ impl WindowRule for Cubic {
         };
         self.w_prior = window.size;
         // ssthresh = beta W, at least two packets (4.6).
-        window.reduce_to(beta * window.size);
+        let left = match self.config.linux.reduced(window.size, self.w_max) {
+            Some((left, w_max)) => {
+                self.w_max = w_max;
+                left
+            }
+            None => beta * window.size,
+        };
+        window.reduce_to(left);
         self.epoch = None;
+        self.linux = linux::State::default();
     }
 
     fn on_persistent_congestion(&mut self) {

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::registry::{CONTROLLERS, Entry, Setup};
+use super::registry::{CONTROLLERS, Entry, Setup, find};
 use super::{Bounded, Bounds, Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::delivery_rate::RateSample;
 use crate::rng::Rng;
@@ -159,13 +159,20 @@ fn begin(controller: &mut dyn FlowController, packet: Bytes, rng: &mut Rng) -> T
     now
 }
 
+/// Parameters that choose other rules.
+const READINGS: &[(&str, &str)] = &[
+    ("cubic", "linux = [\"all\"]"),
+    ("cubic", "linux = [\"w-est\", \"whole-growth\"]\nbeta = 0.1"),
+    ("bbr", "linux = [\"all\"]"),
+];
+
 /// The controller that `entry` makes of a table that it cannot do without, or of none.
-fn make(entry: &Entry, packet: Bytes) -> Bounded {
+fn make(entry: &Entry, parameters: &str, packet: Bytes) -> Bounded {
     const RULES: &str = "rules = [
         { from = [0, 0, 0], to = [1e5, 1e5, 1.5], multiple = 1, increment = 1, intersend_ms = 0.5 },
         { from = [0, 0, 1.5], to = [1e5, 1e5, 1e5], multiple = 0.5, increment = 0, intersend_ms = 4 },
     ]";
-    let parameters = if entry.name == "remy" { RULES } else { "" };
+    let parameters = if entry.name == "remy" { RULES } else { parameters };
     let parameters = parameters.parse().expect("a table");
     Bounded::new((entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete"))
 }
@@ -188,10 +195,16 @@ fn check(name: &str, controller: &Bounded, bounds: Bounds) -> Result<(), TestCas
     Ok(())
 }
 
-fn tell(entry: &Entry, packet: u64, bounds: Bounds, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
+fn tell(
+    (entry, parameters): (&Entry, &str),
+    packet: u64,
+    bounds: Bounds,
+    calls: &[Call],
+    seed: u64,
+) -> Result<(), TestCaseError> {
     let packet = Bytes::new(packet);
     let mut rng = Rng::stream(seed, "controller");
-    let mut controller = make(entry, packet);
+    let mut controller = make(entry, parameters, packet);
     let mut now = if seed.is_multiple_of(2) { begin(&mut controller, packet, &mut rng) } else { Time::ZERO };
     controller.set(bounds);
     check(entry.name, &controller, bounds)?;
@@ -252,7 +265,11 @@ proptest! {
         seed: u64,
     ) {
         for entry in CONTROLLERS {
-            tell(entry, packet, bounds, &calls, seed)?;
+            tell((entry, ""), packet, bounds, &calls, seed)?;
+        }
+        for (name, parameters) in READINGS {
+            let entry = find(name).expect("a registered controller");
+            tell((entry, parameters), packet, bounds, &calls, seed)?;
         }
     }
 }

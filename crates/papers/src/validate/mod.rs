@@ -7,6 +7,7 @@ mod closed_forms;
 mod cubic;
 mod curves;
 mod dumbbell;
+pub mod kernel;
 
 use std::path::Path;
 

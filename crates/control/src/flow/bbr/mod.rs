@@ -19,8 +19,10 @@
 //!   lets TCP's recovery last longer, until every loss is repaired).
 //! - RTprop comes from packets whose number is the highest acknowledged, the only ones
 //!   that give a sample (RFC 9002, 5.1), not from each acknowledged packet.
-//! - What Linux adds is left out: ACK aggregation, long-term sampling against policers.
+//! - Of what Linux adds, `linux` names what can be had; long-term sampling against policers is
+//!   left out.
 
+mod linux;
 pub mod model;
 #[cfg(test)]
 pub mod tests;
@@ -56,11 +58,13 @@ struct Config {
     bandwidth_rounds: u64,
     /// Seconds of the round-trip filter, and so between two probes of it (4.1.2.3).
     min_rtt_s: f64,
+    /// Rules that are Linux's.
+    linux: linux::Rules,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { cwnd_gain: 2.0, bandwidth_rounds: 10, min_rtt_s: 10.0 }
+        Config { cwnd_gain: 2.0, bandwidth_rounds: 10, min_rtt_s: 10.0, linux: linux::Rules::default() }
     }
 }
 
@@ -94,6 +98,7 @@ struct Bbr {
     probe_until: Option<Time>,
     probe_round_done: bool,
     lull: Lull,
+    aggregation: linux::Aggregation,
     idle_restart: bool,
     recovery: LossRecovery,
     /// In the first round of recovery only what is delivered is replaced.
@@ -136,6 +141,7 @@ fn new(setup: &Setup, config: Config) -> Bbr {
         probe_until: None,
         probe_round_done: false,
         lull: Lull::default(),
+        aggregation: linux::Aggregation::default(),
         idle_restart: false,
         recovery: LossRecovery::default(),
         conserving: false,
@@ -158,7 +164,11 @@ impl Bbr {
     fn in_flight_for(&self, gain: f64) -> f64 {
         match self.min_rtt.get() {
             // estimated_bdp = BtlBw * RTprop; gain * estimated_bdp + 3 * send_quantum
-            Some(rtt) => gain * self.bandwidth * rtt.as_secs_f64() + 3.0 * self.quantum,
+            Some(rtt) => {
+                let window = gain * self.bandwidth * rtt.as_secs_f64() + 3.0 * self.quantum;
+                let probes = self.state == State::ProbeBw && self.phase == 0;
+                self.config.linux.window(window, self.packet, probes)
+            }
             None => self.initial_window,
         }
     }
@@ -283,7 +293,7 @@ impl Bbr {
             let rtt = feedback.rtt.smoothed.as_secs_f64().max(1e-9);
             self.rate = HIGH_GAIN * self.initial_window / rtt;
         }
-        let rate = gain * self.bandwidth;
+        let rate = self.config.linux.paced(gain * self.bandwidth);
         if rate > 0.0 && (self.filled || rate > self.rate) {
             self.rate = rate;
         }
@@ -329,7 +339,8 @@ impl Bbr {
         if lost > 0.0 {
             self.window = (self.window - lost).max(self.packet);
         }
-        let target = self.in_flight_for(self.window_gain);
+        let extra = if self.filled { self.config.linux.extra(&self.aggregation, self.bandwidth) } else { 0.0 };
+        let target = self.in_flight_for(self.window_gain) + extra;
         if self.conserving {
             self.window = self.window.max(in_flight + acked);
         } else {
@@ -378,6 +389,8 @@ impl FlowController for Bbr {
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
+            let acked = feedback.acked_bytes.get() as f64;
+            self.aggregation.on_acked(now, acked, self.bandwidth, self.window, round_ended);
             if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
                 self.enter_phase(now, self.phase + 1);
             }

@@ -1,0 +1,229 @@
+//! `anabranch validate --kernel`: the running kernel's TCP over emulated links, beside ours.
+//!
+//! Runs are made several at a time, as many as the links' sum allows; one whose links were
+//! not carried as asked is thrown away and made again.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anabranch_lab::parallel::{Progress, run_one};
+use anabranch_papers::validate::ValidationError;
+use anabranch_papers::validate::kernel::{
+    Case, Comparison, Extent, Ours, Run, Verdict, cases, kernel_page, simulate, subjects,
+};
+use anabranch_report::output::create_dir;
+use anabranch_testbed::emulator::testbed_available;
+use anabranch_testbed::kernel_tcp::available;
+use anabranch_testbed::{Emulated, TestbedFailure};
+use serde::Serialize;
+
+use super::Args;
+use crate::emulate::OnRealPackets;
+use crate::failure::Failure;
+use crate::number::short;
+use crate::{progress, table};
+
+/// What runs that are made at a time may carry together. Two processors carry more than
+/// twice as much (docs/emulator.md).
+const MOST_MBIT_S: f64 = 60.0;
+
+/// Runs at a time.
+const MOST_RUNS: usize = 12;
+
+/// How often a run is made that was disturbed.
+const TRIES: u32 = 3;
+
+#[derive(Serialize)]
+struct Json<'a> {
+    wall_s: f64,
+    comparisons: &'a [Comparison],
+    skipped: &'a [String],
+    /// Runs that were thrown away.
+    disturbed: u64,
+    differ: usize,
+}
+
+/// Makes the comparison; fails when a difference is beyond its bound.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    testbed_available().map_err(Failure::new)?;
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
+    let offered = available()?;
+    let (here, missing): (Vec<_>, Vec<_>) = subjects().into_iter().partition(|name| offered.iter().any(|o| o == name));
+    let skip = |name: &&str| format!("{name}: the running kernel does not offer it; it offers {}", offered.join(", "));
+    let skipped: Vec<String> = missing.iter().map(skip).collect();
+    let extent = if args.quick { Extent::QUICK } else { Extent::FULL };
+
+    let progress = progress::until_interrupted()?;
+    let started = Instant::now();
+    let bar = progress::show(&progress, "validate --kernel");
+    let made = make(&cases(&here), extent, &progress);
+    bar.end();
+    let (comparisons, disturbed) = made?;
+    let wall_s = started.elapsed().as_secs_f64();
+    let differ = comparisons.iter().filter(|comparison| comparison.verdict == Verdict::Differs).count();
+    if args.json {
+        let json = Json { wall_s, comparisons: &comparisons, skipped: &skipped, disturbed, differ };
+        println!("{}", serde_json::to_string(&json)?);
+    } else {
+        print(&comparisons)?;
+        skipped.iter().for_each(|skipped| println!("skipped {skipped}"));
+        let counted = comparisons.len();
+        println!("{counted} comparisons in {wall_s:.0} s; {disturbed} disturbed runs were thrown away");
+    }
+    if let Some(out) = &args.out {
+        draw(out, &comparisons)?;
+    }
+    if progress.is_interrupted() {
+        return Err(Failure::interrupted("what had been measured until then was kept"));
+    }
+    match differ {
+        0 => Ok(()),
+        differ => Err(Failure::new(format!("{differ} differences are beyond their bound"))),
+    }
+}
+
+fn draw(out: &Path, comparisons: &[Comparison]) -> Result<(), Failure> {
+    let path = out.join("kernel-windows.html");
+    kernel_page(comparisons).write(&path)?;
+    eprintln!("wrote {}: the kernel's windows beside ours", path.display());
+    Ok(())
+}
+
+/// A run to make.
+struct Task {
+    case: usize,
+    repeat: u64,
+    tries: u32,
+}
+
+/// What all workers share.
+#[derive(Default)]
+struct Board {
+    waiting: Vec<Task>,
+    load_mbit_s: f64,
+    runs: Vec<Vec<(u64, Run)>>,
+    disturbed: u64,
+    failure: Option<TestbedFailure>,
+}
+
+/// Comparisons of all cases that have a run, and how many runs were thrown away.
+fn make(cases: &[Case], extent: Extent, progress: &Progress) -> Result<(Vec<Comparison>, u64), Failure> {
+    let ours = match simulate(cases, extent, progress) {
+        Err(ValidationError::Interrupted) => return Ok((Vec::new(), 0)),
+        other => other?,
+    };
+    let each = |case| (1..=extent.repeats).map(move |repeat| Task { case, repeat, tries: 1 });
+    let mut waiting: Vec<Task> = (0..cases.len()).flat_map(each).collect();
+    progress.total.fetch_add(waiting.len() as u64 * extent.seconds, Ordering::Relaxed);
+    // The first repeat of every case is made before the second of any.
+    waiting.sort_by_key(|task| task.repeat);
+    let board = Mutex::new(Board { waiting, runs: vec![Vec::new(); cases.len()], ..Board::default() });
+    let changed = Condvar::new();
+    std::thread::scope(|scope| {
+        for _ in 0..MOST_RUNS {
+            scope.spawn(|| work(&board, &changed, &ours, cases, extent, progress));
+        }
+    });
+    let board = board.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(failure) = board.failure {
+        return Err(failure.into());
+    }
+    let mut comparisons = Vec::new();
+    for (ours, mut runs) in ours.iter().zip(board.runs) {
+        // Workers end in any order.
+        runs.sort_by_key(|(repeat, _)| *repeat);
+        let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
+        if !runs.is_empty() {
+            comparisons.extend(ours.beside(&runs));
+        }
+    }
+    Ok((comparisons, board.disturbed))
+}
+
+fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes one run after the other while there are any.
+fn work(board: &Mutex<Board>, changed: &Condvar, ours: &[Ours], cases: &[Case], extent: Extent, progress: &Progress) {
+    loop {
+        let (task, load) = {
+            let mut now = lock(board);
+            loop {
+                if progress.is_interrupted() || now.failure.is_some() || now.waiting.is_empty() {
+                    return;
+                }
+                let load = |task: &Task| ours[task.case].load_mbit_s();
+                let room = MOST_MBIT_S - now.load_mbit_s;
+                let fits = now.waiting.iter().position(|task| load(task) <= room || now.load_mbit_s == 0.0);
+                if let Some(place) = fits {
+                    let task = now.waiting.remove(place);
+                    let load = load(&task);
+                    now.load_mbit_s += load;
+                    break (task, load);
+                }
+                now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        let scenario = cases[task.case].theirs(extent, task.repeat);
+        let outcome = run_one(&OnRealPackets(&scenario), progress);
+        let mut now = lock(board);
+        now.load_mbit_s -= load;
+        if now.load_mbit_s < 1e-9 {
+            now.load_mbit_s = 0.0;
+        }
+        match outcome {
+            Err(failure) => now.failure = Some(failure),
+            // An interrupted run is not a whole one.
+            Ok(Emulated { measured, .. }) if measured.length < scenario.length => {}
+            Ok(Emulated { emulator, .. }) if emulator.is_saturated() => {
+                now.disturbed += 1;
+                if task.tries < TRIES {
+                    progress.total.fetch_add(extent.seconds, Ordering::Relaxed);
+                    now.waiting.push(Task { tries: task.tries + 1, ..task });
+                }
+            }
+            Ok(Emulated { measured, .. }) => now.runs[task.case].push((task.repeat, Run::of(&scenario, &measured))),
+        }
+        changed.notify_all();
+    }
+}
+
+fn print(comparisons: &[Comparison]) -> io::Result<()> {
+    let header = ["kernel", "ours", "rate", "loss", "runs", "kernel, Mbit/s", "ours, Mbit/s", "difference", "Jain", ""];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for comparison in comparisons {
+        let Case { congestion, rate_mbit_s, loss } = comparison.case;
+        let mean = |values: &[f64]| short(values.iter().sum::<f64>() / values.len() as f64);
+        let difference = match (comparison.difference, comparison.half_width) {
+            (Some(share), Some(half)) => format!("{:+.1} % ± {:.1}", share * 100.0, half * 100.0),
+            _ => "-".to_owned(),
+        };
+        let jain = |index: Option<f64>| index.map_or("-".to_owned(), |index| format!("{index:.3}"));
+        let verdict = match comparison.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Unsettled => "unsettled",
+            Verdict::Differs => "DIFFERS",
+            Verdict::Told => "told",
+            Verdict::Unknown => "too few runs",
+        };
+        rows.push(vec![
+            congestion.to_owned(),
+            comparison.ours.clone(),
+            format!("{rate_mbit_s} Mbit/s"),
+            format!("{:.1} %", loss * 100.0),
+            comparison.kernel_mbit_s.len().to_string(),
+            mean(&comparison.kernel_mbit_s),
+            mean(&comparison.ours_mbit_s),
+            difference,
+            format!("{}, {}", jain(comparison.kernel_jain), jain(comparison.ours_jain)),
+            verdict.to_owned(),
+        ]);
+    }
+    table::print(&rows, 2, &mut io::stdout().lock())
+}
