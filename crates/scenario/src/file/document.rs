@@ -219,7 +219,8 @@ impl<'o> Document<'o> {
         let Ok(tree) = self.tree() else { return Problem::at(span, message) };
         let found = find_in_table(&tree, "", "", &span);
         if found.as_ref().is_some_and(|found| found.value.get_ref().is_datetime()) {
-            return Problem::at(span, "no key of a scenario is a date or a time");
+            let expected = message.strip_suffix("a table").unwrap_or("expected a table; found ");
+            return Problem::at(span, format!("{expected}a date or a time"));
         }
         if let Some((word, known)) = unknown_field(message) {
             return Problem::unknown_key(span, word, &known);

@@ -6,7 +6,6 @@ use anabranch_control::registry::no_parameters;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_sim::delay::DelayModel;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::document::is_option;
@@ -19,11 +18,12 @@ use crate::overlay::{
     LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, default_offered,
 };
 
+mod delay;
+
+use delay::Delay;
+
 /// The most that one UDP datagram over IPv4 carries.
 const LARGEST_PACKET: u64 = 65_507;
-
-/// A shorter delay would let a controller send without end in no time.
-const SHORTEST_DELAY: Duration = Duration::from_nanos(1000);
 
 /// What a sender keeps for each pair of the peers it knows.
 const RTT_BYTES: u64 = 8;
@@ -77,19 +77,6 @@ pub struct OverlayKeys {
     misbehave: Sections<Misbehave>,
 }
 
-/// `[overlay.delay]`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Delay {
-    model: Optional<Word<Model>>,
-    span_ms: Optional<Millis>,
-    access_ms: Optional<Millis>,
-    stretch: Optional<Number<10_000_000, 100>>,
-    matrix_ms: Optional<Many<Many<Millis>>>,
-    constant_ms: Optional<Millis>,
-    jitter: Optional<Share>,
-}
-
 /// `[overlay.rtt]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,19 +122,6 @@ enum LimitModel {
 impl Words for LimitModel {
     const WORDS: &'static [(&'static str, Self)] =
         &[("window", LimitModel::Window), ("bucket", LimitModel::Bucket), ("queue", LimitModel::Queue)];
-}
-
-/// Where delays come from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Model {
-    Plane,
-    Matrix,
-    Constant,
-}
-
-impl Words for Model {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("plane", Model::Plane), ("matrix", Model::Matrix), ("constant", Model::Constant)];
 }
 
 impl Words for Pacing {
@@ -304,7 +278,7 @@ impl Section<OverlayKeys> {
         }
         if let Some(delay) = &self.delay {
             overlay.jitter = delay.jitter.as_ref().map_or(overlay.jitter, |jitter| jitter.0);
-            overlay.delay = delay.model(&overlay)?;
+            overlay.delay = delay.delays(&overlay)?;
         }
         if let Some(parameters) = &self.parameters {
             let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
@@ -403,66 +377,6 @@ fn chosen<T: Words>(chooser: &str, choice: &Optional<Word<T>>, keys: &[(Option<S
     Ok(model.0)
 }
 
-impl Section<Delay> {
-    fn model(&self, overlay: &Overlay) -> Result<DelayModel, Problem> {
-        let keys = [
-            (span(&self.span_ms), Model::Plane),
-            (span(&self.access_ms), Model::Plane),
-            (span(&self.stretch), Model::Plane),
-            (span(&self.matrix_ms), Model::Matrix),
-            (span(&self.constant_ms), Model::Constant),
-        ];
-        match chosen("overlay.delay.model", &self.model, &keys)? {
-            Model::Plane => self.plane(&overlay.delay),
-            Model::Matrix => self.matrix(overlay.peers),
-            Model::Constant => match &self.constant_ms {
-                Some(delay) => long_enough(delay).map(DelayModel::Constant),
-                None => Err(self.missing("constant_ms", "the delay between any two peers in milliseconds")),
-            },
-        }
-    }
-
-    fn plane(&self, standard: &DelayModel) -> Result<DelayModel, Problem> {
-        let &DelayModel::Plane { span: standard_span, access, stretch } = standard else {
-            unreachable!("the standard scenario stands in the plane");
-        };
-        let across = self.span_ms.as_ref().map_or(standard_span, |delay| delay.0);
-        let access = self.access_ms.as_ref().map_or(access, |delay| delay.0);
-        if across + access < SHORTEST_DELAY {
-            let blamed = span(&self.span_ms).or(span(&self.access_ms)).unwrap_or(self.span());
-            let problem = "packets would take no time at all; expected a span_ms or an access_ms of at least 0.001";
-            return Err(Problem::at(blamed, problem));
-        }
-        let stretch = self.stretch.as_ref().map_or(stretch, |power| power.0);
-        Ok(DelayModel::Plane { span: across, access, stretch })
-    }
-
-    fn matrix(&self, peers: usize) -> Result<DelayModel, Problem> {
-        let what = format!("{peers} rows of {peers} delays in milliseconds, one for each peer");
-        let Some(rows) = &self.matrix_ms else { return Err(self.missing("matrix_ms", what)) };
-        if rows.len() != peers {
-            return Err(rows.wrong(format!("expected {what}, not {} rows", rows.len())));
-        }
-        let mut delays = Vec::with_capacity(peers * peers);
-        for (from, row) in rows.iter().enumerate() {
-            if row.len() != peers {
-                return Err(row.wrong(format!("expected {what}, not {} delays in row {from}", row.len())));
-            }
-            for (to, delay) in row.iter().enumerate() {
-                delays.push(if from == to { delay.0 } else { long_enough(delay)? });
-            }
-        }
-        Ok(DelayModel::Matrix(delays))
-    }
-}
-
-fn long_enough(delay: &Said<Millis>) -> Result<Duration, Problem> {
-    match delay.0 >= SHORTEST_DELAY {
-        true => Ok(delay.0),
-        false => Err(delay.wrong("packets would take no time at all; expected at least 0.001")),
-    }
-}
-
 impl Rtt {
     fn config(&self) -> Result<RttConfig, Problem> {
         let standard = RttConfig::default();
@@ -504,24 +418,6 @@ impl From<&Scenario> for File {
             LimitKind::Bucket { depth } => (LimitModel::Bucket, some(Whole(depth.get())), None),
             LimitKind::Queue { longest } => (LimitModel::Queue, None, some(Millis(longest))),
         };
-        let delay = match &overlay.delay {
-            &DelayModel::Plane { span, access, stretch } => Delay {
-                model: some(Word(Model::Plane)),
-                span_ms: some(Millis(span)),
-                access_ms: some(Millis(access)),
-                stretch: some(Number(stretch)),
-                ..Delay::default()
-            },
-            DelayModel::Matrix(delays) => {
-                let row = |row: &[Duration]| row.iter().map(|&delay| Millis(delay)).collect::<Many<Millis>>();
-                let rows = delays.chunks(overlay.peers).map(row).collect();
-                Delay { model: some(Word(Model::Matrix)), matrix_ms: some(rows), ..Delay::default() }
-            }
-            &DelayModel::Constant(delay) => {
-                Delay { model: some(Word(Model::Constant)), constant_ms: some(Millis(delay)), ..Delay::default() }
-            }
-        };
-        let delay = Delay { jitter: some(Number(overlay.jitter)), ..delay };
         let listed = |peers: &[u32]| Peers::Listed(peers.iter().map(|&peer| Whole(peer.into())).collect()).into();
         let change = |change: &LimitChange| {
             let at_s = Seconds::until(change.at).into();
@@ -548,7 +444,7 @@ impl From<&Scenario> for File {
             loss: some(Number(overlay.loss)),
             offered: overlay.offered.map(|rate| BitRate(rate).into()),
             parameters: Parameters::written(&overlay.parameters),
-            delay: some(Table(delay)),
+            delay: some(Table(Delay::written(overlay))),
             rtt: some(Table(Rtt {
                 gain: some(Number(overlay.rtt.gain)),
                 deviations: some(Number(overlay.rtt.deviations)),
@@ -569,7 +465,7 @@ mod tests {
 
     #[test]
     fn every_key_is_documented() {
-        let page = include_str!("../../../../docs/scenarios.md");
+        let page = include_str!("../../../../../docs/scenarios.md");
         // Tables have headings of their own.
         let tables = ["parameters", "delay", "rtt", "join", "limit_change", "misbehave"];
         let mut overlay = keys::<OverlayKeys>();
