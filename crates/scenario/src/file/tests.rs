@@ -307,6 +307,7 @@ fn the_command_line_overrides_and_is_checked_and_named() {
 fn another_choice_leaves_out_what_belonged_to_the_old_one() {
     let scenario = read_example(&["overlay.delay.model=constant", "overlay.delay.constant_ms=60"]).unwrap();
     assert!(to_toml(&scenario).contains("constant_ms = 60"));
+    assert!(to_toml(&scenario).contains("limit = \"400000 B/s\"\n"));
     let text = format!("{EXAMPLE}[overlay.parameters]\nepsilon = 0.02\n");
     let same = parse(&text, "s.toml", &set(&["overlay.controller=q-learning"])).unwrap();
     assert_eq!(same.overlay.parameters.len(), 1);

@@ -68,7 +68,7 @@ pub struct OverlayKeys {
     controller: Said<Controller>,
     pacing: Optional<Word<Pacing>>,
     loss: Optional<Share>,
-    offered: Optional<BitRate>,
+    offered: Optional<RelayRate>,
     parameters: Optional<Parameters>,
     delay: Option<Section<Delay>>,
     rtt: Option<Section<Rtt>>,
@@ -169,9 +169,13 @@ impl Shape for RelayRate {
     }
 }
 
+/// In bytes where they are whole.
 impl Serialize for RelayRate {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        BitRate(self.0).serialize(to)
+        match self.0.bits_per_sec() {
+            bits if bits.is_multiple_of(8) => to.collect_str(&format_args!("{} B/s", bits / 8)),
+            bits => to.collect_str(&format_args!("{bits} bit/s")),
+        }
     }
 }
 
@@ -442,7 +446,7 @@ impl From<&Scenario> for File {
             controller: Controller(overlay.controller).into(),
             pacing: some(Word(overlay.pacing)),
             loss: some(Number(overlay.loss)),
-            offered: overlay.offered.map(|rate| BitRate(rate).into()),
+            offered: overlay.offered.map(|rate| RelayRate(rate).into()),
             parameters: Parameters::written(&overlay.parameters),
             delay: some(Table(Delay::written(overlay))),
             rtt: some(Table(Rtt {
