@@ -131,7 +131,7 @@ impl Case {
             seed,
         };
         let goodput_from = Time::ZERO + Duration::SECOND * extent.start_up;
-        let ack_policy = AckPolicy { every: 2, max_delay: ACK_DELAY };
+        let ack_policy = AckPolicy { every: 2, max_delay: ACK_DELAY, ..AckPolicy::default() };
         let scenario = bulk.scenario();
         let packets = PacketSpec { header: HEADERS, ack: HEADERS, ack_policy, ..scenario.packets };
         let sample_every = (seed == 1).then_some(EVERY);

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::shape::{Span, nearest};
+
 /// Why a scenario could not be read.
 #[derive(Debug)]
 pub enum ScenarioError {
@@ -37,8 +39,7 @@ pub struct Wrong {
 pub enum Place {
     /// Somewhere in this text, or nowhere in it.
     File(Arc<Source>),
-    /// In this text, this many bytes after its beginning. Which line that is gets
-    /// counted when somebody asks: a matrix has a place for each of its numbers.
+    /// In this text, this many bytes after its beginning.
     At(Arc<Source>, usize),
     /// In this option of the command line, which sets this key.
     Option(Arc<str>, Arc<str>),
@@ -67,10 +68,32 @@ impl Source {
     }
 }
 
-impl Place {
-    /// Whether an option of the command line says it.
-    pub fn is_option(&self) -> bool {
-        matches!(self, Place::Option(..))
+/// What is wrong with a value or a table; which key and which line that is gets looked up
+/// when somebody is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Problem {
+    /// Where the value or its key stands.
+    pub span: Span,
+    /// A key that this table lacks.
+    pub missing: Option<String>,
+    /// What is wrong, and what would be right.
+    pub text: String,
+}
+
+impl Problem {
+    pub fn at(span: Span, text: impl Into<String>) -> Problem {
+        Problem { span, missing: None, text: text.into() }
+    }
+
+    /// That `key` of the table at `span` is missing; `what` says what it means.
+    pub fn missing(span: Span, key: &str, what: impl fmt::Display) -> Problem {
+        Problem { missing: Some(key.to_owned()), ..Problem::at(span, format!("missing; expected {what}")) }
+    }
+
+    /// That no key is called `key`; those that are there are `known`.
+    pub fn unknown_key(span: Span, key: &str, known: &[&str]) -> Problem {
+        let near = nearest(key, known).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+        Problem::at(span, format!("unknown key{near} (known: {})", known.join(", ")))
     }
 }
 

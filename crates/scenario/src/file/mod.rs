@@ -63,25 +63,27 @@
 use std::fs;
 use std::path::Path;
 
+use toml::de::DeTable;
+
+pub use document::Override;
 pub use error::{Place, ScenarioError, Source, Wrong};
-pub use flows::to_toml as flows_to_toml;
-pub use tree::Override;
-pub use write::to_toml;
 
 use crate::flows::FlowScenario;
 use crate::overlay::Scenario;
-use section::Section;
-use tree::Node;
+use document::Document;
+use error::Problem;
 
+mod document;
+#[cfg(test)]
+mod documented;
 mod error;
 pub mod flows;
-mod keys;
-mod parameters;
-mod section;
+mod layout;
+mod overlay;
+mod shape;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod write;
+mod values;
 
 /// A scenario of either kind.
 #[derive(Clone, Debug)]
@@ -139,21 +141,25 @@ fn text_of(path: &Path) -> Result<String, ScenarioError> {
 ///
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
-    let tree = tree(text, file, overrides)?;
-    let has = |key: &&str| tree.get(&[key]).is_some();
-    match (has(&"overlay"), flows::OWN.iter().find(|key| has(key))) {
-        (true, None) => Ok(AnyScenario::Overlay(keys::scenario(&tree)?)),
-        (false, Some(_)) => Ok(AnyScenario::Flows(flows::scenario(&tree)?)),
-        (true, Some(own)) => {
-            let known: Vec<&str> = flows::ROOT.iter().copied().chain(["overlay"]).collect();
-            let root = Section::open("", &tree, &known)?;
+    let document = Document::new(text, file, overrides);
+    let tree = document.tree()?;
+    let own = flows::OWN.iter().find_map(|key| tree.get_key_value(*key));
+    match (tree.contains_key("overlay"), own) {
+        (true, None) => document.read(tree, overlay::scenario).map(AnyScenario::Overlay),
+        (false, Some(_)) => read_flows(&document, tree).map(AnyScenario::Flows),
+        (true, Some((key, _))) => {
             let problem = "a scenario has an overlay or flows over links, not both; expected it without [overlay]";
-            Err(root.blame(&[own], problem))
+            Err(document.error(&Problem::at(key.span(), problem)))
         }
         (false, None) => {
             let known: Vec<&str> = ["run", "overlay"].into_iter().chain(flows::OWN.iter().copied()).collect();
-            let root = Section::open("", &tree, &known)?;
-            Err(root.missing("overlay", "a table [overlay], or [[flow]] with the links that flows pass"))
+            let stray = tree.keys().find(|key| key.get_ref() != "run");
+            Err(document.error(&match stray {
+                Some(key) => Problem::unknown_key(key.span(), key.get_ref(), &known),
+                None => {
+                    Problem::missing(0..0, "overlay", "a table [overlay], or [[flow]] with the links that flows pass")
+                }
+            }))
         }
     }
 }
@@ -169,7 +175,8 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
 ///
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
-    keys::scenario(&tree(text, file, overrides)?)
+    let document = Document::new(text, file, overrides);
+    document.read(document.tree()?, overlay::scenario)
 }
 
 /// Reads the scenario of flows in `text`, as [`parse`] does.
@@ -178,11 +185,22 @@ pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario,
 ///
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<FlowScenario, ScenarioError> {
-    flows::scenario(&tree(text, file, overrides)?)
+    let document = Document::new(text, file, overrides);
+    read_flows(&document, document.tree()?)
 }
 
-fn tree(text: &str, file: &str, overrides: &[Override]) -> Result<Node, ScenarioError> {
-    let mut tree = Node::parse(text, file)?;
-    tree.apply_all(overrides)?;
-    Ok(tree)
+fn read_flows(document: &Document<'_>, tree: DeTable<'_>) -> Result<FlowScenario, ScenarioError> {
+    document.read(tree, |file| flows::scenario(file, &document.directory()))
+}
+
+/// `scenario` as TOML that says everything, defaults too: what a report shows, and what
+/// repeats a run after the defaults have changed. Reading it gives the same scenario.
+pub fn to_toml(scenario: &Scenario) -> String {
+    layout::to_toml(&overlay::File::from(scenario))
+}
+
+/// `scenario` as [`to_toml`] writes one, with drawn starts too. Paths are written as the
+/// links that they pass, so that any scenario can be written.
+pub fn flows_to_toml(scenario: &FlowScenario) -> String {
+    layout::to_toml(&flows::File::from(scenario))
 }

@@ -206,6 +206,15 @@ impl Stack {
 
     /// What a scenario puts before the name of a controller that runs under QUIC.
     pub const QUIC: &'static str = "quic:";
+
+    /// The controller as a scenario names it.
+    pub fn named(&self, controller: &Entry) -> Cow<'static, str> {
+        match self {
+            Stack::Ours => Cow::Borrowed(controller.name),
+            Stack::Quic => Cow::Owned(format!("{}{}", Stack::QUIC, controller.name)),
+            Stack::Kernel(name) => Cow::Owned(format!("{}{name}", Stack::KERNEL)),
+        }
+    }
 }
 
 /// What an application sends.
@@ -306,10 +315,6 @@ pub enum Pattern {
 impl FlowSpec {
     /// The controller as a scenario names it.
     pub fn controller_name(&self) -> Cow<'static, str> {
-        match &self.stack {
-            Stack::Ours => Cow::Borrowed(self.controller.name),
-            Stack::Quic => Cow::Owned(format!("{}{}", Stack::QUIC, self.controller.name)),
-            Stack::Kernel(name) => Cow::Owned(format!("{}{name}", Stack::KERNEL)),
-        }
+        self.stack.named(self.controller)
     }
 }

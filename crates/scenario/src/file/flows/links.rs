@@ -5,202 +5,259 @@ use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter};
 use anabranch_sim::varying::{Change, Course};
+use serde::{Deserialize, Serialize};
 
-use super::super::error::ScenarioError;
-use super::super::section::{Entry, Section};
-use super::{MOST_HOSTS, MOST_LINKS, queues, values};
+use super::super::error::Problem;
+use super::super::shape::{Each, Optional, Said, Section, Sections, some, span};
+use super::super::values::{BitRate, HIGHEST_RATE, Millis, Name, Whole};
+use super::queues::{self, Queue};
+use super::varying::{self, LinkRate, Losses, Varying};
+use super::{MOST_HOSTS, MOST_LINKS};
 use crate::flows::topology::{Access, Dumbbell, Topology};
 use crate::flows::{LinkSpec, QueueSpec};
-
-pub const DUMBBELL: &[&str] = &[
-    "pairs",
-    "rate",
-    "delay_ms",
-    "queue",
-    "loss",
-    "jitter_ms",
-    "reorder",
-    "access_rate",
-    "access_delay_ms",
-    "sender_rate",
-    "sender_delay_ms",
-    "receiver_rate",
-    "receiver_delay_ms",
-    "access_queue",
-];
-pub const STAR: &[&str] = &["hosts", "rate", "down_rate", "delay_ms", "queue", "loss", "jitter_ms", "reorder"];
-pub const LINK: &[&str] =
-    &["name", "from", "to", "both_ways", "rate", "delay_ms", "queue", "loss", "jitter_ms", "reorder"];
 
 /// Access links of a dumbbell are so many times as fast as its bottleneck if nothing is
 /// said, but no faster than any rate may be.
 const ACCESS_FACTOR: u64 = 10;
-const FASTEST_ACCESS: Rate = Rate::from_bits_per_sec(100_000_000_000);
 
 const UNLIMITED: QueueSpec = QueueSpec::DropTail(Capacity::Unlimited);
 
-/// The network that `root` describes, and how many pairs of hosts its dumbbell has;
+/// `[dumbbell]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DumbbellKeys {
+    pairs: Optional<Whole<1, MOST_HOSTS>>,
+    rate: Said<LinkRate>,
+    delay_ms: Optional<Varying<Millis>>,
+    queue: Optional<Queue>,
+    loss: Optional<Losses>,
+    jitter_ms: Optional<Millis>,
+    reorder: Optional<bool>,
+    access_rate: Optional<Each<BitRate>>,
+    access_delay_ms: Optional<Each<Millis>>,
+    sender_rate: Optional<Each<BitRate>>,
+    sender_delay_ms: Optional<Each<Millis>>,
+    receiver_rate: Optional<Each<BitRate>>,
+    receiver_delay_ms: Optional<Each<Millis>>,
+    access_queue: Optional<Queue>,
+}
+
+/// `[star]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StarKeys {
+    hosts: Said<Whole<2, MOST_HOSTS>>,
+    rate: Said<Each<LinkRate>>,
+    down_rate: Optional<Each<LinkRate>>,
+    delay_ms: Optional<Each<Varying<Millis>>>,
+    queue: Optional<Queue>,
+    loss: Optional<Losses>,
+    jitter_ms: Optional<Millis>,
+    reorder: Optional<bool>,
+}
+
+/// `[[link]]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkKeys {
+    name: Optional<Name>,
+    from: Optional<Name>,
+    to: Optional<Name>,
+    both_ways: Optional<bool>,
+    rate: Said<LinkRate>,
+    delay_ms: Optional<Varying<Millis>>,
+    queue: Optional<Queue>,
+    loss: Optional<Losses>,
+    jitter_ms: Optional<Millis>,
+    reorder: Optional<bool>,
+}
+
+/// The network that is described, and how many pairs of hosts its dumbbell has;
 /// `flows_on_pairs` is how many it has if nothing is said.
-pub fn read(root: &Section<'_>, flows_on_pairs: usize) -> Result<(Topology, usize), ScenarioError> {
+pub fn read(file: &super::File, flows_on_pairs: usize) -> Result<(Topology, usize), Problem> {
     let mut topology = Topology::default();
     let mut pairs = 0;
-    if let Some(section) = root.section("dumbbell", DUMBBELL)? {
-        let dumbbell = dumbbell(&section, flows_on_pairs)?;
+    if let Some(section) = &file.dumbbell {
+        let dumbbell = section.dumbbell(flows_on_pairs)?;
         pairs = dumbbell.pairs.len();
         dumbbell.add_to(&mut topology);
     }
-    if let Some(section) = root.section("star", STAR)? {
-        add_star(&section, &mut topology)?;
+    if let Some(section) = &file.star {
+        section.add_to(&mut topology)?;
     }
-    for section in root.sections("link", LINK)? {
-        add_link(&section, &mut topology)?;
-    }
-    if topology.links().is_empty() {
-        return Err(root.missing("link", "links: [dumbbell], [star] or [[link]]"));
+    for section in file.link.iter().flat_map(|links| links.iter()) {
+        section.add_to(&mut topology)?;
     }
     Ok((topology, pairs))
 }
 
-fn dumbbell(section: &Section<'_>, flows_on_pairs: usize) -> Result<Dumbbell, ScenarioError> {
-    let count = match section.get("pairs") {
-        Some(entry) => entry.whole(1..=MOST_HOSTS)? as usize,
-        None => flows_on_pairs,
-    };
-    if count == 0 {
-        return Err(section.missing("pairs", "how many pairs of hosts there are"));
-    }
-    let bottleneck = properties(section, "bottleneck")?;
-    let standard = bottleneck.rate.as_ref().map_or(FASTEST_ACCESS, |rate| {
-        let highest = match &rate.change {
-            Change::Never => rate.first,
-            Change::At(changes) => changes.iter().map(|(_, rate)| *rate).fold(rate.first, Rate::max),
-            Change::Uniform { high, .. } => *high,
-        };
-        FASTEST_ACCESS.min(Rate::from_bits_per_sec(highest.bits_per_sec() * ACCESS_FACTOR))
-    });
-    let pairs = "pairs of hosts";
-    let side = |side: &str| {
-        let keys = [format!("{side}_rate"), "access_rate".to_owned()];
-        let rates = for_each(section, &keys, count, pairs, standard, Entry::rate)?;
-        let keys = [format!("{side}_delay_ms"), "access_delay_ms".to_owned()];
-        let delays = for_each(section, &keys, count, pairs, Duration::ZERO, Entry::millis)?;
-        Ok(rates.into_iter().zip(delays).map(|(rate, delay)| Access { rate, delay }))
-    };
-    Ok(Dumbbell {
-        pairs: side("sender")?.zip(side("receiver")?).collect(),
-        bottleneck,
-        access_queue: section.get("access_queue").map_or(Ok(UNLIMITED), |entry| queues::read(&entry))?,
-    })
-}
-
-fn add_star(section: &Section<'_>, topology: &mut Topology) -> Result<(), ScenarioError> {
-    let hosts = section.required("hosts", "how many hosts there are")?.whole(2..=MOST_HOSTS)? as usize;
-    section.required("rate", "the rate of each host's link, such as \"4 Mbit/s\"")?;
-    let keys = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-    let what = "hosts";
-    let up = for_each(section, &keys(&["rate"]), hosts, what, None, values::rate)?;
-    let down = for_each(section, &keys(&["down_rate", "rate"]), hosts, what, None, values::rate)?;
-    let still = Course::constant(Duration::ZERO);
-    let delays = for_each(section, &keys(&["delay_ms"]), hosts, what, still, values::delay)?;
-    for (i, ((up, down), delay)) in up.into_iter().zip(down).zip(delays).enumerate() {
-        let host = format!("h{i}");
-        for (from, to, rate) in [(host.as_str(), "hub", up), ("hub", host.as_str(), down)] {
-            let link = LinkSpec { rate, delay: delay.clone(), ..end(section, &format!("{from}-{to}"))? };
-            topology.add(from, to, link);
+impl Section<DumbbellKeys> {
+    fn dumbbell(&self, flows_on_pairs: usize) -> Result<Dumbbell, Problem> {
+        let count = self.pairs.as_ref().map_or(flows_on_pairs, |pairs| pairs.0 as usize);
+        if count == 0 {
+            return Err(self.missing("pairs", "how many pairs of hosts there are"));
         }
-    }
-    Ok(())
-}
-
-fn add_link(section: &Section<'_>, topology: &mut Topology) -> Result<(), ScenarioError> {
-    if topology.links().len() as u64 >= MOST_LINKS {
-        return Err(section.wrong(format!("expected at most {MOST_LINKS} links")));
-    }
-    let name = section.get("name").map(|entry| super::name(&entry)).transpose()?;
-    let ends = match (section.get("from"), section.get("to")) {
-        (Some(from), Some(to)) => Some((super::name(&from)?, super::name(&to)?)),
-        (None, None) => None,
-        (Some(_), None) => return Err(section.missing("to", "the node to which the link leads")),
-        (None, Some(_)) => return Err(section.missing("from", "the node from which the link leads")),
-    };
-    let both_ways = section.get("both_ways").map(|entry| Ok((entry.flag()?, entry))).transpose()?;
-    let Some((from, to)) = ends else {
-        if let Some((_, entry)) = both_ways {
-            return Err(entry.wrong("this belongs to a link with from and to"));
-        }
-        let Some(name) = name else {
-            return Err(section.missing("from", "the nodes from and to which the link leads, or a name"));
+        let end = end("bottleneck", &self.queue, &self.loss, &self.jitter_ms, &self.reorder)?;
+        let bottleneck = with_rate(&self.rate, &self.delay_ms, end)?;
+        let standard = bottleneck.rate.as_ref().map_or(HIGHEST_RATE, |rate| {
+            let highest = match &rate.change {
+                Change::Never => rate.first,
+                Change::At(changes) => changes.iter().map(|(_, rate)| *rate).fold(rate.first, Rate::max),
+                Change::Uniform { high, .. } => *high,
+            };
+            HIGHEST_RATE.min(Rate::from_bits_per_sec(highest.bits_per_sec() * ACCESS_FACTOR))
+        });
+        let side = |rate: &Optional<Each<BitRate>>, delay: &Optional<Each<Millis>>| {
+            let (rate, delay) =
+                (rate.as_ref().or(self.access_rate.as_ref()), delay.as_ref().or(self.access_delay_ms.as_ref()));
+            let rates = for_each(rate, count, "pairs of hosts", standard, |rate, _| Ok(rate.0))?;
+            let delays = for_each(delay, count, "pairs of hosts", Duration::ZERO, |delay, _| Ok(delay.0))?;
+            Ok(rates.into_iter().zip(delays).map(|(rate, delay)| Access { rate, delay }))
         };
-        unique(section, topology, &name)?;
-        topology.add_alone(properties(section, &name)?);
-        return Ok(());
-    };
-    if from == to {
-        return Err(section.blame(&["to"], "the link leads nowhere; expected two nodes"));
+        let senders = side(&self.sender_rate, &self.sender_delay_ms)?;
+        let receivers = side(&self.receiver_rate, &self.receiver_delay_ms)?;
+        Ok(Dumbbell {
+            pairs: senders.zip(receivers).collect(),
+            bottleneck,
+            access_queue: self.access_queue.as_ref().map_or(Ok(UNLIMITED), Said::spec)?,
+        })
     }
-    let back = name.as_ref().map_or_else(|| format!("{to}-{from}"), |name| format!("{name}-back"));
-    let name = name.unwrap_or_else(|| format!("{from}-{to}"));
-    let link = properties(section, &name)?;
-    unique(section, topology, &name)?;
-    topology.add(&from, &to, link.clone());
-    if both_ways.is_none_or(|(both_ways, _)| both_ways) {
-        unique(section, topology, &back)?;
-        topology.add(&to, &from, LinkSpec { name: back, ..link });
-    }
-    Ok(())
 }
 
-fn unique(section: &Section<'_>, topology: &Topology, name: &str) -> Result<(), ScenarioError> {
-    if topology.links().iter().any(|link| link.name == name) {
-        let problem = format!("there is a link \"{name}\" already; expected another name");
-        return Err(section.blame(&["name", "from"], problem));
+impl Section<StarKeys> {
+    fn add_to(&self, topology: &mut Topology) -> Result<(), Problem> {
+        let hosts = self.hosts.0 as usize;
+        let down = self.down_rate.as_ref().unwrap_or(&self.rate);
+        let up = for_each(Some(&self.rate), hosts, "hosts", None, varying::rate)?;
+        let down = for_each(Some(down), hosts, "hosts", None, varying::rate)?;
+        let still = Course::constant(Duration::ZERO);
+        let delays = for_each(self.delay_ms.as_ref(), hosts, "hosts", still, varying::delay)?;
+        let end = end("", &self.queue, &self.loss, &self.jitter_ms, &self.reorder)?;
+        for (i, ((up, down), delay)) in up.into_iter().zip(down).zip(delays).enumerate() {
+            let host = format!("h{i}");
+            for (from, to, rate) in [(host.as_str(), "hub", up), ("hub", host.as_str(), down)] {
+                let (name, delay) = (format!("{from}-{to}"), delay.clone());
+                topology.add(from, to, LinkSpec { name, rate, delay, ..end.clone() });
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-/// A link's rate and delay, and all that [`end`] reads.
-fn properties(section: &Section<'_>, name: &str) -> Result<LinkSpec, ScenarioError> {
-    let rate = section.required("rate", "the link's rate, such as \"10 Mbit/s\", or \"unlimited\"")?;
+impl Section<LinkKeys> {
+    fn add_to(&self, topology: &mut Topology) -> Result<(), Problem> {
+        if topology.links().len() as u64 >= MOST_LINKS {
+            return Err(self.wrong(format!("expected at most {MOST_LINKS} links")));
+        }
+        let name = self.name.as_ref().map(|name| name.0.clone());
+        let (from, to, to_span) = match (&self.from, &self.to) {
+            (Some(from), Some(to)) => (&from.0, &to.0, to.span()),
+            (Some(_), None) => return Err(self.missing("to", "the node to which the link leads")),
+            (None, Some(_)) => return Err(self.missing("from", "the node from which the link leads")),
+            (None, None) => {
+                if let Some(both_ways) = &self.both_ways {
+                    return Err(both_ways.wrong("this belongs to a link with from and to"));
+                }
+                let Some(name) = name else {
+                    return Err(self.missing("from", "the nodes from and to which the link leads, or a name"));
+                };
+                self.unique(topology, &name)?;
+                topology.add_alone(self.link(&name)?);
+                return Ok(());
+            }
+        };
+        if from == to {
+            return Err(Problem::at(to_span, "the link leads nowhere; expected two nodes"));
+        }
+        let back = name.as_ref().map_or_else(|| format!("{to}-{from}"), |name| format!("{name}-back"));
+        let name = name.unwrap_or_else(|| format!("{from}-{to}"));
+        let link = self.link(&name)?;
+        self.unique(topology, &name)?;
+        topology.add(from, to, link.clone());
+        if self.both_ways.as_ref().is_none_or(|both_ways| **both_ways) {
+            self.unique(topology, &back)?;
+            topology.add(to, from, LinkSpec { name: back, ..link });
+        }
+        Ok(())
+    }
+
+    fn link(&self, name: &str) -> Result<LinkSpec, Problem> {
+        with_rate(&self.rate, &self.delay_ms, end(name, &self.queue, &self.loss, &self.jitter_ms, &self.reorder)?)
+    }
+
+    fn unique(&self, topology: &Topology, name: &str) -> Result<(), Problem> {
+        if topology.links().iter().any(|link| link.name == name) {
+            let problem = format!("there is a link \"{name}\" already; expected another name");
+            return Err(Problem::at(span(&self.name).or(span(&self.from)).unwrap_or(self.span()), problem));
+        }
+        Ok(())
+    }
+}
+
+/// The link with a rate and a delay.
+fn with_rate(rate: &Said<LinkRate>, delay: &Optional<Varying<Millis>>, end: LinkSpec) -> Result<LinkSpec, Problem> {
     let still = Course::constant(Duration::ZERO);
     Ok(LinkSpec {
-        rate: values::rate(&rate)?,
-        delay: section.get("delay_ms").map_or(Ok(still), |entry| values::delay(&entry))?,
-        ..end(section, name)?
+        rate: varying::rate(rate, rate.span())?,
+        delay: delay.as_ref().map_or(Ok(still), |delay| varying::delay(delay, delay.span()))?,
+        ..end
     })
 }
 
 /// What waits for a link, and what happens at its far end.
-fn end(section: &Section<'_>, name: &str) -> Result<LinkSpec, ScenarioError> {
-    let deviation = section.get("jitter_ms").map_or(Ok(Duration::ZERO), |entry| entry.millis())?;
-    let reorders = section.get("reorder").map_or(Ok(false), |entry| entry.flag())?;
+fn end(
+    name: &str,
+    queue: &Optional<Queue>,
+    loss: &Optional<Losses>,
+    jitter: &Optional<Millis>,
+    reorder: &Optional<bool>,
+) -> Result<LinkSpec, Problem> {
     Ok(LinkSpec {
-        queue: section.get("queue").map_or(Ok(UNLIMITED), |entry| queues::read(&entry))?,
-        loss: section.get("loss").map_or(Ok(LossModel::None), |entry| values::loss(&entry))?,
-        jitter: Jitter { deviation, reorders },
+        queue: queue.as_ref().map_or(Ok(UNLIMITED), Said::spec)?,
+        loss: loss.as_ref().map_or(Ok(LossModel::None), Said::model)?,
+        jitter: Jitter {
+            deviation: jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.0),
+            reorders: reorder.as_ref().is_some_and(|reorder| **reorder),
+        },
         ..LinkSpec::new(name, Rate::ZERO, Duration::ZERO)
     })
 }
 
-/// What the first of `keys` that is there says to each of `count`: one value for all, or
-/// a list with one for each; `standard` if none is there.
-fn for_each<'t, T: Clone>(
-    section: &Section<'t>,
-    keys: &[String],
+/// What is said to each of `count`: one value for all, or a list with one for each;
+/// `standard` if nothing is.
+fn for_each<T, V: Clone>(
+    said: Option<&Said<Each<T>>>,
     count: usize,
     of_what: &str,
-    standard: T,
-    read: impl Fn(&Entry<'t>) -> Result<T, ScenarioError>,
-) -> Result<Vec<T>, ScenarioError> {
-    let Some(entry) = keys.iter().find_map(|key| section.get(key)) else {
-        return Ok(vec![standard; count]);
-    };
-    if !entry.is_list() {
-        return Ok(vec![read(&entry)?; count]);
+    standard: V,
+    value: impl Fn(&T, super::super::shape::Span) -> Result<V, Problem>,
+) -> Result<Vec<V>, Problem> {
+    let Some(said) = said else { return Ok(vec![standard; count]) };
+    match &**said {
+        Each::All(one) => Ok(vec![value(one, said.span())?; count]),
+        Each::Each(list) if list.len() == count => list.iter().map(|one| value(one, one.span())).collect(),
+        Each::Each(list) => {
+            let expected = "expected one for each, or one for all";
+            Err(said.wrong(format!("{} values for {count} {of_what}; {expected}", list.len())))
+        }
     }
-    let values = entry.list("a list")?;
-    if values.len() != count {
-        let problem = format!("{} values for {count} {of_what}; expected one for each, or one for all", values.len());
-        return Err(entry.wrong(problem));
-    }
-    values.iter().map(read).collect()
+}
+
+/// What is written of links.
+pub fn written(links: &[LinkSpec]) -> Sections<LinkKeys> {
+    super::super::shape::sections(links.iter().map(|link| {
+        let jitters = link.jitter.deviation > Duration::ZERO || link.jitter.reorders;
+        LinkKeys {
+            name: some(Name(link.name.clone())),
+            from: None,
+            to: None,
+            both_ways: None,
+            rate: varying::written_rate(&link.rate).into(),
+            delay_ms: some(varying::written_delay(&link.delay)),
+            queue: some(queues::written(link.queue)),
+            loss: varying::written_loss(&link.loss),
+            jitter_ms: jitters.then(|| Millis(link.jitter.deviation).into()),
+            reorder: jitters.then(|| link.jitter.reorders.into()),
+        }
+    }))
 }

@@ -86,18 +86,18 @@
 //! pattern = { on_s = 1, off_s = 3 }
 //! ```
 
+use std::path::Path;
+
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{AckPolicy, LossRecovery};
+use serde::{Deserialize, Serialize};
 
-pub use write::to_toml;
-
-use super::error::ScenarioError;
-use super::section::{Entry, Section, nearest};
-use super::tree::Node;
-use crate::flows::Steering;
-use crate::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec};
+use super::error::Problem;
+use super::shape::{Optional, Said, Section, Sections, Table, some};
+use super::values::{Millis, Seconds, Seed, Whole, Word, Words};
+use crate::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Steering};
 
 mod flow;
 mod links;
@@ -106,24 +106,15 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod traffic;
-mod values;
-mod write;
+mod varying;
+mod ways;
+mod workload;
 
 /// The tables that only a scenario of flows has.
 pub(super) const OWN: &[&str] = &["flow", "dumbbell", "star", "link", "packets", "cross_traffic", "steering"];
-pub(super) const ROOT: &[&str] = &["run", "packets", "dumbbell", "star", "link", "flow", "cross_traffic", "steering"];
-const RUN: &[&str] = &["seconds", "seed", "goodput_from_s", "delays_from_s", "sample_every_s"];
-const STEERING: &[&str] = &["link", "every_ms", "actuator"];
-
-/// What the coordinator's window is to a flow.
-const ACTUATORS: &[(&str, Actuator)] = &[("maximum", Actuator::Maximum), ("fixed", Actuator::Fixed)];
-const PACKETS: &[&str] =
-    &["data_bytes", "header_bytes", "ack_bytes", "ack_every", "max_ack_delay_ms", "ecn", "paced", "recovery"];
 
 /// No run is longer, in seconds: 11 days.
-const LONGEST_RUN_S: f64 = 1e6;
-/// No run is shorter, in seconds.
-const SHORTEST_RUN_S: f64 = 1e-3;
+const LONGEST_RUN_S: u64 = 1_000_000;
 /// A run's length if nothing is said.
 const STANDARD_RUN: Duration = Duration::from_millis(60_000);
 /// Rows of the series if nothing is said.
@@ -150,101 +141,118 @@ const MOST_PACKETS: u64 = 1 << 30;
 const SHORTEST_STEERING: Duration = Duration::from_millis(1);
 /// An ACK answers at most so many packets.
 const MOST_TO_ACK: u64 = 1000;
-/// The longest name of a node, a link or a flow, in characters.
-const LONGEST_NAME: usize = 60;
 
-/// The scenario that `root` describes.
-pub(super) fn scenario(root: &Node) -> Result<FlowScenario, ScenarioError> {
-    let root = Section::open("", root, ROOT)?;
-    let run = root.section("run", RUN)?;
-    let packets = root.section("packets", PACKETS)?;
-    let sections = root.sections("flow", flow::FLOW)?;
-    let on_pairs = flow::on_pairs(&sections)?;
-    let (topology, pairs) = links::read(&root, on_pairs)?;
+type RunSeconds = Seconds<0, LONGEST_RUN_S>;
+type PacketBytes = Whole<1, LARGEST_PACKET>;
+
+/// All tables.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    run: Option<Section<Run>>,
+    packets: Option<Section<Packets>>,
+    steering: Option<Section<SteeringKeys>>,
+    dumbbell: Option<Section<links::DumbbellKeys>>,
+    star: Option<Section<links::StarKeys>>,
+    link: Sections<links::LinkKeys>,
+    flow: Sections<flow::FlowKeys>,
+    cross_traffic: Sections<traffic::CrossTrafficKeys>,
+}
+
+/// `[run]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    /// A millisecond at least.
+    seconds: Optional<Seconds<1_000_000, LONGEST_RUN_S>>,
+    seed: Optional<Seed>,
+    goodput_from_s: Optional<RunSeconds>,
+    delays_from_s: Optional<RunSeconds>,
+    sample_every_s: Optional<RunSeconds>,
+}
+
+/// `[packets]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Packets {
+    data_bytes: Optional<PacketBytes>,
+    header_bytes: Optional<Whole<0, LARGEST_PACKET>>,
+    ack_bytes: Optional<PacketBytes>,
+    ack_every: Optional<Whole<1, MOST_TO_ACK>>,
+    max_ack_delay_ms: Optional<Millis>,
+    ecn: Optional<bool>,
+    paced: Optional<bool>,
+    recovery: Optional<Word<LossRecovery>>,
+}
+
+/// `[steering]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SteeringKeys {
+    link: Said<String>,
+    every_ms: Said<Millis>,
+    actuator: Optional<Word<Actuator>>,
+}
+
+impl Words for LossRecovery {
+    const WORDS: &'static [(&'static str, LossRecovery)] = &LossRecovery::ALL;
+}
+
+impl Words for Actuator {
+    const WORDS: &'static [(&'static str, Actuator)] = &[("maximum", Actuator::Maximum), ("fixed", Actuator::Fixed)];
+}
+
+/// The scenario that `file` describes; files that it names lie in `directory`.
+pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowScenario, Problem> {
+    let (topology, pairs) = links::read(file, flow::on_pairs(&file.flow))?;
+    if topology.links().is_empty() {
+        return Err(file.missing("link", "links: [dumbbell], [star] or [[link]]"));
+    }
+    let run = file.run.as_ref();
+    let length = run.and_then(|run| run.seconds.as_ref()).map_or(STANDARD_RUN, |seconds| seconds.0);
     let mut scenario = FlowScenario {
-        length: STANDARD_RUN,
-        seed: 1,
-        goodput_from: Time::ZERO,
-        delays_from: Time::ZERO,
+        length,
+        seed: run.and_then(|run| run.seed.as_ref()).map_or(1, |seed| seed.0),
+        goodput_from: counted_from(run.and_then(|run| run.goodput_from_s.as_ref()), length)?,
+        delays_from: counted_from(run.and_then(|run| run.delays_from_s.as_ref()), length)?,
         sample_every: None,
         links: Vec::new(),
         flows: Vec::new(),
         cross_traffic: Vec::new(),
         steering: None,
-        packets: packets.map_or(Ok(PacketSpec::default()), |section| read_packets(&section))?,
+        packets: file.packets.as_ref().map_or_else(PacketSpec::default, |packets| packets.spec()),
     };
-    if let Some(run) = &run {
-        read_run(run, &mut scenario)?;
-    }
-    scenario.flows = flow::read(&sections, &topology, pairs, &scenario)?;
-    scenario.cross_traffic = traffic::read(&root, &topology)?;
+    scenario.flows = flow::read(&file.flow, &topology, pairs, &scenario, directory)?;
+    scenario.cross_traffic = traffic::read(&file.cross_traffic, &topology)?;
     if scenario.flows.is_empty() && scenario.cross_traffic.is_empty() {
-        return Err(root.missing("flow", "a table [[flow]] with a controller"));
+        return Err(file.missing("flow", "a table [[flow]] with a controller"));
     }
     scenario.links = topology.into_links();
-    scenario.steering =
-        root.section("steering", STEERING)?.map(|section| steering(&section, &scenario.links)).transpose()?;
+    scenario.steering = file.steering.as_ref().map(|keys| keys.steering(&scenario.links)).transpose()?;
     if let (None, Some(flow)) = (&scenario.steering, scenario.flows.iter().find(|flow| flow.steered)) {
-        let problem = format!("the flow \"{}\" is steered; expected the link that is divided", flow.name);
-        return Err(root.missing("steering", &problem));
+        let what = format!("a table [steering] with the link that is divided: the flow \"{}\" is steered", flow.name);
+        return Err(file.missing("steering", what));
     }
-    read_samples(&root, run.as_ref(), &mut scenario)?;
+    scenario.sample_every = sample_every(file, &scenario)?;
     Ok(scenario)
 }
 
-fn read_run(run: &Section<'_>, scenario: &mut FlowScenario) -> Result<(), ScenarioError> {
-    if let Some(entry) = run.get("seconds") {
-        scenario.length = entry.seconds_in(SHORTEST_RUN_S..=LONGEST_RUN_S)?;
-    }
-    if let Some(entry) = run.get("seed") {
-        // What TOML can write.
-        scenario.seed = entry.whole(0..=i64::MAX as u64)?;
-    }
-    let from = |key: &str| {
-        let Some(entry) = run.get(key) else { return Ok(Time::ZERO) };
-        let span = entry.seconds_in(0.0..=LONGEST_RUN_S)?;
-        if span >= scenario.length {
-            let problem =
-                format!("the run ends before anything is counted; expected less than its {}", scenario.length);
-            return Err(entry.wrong(problem));
+/// From when on something is counted.
+fn counted_from(said: Option<&Said<RunSeconds>>, length: Duration) -> Result<Time, Problem> {
+    match said {
+        Some(span) if span.0 >= length => {
+            Err(span.wrong(format!("the run ends before anything is counted; expected less than its {length}")))
         }
-        Ok(Time::ZERO + span)
-    };
-    (scenario.goodput_from, scenario.delays_from) = (from("goodput_from_s")?, from("delays_from_s")?);
-    Ok(())
-}
-
-/// How the flows that are steered are.
-fn steering(section: &Section<'_>, links: &[LinkSpec]) -> Result<Steering, ScenarioError> {
-    let entry = section.required("link", "the name of the link whose rate is divided")?;
-    let name = entry.text("a link's name")?;
-    let Some(link) = links.iter().position(|link| link.name == name) else {
-        let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-        let near = nearest(name, &names).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-        return Err(entry.wrong(format!("there is no link \"{name}\"{near}")));
-    };
-    let entry = section.required("every_ms", "the time between two decisions")?;
-    let every = entry.millis()?;
-    if every < SHORTEST_STEERING {
-        return Err(entry.wrong(format!("expected {SHORTEST_STEERING} or more")));
+        said => Ok(said.map_or(Time::ZERO, |span| span.after_start())),
     }
-    let actuator = section.get("actuator").map_or(Ok(ACTUATORS[0]), |entry| entry.choice(ACTUATORS))?.1;
-    Ok(Steering { link, every, actuator })
 }
 
 /// How often the series has a row.
-fn read_samples(
-    root: &Section<'_>,
-    run: Option<&Section<'_>>,
-    scenario: &mut FlowScenario,
-) -> Result<(), ScenarioError> {
-    let entry = run.and_then(|run| run.get("sample_every_s"));
-    let every = match &entry {
-        Some(entry) => entry.seconds_in(0.0..=LONGEST_RUN_S)?,
-        None => scenario.length / STANDARD_ROWS,
-    };
-    scenario.sample_every = (every > Duration::ZERO).then_some(every);
-    let rows = scenario.sample_every.map_or(0, |every| scenario.length.as_nanos() / every.as_nanos());
+fn sample_every(file: &Section<File>, scenario: &FlowScenario) -> Result<Option<Duration>, Problem> {
+    let said = file.run.as_ref().and_then(|run| run.sample_every_s.as_ref());
+    let every = said.map_or(scenario.length / STANDARD_ROWS, |every| every.0);
+    let every = (every > Duration::ZERO).then_some(every);
+    let rows = every.map_or(0, |every| scenario.length.as_nanos() / every.as_nanos());
     let receivers = |flow: &FlowSpec| if flow.receivers.len() > 1 { flow.receivers.len() as u64 } else { 0 };
     let of_flows: u64 = scenario.flows.iter().map(|flow| VALUES_OF_A_FLOW + receivers(flow)).sum();
     let in_a_row = of_flows + scenario.links.len() as u64;
@@ -253,41 +261,125 @@ fn read_samples(
             "{rows} rows of {in_a_row} values are more than {MOST_VALUES}; expected a longer run.sample_every_s, or 0 \
              for no series"
         );
-        return Err(entry.map_or_else(|| root.wrong(problem.clone()), |entry| entry.wrong(problem.clone())));
+        return Err(Problem::at(said.map_or(file.span(), Said::span), problem));
     }
-    Ok(())
+    Ok(every)
 }
 
-fn read_packets(section: &Section<'_>) -> Result<PacketSpec, ScenarioError> {
-    let standard = PacketSpec::default();
-    let bytes = |key: &str, least: u64, standard: Bytes| match section.get(key) {
-        Some(entry) => Ok(Bytes::new(entry.whole(least..=LARGEST_PACKET)?)),
-        None => Ok(standard),
-    };
-    let flag = |key: &str| section.get(key).map_or(Ok(false), |entry| entry.flag());
-    let AckPolicy { every, max_delay, form } = standard.ack_policy;
-    let most = 1..=MOST_TO_ACK;
-    Ok(PacketSpec {
-        data: bytes("data_bytes", 1, standard.data)?,
-        header: bytes("header_bytes", 0, standard.header)?,
-        ack: bytes("ack_bytes", 1, standard.ack)?,
-        ack_policy: AckPolicy {
-            every: section.get("ack_every").map_or(Ok(every), |entry| Ok(entry.whole(most)? as u32))?,
-            max_delay: section.get("max_ack_delay_ms").map_or(Ok(max_delay), |entry| entry.millis())?,
-            form,
-        },
-        ecn: flag("ecn")?,
-        paced: flag("paced")?,
-        recovery: match section.get("recovery") {
-            Some(entry) => entry.choice(&LossRecovery::ALL)?.1,
-            None => standard.recovery,
-        },
-    })
+impl Packets {
+    fn spec(&self) -> PacketSpec {
+        let standard = PacketSpec::default();
+        let AckPolicy { every, max_delay, form } = standard.ack_policy;
+        PacketSpec {
+            data: self.data_bytes.as_ref().map_or(standard.data, |bytes| Bytes::new(bytes.0)),
+            header: self.header_bytes.as_ref().map_or(standard.header, |bytes| Bytes::new(bytes.0)),
+            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(bytes.0)),
+            ack_policy: AckPolicy {
+                every: self.ack_every.as_ref().map_or(every, |every| every.0 as u32),
+                max_delay: self.max_ack_delay_ms.as_ref().map_or(max_delay, |delay| delay.0),
+                form,
+            },
+            ecn: self.ecn.as_ref().is_some_and(|ecn| **ecn),
+            paced: self.paced.as_ref().is_some_and(|paced| **paced),
+            recovery: self.recovery.as_ref().map_or(standard.recovery, |recovery| recovery.0),
+        }
+    }
 }
 
-/// A name that fits into tables.
-fn name(entry: &Entry<'_>) -> Result<String, ScenarioError> {
-    let text = entry.text("a name")?;
-    let fits = (1..=LONGEST_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    if fits { Ok(text.to_owned()) } else { Err(entry.wrong(format!("expected 1 to {LONGEST_NAME} characters"))) }
+impl SteeringKeys {
+    /// How the flows that are steered are.
+    fn steering(&self, links: &[LinkSpec]) -> Result<Steering, Problem> {
+        let link = ways::link(&self.link, links)?;
+        match self.every_ms.0 >= SHORTEST_STEERING {
+            true => Ok(Steering {
+                link,
+                every: self.every_ms.0,
+                actuator: self.actuator.as_ref().map_or(Actuator::Maximum, |actuator| actuator.0),
+            }),
+            false => Err(self.every_ms.wrong(format!("expected {SHORTEST_STEERING} or more"))),
+        }
+    }
+}
+
+/// What is written of a scenario: everything, defaults too.
+impl From<&FlowScenario> for File {
+    fn from(scenario: &FlowScenario) -> File {
+        let (packets, links) = (&scenario.packets, &scenario.links);
+        let run = Run {
+            seconds: some(Seconds(scenario.length)),
+            seed: some(Whole(scenario.seed)),
+            goodput_from_s: some(Seconds::until(scenario.goodput_from)),
+            delays_from_s: some(Seconds::until(scenario.delays_from)),
+            sample_every_s: some(Seconds(scenario.sample_every.unwrap_or(Duration::ZERO))),
+        };
+        let packets = Packets {
+            data_bytes: some(Whole(packets.data.get())),
+            header_bytes: some(Whole(packets.header.get())),
+            ack_bytes: some(Whole(packets.ack.get())),
+            ack_every: some(Whole(packets.ack_policy.every.into())),
+            max_ack_delay_ms: some(Millis(packets.ack_policy.max_delay)),
+            ecn: some(packets.ecn),
+            paced: some(packets.paced),
+            recovery: some(Word(packets.recovery)),
+        };
+        let steering = |steering: &Steering| SteeringKeys {
+            link: links[steering.link].name.clone().into(),
+            every_ms: Millis(steering.every).into(),
+            actuator: some(Word(steering.actuator)),
+        };
+        File {
+            run: some(Table(run)),
+            packets: some(Table(packets)),
+            steering: scenario.steering.as_ref().map(|keys| Table(steering(keys)).into()),
+            dumbbell: None,
+            star: None,
+            link: links::written(links),
+            flow: flow::written(&scenario.flows, links),
+            cross_traffic: super::shape::sections(
+                scenario.cross_traffic.iter().map(|source| traffic::written(source, links)),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod documentation {
+    use super::super::documented::{documented, keys};
+    use super::*;
+
+    #[test]
+    fn every_key_is_documented() {
+        let page = include_str!("../../../../../docs/flow-scenarios.md");
+        let mut tables = keys::<File>();
+        for (name, heading, keys) in [
+            ("run", "[run]", keys::<Run>()),
+            ("packets", "[packets]", keys::<Packets>()),
+            ("steering", "[steering]", keys::<SteeringKeys>()),
+            ("flow", "[[flow]]", keys::<flow::FlowKeys>()),
+            ("cross_traffic", "[[cross_traffic]]", keys::<traffic::CrossTrafficKeys>()),
+        ] {
+            assert!(tables.remove(name), "{name}");
+            assert_eq!(documented(page, heading), keys, "{heading}");
+        }
+        let mut links = documented(page, "Links");
+        assert!(page.contains("`[star]` adds `hosts`") && page.contains("and `down_rate`"));
+        links.extend(["hosts".to_owned(), "down_rate".to_owned()]);
+        let (dumbbell, star, link) =
+            (keys::<links::DumbbellKeys>(), keys::<links::StarKeys>(), keys::<links::LinkKeys>());
+        assert_eq!(links, &(&dumbbell | &star) | &link);
+        assert_eq!(tables.into_iter().collect::<Vec<_>>(), ["dumbbell", "link", "star"]);
+        assert_eq!(documented(page, "queue"), keys::<queues::QueueKeys>());
+        // Of other tables on a line there are examples.
+        let on_a_line = [
+            keys::<varying::Changes<Millis>>(),
+            keys::<varying::LossKeys>(),
+            keys::<sizes::SizesKeys>(),
+            keys::<workload::WorkloadKeys>(),
+            keys::<traffic::PatternKeys>(),
+            keys::<ways::ReceiverKeys>(),
+        ];
+        for key in on_a_line.iter().flatten() {
+            assert!(page.contains(&format!("{key} =")), "{key}");
+        }
+    }
 }

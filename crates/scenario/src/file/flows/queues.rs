@@ -1,34 +1,46 @@
-//! What waits for a link: read from a file, and written to one.
+//! What waits for a link.
 
 use anabranch_sim::network::{Capacity, CodelConfig, CodelLaw, FqCodelConfig, Limit, RedConfig, RedMeasure};
+use serde::{Deserialize, Serialize};
 
-use super::super::error::ScenarioError;
-use super::super::section::{Entry, Section};
-use super::{LARGEST_PACKET, MOST_BYTES, MOST_PACKETS};
+use super::super::error::Problem;
+use super::super::shape::{Either, Optional, Said, Shape, Span, Table, one_of, some, span};
+use super::super::values::{Millis, Number, Share, Whole, Word, Words};
+use super::{LARGEST_PACKET, MOST_BYTES, MOST_PACKETS, PacketBytes};
 use crate::flows::QueueSpec;
-
-const DROP_TAIL: &[&str] = &["kind", "bytes", "packets", "ms"];
-const RED: &[&str] = &[
-    "kind",
-    "bytes",
-    "packets",
-    "measure",
-    "min_threshold",
-    "max_threshold",
-    "weight",
-    "max_probability",
-    "gentle",
-    "ecn",
-    "full_packet_bytes",
-];
-const CODEL: &[&str] = &["kind", "bytes", "packets", "target_ms", "interval_ms", "mtu_bytes", "ecn"];
-const FQ_CODEL: &[&str] =
-    &["kind", "packets", "target_ms", "interval_ms", "mtu_bytes", "ecn", "queues", "quantum_bytes"];
 
 /// Queues of FQ-CoDel at most.
 const MOST_QUEUES: u64 = 65_536;
 
-#[derive(Clone, Copy)]
+type Threshold = Number<0, MOST_BYTES>;
+
+/// A queue: `"unlimited"`, or a table.
+pub type Queue = Either<Word<Unlimited>, QueueKeys>;
+
+/// The keys of all kinds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueKeys {
+    kind: Optional<Word<Kind>>,
+    bytes: Optional<Whole<0, MOST_BYTES>>,
+    packets: Optional<Whole<0, MOST_PACKETS>>,
+    ms: Optional<Millis>,
+    measure: Optional<Word<RedMeasure>>,
+    min_threshold: Optional<Threshold>,
+    max_threshold: Optional<Threshold>,
+    weight: Optional<Number<1, 1>>,
+    max_probability: Optional<Share>,
+    gentle: Optional<bool>,
+    full_packet_bytes: Optional<PacketBytes>,
+    target_ms: Optional<Millis>,
+    interval_ms: Optional<Millis>,
+    mtu_bytes: Optional<PacketBytes>,
+    ecn: Optional<bool>,
+    queues: Optional<Whole<1, MOST_QUEUES>>,
+    quantum_bytes: Optional<Whole<1, LARGEST_PACKET>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     DropTail,
     Red,
@@ -36,164 +48,198 @@ enum Kind {
     FqCodel,
 }
 
-const KINDS: &[(&str, Kind)] =
-    &[("drop-tail", Kind::DropTail), ("red", Kind::Red), ("codel", Kind::Codel), ("fq-codel", Kind::FqCodel)];
+impl Words for Kind {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("drop-tail", Kind::DropTail), ("red", Kind::Red), ("codel", Kind::Codel), ("fq-codel", Kind::FqCodel)];
+}
 
-/// What waits for a link: `"unlimited"`, or a table.
-pub fn read(entry: &Entry<'_>) -> Result<QueueSpec, ScenarioError> {
-    if !entry.is_table() {
-        return match entry.words() {
-            Some("unlimited") => Ok(QueueSpec::DropTail(Capacity::Unlimited)),
-            _ => Err(entry.wrong(
-                "expected \"unlimited\", or a table such as { ms = 60 }, { packets = 100 } or { kind = \"codel\", \
-                 packets = 1000 }",
-            )),
+impl Words for RedMeasure {
+    const WORDS: &'static [(&'static str, Self)] = &[("packets", RedMeasure::Packets), ("bytes", RedMeasure::Bytes)];
+}
+
+/// Whatever comes may wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unlimited;
+
+impl Words for Unlimited {
+    const WORDS: &'static [(&'static str, Self)] = &[("unlimited", Unlimited)];
+
+    fn expected() -> String {
+        "\"unlimited\", or a table such as { ms = 60 }, { packets = 100 } or { kind = \"codel\", packets = 1000 }"
+            .to_owned()
+    }
+}
+
+impl Said<Queue> {
+    /// What waits for a link.
+    pub fn spec(&self) -> Result<QueueSpec, Problem> {
+        match &**self {
+            Either::Plain(_) => Ok(QueueSpec::DropTail(Capacity::Unlimited)),
+            Either::Table(keys) => keys.spec(self.span()),
+        }
+    }
+}
+
+impl QueueKeys {
+    /// What waits for a link; this table stands at `at`.
+    fn spec(&self, at: Span) -> Result<QueueSpec, Problem> {
+        use Kind::{Codel, DropTail, FqCodel, Red};
+        let kind = self.kind.as_ref().map_or(DropTail, |kind| kind.0);
+        let owners: [(Option<Span>, &[Kind]); 14] = [
+            (span(&self.bytes), &[DropTail, Red, Codel]),
+            (span(&self.ms), &[DropTail]),
+            (span(&self.measure), &[Red]),
+            (span(&self.min_threshold), &[Red]),
+            (span(&self.max_threshold), &[Red]),
+            (span(&self.weight), &[Red]),
+            (span(&self.max_probability), &[Red]),
+            (span(&self.gentle), &[Red]),
+            (span(&self.full_packet_bytes), &[Red]),
+            (span(&self.target_ms).or(span(&self.interval_ms)), &[Codel, FqCodel]),
+            (span(&self.mtu_bytes), &[Codel, FqCodel]),
+            (span(&self.ecn), &[Red, Codel, FqCodel]),
+            (span(&self.queues), &[FqCodel]),
+            (span(&self.quantum_bytes), &[FqCodel]),
+        ];
+        for (span, owners) in owners {
+            if let Some(span) = span.filter(|_| !owners.contains(&kind)) {
+                let owners: Vec<String> = owners.iter().map(|owner| format!("\"{}\"", Word(*owner).name())).collect();
+                let kind = Word(kind).name();
+                let problem =
+                    format!("this belongs to a queue of kind {}, and this one is \"{kind}\"", owners.join(" or "));
+                return Err(Problem::at(span, problem));
+            }
+        }
+        Ok(match kind {
+            DropTail => QueueSpec::DropTail(self.capacity(at)?),
+            Red => QueueSpec::Red(self.red(at)?),
+            Codel => QueueSpec::Codel(CodelConfig { law: self.law(at.clone())?, limit: self.limit(at)? }),
+            FqCodel => {
+                let standard = FqCodelConfig::default();
+                QueueSpec::FqCodel(FqCodelConfig {
+                    law: self.law(at)?,
+                    queues: self.queues.as_ref().map_or(standard.queues, |queues| queues.0 as u32),
+                    quantum: self.quantum_bytes.as_ref().map_or(standard.quantum, |bytes| bytes.0 as u32),
+                    limit: at_least_one(&self.packets)?.map_or(standard.limit, |packets| packets as u32),
+                })
+            }
+        })
+    }
+
+    /// How much may wait.
+    fn capacity(&self, at: Span) -> Result<Capacity, Problem> {
+        let keys = [("bytes", span(&self.bytes)), ("packets", span(&self.packets)), ("ms", span(&self.ms))];
+        let chosen = one_of(&keys, at, "how much may wait")?;
+        Ok(match (chosen, &self.bytes, &self.packets, &self.ms) {
+            (0, Some(bytes), ..) => Capacity::Bytes(bytes.0),
+            (1, _, Some(packets), _) => Capacity::Packets(packets.0),
+            (_, _, _, wait) => wait.as_ref().map_or(Capacity::Unlimited, |wait| Capacity::Time(wait.0)),
+        })
+    }
+
+    /// How much a discipline keeps.
+    fn limit(&self, at: Span) -> Result<Limit, Problem> {
+        let keys = [("bytes", span(&self.bytes)), ("packets", span(&self.packets))];
+        Ok(match one_of(&keys, at, "how much may wait")? {
+            0 => Limit::Bytes(at_least_one(&self.bytes)?.unwrap_or(MOST_BYTES)),
+            _ => Limit::Packets(at_least_one(&self.packets)?.unwrap_or(MOST_PACKETS)),
+        })
+    }
+
+    fn red(&self, at: Span) -> Result<RedConfig, Problem> {
+        let standard = RedConfig::packets(1);
+        let config = RedConfig {
+            limit: self.limit(at.clone())?,
+            measure: self.measure.as_ref().map_or(standard.measure, |measure| measure.0),
+            min_threshold: self.min_threshold.as_ref().map_or(standard.min_threshold, |threshold| threshold.0),
+            max_threshold: self.max_threshold.as_ref().map_or(standard.max_threshold, |threshold| threshold.0),
+            weight: self.weight.as_ref().map_or(standard.weight, |weight| weight.0),
+            max_probability: self.max_probability.as_ref().map_or(standard.max_probability, |most| most.0),
+            gentle: self.gentle.as_ref().map_or(standard.gentle, |gentle| **gentle),
+            ecn: self.ecn.as_ref().map_or(standard.ecn, |ecn| **ecn),
+            full_packet: self.full_packet_bytes.as_ref().map_or(standard.full_packet, |bytes| bytes.0 as u32),
         };
-    }
-    let all: Vec<&str> = [DROP_TAIL, RED, CODEL, FQ_CODEL].concat();
-    let kind = entry.open(&all)?.get("kind").map_or(Ok(KINDS[0]), |kind| kind.choice(KINDS))?.1;
-    Ok(match kind {
-        Kind::DropTail => QueueSpec::DropTail(capacity(&entry.open(DROP_TAIL)?)?),
-        Kind::Red => QueueSpec::Red(red(&entry.open(RED)?)?),
-        Kind::Codel => {
-            let section = entry.open(CODEL)?;
-            QueueSpec::Codel(CodelConfig { law: law(&section)?, limit: limit(&section)? })
+        match (&self.max_threshold, &self.min_threshold) {
+            _ if config.min_threshold < config.max_threshold => Ok(config),
+            (Some(most), _) => {
+                Err(most.wrong(format!("expected more than the min_threshold of {}", config.min_threshold)))
+            }
+            (None, least) => {
+                let problem = format!("expected less than the max_threshold of {}", config.max_threshold);
+                Err(Problem::at(span(least).unwrap_or(at), problem))
+            }
         }
-        Kind::FqCodel => QueueSpec::FqCodel(fq_codel(&entry.open(FQ_CODEL)?)?),
-    })
+    }
+
+    fn law(&self, at: Span) -> Result<CodelLaw, Problem> {
+        let standard = CodelLaw::default();
+        let law = CodelLaw {
+            target: self.target_ms.as_ref().map_or(standard.target, |target| target.0),
+            interval: self.interval_ms.as_ref().map_or(standard.interval, |interval| interval.0),
+            mtu: self.mtu_bytes.as_ref().map_or(standard.mtu, |bytes| bytes.0 as u32),
+            ecn: self.ecn.as_ref().map_or(standard.ecn, |ecn| **ecn),
+        };
+        match (&self.interval_ms, &self.target_ms) {
+            _ if law.interval > law.target => Ok(law),
+            (Some(interval), _) => Err(interval.wrong(format!("expected more than the target of {}", law.target))),
+            (None, target) => {
+                let problem = format!("expected less than the interval of {}", law.interval);
+                Err(Problem::at(span(target).unwrap_or(at), problem))
+            }
+        }
+    }
 }
 
-/// How much may wait.
-fn capacity(section: &Section<'_>) -> Result<Capacity, ScenarioError> {
-    let (key, entry) = section.one_of(&["bytes", "packets", "ms"], "how much may wait")?;
-    Ok(match key {
-        "bytes" => Capacity::Bytes(entry.whole(0..=MOST_BYTES)?),
-        "packets" => Capacity::Packets(entry.whole(0..=MOST_PACKETS)?),
-        _ => Capacity::Time(entry.millis()?),
-    })
+/// The number, which must not be 0 where a discipline drops packets.
+fn at_least_one<const MOST: u64>(number: &Optional<Whole<0, MOST>>) -> Result<Option<u64>, Problem> {
+    match number {
+        Some(none) if none.0 == 0 => Err(none.wrong(format!("expected {}", Whole::<1, MOST>::expected()))),
+        number => Ok(number.as_ref().map(|number| number.0)),
+    }
 }
 
-/// How much a discipline keeps.
-fn limit(section: &Section<'_>) -> Result<Limit, ScenarioError> {
-    let (key, entry) = section.one_of(&["bytes", "packets"], "how much may wait")?;
-    Ok(match key {
-        "bytes" => Limit::Bytes(entry.whole(1..=MOST_BYTES)?),
-        _ => Limit::Packets(entry.whole(1..=MOST_PACKETS)?),
-    })
-}
-
-fn red(section: &Section<'_>) -> Result<RedConfig, ScenarioError> {
-    const MEASURES: &[(&str, RedMeasure)] = &[("packets", RedMeasure::Packets), ("bytes", RedMeasure::Bytes)];
-    let mut config = RedConfig { limit: limit(section)?, ..RedConfig::packets(1) };
-    if let Some(entry) = section.get("measure") {
-        config.measure = entry.choice(MEASURES)?.1;
-    }
-    let number = |key: &str, range, standard: f64| section.get(key).map_or(Ok(standard), |entry| entry.number(range));
-    config.min_threshold = number("min_threshold", 0.0..=MOST_BYTES as f64, config.min_threshold)?;
-    config.max_threshold = number("max_threshold", 0.0..=MOST_BYTES as f64, config.max_threshold)?;
-    config.weight = number("weight", 1e-9..=1.0, config.weight)?;
-    config.max_probability = number("max_probability", 0.0..=1.0, config.max_probability)?;
-    if config.min_threshold >= config.max_threshold {
-        let problem = format!("expected more than the min_threshold of {}", config.min_threshold);
-        return Err(section.blame(&["max_threshold", "min_threshold"], problem));
-    }
-    if let Some(entry) = section.get("gentle") {
-        config.gentle = entry.flag()?;
-    }
-    if let Some(entry) = section.get("ecn") {
-        config.ecn = entry.flag()?;
-    }
-    if let Some(entry) = section.get("full_packet_bytes") {
-        config.full_packet = entry.whole(1..=LARGEST_PACKET)? as u32;
-    }
-    Ok(config)
-}
-
-fn law(section: &Section<'_>) -> Result<CodelLaw, ScenarioError> {
-    let mut law = CodelLaw::default();
-    if let Some(entry) = section.get("target_ms") {
-        law.target = entry.millis()?;
-    }
-    if let Some(entry) = section.get("interval_ms") {
-        law.interval = entry.millis()?;
-    }
-    if law.interval <= law.target {
-        let problem = format!("expected more than the target of {}", law.target);
-        return Err(section.blame(&["interval_ms", "target_ms"], problem));
-    }
-    if let Some(entry) = section.get("mtu_bytes") {
-        law.mtu = entry.whole(1..=LARGEST_PACKET)? as u32;
-    }
-    if let Some(entry) = section.get("ecn") {
-        law.ecn = entry.flag()?;
-    }
-    Ok(law)
-}
-
-fn fq_codel(section: &Section<'_>) -> Result<FqCodelConfig, ScenarioError> {
-    let standard = FqCodelConfig::default();
-    let whole = |key: &str, most: u64, standard: u32| match section.get(key) {
-        Some(entry) => Ok(entry.whole(1..=most)? as u32),
-        None => Ok(standard),
+/// What is written of a queue.
+pub fn written(spec: QueueSpec) -> Queue {
+    let limited = |kind: Kind, limit: Limit| {
+        let kind = some(Word(kind));
+        match limit {
+            Limit::Bytes(bytes) => QueueKeys { kind, bytes: some(Whole(bytes)), ..QueueKeys::default() },
+            Limit::Packets(packets) => QueueKeys { kind, packets: some(Whole(packets)), ..QueueKeys::default() },
+        }
     };
-    Ok(FqCodelConfig {
-        law: law(section)?,
-        queues: whole("queues", MOST_QUEUES, standard.queues)?,
-        quantum: whole("quantum_bytes", LARGEST_PACKET, standard.quantum)?,
-        limit: whole("packets", MOST_PACKETS, standard.limit)?,
-    })
-}
-
-/// `spec` as it is written in a file.
-pub fn text(spec: QueueSpec) -> String {
-    match spec {
-        QueueSpec::DropTail(Capacity::Unlimited) => "\"unlimited\"".to_owned(),
-        QueueSpec::DropTail(Capacity::Bytes(bytes)) => format!("{{ bytes = {bytes} }}"),
-        QueueSpec::DropTail(Capacity::Packets(packets)) => format!("{{ packets = {packets} }}"),
-        QueueSpec::DropTail(Capacity::Time(wait)) => format!("{{ ms = {} }}", wait.as_millis_f64()),
-        QueueSpec::Red(red) => {
-            let measure = match red.measure {
-                RedMeasure::Packets => "packets",
-                RedMeasure::Bytes => "bytes",
-            };
-            format!(
-                "{{ kind = \"red\", {}, measure = \"{measure}\", min_threshold = {}, max_threshold = {}, weight = {}, \
-                 max_probability = {}, gentle = {}, ecn = {}, full_packet_bytes = {} }}",
-                limit_text(red.limit),
-                red.min_threshold,
-                red.max_threshold,
-                red.weight,
-                red.max_probability,
-                red.gentle,
-                red.ecn,
-                red.full_packet
-            )
+    let under_law = |keys: QueueKeys, law: CodelLaw| QueueKeys {
+        target_ms: some(Millis(law.target)),
+        interval_ms: some(Millis(law.interval)),
+        mtu_bytes: some(Whole(law.mtu.into())),
+        ecn: some(law.ecn),
+        ..keys
+    };
+    Either::Table(Table(match spec {
+        QueueSpec::DropTail(Capacity::Unlimited) => return Either::Plain(Word(Unlimited)),
+        QueueSpec::DropTail(Capacity::Bytes(bytes)) => QueueKeys { bytes: some(Whole(bytes)), ..QueueKeys::default() },
+        QueueSpec::DropTail(Capacity::Packets(packets)) => {
+            QueueKeys { packets: some(Whole(packets)), ..QueueKeys::default() }
         }
-        QueueSpec::Codel(codel) => {
-            format!("{{ kind = \"codel\", {}, {} }}", limit_text(codel.limit), law_text(&codel.law))
-        }
-        QueueSpec::FqCodel(fq) => format!(
-            "{{ kind = \"fq-codel\", packets = {}, {}, queues = {}, quantum_bytes = {} }}",
-            fq.limit,
-            law_text(&fq.law),
-            fq.queues,
-            fq.quantum
-        ),
-    }
+        QueueSpec::DropTail(Capacity::Time(wait)) => QueueKeys { ms: some(Millis(wait)), ..QueueKeys::default() },
+        QueueSpec::Red(red) => QueueKeys {
+            measure: some(Word(red.measure)),
+            min_threshold: some(Number(red.min_threshold)),
+            max_threshold: some(Number(red.max_threshold)),
+            weight: some(Number(red.weight)),
+            max_probability: some(Number(red.max_probability)),
+            gentle: some(red.gentle),
+            ecn: some(red.ecn),
+            full_packet_bytes: some(Whole(red.full_packet.into())),
+            ..limited(Kind::Red, red.limit)
+        },
+        QueueSpec::Codel(codel) => under_law(limited(Kind::Codel, codel.limit), codel.law),
+        QueueSpec::FqCodel(fq) => QueueKeys {
+            queues: some(Whole(fq.queues.into())),
+            quantum_bytes: some(Whole(fq.quantum.into())),
+            ..under_law(limited(Kind::FqCodel, Limit::Packets(fq.limit.into())), fq.law)
+        },
+    }))
 }
-
-fn limit_text(limit: Limit) -> String {
-    match limit {
-        Limit::Bytes(bytes) => format!("bytes = {bytes}"),
-        Limit::Packets(packets) => format!("packets = {packets}"),
-    }
-}
-
-fn law_text(law: &CodelLaw) -> String {
-    let (target, interval) = (law.target.as_millis_f64(), law.interval.as_millis_f64());
-    format!("target_ms = {target}, interval_ms = {interval}, mtu_bytes = {}, ecn = {}", law.mtu, law.ecn)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::super::parse_flows;
@@ -216,7 +262,9 @@ mod tests {
             "\"unlimited\"",
         ] {
             let spec = queue(written).unwrap();
-            assert_eq!(queue(&text(spec)), Ok(spec), "{written}");
+            let mut text = String::new();
+            super::written(spec).serialize(toml::ser::ValueSerializer::new(&mut text)).unwrap();
+            assert_eq!(queue(&text), Ok(spec), "{written}");
         }
         assert!(matches!(queue("{ kind = \"codel\", packets = 9 }"), Ok(QueueSpec::Codel(_))));
     }

@@ -5,12 +5,14 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::error::ScenarioError;
-use super::super::section::{Entry, nearest};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::super::document::is_option;
+use super::super::error::Problem;
+use super::super::shape::{Either, Many, Optional, Said, Scalar, Shape, Span, Table, nearest, one_of, some, span};
+use super::super::values::{Number, Word, Words};
 use super::MOST_BYTES;
 use crate::flows::sizes::{Interpolation, MOST_POINTS, SizeDistribution, SizeError, SizePoint, named, names};
-
-const SIZES: &[&str] = &["cdf", "file", "interpolate"];
 
 /// The columns of a file.
 const COLUMNS: [&str; 2] = ["bytes", "probability"];
@@ -18,48 +20,100 @@ const COLUMNS: [&str; 2] = ["bytes", "probability"];
 /// No file is longer, in bytes: some 100 for each point.
 const LONGEST_FILE: u64 = 100 * MOST_POINTS as u64;
 
-/// The distribution that a value names, holds or points at.
-pub fn read(entry: &Entry<'_>) -> Result<Arc<SizeDistribution>, ScenarioError> {
-    if !entry.is_table() {
-        let known: Vec<&str> = names().collect();
-        let listed = known.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-        let expected = format!("expected {listed}, {{ cdf = [[100, 0], [5000, 1]] }} or {{ file = \"sizes.csv\" }}");
-        let name = entry.words().ok_or_else(|| entry.wrong(expected.clone()))?;
-        return named(name).map(Arc::new).ok_or_else(|| {
-            let near = nearest(name, &known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
-            entry.wrong(format!("there is no distribution of this name; {near}{expected}"))
-        });
-    }
-    let section = entry.open(SIZES)?;
-    let interpolation = match section.get("interpolate") {
-        Some(entry) => entry.choice(&[("linear", Interpolation::Linear), ("log", Interpolation::Log)])?.1,
-        None => Interpolation::Linear,
-    };
-    let (key, entry) = section.one_of(&["cdf", "file"], "the points of the distribution")?;
-    let sizes = if key == "cdf" { inline(&entry, interpolation)? } else { in_file(&entry, interpolation)? };
-    Ok(Arc::new(sizes))
+/// A distribution by its name, or a table.
+pub type Sizes = Either<Named, SizesKeys>;
+
+/// The points of a distribution.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizesKeys {
+    cdf: Optional<Many<Many<Number<0, MOST_BYTES>>>>,
+    file: Optional<String>,
+    interpolate: Optional<Word<Interpolation>>,
 }
 
-fn inline(entry: &Entry<'_>, interpolation: Interpolation) -> Result<SizeDistribution, ScenarioError> {
-    let what = "a list of points [bytes, cumulative probability]";
-    let rows = entry.list(what)?;
-    let point = |row: &Entry<'_>| match &row.list("a point [bytes, cumulative probability]")?[..] {
-        [bytes, probability] => {
-            let (bytes, probability) = (bytes.number(0.0..=MOST_BYTES as f64)?, probability.number(0.0..=1.0)?);
-            Ok(SizePoint { bytes, probability })
+impl Words for Interpolation {
+    const WORDS: &'static [(&'static str, Self)] = &[("linear", Interpolation::Linear), ("log", Interpolation::Log)];
+}
+
+/// A distribution that many papers measured with.
+#[derive(Clone, Debug)]
+pub struct Named(SizeDistribution);
+
+impl Shape for Named {
+    fn expected() -> String {
+        let listed: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
+        format!("{}, {{ cdf = [[100, 0], [5000, 1]] }} or {{ file = \"sizes.csv\" }}", listed.join(", "))
+    }
+
+    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+        let Scalar::Text(name) = value else { return Err(value.instead_of(&Self::expected())) };
+        named(name).map(Named).ok_or_else(|| {
+            let known: Vec<&str> = names().collect();
+            let near = nearest(name, &known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
+            format!("there is no distribution of this name; {near}expected {}", Self::expected())
+        })
+    }
+}
+
+/// Names are not written: every point is.
+impl Serialize for Named {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        written(&self.0).serialize(to)
+    }
+}
+
+impl Said<Sizes> {
+    /// The distribution that is named, held or pointed at. A relative path begins in
+    /// `directory`, or where the program runs if an option says it.
+    pub fn distribution(&self, directory: &Path) -> Result<Arc<SizeDistribution>, Problem> {
+        match &**self {
+            Either::Plain(named) => Ok(Arc::new(named.0.clone())),
+            Either::Table(keys) => keys.distribution(self.span(), directory).map(Arc::new),
         }
+    }
+}
+
+impl SizesKeys {
+    fn distribution(&self, at: Span, directory: &Path) -> Result<SizeDistribution, Problem> {
+        let interpolation = self.interpolate.as_ref().map_or(Interpolation::Linear, |word| word.0);
+        let keys = [("cdf", span(&self.cdf)), ("file", span(&self.file))];
+        match (one_of(&keys, at.clone(), "the points of the distribution")?, &self.cdf, &self.file) {
+            (0, Some(points), _) => inline(points, interpolation),
+            (_, _, Some(file)) => in_file(file, interpolation, directory),
+            _ => Err(Problem::missing(at, "cdf", "the points of the distribution")),
+        }
+    }
+}
+
+fn inline(
+    rows: &Said<Many<Many<Number<0, MOST_BYTES>>>>,
+    interpolation: Interpolation,
+) -> Result<SizeDistribution, Problem> {
+    let point = |row: &Said<Many<Number<0, MOST_BYTES>>>| match &row[..] {
+        [_, probability] if probability.0 > 1.0 => Err(probability.wrong("expected a probability from 0 to 1")),
+        [bytes, probability] => Ok(SizePoint { bytes: bytes.0, probability: probability.0 }),
         _ => Err(row.wrong("expected a point [bytes, cumulative probability]")),
     };
-    let points = rows.iter().map(point).collect::<Result<Vec<SizePoint>, ScenarioError>>()?;
+    let points = rows.iter().map(point).collect::<Result<Vec<SizePoint>, Problem>>()?;
     SizeDistribution::new(points, interpolation).map_err(|error| match error {
         SizeError::Point { index, problem } => rows[index].wrong(problem),
-        count @ SizeError::Count(_) => entry.wrong(count.to_string()),
+        count @ SizeError::Count(_) => rows.wrong(count.to_string()),
     })
 }
 
-/// A relative path begins beside the scenario.
-fn in_file(entry: &Entry<'_>, interpolation: Interpolation) -> Result<SizeDistribution, ScenarioError> {
-    let path = entry.directory().join(entry.text("the path of a CSV file")?);
+/// Every point, whatever file or name it came from: the text says all that is run.
+pub fn written(sizes: &SizeDistribution) -> Sizes {
+    let point = |point: &SizePoint| [point.bytes, point.probability].into_iter().map(Number).collect();
+    Either::Table(Table(SizesKeys {
+        cdf: some(sizes.points().iter().map(point).collect()),
+        file: None,
+        interpolate: some(Word(sizes.interpolation())),
+    }))
+}
+
+fn in_file(file: &Said<String>, interpolation: Interpolation, directory: &Path) -> Result<SizeDistribution, Problem> {
+    let path = if is_option(&file.span()) { Path::new(&**file).to_owned() } else { directory.join(&**file) };
     let read = || {
         let text = text_of(&path).map_err(|error| format!(": {error}"))?;
         let (points, lines) = points(&text)?;
@@ -68,7 +122,7 @@ fn in_file(entry: &Entry<'_>, interpolation: Interpolation) -> Result<SizeDistri
             count @ SizeError::Count(_) => format!(": {count}"),
         })
     };
-    read().map_err(|problem: String| entry.wrong(format!("{}{problem}", path.display())))
+    read().map_err(|problem: String| file.wrong(format!("{}{problem}", path.display())))
 }
 
 fn text_of(path: &Path) -> io::Result<String> {

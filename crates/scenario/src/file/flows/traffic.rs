@@ -2,89 +2,156 @@
 
 use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
+use serde::{Deserialize, Serialize};
 
-use super::super::error::ScenarioError;
-use super::super::section::{Entry, Section};
-use super::{LARGEST_PACKET, LONGEST_RUN_S, MOST_FLOWS, flow, name};
+use super::super::error::Problem;
+use super::super::shape::{Either, Many, Optional, Said, Section, Sections, Span, Table, one_of, some, span};
+use super::super::values::{BitRate, Name, Seconds, Whole, Word, Words};
+use super::{LONGEST_RUN_S, MOST_FLOWS, PacketBytes, RunSeconds, ways};
 use crate::flows::topology::Topology;
-use crate::flows::{CrossTraffic, Pattern};
-
-const CROSS_TRAFFIC: &[&str] = &["name", "from", "to", "path", "rate", "packet_bytes", "pattern", "start_s", "stop_s"];
-const PATTERN: &[&str] = &["on_s", "off_s", "on_mean_s", "off_mean_s"];
+use crate::flows::{CrossTraffic, LinkSpec, Pattern};
 
 /// A packet's size on the wire if nothing is said.
 const STANDARD_PACKET: u64 = 1500;
 
-/// An on time is at least so many seconds.
-const SHORTEST_ON_S: f64 = 1e-6;
+/// An on time is at least a microsecond.
+type OnTime = Seconds<1000, LONGEST_RUN_S>;
 
-/// The sources that `root` describes.
-pub fn read(root: &Section<'_>, topology: &Topology) -> Result<Vec<CrossTraffic>, ScenarioError> {
-    let sections = root.sections("cross_traffic", CROSS_TRAFFIC)?;
-    if sections.len() > MOST_FLOWS {
-        return Err(root.blame(&["cross_traffic"], format!("expected at most {MOST_FLOWS} sources")));
+/// `[[cross_traffic]]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrossTrafficKeys {
+    name: Optional<Name>,
+    from: Optional<String>,
+    to: Optional<String>,
+    path: Optional<Many<String>>,
+    rate: Said<BitRate>,
+    packet_bytes: Optional<PacketBytes>,
+    pattern: Optional<Either<Word<Constant>, PatternKeys>>,
+    start_s: Optional<RunSeconds>,
+    stop_s: Optional<RunSeconds>,
+}
+
+/// When it is on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatternKeys {
+    on_s: Optional<OnTime>,
+    off_s: Optional<RunSeconds>,
+    on_mean_s: Optional<OnTime>,
+    off_mean_s: Optional<RunSeconds>,
+}
+
+/// It is always on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constant;
+
+impl Words for Constant {
+    const WORDS: &'static [(&'static str, Self)] = &[("constant", Constant)];
+
+    fn expected() -> String {
+        "\"constant\", { on_s = 1, off_s = 1 }, or { on_mean_s = 1, off_mean_s = 1 } for exponential times".to_owned()
     }
+}
+
+/// The sources that are described.
+pub fn read(said: &Sections<CrossTrafficKeys>, topology: &Topology) -> Result<Vec<CrossTraffic>, Problem> {
     let mut sources: Vec<CrossTraffic> = Vec::new();
-    for section in &sections {
-        let source = source(section, topology, sources.len())?;
+    let Some(sections) = said else { return Ok(sources) };
+    if sections.len() > MOST_FLOWS {
+        return Err(sections.wrong(format!("expected at most {MOST_FLOWS} sources")));
+    }
+    for section in sections.iter() {
+        let source = section.source(topology, sources.len())?;
         if sources.iter().any(|other| other.name == source.name) {
             let problem = format!("there is a source \"{}\" already; expected another name", source.name);
-            return Err(section.blame(&["name"], problem));
+            return Err(Problem::at(span(&section.name).unwrap_or(section.span()), problem));
         }
         sources.push(source);
     }
     Ok(sources)
 }
 
-fn source(section: &Section<'_>, topology: &Topology, before: usize) -> Result<CrossTraffic, ScenarioError> {
-    let path = match section.get("path") {
-        Some(entry) => {
-            if let Some(other) = section.get("from").or_else(|| section.get("to")) {
-                return Err(other.wrong("there is a \"path\" already; expected either of them"));
+impl Section<CrossTrafficKeys> {
+    fn source(&self, topology: &Topology, before: usize) -> Result<CrossTraffic, Problem> {
+        let path = match (&self.path, &self.from, &self.to) {
+            (Some(path), None, None) => ways::along(path, topology)?,
+            (Some(_), ..) => {
+                let other = span(&self.from).or(span(&self.to)).unwrap_or(self.span());
+                return Err(Problem::at(other, "there is a \"path\" already; expected either of them"));
             }
-            flow::path(&entry, topology)?
+            (None, Some(from), Some(to)) => {
+                let (from_node, to_node) = (ways::node(from, topology, 0)?, ways::node(to, topology, 0)?);
+                ways::shortest(topology, &from_node, &to_node).map_err(|problem| problem.at(from.span(), to.span()))?
+            }
+            (None, None, _) => return Err(self.missing("from", "the node that sends")),
+            (None, _, None) => return Err(self.missing("to", "the node that receives")),
+        };
+        let start = self.start_s.as_ref().map_or(Time::ZERO, |start| start.after_start());
+        let stop = self.stop_s.as_ref().map(|stop| (stop.after_start(), stop));
+        if let Some((_, stop)) = stop.filter(|(at, _)| *at <= start) {
+            return Err(stop.wrong("it would end before it begins; expected more than its start"));
         }
-        None => {
-            let from = flow::node_name(&section.required("from", "the node that sends")?, topology, 0)?;
-            let to = flow::node_name(&section.required("to", "the node that receives")?, topology, 0)?;
-            flow::way(section, topology, &from, &to)?
-        }
-    };
-    let seconds = |entry: Entry<'_>| Ok(Time::ZERO + entry.seconds_in(0.0..=LONGEST_RUN_S)?);
-    let start = section.get("start_s").map_or(Ok(Time::ZERO), seconds)?;
-    let stop = section.get("stop_s").map(seconds).transpose()?;
-    if stop.is_some_and(|stop| stop <= start) {
-        return Err(section.blame(&["stop_s"], "it would end before it begins; expected more than its start"));
+        Ok(CrossTraffic {
+            name: self.name.as_ref().map_or_else(|| format!("cross{before}"), |name| name.0.clone()),
+            path,
+            rate: self.rate.0,
+            packet: Bytes::new(self.packet_bytes.as_ref().map_or(STANDARD_PACKET, |bytes| bytes.0)),
+            pattern: match &self.pattern {
+                Some(said) => match &**said {
+                    Either::Plain(_) => Pattern::Constant,
+                    Either::Table(keys) => keys.pattern(said.span())?,
+                },
+                None => Pattern::Constant,
+            },
+            start,
+            stop: stop.map(|(at, _)| at),
+        })
     }
-    let packet = section.get("packet_bytes").map_or(Ok(STANDARD_PACKET), |entry| entry.whole(1..=LARGEST_PACKET))?;
-    Ok(CrossTraffic {
-        name: section.get("name").map_or_else(|| Ok(format!("cross{before}")), |entry| name(&entry))?,
-        path,
-        rate: section.required("rate", "its rate while it is on, such as \"2 Mbit/s\"")?.rate()?,
-        packet: Bytes::new(packet),
-        pattern: section.get("pattern").map_or(Ok(Pattern::Constant), |entry| pattern(&entry))?,
-        start,
-        stop,
-    })
 }
 
-/// When it is on.
-fn pattern(entry: &Entry<'_>) -> Result<Pattern, ScenarioError> {
-    if !entry.is_table() {
-        return match entry.words() {
-            Some("constant") => Ok(Pattern::Constant),
-            _ => Err(entry.wrong(
-                "expected \"constant\", { on_s = 1, off_s = 1 }, or { on_mean_s = 1, off_mean_s = 1 } for exponential times",
-            )),
+impl PatternKeys {
+    fn pattern(&self, at: Span) -> Result<Pattern, Problem> {
+        let keys = [("on_s", span(&self.on_s)), ("on_mean_s", span(&self.on_mean_s))];
+        let is_random = one_of(&keys, at.clone(), "when it is on")? == 1;
+        let (key, on, needed, off, stray) = match is_random {
+            true => ("on_mean_s", &self.on_mean_s, "off_mean_s", &self.off_mean_s, &self.off_s),
+            false => ("on_s", &self.on_s, "off_s", &self.off_s, &self.off_mean_s),
         };
+        if let Some(stray) = stray {
+            return Err(stray.wrong(format!("this does not go with \"{key}\"; expected \"{needed}\"")));
+        }
+        let (Some(on), Some(off)) = (on, off) else {
+            return Err(Problem::missing(at, needed, "the seconds in which it is off"));
+        };
+        let (on, off) = (on.0, off.0);
+        Ok(if is_random { Pattern::Exponential { on, off } } else { Pattern::Periodic { on, off } })
     }
-    let section = entry.open(PATTERN)?;
-    let (key, on) = section.one_of(&["on_s", "on_mean_s"], "when it is on")?;
-    let (off, stray) = if key == "on_s" { ("off_s", "off_mean_s") } else { ("off_mean_s", "off_s") };
-    if let Some(entry) = section.get(stray) {
-        return Err(entry.wrong(format!("this does not go with \"{key}\"; expected \"{off}\"")));
+}
+
+/// What is written of a source.
+pub fn written(source: &CrossTraffic, links: &[LinkSpec]) -> CrossTrafficKeys {
+    CrossTrafficKeys {
+        name: some(Name(source.name.clone())),
+        from: None,
+        to: None,
+        path: ways::written(&source.path, links),
+        rate: BitRate(source.rate).into(),
+        packet_bytes: some(Whole(source.packet.get())),
+        pattern: some(match source.pattern {
+            Pattern::Constant => Either::Plain(Word(Constant)),
+            Pattern::Periodic { on, off } => Either::Table(Table(PatternKeys {
+                on_s: some(Seconds(on)),
+                off_s: some(Seconds(off)),
+                ..PatternKeys::default()
+            })),
+            Pattern::Exponential { on, off } => Either::Table(Table(PatternKeys {
+                on_mean_s: some(Seconds(on)),
+                off_mean_s: some(Seconds(off)),
+                ..PatternKeys::default()
+            })),
+        }),
+        start_s: some(Seconds::until(source.start)),
+        stop_s: source.stop.map(|stop| Seconds::until(stop).into()),
     }
-    let on = on.seconds_in(SHORTEST_ON_S..=LONGEST_RUN_S)?;
-    let off = section.required(off, "the seconds in which it is off")?.seconds_in(0.0..=LONGEST_RUN_S)?;
-    Ok(if key == "on_s" { Pattern::Periodic { on, off } } else { Pattern::Exponential { on, off } })
 }

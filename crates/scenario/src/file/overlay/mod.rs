@@ -1,0 +1,488 @@
+//! The tables and keys of an overlay's scenario, and the scenario that they make.
+
+use anabranch_control::path::registry::{self, Entry, Pacing, Setup};
+use anabranch_control::path::{MAX_KNOWN_PEERS, MAX_RELAYS};
+use anabranch_control::registry::no_parameters;
+use anabranch_control::rtt::RttConfig;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::document::is_option;
+use super::error::Problem;
+use super::shape::{
+    Many, Optional, Parameters, Said, Scalar, Section, Sections, Shape, Span, Table, sections, some, span,
+};
+use super::values::{BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words};
+use crate::overlay::{
+    LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, default_offered,
+};
+
+mod delay;
+
+use delay::Delay;
+
+/// The most that one UDP datagram over IPv4 carries.
+const LARGEST_PACKET: u64 = 65_507;
+
+/// What a sender keeps for each pair of the peers it knows.
+const RTT_BYTES: u64 = 8;
+
+/// The most memory that all senders' round-trip times together may take, in bytes.
+const MOST_RTT_BYTES: u64 = 64 << 30;
+
+type PacketBytes = Whole<1, LARGEST_PACKET>;
+type RunSeconds = Seconds<0, LONGEST_RUN_S>;
+type Peer = Whole<0, { MOST_PEERS - 1 }>;
+
+/// All tables.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    run: Option<Section<Run>>,
+    overlay: Section<OverlayKeys>,
+}
+
+/// `[run]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    seconds: Optional<Whole<1, LONGEST_RUN_S>>,
+    seed: Optional<Seed>,
+    watch: Optional<Peer>,
+}
+
+/// `[overlay]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayKeys {
+    peers: Said<Whole<2, MOST_PEERS>>,
+    relays: Said<Whole<1, { MAX_RELAYS as u64 }>>,
+    known_peers: Optional<Whole<2, MOST_PEERS>>,
+    limit: Optional<RelayRate>,
+    limit_model: Optional<Word<LimitModel>>,
+    bucket_bytes: Optional<Whole<1, { 1 << 40 }>>,
+    queue_ms: Optional<Millis>,
+    packet_bytes: Optional<PacketBytes>,
+    ack_bytes: Optional<PacketBytes>,
+    controller: Said<Controller>,
+    pacing: Optional<Word<Pacing>>,
+    loss: Optional<Share>,
+    offered: Optional<RelayRate>,
+    parameters: Optional<Parameters>,
+    delay: Option<Section<Delay>>,
+    rtt: Option<Section<Rtt>>,
+    join: Option<Section<Join>>,
+    limit_change: Sections<Change>,
+    misbehave: Sections<Misbehave>,
+}
+
+/// `[overlay.rtt]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rtt {
+    gain: Optional<Share>,
+    deviations: Optional<Number<0, 100>>,
+}
+
+/// `[overlay.join]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    every_s: Said<RunSeconds>,
+}
+
+/// `[[overlay.limit_change]]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    at_s: Said<RunSeconds>,
+    peers: Said<Peers>,
+    limit: Said<RelayRate>,
+}
+
+/// `[[overlay.misbehave]]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Misbehave {
+    peers: Said<Peers>,
+    drop: Optional<Share>,
+    delay_ms: Optional<Millis>,
+    forge: Optional<bool>,
+}
+
+/// How a limit is held.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LimitModel {
+    Window,
+    Bucket,
+    Queue,
+}
+
+impl Words for LimitModel {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("window", LimitModel::Window), ("bucket", LimitModel::Bucket), ("queue", LimitModel::Queue)];
+}
+
+impl Words for Pacing {
+    const WORDS: &'static [(&'static str, Self)] = &[("burst", Pacing::Burst), ("paced", Pacing::Paced)];
+}
+
+/// Who decides the rates.
+#[derive(Clone, Copy, Debug)]
+struct Controller(&'static Entry);
+
+impl Shape for Controller {
+    fn expected() -> String {
+        "a controller's name in quotes (anabranch controllers)".to_owned()
+    }
+
+    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+        let Scalar::Text(name) = value else { return Err(value.instead_of(&Self::expected())) };
+        registry::find(name).map(Controller).map_err(|unknown| unknown.to_string())
+    }
+}
+
+impl Serialize for Controller {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0.name)
+    }
+}
+
+/// What a relay passes on.
+#[derive(Clone, Copy, Debug)]
+struct RelayRate(Rate);
+
+impl Shape for RelayRate {
+    fn expected() -> String {
+        BitRate::expected()
+    }
+
+    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+        match BitRate::scalar(value) {
+            Ok(rate) => Ok(RelayRate(rate.0)),
+            Err(nothing) if nothing == NOTHING_PASSES => {
+                Err(format!("{nothing} (a relay that passes nothing on is [[overlay.misbehave]] with drop = 1)"))
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+}
+
+/// In bytes where they are whole.
+impl Serialize for RelayRate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.bits_per_sec() {
+            bits if bits.is_multiple_of(8) => to.collect_str(&format_args!("{} B/s", bits / 8)),
+            bits => to.collect_str(&format_args!("{bits} bit/s")),
+        }
+    }
+}
+
+/// Peers by number: a list, a range such as "0-9", or several with commas between.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+enum Peers {
+    Ranges(String),
+    Listed(Many<Peer>),
+}
+
+impl Shape for Peers {
+    fn expected() -> String {
+        "peers as [0, 3] or \"0-9\"".to_owned()
+    }
+
+    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+        match value {
+            Scalar::Text(text) => Ok(Peers::Ranges(text.to_owned())),
+            other => Err(other.instead_of(&Self::expected())),
+        }
+    }
+
+    fn list<'de, A: serde::de::SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Many::list(list).map(Peers::Listed)
+    }
+}
+
+impl Said<Peers> {
+    /// The numbers, all of which must be below `peers`.
+    fn numbers(&self, peers: usize) -> Result<Vec<u32>, Problem> {
+        let last = peers as u64 - 1;
+        let expected = format!("expected peers from 0 to {last}, as [0, 3] or \"0-{last}\"");
+        let mut numbers = Vec::new();
+        match &**self {
+            Peers::Ranges(text) => {
+                for part in text.split(',') {
+                    let (first, end) = part.split_once('-').unwrap_or((part, part));
+                    match (first.trim().parse::<u64>(), end.trim().parse::<u64>()) {
+                        (Ok(first), Ok(end)) if first <= end && end <= last => {
+                            numbers.extend(first as u32..=end as u32);
+                        }
+                        _ => return Err(self.wrong(expected)),
+                    }
+                }
+            }
+            Peers::Listed(list) => {
+                for peer in &**list {
+                    numbers.push(peer_below(peer, peers)?);
+                }
+            }
+        }
+        if numbers.is_empty() { Err(self.wrong(format!("this names no peer; {expected}"))) } else { Ok(numbers) }
+    }
+}
+
+fn peer_below(peer: &Said<Peer>, peers: usize) -> Result<u32, Problem> {
+    match peer.0 < peers as u64 {
+        true => Ok(peer.0 as u32),
+        false => Err(peer.wrong(format!("expected a whole number from 0 to {}", peers - 1))),
+    }
+}
+
+/// The scenario that `file` describes.
+pub fn scenario(file: &Section<File>) -> Result<Scenario, Problem> {
+    let mut scenario = Scenario { overlay: file.overlay.overlay()?, ..Scenario::standard() };
+    if let Some(run) = &file.run {
+        scenario.seconds = run.seconds.as_ref().map_or(scenario.seconds, |seconds| seconds.0);
+        scenario.seed = run.seed.as_ref().map_or(scenario.seed, |seed| seed.0);
+        scenario.overlay.watch = run.watch.as_ref().map(|peer| peer_below(peer, scenario.overlay.peers)).transpose()?;
+    }
+    Ok(scenario)
+}
+
+impl Section<OverlayKeys> {
+    fn overlay(&self) -> Result<Overlay, Problem> {
+        let standard = Scenario::standard().overlay;
+        let peers = self.peers.0 as usize;
+        let mut overlay = Overlay {
+            peers,
+            relays: self.relays.0 as usize,
+            // Fewer others than that: all are known.
+            known_peers: self.known_peers.as_ref().map_or(peers - 1, |known| (known.0 as usize).min(peers - 1)),
+            packet: self.packet_bytes.as_ref().map_or(standard.packet, |bytes| Bytes::new(bytes.0)),
+            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(bytes.0)),
+            limit: self.limit.as_ref().map_or(standard.limit, |limit| limit.0),
+            loss: self.loss.as_ref().map_or(standard.loss, |loss| loss.0),
+            controller: self.controller.0,
+            pacing: self.pacing.as_ref().map_or(standard.pacing, |pacing| pacing.0),
+            offered: self.offered.as_ref().map_or(default_offered(self.controller.0), |offered| Some(offered.0)),
+            rtt: self.rtt.as_ref().map_or(Ok(standard.rtt), |rtt| rtt.config())?,
+            join_every: self.join.as_ref().map_or(standard.join_every, |join| join.every_s.0),
+            ..standard
+        };
+        self.check_view(&overlay)?;
+        overlay.limit_model = self.limit_kind(&overlay)?;
+        for change in self.limit_change.iter().flat_map(|changes| changes.iter()) {
+            let Change { at_s, peers: whose, limit } = &***change;
+            let (at, whose) = (at_s.after_start(), whose.numbers(peers)?);
+            overlay.limit_changes.push(LimitChange { at, peers: whose, limit: limit.0 });
+        }
+        if let Some(loss) = self.loss.as_ref().filter(|loss| loss.0 == 1.0) {
+            return Err(loss.wrong("no packet would ever arrive; expected less than 1"));
+        }
+        if let Some(delay) = &self.delay {
+            overlay.jitter = delay.jitter.as_ref().map_or(overlay.jitter, |jitter| jitter.0);
+            overlay.delay = delay.delays(&overlay)?;
+        }
+        if let Some(parameters) = &self.parameters {
+            let setup = Setup { peers: 2, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
+            overlay.parameters = parameters.checked(|table| match overlay.controller.build.make(&setup, table) {
+                Some(made) => made.map(drop),
+                None => no_parameters(table),
+            })?;
+        }
+        for group in self.misbehave.iter().flat_map(|groups| groups.iter()) {
+            overlay.misbehaving.push((group.peers.numbers(peers)?, group.misbehaviour()?));
+        }
+        Ok(overlay)
+    }
+
+    /// Whether paths can be made of the peers that each knows.
+    fn check_view(&self, overlay: &Overlay) -> Result<(), Problem> {
+        let blamed = |problem| Problem::at(span(&self.known_peers).unwrap_or(self.peers.span()), problem);
+        let each = overlay.known_peers as u64;
+        if overlay.known_peers > MAX_KNOWN_PEERS {
+            return Err(blamed(format!(
+                "each peer would know {each} others, and a sender holds {MAX_KNOWN_PEERS}; set overlay.known_peers, \
+                 for example to 64"
+            )));
+        }
+        let rtts = overlay.peers as u64 * (each + 1) * each / 2 * RTT_BYTES;
+        if rtts > MOST_RTT_BYTES {
+            return Err(blamed(format!(
+                "{} senders that know {each} peers each keep round-trip times of {} GiB; set overlay.known_peers, for \
+                 example to 64",
+                overlay.peers,
+                rtts >> 30
+            )));
+        }
+        if overlay.relays >= overlay.known_peers {
+            return Err(self.relays.wrong(format!(
+                "{} relays of {each} known peers, one of which is the destination; expected fewer relays or more {}",
+                overlay.relays,
+                if self.known_peers.is_some() { "known_peers" } else { "peers" }
+            )));
+        }
+        Ok(())
+    }
+
+    fn limit_kind(&self, overlay: &Overlay) -> Result<LimitKind, Problem> {
+        let keys = [(span(&self.bucket_bytes), LimitModel::Bucket), (span(&self.queue_ms), LimitModel::Queue)];
+        let model = chosen("overlay.limit_model", &self.limit_model, &keys)?;
+        let largest = overlay.packet.max(overlay.ack);
+        let a_second = overlay.limit * Duration::SECOND;
+        let sizes = [span(&self.limit), span(&self.packet_bytes), span(&self.ack_bytes)];
+        let blamed = |first: Option<Span>, problem| {
+            let span = [first].into_iter().chain(sizes).flatten().next();
+            Err(Problem::at(span.unwrap_or(self.span()), problem))
+        };
+        match model {
+            LimitModel::Window if largest > a_second => blamed(
+                None,
+                format!(
+                    "a relay that counts in seconds would refuse every packet of {largest}; expected a limit of at \
+                     least that much a second"
+                ),
+            ),
+            LimitModel::Window => Ok(LimitKind::Window),
+            LimitModel::Bucket => {
+                // As much at once as a window lets through.
+                let depth = self.bucket_bytes.as_ref().map_or(a_second, |bytes| Bytes::new(bytes.0));
+                if largest > depth {
+                    let problem =
+                        format!("a bucket of {depth} never holds a packet of {largest}; expected a larger one");
+                    return blamed(span(&self.bucket_bytes), problem);
+                }
+                Ok(LimitKind::Bucket { depth })
+            }
+            LimitModel::Queue => {
+                Ok(LimitKind::Queue { longest: self.queue_ms.as_ref().map_or(STANDARD_QUEUE, |wait| wait.0) })
+            }
+        }
+    }
+}
+
+/// The model that is chosen, or else the first one. A key of another model is refused,
+/// unless the choice comes from the command line and the key from the file: then the
+/// file's key has lost its use.
+fn chosen<T: Words>(chooser: &str, choice: &Optional<Word<T>>, keys: &[(Option<Span>, T)]) -> Result<T, Problem> {
+    let model = choice.as_ref().map_or(Word(T::WORDS[0].1), |choice| **choice);
+    let by_option = span(choice).is_some_and(|span| is_option(&span));
+    for (span, belongs) in keys {
+        if let Some(span) = span
+            && *belongs != model.0
+            && (is_option(span) || !by_option)
+        {
+            let (belongs, model) = (Word(*belongs).name(), model.name());
+            let problem = format!("this belongs to {chooser} = \"{belongs}\", which is \"{model}\"");
+            return Err(Problem::at(span.clone(), problem));
+        }
+    }
+    Ok(model.0)
+}
+
+impl Rtt {
+    fn config(&self) -> Result<RttConfig, Problem> {
+        let standard = RttConfig::default();
+        if let Some(gain) = self.gain.as_ref().filter(|gain| gain.0 == 0.0) {
+            return Err(gain.wrong("the estimate would never change; expected more than 0"));
+        }
+        Ok(RttConfig {
+            gain: self.gain.as_ref().map_or(standard.gain, |gain| gain.0),
+            deviations: self.deviations.as_ref().map_or(standard.deviations, |deviations| deviations.0),
+        })
+    }
+}
+
+impl Section<Misbehave> {
+    fn misbehaviour(&self) -> Result<Misbehaviour, Problem> {
+        let misbehaviour = Misbehaviour {
+            drop: self.drop.as_ref().map_or(0.0, |share| share.0),
+            delay: self.delay_ms.as_ref().map_or(Duration::ZERO, |delay| delay.0),
+            forge: self.forge.as_ref().is_some_and(|forge| **forge),
+        };
+        match misbehaviour == Misbehaviour::default() {
+            true => Err(self.wrong("these peers do nothing wrong; expected drop, delay_ms or forge")),
+            false => Ok(misbehaviour),
+        }
+    }
+}
+
+/// What is written of a scenario: everything, defaults too.
+impl From<&Scenario> for File {
+    fn from(scenario: &Scenario) -> File {
+        let overlay = &scenario.overlay;
+        let run = Run {
+            seconds: some(Whole(scenario.seconds)),
+            seed: some(Whole(scenario.seed)),
+            watch: overlay.watch.map(|peer| Whole(peer.into()).into()),
+        };
+        let (limit_model, bucket, longest) = match overlay.limit_model {
+            LimitKind::Window => (LimitModel::Window, None, None),
+            LimitKind::Bucket { depth } => (LimitModel::Bucket, some(Whole(depth.get())), None),
+            LimitKind::Queue { longest } => (LimitModel::Queue, None, some(Millis(longest))),
+        };
+        let listed = |peers: &[u32]| Peers::Listed(peers.iter().map(|&peer| Whole(peer.into())).collect()).into();
+        let change = |change: &LimitChange| {
+            let at_s = Seconds::until(change.at).into();
+            Change { at_s, peers: listed(&change.peers), limit: RelayRate(change.limit).into() }
+        };
+        let group = |(peers, misbehaviour): &(Vec<u32>, Misbehaviour)| Misbehave {
+            peers: listed(peers),
+            drop: some(Number(misbehaviour.drop)),
+            delay_ms: some(Millis(misbehaviour.delay)),
+            forge: some(misbehaviour.forge),
+        };
+        let keys = OverlayKeys {
+            peers: Whole(overlay.peers as u64).into(),
+            relays: Whole(overlay.relays as u64).into(),
+            known_peers: some(Whole(overlay.known_peers as u64)),
+            limit: some(RelayRate(overlay.limit)),
+            limit_model: some(Word(limit_model)),
+            bucket_bytes: bucket,
+            queue_ms: longest,
+            packet_bytes: some(Whole(overlay.packet.get())),
+            ack_bytes: some(Whole(overlay.ack.get())),
+            controller: Controller(overlay.controller).into(),
+            pacing: some(Word(overlay.pacing)),
+            loss: some(Number(overlay.loss)),
+            offered: overlay.offered.map(|rate| RelayRate(rate).into()),
+            parameters: Parameters::written(&overlay.parameters),
+            delay: some(Table(Delay::written(overlay))),
+            rtt: some(Table(Rtt {
+                gain: some(Number(overlay.rtt.gain)),
+                deviations: some(Number(overlay.rtt.deviations)),
+            })),
+            join: (overlay.join_every > Duration::ZERO)
+                .then(|| Table(Join { every_s: Seconds(overlay.join_every).into() }).into()),
+            limit_change: sections(overlay.limit_changes.iter().map(change)),
+            misbehave: sections(overlay.misbehaving.iter().map(group)),
+        };
+        File { run: some(Table(run)), overlay: Table(keys).into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::documented::{documented, keys};
+    use super::*;
+
+    #[test]
+    fn every_key_is_documented() {
+        let page = include_str!("../../../../../docs/scenarios.md");
+        // Tables have headings of their own.
+        let tables = ["parameters", "delay", "rtt", "join", "limit_change", "misbehave"];
+        let mut overlay = keys::<OverlayKeys>();
+        for table in tables {
+            assert!(overlay.remove(table), "{table}");
+            assert!(page.contains(&format!("[overlay.{table}]")), "no heading for {table}");
+        }
+        assert_eq!(documented(page, "[overlay]"), overlay);
+        assert_eq!(documented(page, "[run]"), keys::<Run>());
+        assert_eq!(documented(page, "[overlay.delay]"), keys::<Delay>());
+        assert_eq!(documented(page, "[overlay.rtt]"), keys::<Rtt>());
+        assert_eq!(documented(page, "[overlay.join]"), keys::<Join>());
+        assert_eq!(documented(page, "[[overlay.limit_change]]"), keys::<Change>());
+        assert_eq!(documented(page, "[[overlay.misbehave]]"), keys::<Misbehave>());
+    }
+}
