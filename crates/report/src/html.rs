@@ -114,8 +114,9 @@ fn cell(cell: &Cell, class: &str) -> String {
             // A sign and a word: colour alone does not reach everyone, nor every printer.
             let (class, text) = match verdict {
                 Verdict::Agrees => ("agrees", "\u{2713} agrees"),
-                Verdict::Differs => ("differs", "\u{2717} differs"),
-                Verdict::NoNumber => ("none", "\u{2013} no number"),
+                Verdict::Disagrees => ("disagrees", "\u{2717} disagrees"),
+                Verdict::Open => ("open", "? open"),
+                Verdict::NotJudged => ("none", "\u{2013}"),
             };
             format!("<span class=\"verdict {class}\">{text}</span>")
         }

@@ -108,9 +108,11 @@ pub enum Verdict {
     /// It is.
     Agrees,
     /// It is not.
-    Differs,
-    /// The paper has no number to hold it against.
-    NoNumber,
+    Disagrees,
+    /// What we measured is not certain enough to tell.
+    Open,
+    /// There is nothing to hold it against.
+    NotJudged,
 }
 
 /// A chart or a quotation with a caption.

@@ -86,14 +86,14 @@ fn sample_report() -> Report {
                 Cell::interval(46_642.57, 14.191_11),
                 Cell::Estimate(estimate_mean(&(0..35).map(f64::from).collect::<Vec<_>>(), 0.95)),
                 Cell::number(1368.5, 1),
-                Cell::Verdict(Verdict::Differs),
+                Cell::Verdict(Verdict::Disagrees),
             ])
             .row([
                 Cell::text("Random"),
                 Cell::interval(4_099.495, 4.823_612),
                 Cell::Estimate(estimate_mean(&[4_100.0; 7], 0.95)),
                 Cell::number(f64::NAN, 1),
-                Cell::Verdict(Verdict::NoNumber),
+                Cell::Verdict(Verdict::NotJudged),
             ]),
         )
         .section("Course of a run")
@@ -257,7 +257,7 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
     assert!(!html.contains("NaN") && !html.contains("inf\""));
     assert!(words.contains("too short for an interval: 7 of 10 batches"));
     assert!(words.contains("90\u{202f}416 ± 24"));
-    assert!(words.contains("✗ differs"));
+    assert!(words.contains("✗ disagrees"));
 }
 
 #[test]
