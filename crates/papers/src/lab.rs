@@ -228,6 +228,22 @@ impl Lab<Scenario> {
         Ok(self.controllers()?.into_iter().filter(learns).collect())
     }
 
+    /// Runs each of `scenarios` with the same `seeds` seeds, the lab's first: each seed draws
+    /// other positions, and with them other delays. The runs of a scenario are in the order of
+    /// the seeds.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_all`](Self::run_all).
+    pub fn run_seeds(&self, scenarios: &[Scenario], seeds: u64) -> Result<Vec<Vec<Measured>>, ExperimentError> {
+        let with_seeds = |scenario: &Scenario| {
+            let scenario = scenario.clone();
+            (0..seeds).map(move |i| Scenario { seed: scenario.seed + i, ..scenario.clone() })
+        };
+        let mut runs = self.run_all(&scenarios.iter().flat_map(with_seeds).collect::<Vec<Scenario>>())?.into_iter();
+        Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+
     /// Runs all of them on all cores; the results are in the order of the scenarios.
     ///
     /// # Errors

@@ -28,6 +28,11 @@ impl OfRuns {
         OfRuns(values)
     }
 
+    /// A value of each of `runs`, NaN where it has none.
+    pub fn of<R>(runs: &[R], of: impl Fn(&R) -> Option<f64>) -> OfRuns {
+        OfRuns(runs.iter().map(|run| of(run).unwrap_or(f64::NAN)).collect())
+    }
+
     /// Their mean, NaN of none.
     pub fn mean(&self) -> f64 {
         mean(&self.0).unwrap_or(f64::NAN)
