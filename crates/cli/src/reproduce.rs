@@ -207,30 +207,37 @@ fn verdict_cell(verdict: Option<Verdict>) -> Cell {
 }
 
 fn write(out: &Path, experiment: &Experiment, json: &Json, report: Report) -> Result<(), Failure> {
-    let mut table =
-        Table::new("Ours and the paper's", ["subject", "metric", "unit", "ours", "paper", "verdict", "kind", "note"]);
-    for row in json.rows {
-        let ours = row.ours.unwrap_or(f64::NAN);
-        let digits = if ours.abs() >= 1000.0 { 0 } else { 4 };
-        let ours = row.ci95.map_or(Cell::number(ours, digits), |half| Cell::interval(ours, half));
-        table = table.row([
-            Cell::text(&row.subject),
-            Cell::text(&row.metric),
-            Cell::text(&row.unit),
-            ours,
-            row.paper.map_or(Cell::text("–"), |paper| Cell::number(paper, digits)),
-            verdict_cell(row.verdict),
-            Cell::text(row.kind.map_or("", Kind::name)),
-            Cell::text(&row.note),
-        ]);
-    }
+    let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "range", "note"];
+    // What a paper says first; all else is there for who asks.
+    let (said, other): (Vec<&Row>, Vec<&Row>) =
+        json.rows.iter().partition(|row| row.paper.is_some() || row.kind.is_some());
+    let table = |caption: &str, rows: &[&Row]| {
+        rows.iter().fold(Table::new(caption, headers), |table, row| table.row(cells(row)))
+    };
+    let (said, other) = (table("Ours and the paper's", &said), table("Figures that no paper speaks of", &other));
     let report = Facts { experiment, seed: json.seed, quick: json.quick, wall_s: json.wall_s }
         .head(report)
         .meta("verdicts", json.totals.to_string())
-        .section("Figures")
-        .table(table)
-        .listing("Scenario", experiment.scenario);
-    write_files(out, &report, json)
+        .section("Figures");
+    let report = if said.is_empty() { report } else { report.table(said) };
+    let report = if other.is_empty() { report } else { report.folded_table("All other figures", other) };
+    write_files(out, &report.listing("Scenario", experiment.scenario), json)
+}
+
+/// A row of a page's table.
+fn cells(row: &Row) -> [Cell; 8] {
+    let ours = row.ours.unwrap_or(f64::NAN);
+    let digits = if ours.abs() >= 1000.0 { 0 } else { 4 };
+    [
+        Cell::text(&row.subject),
+        Cell::text(&row.metric),
+        Cell::text(&row.unit),
+        row.ci95.map_or(Cell::number(ours, digits), |half| Cell::interval(ours, half)),
+        row.paper.map_or(Cell::text("–"), |paper| Cell::number(paper, digits)),
+        verdict_cell(row.verdict),
+        Cell::text(row.kind.map_or("", Kind::name)),
+        Cell::text(&row.note),
+    ]
 }
 
 /// What every page says of its run.
