@@ -16,11 +16,11 @@ const SEEDS: (u64, u64) = (5, 2);
 /// seconds and sends a hundred times as much as arrives; a quick run is short in proportion to
 /// what it costs.
 fn seconds(lab: &Lab, entry: &Entry, cost: f64) -> u64 {
-    let quick = (1_000.0 / cost.max(1.0)) as u64;
+    let quick = (600.0 / cost.max(1.0)) as u64;
     match entry.name {
-        "perfect" | "random" => lab.seconds(600, (quick / 10).max(60)),
-        "aimd" => lab.seconds(300, 60),
-        _ => lab.seconds(5_000, quick.max(300)),
+        "perfect" | "random" => lab.seconds(600, (quick / 10).max(30)),
+        "aimd" => lab.seconds(300, 30),
+        _ => lab.seconds(5_000, quick.max(200)),
     }
 }
 
