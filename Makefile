@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test quick full lint fuzz bench clean
+.PHONY: demo test verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives.
 demo:
@@ -12,6 +12,10 @@ demo:
 ## Everything that must hold before a change lands.
 test: lint
 	$(CARGO) test --workspace --locked
+
+## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
+verdicts:
+	UPDATE_VERDICTS=1 $(CARGO) test --release --locked -p anabranch-papers --test quick_verdicts
 
 lint:
 	$(CARGO) fmt --all --check

@@ -13,6 +13,16 @@ import pathlib
 import re
 import sys
 
+# What each page calls what it is held against.
+SOURCES = {
+    "raiber": "thesis",
+    "learningcc": "letter",
+    "efthymiopoulos": "paper",
+    "xavier": "report",
+    "remy": "Remy's simulator",
+    "c3": "slides",
+}
+VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}
 BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"
 
 
@@ -38,35 +48,71 @@ def ours(row):
     return f"{text} ± {number(row['ci95'])}" if row.get("ci95") is not None else text
 
 
+def with_unit(row):
+    return ours(row) + (f" {row['unit']}" if row["unit"] else "")
+
+
+def totals(result):
+    """The rows of each kind in words; only predeclared ones are counted."""
+    said = []
+    for kind, tally in result["totals"].items():
+        if kind == "predeclared" or any(tally.values()):
+            counts = f"{tally['agree']} agree, {tally['disagree']} disagree, {tally['open']} open"
+            said.append(f"{kind}{'' if kind == 'predeclared' else ' (not counted)'} {counts}")
+    return "; ".join(said) + "."
+
+
+def source(name):
+    return next(said for start, said in SOURCES.items() if name.startswith(start))
+
+
 def table(header, lines):
     out = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return out + ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def tables(result):
+def tables(result, source):
     plain, swept = [], {}
     for row in result["rows"]:
         match = re.fullmatch(r"([^\[]+)\[(.*)\]", row["metric"])
         # A judged row is a statement of its own, even at one value of a parameter.
-        if match and row["agrees"] is None and row["paper"] is None:
+        if match and row["verdict"] is None and row["paper"] is None:
             base, at = match.groups()
             swept.setdefault((base, row["unit"], at.split("=")[0] if "=" in at else ""), {}).setdefault(at, {})[row["subject"]] = row
         else:
             plain.append(row)
     out = []
-    if plain:
-        judged = {True: "yes", False: "**no**", None: "–"}
+    # What a paper says first; the rest folds away.
+    said = [row for row in plain if row["paper"] is not None or row["kind"] is not None]
+    rest = [row for row in plain if row["paper"] is None and row["kind"] is None]
+    if said:
         lines = [
-            [row["subject"], f"`{row['metric']}`", ours(row) + (f" {row['unit']}" if row["unit"] else ""), number(row["paper"]), judged[row["agrees"]], row["note"] or "–"]
-            for row in plain
+            [
+                row["subject"],
+                f"`{row['metric']}`",
+                with_unit(row),
+                number(row["paper"]),
+                VERDICTS[row["verdict"]],
+                row["kind"] or "–",
+                row["note"] or "–",
+            ]
+            for row in said
         ]
-        out += table(["controller", "metric", "ours", "thesis", "agrees", "measured by"], lines) + [""]
+        out += table(["controller", "metric", "ours", source, "verdict", "range", "what is judged"], lines)
+        out += ["", f"Verdicts: {totals(result)}", ""]
+    folded = []
+    if rest:
+        lines = [[row["subject"], f"`{row['metric']}`", with_unit(row), row["note"] or "–"] for row in rest]
+        folded += table(["controller", "metric", "ours", "note"], lines) + [""]
     for (base, unit, _), rows in swept.items():
         subjects = list(dict.fromkeys(subject for row in rows.values() for subject in row))
         head = f"`{base}`" + (f" ({unit})" if unit else "")
         lines = [[at] + [ours(row[s]) if s in row else "–" for s in subjects] for at, row in rows.items()]
-        out += table([head, *subjects], lines) + [""]
-    out.append(f"Seed {result['seed']}.")
+        folded += table([head, *subjects], lines) + [""]
+    if folded and said:
+        folded = ["<details>", "<summary>All other figures</summary>", "", *folded, "</details>", ""]
+    out += folded
+    out.append(f"First seed {result['seed']}.")
     return "\n".join(out)
 
 
@@ -80,10 +126,12 @@ def main():
         result = json.loads(rows.read_text(encoding="utf-8"))
         if result["quick"]:
             sys.exit(f"{rows}: this was a quick run")
+        if "totals" not in result:
+            sys.exit(f"{rows}: an older version made it; run the experiment again")
         text = page.read_text(encoding="utf-8")
         before, rest = text.split(BEGIN, 1)
         after = rest.split(END, 1)[1]
-        page.write_text(f"{before}{BEGIN}\n\n{tables(result)}\n\n{END}{after}", encoding="utf-8")
+        page.write_text(f"{before}{BEGIN}\n\n{tables(result, source(page.parent.name))}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

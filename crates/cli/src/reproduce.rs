@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_lab::parallel::Progress;
-use anabranch_papers::{self, EXPERIMENTS, Experiment, ExperimentError, Findings, Length, Request, Row};
+use anabranch_papers::{
+    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Totals, Verdict,
+};
 use anabranch_report::output::write_atomically;
-use anabranch_report::{Cell, Report, Table, Verdict};
+use anabranch_report::{Cell, Report, Table};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -60,6 +62,8 @@ struct Json<'a> {
     seed: u64,
     quick: bool,
     wall_s: f64,
+    /// How many rows of each kind agree, disagree and decide nothing.
+    totals: Totals,
     rows: &'a [Row],
 }
 
@@ -98,12 +102,17 @@ fn state(rows: &Path) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(&text) else {
         return format!("[{} does not read]", rows.display());
     };
-    let judged = |agrees: bool| {
-        let rows = json["rows"].as_array().into_iter().flatten();
-        rows.filter(|row| row["agrees"].as_bool() == Some(agrees)).count()
-    };
+    // Made by a version that judged otherwise.
+    if !json["totals"].is_object() {
+        return format!("[{}: no verdicts by intervals; run it again]", rows.display());
+    }
+    let judged = json["rows"].as_array().into_iter().flatten().filter_map(|row| {
+        let kind: Kind = serde_json::from_value(row["kind"].clone()).ok()?;
+        let verdict: Verdict = serde_json::from_value(row["verdict"].clone()).ok()?;
+        Some((kind, verdict))
+    });
     let length = if json["quick"] == true { "quick" } else { "full" };
-    format!("[{length}, seed {}: {} agree, {} differ]", json["seed"], judged(true), judged(false))
+    format!("[{length}, seed {}; {}]", json["seed"], Totals::of(judged))
 }
 
 fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {
@@ -128,8 +137,14 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         other => other?,
     };
     let Findings { rows, report } = findings;
-    let json =
-        Json { id: experiment.id, seed, quick: args.quick, wall_s: started.elapsed().as_secs_f64(), rows: &rows };
+    let json = Json {
+        id: experiment.id,
+        seed,
+        quick: args.quick,
+        wall_s: started.elapsed().as_secs_f64(),
+        totals: Totals::of_rows(&rows),
+        rows: &rows,
+    };
     if args.json {
         println!("{}", serde_json::to_string(&json)?);
     } else {
@@ -144,7 +159,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
 fn print(json: &Json, experiment: &Experiment) {
     println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
-    let cells: Vec<[String; 6]> = json
+    let cells: Vec<[String; 7]> = json
         .rows
         .iter()
         .map(|row| {
@@ -152,11 +167,12 @@ fn print(json: &Json, experiment: &Experiment) {
                 Some(half) => format!("{} ± {}", number(row.ours), short(half)),
                 None => number(row.ours),
             };
-            let agrees = row.agrees.map_or("-", |agrees| if agrees { "yes" } else { "no" });
-            [row.subject.clone(), row.metric.clone(), row.unit.clone(), ours, number(row.paper), agrees.to_owned()]
+            let (verdict, kind) = (row.verdict.map_or("-", Verdict::name), row.kind.map_or("-", Kind::name));
+            let [subject, metric, unit] = [&row.subject, &row.metric, &row.unit].map(Clone::clone);
+            [subject, metric, unit, ours, number(row.paper), verdict.to_owned(), kind.to_owned()]
         })
         .collect();
-    let headers = ["subject", "metric", "unit", "ours", "paper", "agrees"].map(str::to_owned);
+    let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "kind"].map(str::to_owned);
     let width = |column: usize| {
         let all = cells.iter().chain([&headers]);
         all.map(|row| row[column].chars().count()).max().unwrap_or(0)
@@ -176,32 +192,52 @@ fn print(json: &Json, experiment: &Experiment) {
             .collect();
         println!("  {}  {note}", line.join("  ").trim_end());
     }
+    println!("{}", json.totals);
+}
+
+/// A verdict as a cell of a page.
+fn verdict_cell(verdict: Option<Verdict>) -> Cell {
+    use anabranch_report::Verdict as Shown;
+    Cell::Verdict(match verdict {
+        Some(Verdict::Agrees) => Shown::Agrees,
+        Some(Verdict::Disagrees) => Shown::Disagrees,
+        Some(Verdict::Open) => Shown::Open,
+        None => Shown::NotJudged,
+    })
 }
 
 fn write(out: &Path, experiment: &Experiment, json: &Json, report: Report) -> Result<(), Failure> {
-    let mut table =
-        Table::new("Ours and the paper's", ["subject", "metric", "unit", "ours", "paper", "agrees", "note"]);
-    for row in json.rows {
-        let ours = row.ours.unwrap_or(f64::NAN);
-        let digits = if ours.abs() >= 1000.0 { 0 } else { 4 };
-        let ours = row.ci95.map_or(Cell::number(ours, digits), |half| Cell::interval(ours, half));
-        let verdict = row.agrees.map_or(Verdict::NoNumber, |yes| if yes { Verdict::Agrees } else { Verdict::Differs });
-        table = table.row([
-            Cell::text(&row.subject),
-            Cell::text(&row.metric),
-            Cell::text(&row.unit),
-            ours,
-            row.paper.map_or(Cell::text("–"), |paper| Cell::number(paper, digits)),
-            Cell::Verdict(verdict),
-            Cell::text(&row.note),
-        ]);
-    }
+    let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "range", "note"];
+    // What a paper says first; all else is there for who asks.
+    let (said, other): (Vec<&Row>, Vec<&Row>) =
+        json.rows.iter().partition(|row| row.paper.is_some() || row.kind.is_some());
+    let table = |caption: &str, rows: &[&Row]| {
+        rows.iter().fold(Table::new(caption, headers), |table, row| table.row(cells(row)))
+    };
+    let (said, other) = (table("Ours and the paper's", &said), table("Figures that no paper speaks of", &other));
     let report = Facts { experiment, seed: json.seed, quick: json.quick, wall_s: json.wall_s }
         .head(report)
-        .section("Figures")
-        .table(table)
-        .listing("Scenario", experiment.scenario);
-    write_files(out, &report, json)
+        .meta("verdicts", json.totals.to_string())
+        .section("Figures");
+    let report = if said.is_empty() { report } else { report.table(said) };
+    let report = if other.is_empty() { report } else { report.folded_table("All other figures", other) };
+    write_files(out, &report.listing("Scenario", experiment.scenario), json)
+}
+
+/// A row of a page's table.
+fn cells(row: &Row) -> [Cell; 8] {
+    let ours = row.ours.unwrap_or(f64::NAN);
+    let digits = if ours.abs() >= 1000.0 { 0 } else { 4 };
+    [
+        Cell::text(&row.subject),
+        Cell::text(&row.metric),
+        Cell::text(&row.unit),
+        row.ci95.map_or(Cell::number(ours, digits), |half| Cell::interval(ours, half)),
+        row.paper.map_or(Cell::text("–"), |paper| Cell::number(paper, digits)),
+        verdict_cell(row.verdict),
+        Cell::text(row.kind.map_or("", Kind::name)),
+        Cell::text(&row.note),
+    ]
 }
 
 /// What every page says of its run.

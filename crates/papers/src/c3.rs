@@ -5,7 +5,7 @@ use anabranch_control::time::Duration;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::Course;
 
-use super::{ExperimentError, Findings, FlowLab, MOST_BARS};
+use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
 use anabranch_lab::flows::{FlowsMeasured, measured::FlowMeasured};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::flows::{FlowScenario, Pattern};
@@ -20,6 +20,14 @@ const STEERED: &str = "c3-cubic";
 /// Seeds on real packets, of a full run and a quick one: two runs with one seed differ there.
 /// In the simulator nothing is random.
 const SEEDS_ON_PACKETS: (u64, u64) = (3, 2);
+
+/// A figure over the seeds: in the simulator nothing is random, and one run is exact.
+fn row(lab: &FlowLab, subject: &str, metric: &str, unit: &str, of_seeds: &[f64]) -> Row {
+    match of_seeds {
+        [exact] => lab.row(subject, metric, unit, Some(*exact)),
+        of_seeds => lab.mean_row(subject, metric, unit, of_seeds),
+    }
+}
 
 /// The seeds that are run.
 fn seeds(lab: &FlowLab) -> Vec<u64> {
@@ -60,11 +68,11 @@ pub fn completion(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let cubic = controllers.iter().position(|entry| entry.name == "cubic");
     let mut rows = Vec::new();
     for (place, entry) in controllers.iter().enumerate() {
-        rows.push(lab.mean_row(entry.name, "completion_ms", "ms", &acked[place]));
-        rows.push(lab.mean_row(entry.name, "completion_at_receiver_ms", "ms", &arrived[place]));
+        rows.push(row(lab, entry.name, "completion_ms", "ms", &acked[place]));
+        rows.push(row(lab, entry.name, "completion_at_receiver_ms", "ms", &arrived[place]));
         let over = |cubic: usize| acked[place].iter().zip(&acked[cubic]).map(|(ours, cubic)| ours / cubic).collect();
         let over: Vec<f64> = cubic.map_or_else(Vec::new, over);
-        rows.push(lab.mean_row(entry.name, "completion_over_cubic", "", &over));
+        rows.push(row(lab, entry.name, "completion_over_cubic", "", &over));
     }
     let names: Vec<String> = controllers.iter().map(|entry| lab.name(entry.name)).collect();
     let ours: Vec<Option<f64>> = acked.iter().map(|times| stats::mean(times)).collect();
@@ -146,19 +154,27 @@ pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let of = |controller: usize| &goodputs[controller * on.len()..][..on.len()];
     for (i, entry) in controllers.iter().enumerate() {
         for (&on, ours) in on.iter().zip(&of_seeds[i * on.len()..]) {
-            rows.push(lab.mean_row(entry.name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", ours));
+            rows.push(row(lab, entry.name, &format!("goodput_mbit_s[on_s={on}]"), "Mbit/s", ours));
         }
         let points = on.iter().copied().zip(of(i).iter().copied()).collect();
         chart = chart.series(Series::line(lab.name(entry.name), points).markers());
     }
     if let (Some(cubic), Some(steered)) = (place("cubic"), place(STEERED)) {
-        let gains: Vec<f64> = of(steered).iter().zip(of(cubic)).map(|(steered, cubic)| steered / cubic).collect();
-        let least = gains.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = gains.iter().copied().fold(0.0, f64::max);
-        rows.push(lab.row(STEERED, "least_gain_over_cubic", "", Some(least)));
-        rows.push(lab.row(STEERED, "largest_gain_over_cubic", "", Some(most)));
-        let steered = of(steered).iter().copied().fold(0.0, f64::max);
-        rows.push(lab.row(STEERED, "largest_goodput_mbit_s", "Mbit/s", Some(steered)));
+        let of_seed = |controller: usize, seed: usize| -> Vec<f64> {
+            of_seeds[controller * on.len()..][..on.len()].iter().map(|of_seeds| of_seeds[seed]).collect()
+        };
+        let over_seeds = |of: &dyn Fn(&[f64], &[f64]) -> f64| -> Vec<f64> {
+            (0..seeds.len()).map(|seed| of(&of_seed(steered, seed), &of_seed(cubic, seed))).collect()
+        };
+        let gains = |steered: &[f64], cubic: &[f64]| -> Vec<f64> {
+            steered.iter().zip(cubic).map(|(steered, cubic)| steered / cubic).collect()
+        };
+        let least = over_seeds(&|steered, cubic| gains(steered, cubic).into_iter().fold(f64::INFINITY, f64::min));
+        let most = over_seeds(&|steered, cubic| gains(steered, cubic).into_iter().fold(0.0, f64::max));
+        let best = over_seeds(&|steered, _| steered.iter().copied().fold(0.0, f64::max));
+        rows.push(row(lab, STEERED, "least_gain_over_cubic", "", &least));
+        rows.push(row(lab, STEERED, "largest_gain_over_cubic", "", &most));
+        rows.push(row(lab, STEERED, "largest_goodput_mbit_s", "Mbit/s", &best));
     }
     let report = Report::new("C3, periodic cross traffic")
         .paragraph(
@@ -169,36 +185,43 @@ pub fn cross_traffic(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     Ok(Findings { rows, report })
 }
 
+/// Seeds of a full run and a quick one where losses are random.
+const SEEDS_OF_LOSS: (u64, u64) = (10, 3);
+
 /// Probabilities of random loss behind the bottleneck.
 const LOSSES: [f64; 5] = [0.0, 0.000_1, 0.001, 0.01, 0.03];
 
 /// Random loss: who keeps the goodput that a link without losses gives.
 pub fn loss(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let controllers = lab.controllers(&PAPER)?;
-    let seconds = lab.seconds(300, 60);
+    let (seconds, seeds) = (lab.seconds(300, 60), lab.seconds(SEEDS_OF_LOSS.0, SEEDS_OF_LOSS.1));
     let mut scenarios = Vec::new();
     for entry in &controllers {
         for loss in LOSSES {
-            let mut scenario = case(lab, entry, lab.scenario.seed, seconds);
-            if loss > 0.0 {
-                scenario.links[0].loss = LossModel::Random(Course::constant(loss));
+            for seed in lab.scenario.seed..lab.scenario.seed + seeds {
+                let mut scenario = case(lab, entry, seed, seconds);
+                if loss > 0.0 {
+                    scenario.links[0].loss = LossModel::Random(Course::constant(loss));
+                }
+                scenarios.push(scenario);
             }
-            scenarios.push(scenario);
         }
     }
     let runs = lab.run_all(&scenarios)?;
+    let of_runs: Vec<f64> = scenarios.iter().zip(&runs).map(|(scenario, run)| goodput(scenario, run)).collect();
+    let of_losses: Vec<&[f64]> = of_runs.chunks(seeds as usize).collect();
     let mut rows = Vec::new();
     let mut chart = XyChart::new(Axis::new("random loss", "%"), Axis::new("goodput", "Mbit/s").from_zero());
-    for ((scenarios, runs), entry) in scenarios.chunks(LOSSES.len()).zip(runs.chunks(LOSSES.len())).zip(&controllers) {
-        let goodputs: Vec<f64> = scenarios.iter().zip(runs).map(|(scenario, run)| goodput(scenario, run)).collect();
-        for (loss, &ours) in LOSSES.iter().zip(&goodputs) {
+    for (goodputs, entry) in of_losses.chunks(LOSSES.len()).zip(&controllers) {
+        for (loss, ours) in LOSSES.iter().zip(goodputs) {
             let metric = format!("goodput_mbit_s[loss_percent={}]", loss * 100.0);
-            rows.push(lab.row(entry.name, &metric, "Mbit/s", Some(ours)));
+            rows.push(lab.mean_row(entry.name, &metric, "Mbit/s", ours));
         }
         // Of what is sent, at most the share that is not lost can be kept.
-        let kept = goodputs[3] / goodputs[0] / (1.0 - LOSSES[3]);
-        rows.push(lab.row(entry.name, "kept_at_1_percent", "", Some(kept)));
-        let points = LOSSES.iter().map(|loss| loss * 100.0).zip(goodputs).collect();
+        let kept = goodputs[3].iter().zip(goodputs[0]).map(|(lossy, whole)| lossy / whole / (1.0 - LOSSES[3]));
+        rows.push(lab.mean_row(entry.name, "kept_at_1_percent", "", &kept.collect::<Vec<f64>>()));
+        let means = goodputs.iter().map(|of_seeds| stats::mean(of_seeds).unwrap_or(f64::NAN));
+        let points = LOSSES.iter().map(|loss| loss * 100.0).zip(means).collect();
         chart = chart.series(Series::line(entry.name, points).markers());
     }
     let report = Report::new("C3, random loss")

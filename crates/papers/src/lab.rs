@@ -10,6 +10,7 @@ use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
 use super::packets::{self, Carrier, Medium};
+use super::runs::{Estimate, OfRuns};
 use super::{Experiment, Row};
 use anabranch_lab::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use anabranch_lab::overlay::Measured;
@@ -17,10 +18,6 @@ use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
-use anabranch_stats::{MeanEstimate, estimate_of_runs};
-
-/// Of the intervals over runs.
-const CONFIDENCE: f64 = 0.95;
 
 /// How long an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,9 +135,30 @@ impl<S> Lab<S> {
         }
     }
 
-    /// Our figure beside the paper's, judged.
+    /// A figure in which nothing is left to chance beside the paper's, judged: of runs without
+    /// randomness, or about these runs and no others.
     pub fn row(&self, subject: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
         self.expected.row(subject, metric, unit, ours)
+    }
+
+    /// The mean over independent runs beside the paper's, judged by its interval over them.
+    pub fn mean_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
+        let Estimate { mean, half_width } = OfRuns::new(of_runs.to_vec()).estimate();
+        let row = self.expected.row_of_estimate(subject, metric, unit, Some(mean), half_width);
+        let without = of_runs.iter().filter(|value| !value.is_finite()).count();
+        match (without, of_runs.len()) {
+            (0, 1) => row.with_caveat("no interval: one run"),
+            (0, _) => row,
+            (without, runs) => row.with_caveat(&format!("no figure in {without} of {runs} runs")),
+        }
+    }
+
+    /// A count beside the claim that it is always 0, which one run refutes; the mean over runs
+    /// with its interval is told.
+    pub fn never_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
+        let most = of_runs.iter().copied().reduce(f64::max);
+        let verdict = self.row(subject, metric, unit, most).verdict;
+        Row { verdict, ..self.mean_row(subject, metric, unit, of_runs) }
     }
 
     /// For an experiment whose question leaves no choice of controllers.
@@ -209,6 +227,22 @@ impl Lab<Scenario> {
     pub fn learners(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
         let learns = |entry: &&Entry| !matches!(entry.build, Build::Omniscient) && entry.name != "random";
         Ok(self.controllers()?.into_iter().filter(learns).collect())
+    }
+
+    /// Runs each of `scenarios` with the same `seeds` seeds, the lab's first: each seed draws
+    /// other positions, and with them other delays. The runs of a scenario are in the order of
+    /// the seeds.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_all`](Self::run_all).
+    pub fn run_seeds(&self, scenarios: &[Scenario], seeds: u64) -> Result<Vec<Vec<Measured>>, ExperimentError> {
+        let with_seeds = |scenario: &Scenario| {
+            let scenario = scenario.clone();
+            (0..seeds).map(move |i| Scenario { seed: scenario.seed + i, ..scenario.clone() })
+        };
+        let mut runs = self.run_all(&scenarios.iter().flat_map(with_seeds).collect::<Vec<Scenario>>())?.into_iter();
+        Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
     }
 
     /// Runs all of them on all cores; the results are in the order of the scenarios.
@@ -291,14 +325,6 @@ impl Lab<FlowScenario> {
         self.medium.name(self.carrier, controller)
     }
 
-    /// The mean over runs with its interval, judged by the mean.
-    pub fn mean_row(&self, subject: &str, metric: &str, unit: &str, of_runs: &[f64]) -> Row {
-        match estimate_of_runs(of_runs, CONFIDENCE) {
-            Some(interval) => self.expected.row_of_mean(subject, metric, unit, &MeanEstimate::Interval(interval)),
-            None => self.row(subject, metric, unit, anabranch_stats::mean(of_runs)),
-        }
-    }
-
     /// Runs all of them on all cores, or on real packets as many at a time as the testbed
     /// makes; the results are in the order of the scenarios.
     ///
@@ -324,7 +350,7 @@ impl<S> Lab<S> {
             id: experiment.id,
             scenario,
             length: request.length,
-            expected: Expected::parse(experiment.expected)?,
+            expected: Expected::parse(experiment.expected, &experiment.expected_file())?,
             medium: request.medium.clone(),
             carrier: experiment.carrier(),
             progress: request.progress.clone(),

@@ -18,7 +18,9 @@ mod raiber_table_7_4;
 mod raiber_table_7_6;
 mod remy_golden;
 mod remy_tables;
+mod runs;
 pub mod validate;
+mod verdict;
 mod xavier;
 
 use serde::Serialize;
@@ -26,6 +28,7 @@ use serde::Serialize;
 use anabranch_report::Report;
 
 pub use expected::{Expected, ExpectedError};
+pub use verdict::{Kind, Tally, Totals, Verdict};
 /// More subjects than these are shown as a table: bars could not be told apart.
 const MOST_BARS: usize = 10;
 
@@ -217,8 +220,10 @@ pub struct Row {
     /// From where to where the expectation wants ours; no bound is infinity.
     #[serde(skip)]
     pub range: (f64, f64),
-    /// Whether ours lies where the expectation wants it; none without an expectation.
-    pub agrees: Option<bool>,
+    /// How that range came to be; none without a range.
+    pub kind: Option<Kind>,
+    /// What ours says to that range; none where it is not judged.
+    pub verdict: Option<Verdict>,
     /// What the expectation rests on, or why there is no interval.
     pub note: String,
 }
@@ -227,13 +232,25 @@ impl Row {
     /// The figure told and not judged, since it is outside of what its expectation assumes.
     #[must_use]
     pub fn outside(self, why: &str) -> Row {
-        Row { agrees: None, note: format!("outside: {why}"), ..self }
+        Row { verdict: None, note: format!("outside: {why}"), ..self }
+    }
+
+    /// The figure with another sentence behind what its note says.
+    #[must_use]
+    pub(crate) fn with_caveat(self, caveat: &str) -> Row {
+        let note = if self.note.is_empty() { caveat.to_owned() } else { format!("{}; {caveat}", self.note) };
+        Row { note, ..self }
+    }
+
+    /// Whether the figure was held against an expectation.
+    pub fn is_judged(&self) -> bool {
+        self.verdict.is_some()
     }
 
     /// Whether there is an expectation that the figure lies outside of.
     pub fn is_outside(&self) -> bool {
         let has_range = self.range.0.is_finite() || self.range.1.is_finite();
-        self.ours.is_some() && has_range && self.agrees.is_none()
+        self.ours.is_some() && has_range && self.verdict.is_none()
     }
 }
 
@@ -258,6 +275,11 @@ impl Experiment {
     /// Where its scenario lies, for messages.
     fn scenario_file(&self) -> String {
         format!("experiments/{}/scenario.toml", self.id)
+    }
+
+    /// Where its expectations lie, for messages.
+    fn expected_file(&self) -> String {
+        format!("experiments/{}/expected.csv", self.id)
     }
 
     /// Runs it as it was asked for.

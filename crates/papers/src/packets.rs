@@ -192,7 +192,7 @@ mod tests {
             let names: Vec<_> = scenario.flows.iter().map(FlowSpec::controller_name).collect();
             assert_eq!(names, ["block-window", "kernel:cubic"]);
         }
-        assert!(findings.rows.iter().all(|row| row.subject == "kernel:cubic for bic" && row.agrees.is_none()));
+        assert!(findings.rows.iter().all(|row| row.subject == "kernel:cubic for bic" && row.verdict.is_none()));
     }
 
     #[test]

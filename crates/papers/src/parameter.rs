@@ -6,6 +6,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_sim::delay::DelayModel;
 
+use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Lab, Row};
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_report::{Axis, Series, XyChart};
@@ -76,8 +77,15 @@ pub const BANDWIDTH: Parameter = Parameter {
 pub struct Point {
     /// The value of the parameter.
     pub value: f64,
-    /// What the run says.
-    pub summary: Summary,
+    /// What the runs say, one a seed.
+    pub runs: Vec<Summary>,
+}
+
+impl Point {
+    /// A value of each run.
+    fn of(&self, of: fn(&Summary) -> Option<f64>) -> OfRuns {
+        OfRuns::of(&self.runs, of)
+    }
 }
 
 /// The points of each controller.
@@ -88,11 +96,12 @@ pub struct Curves {
     pub curves: Vec<(&'static str, Vec<Point>)>,
 }
 
-/// Runs every controller at every value; `seconds` tells how long.
+/// Runs every controller at every value with `seeds` seeds; `seconds` tells how long.
 pub fn vary(
     lab: &Lab,
     parameter: Parameter,
     controllers: &[&'static Entry],
+    seeds: u64,
     seconds: impl Fn(&Entry, f64) -> u64,
 ) -> Result<Curves, ExperimentError> {
     let values = lab.choose(parameter.full, parameter.quick);
@@ -105,13 +114,14 @@ pub fn vary(
             scenarios.push(scenario);
         }
     }
-    let summaries: Vec<Summary> = lab.run_all(&scenarios)?.iter().map(Summary::of).collect();
+    let summaries: Vec<Vec<Summary>> =
+        lab.run_seeds(&scenarios, seeds)?.iter().map(|runs| runs.iter().map(Summary::of).collect()).collect();
     let curves = controllers
         .iter()
         .zip(summaries.chunks(values.len()))
         .map(|(entry, chunk)| {
             let points = values.iter().zip(chunk);
-            (entry.name, points.map(|(&value, summary)| Point { value, summary: summary.clone() }).collect())
+            (entry.name, points.map(|(&value, runs)| Point { value, runs: runs.clone() }).collect())
         })
         .collect();
     Ok(Curves { parameter, curves })
@@ -123,7 +133,7 @@ impl Curves {
         self.points()
             .map(|(name, point)| {
                 let metric = self.metric("received_bytes_per_s", point.value);
-                lab.expected.row_of_mean(name, &metric, "B/s", &point.summary.received.estimate)
+                lab.mean_row(name, &metric, "B/s", point.of(received).values())
             })
             .collect()
     }
@@ -133,24 +143,32 @@ impl Curves {
         self.points()
             .map(|(name, point)| {
                 let metric = self.metric("drops_per_s", point.value);
-                lab.row(name, &metric, "1/s", point.summary.steady.drops_per_s)
+                lab.mean_row(name, &metric, "1/s", point.of(drops).values())
             })
             .collect()
     }
 
-    /// What the paper's sentence compares: `of` at the highest value over that at the lowest.
-    pub fn growth(&self, controller: &str, of: fn(&Summary) -> Option<f64>) -> Option<f64> {
-        let points = &self.curves.iter().find(|(name, _)| *name == controller)?.1;
-        Some(of(&points.last()?.summary)? / of(&points.first()?.summary)?)
+    /// What the paper's sentence compares: `of` at the highest value over that at the lowest,
+    /// seed by seed.
+    pub fn growth(&self, controller: &str, of: fn(&Summary) -> Option<f64>) -> OfRuns {
+        let points = self.of_controller(controller);
+        match points {
+            [first, .., last] => last.of(of).over(&first.of(of)),
+            _ => OfRuns::default(),
+        }
     }
 
-    /// `received` of one controller over that of another at `value`.
-    pub fn ratio(&self, controller: &str, other: &str, value: f64) -> Option<f64> {
+    /// `received` of one controller over that of another at `value`, seed by seed.
+    pub fn ratio(&self, controller: &str, other: &str, value: f64) -> OfRuns {
         let at = |name: &str| {
-            let points = &self.curves.iter().find(|(curve, _)| *curve == name)?.1;
-            received(&points.iter().find(|point| point.value == value)?.summary)
+            let point = self.of_controller(name).iter().find(|point| point.value == value);
+            point.map_or_else(OfRuns::default, |point| point.of(received))
         };
-        Some(at(controller)? / at(other)?)
+        at(controller).over(&at(other))
+    }
+
+    fn of_controller(&self, controller: &str) -> &[Point] {
+        self.curves.iter().find(|(name, _)| *name == controller).map_or(&[], |(_, points)| points)
     }
 
     /// The values that were run.
@@ -163,8 +181,8 @@ impl Curves {
         let mut chart = self.chart("received", "B/s per peer");
         for (slot, (name, points)) in self.curves.iter().enumerate() {
             let points = points.iter().filter_map(|point| {
-                let half = point.summary.received_ci95().unwrap_or(0.0);
-                Some((point.value, received(&point.summary)?, half))
+                let Estimate { mean, half_width } = point.of(received).estimate();
+                mean.is_finite().then(|| (point.value, mean, half_width.unwrap_or(0.0)))
             });
             chart = chart.series(Series::intervals(*name, points.collect()).markers().slot(slot));
         }
@@ -175,8 +193,11 @@ impl Curves {
     pub fn drops_chart(&self) -> XyChart {
         let mut chart = self.chart("drops", "1/s");
         for (slot, (name, points)) in self.curves.iter().enumerate() {
-            let points = points.iter().filter_map(|point| Some((point.value, point.summary.steady.drops_per_s?)));
-            chart = chart.series(Series::line(*name, points.collect()).markers().slot(slot));
+            let points = points.iter().filter_map(|point| {
+                let Estimate { mean, half_width } = point.of(drops).estimate();
+                mean.is_finite().then(|| (point.value, mean, half_width.unwrap_or(0.0)))
+            });
+            chart = chart.series(Series::intervals(*name, points.collect()).markers().slot(slot));
         }
         chart
     }

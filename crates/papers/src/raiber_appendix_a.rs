@@ -2,22 +2,26 @@
 
 use anabranch_control::path::registry::Entry;
 
+use super::runs::OfRuns;
 use super::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::Measured;
 use anabranch_report::{Axis, Chart, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;
-use anabranch_stats::{autocorrelation, batch_means, normality};
+use anabranch_stats::{autocorrelation, batch_means, combined_p, normality};
 
 /// Lags that the thesis's plots show.
 const LAGS: usize = 15;
 
+/// Seeds of a full run and of a quick one. The charts show the first.
+const SEEDS: (u64, u64) = (3, 2);
+
 /// Run and batch lengths in seconds (captions of tables A.1 to A.4).
 fn lengths(lab: &Lab, controller: &Entry) -> (u64, usize) {
     match controller.name {
-        "q-learning" => (lab.seconds(300_000, 5_000), lab.seconds(10_000, 100) as usize),
-        "aimd" => (lab.seconds(20_000, 1_000), lab.seconds(200, 20) as usize),
+        "q-learning" => (lab.seconds(300_000, 3_000), lab.seconds(10_000, 100) as usize),
+        "aimd" => (lab.seconds(20_000, 400), lab.seconds(200, 10) as usize),
         "perfect" | "random" => (lab.seconds(1_000, 350), lab.seconds(30, 10) as usize),
-        _ => (lab.seconds(200_000, 5_000), lab.seconds(2_000, 100) as usize),
+        _ => (lab.seconds(200_000, 3_000), lab.seconds(2_000, 100) as usize),
     }
 }
 
@@ -27,12 +31,13 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
         .into_iter()
         .map(|entry| Scenario { seconds: lengths(lab, entry).0, ..lab.with_controller(entry) })
         .collect();
-    let measured = lab.run_all(&scenarios)?;
+    let measured = lab.run_seeds(&scenarios, lab.seconds(SEEDS.0, SEEDS.1))?;
     let mut rows = Vec::new();
     let mut report = Report::new("Raiber 2010, appendix A");
-    for (entry, run) in lab.controllers()?.into_iter().zip(&measured) {
-        let batch = lengths(lab, entry).1;
-        let means = steady_batches(run, batch);
+    for (entry, runs) in lab.controllers()?.into_iter().zip(&measured) {
+        let (batch, run) = (lengths(lab, entry).1, &runs[0]);
+        let of_seeds: Vec<Vec<f64>> = runs.iter().map(|run| steady_batches(run, batch)).collect();
+        let means = &of_seeds[0];
         report = report.section(run.controller).paragraph(format!(
             "{} s, means over batches of {batch} s; the first two are left out as in table A.1.",
             run.seconds.len()
@@ -42,14 +47,18 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             .series(Series::line(run.controller, points).markers());
         report = report.figure(Figure::chart("Batch means.", over_time));
         let mut figures = Vec::new();
-        if let Some(check) = normality(&means) {
-            rows.push(lab.row(run.controller, "normality_p", "", Some(check.p_value)));
+        let p_values: Option<Vec<f64>> =
+            of_seeds.iter().map(|means| normality(means).map(|check| check.p_value)).collect();
+        let combined = p_values.and_then(|p_values| combined_p(&p_values));
+        rows.push(lab.row(run.controller, "normality_p", "", combined));
+        if let Some(check) = normality(means) {
             let chart = Chart::quantile_quantile(&check, "batch mean", "B/s");
             figures.push(Figure::chart("Quantiles against the normal distribution's.", chart));
         }
-        if let Some(acf) = autocorrelation(&means, LAGS.min(means.len().saturating_sub(1))) {
-            let outside = acf.lags_outside_band().len() as f64;
-            rows.push(lab.row(run.controller, "lags_outside_band", "", Some(outside)));
+        let acf = |means: &Vec<f64>| autocorrelation(means, LAGS.min(means.len().saturating_sub(1)));
+        let outside = OfRuns::of(&of_seeds, |means| Some(acf(means)?.lags_outside_band().len() as f64));
+        rows.push(lab.mean_row(run.controller, "lags_outside_band", "", outside.values()));
+        if let Some(acf) = acf(means) {
             figures.push(Figure::chart("Autocorrelation.", Chart::autocorrelation(&acf, "batches")));
         }
         report = report.figures_side_by_side(figures);

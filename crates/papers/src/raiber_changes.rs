@@ -1,6 +1,7 @@
 //! [Raiber 2010] table 7.7 and figures 7.9 and 7.10: peers that join, limits that are
 //! exchanged.
 
+use super::runs::OfRuns;
 use super::{ExperimentError, Findings, Lab};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
@@ -23,9 +24,19 @@ fn drops(run: &Measured) -> Vec<f64> {
     run.seconds.iter().map(|second: &Second| f64::from(second.refused + second.refused_acks)).collect()
 }
 
-fn chart(runs: &[Measured], label: &str, unit: &str, window: usize, of: fn(&Measured) -> Vec<f64>) -> XyChart {
+/// Seeds of a full run and of a quick one. The charts show the first.
+const SEEDS: (u64, u64) = (5, 2);
+
+/// The runs of each controller, one a seed.
+type Runs = Vec<Vec<Measured>>;
+
+fn run_seeds(lab: &Lab, scenarios: &[Scenario]) -> Result<Runs, ExperimentError> {
+    lab.run_seeds(scenarios, lab.seconds(SEEDS.0, SEEDS.1))
+}
+
+fn chart(runs: &Runs, label: &str, unit: &str, window: usize, of: fn(&Measured) -> Vec<f64>) -> XyChart {
     let mut chart = XyChart::new(Axis::new("time", "s"), Axis::new(label, unit).from_zero());
-    for (slot, run) in runs.iter().enumerate() {
+    for (slot, run) in runs.iter().map(|runs| &runs[0]).enumerate() {
         chart = chart.series(Series::line(run.controller, smoothed(&of(run), window)).slot(slot));
     }
     chart
@@ -33,7 +44,7 @@ fn chart(runs: &[Measured], label: &str, unit: &str, window: usize, of: fn(&Meas
 
 /// Table 7.7: every 500 s another peer begins to send.
 pub fn joining(lab: &Lab) -> Result<Findings, ExperimentError> {
-    let every = lab.seconds(500, 60);
+    let every = lab.seconds(500, 40);
     let scenarios: Vec<Scenario> = lab
         .controllers()?
         .into_iter()
@@ -45,20 +56,22 @@ pub fn joining(lab: &Lab) -> Result<Findings, ExperimentError> {
             scenario
         })
         .collect();
-    let measured = lab.run_all(&scenarios)?;
-    let mean = |values: Vec<f64>| stats::mean(&values);
-    let perfect = measured.iter().find(|run| run.controller == "perfect").and_then(|run| mean(received(run)));
+    let measured = run_seeds(lab, &scenarios)?;
+    let means = |runs: &Vec<Measured>, of: fn(&Measured) -> Vec<f64>| OfRuns::of(runs, |run| stats::mean(&of(run)));
+    let of = |name: &str| {
+        let runs = measured.iter().find(|runs| runs[0].controller == name);
+        runs.map_or_else(OfRuns::default, |runs| means(runs, received))
+    };
     let mut rows = Vec::new();
-    for run in &measured {
-        let ours = mean(received(run));
-        rows.push(lab.row(run.controller, "received_bytes_per_s", "B/s", ours));
-        rows.push(lab.row(run.controller, "share_of_perfect", "", ours.zip(perfect).map(|(o, p)| o / p)));
-        rows.push(lab.row(run.controller, "drops_per_s", "1/s", mean(drops(run))));
+    for runs in &measured {
+        let (name, ours) = (runs[0].controller, means(runs, received));
+        rows.push(lab.mean_row(name, "received_bytes_per_s", "B/s", ours.values()));
+        rows.push(lab.mean_row(name, "share_of_perfect", "", ours.over(&of("perfect")).values()));
+        rows.push(lab.mean_row(name, "drops_per_s", "1/s", means(runs, drops).values()));
     }
-    let of = |name: &str| measured.iter().find(|run| run.controller == name).and_then(|run| mean(received(run)));
     for aimd in ["aimd-literal", "aimd"] {
-        let over = of("q-learning").zip(of(aimd)).map(|(q, aimd)| q / aimd);
-        rows.push(lab.row("q-learning", &format!("received_over_{aimd}"), "", over));
+        let over = of("q-learning").over(&of(aimd));
+        rows.push(lab.mean_row("q-learning", &format!("received_over_{aimd}"), "", over.values()));
     }
     let window = (every / 10).max(5) as usize;
     let report = Report::new("Raiber 2010, table 7.7")
@@ -73,9 +86,8 @@ pub fn joining(lab: &Lab) -> Result<Findings, ExperimentError> {
     Ok(Findings { rows, report })
 }
 
-/// Runs every learner through the exchange of limits; the answer is the time of the exchange.
-fn exchange(lab: &Lab) -> Result<(Vec<Measured>, usize), ExperimentError> {
-    let half = lab.seconds(10_000, 1_500);
+/// Runs every learner through the exchange of limits, in the middle of each run.
+fn exchange(lab: &Lab) -> Result<Runs, ExperimentError> {
     let rate = Rate::from_bytes_per_sec;
     let (low, high) = (rate(200_000), rate(400_000));
     let change = |at: u64, peers: std::ops::Range<u32>, limit| LimitChange {
@@ -87,6 +99,12 @@ fn exchange(lab: &Lab) -> Result<(Vec<Measured>, usize), ExperimentError> {
         .learners()?
         .into_iter()
         .map(|entry| {
+            let half = match entry.name {
+                // With consistent units it settles in seconds, and sends a hundred times as
+                // much as arrives.
+                "aimd" => lab.seconds(1_000, 150),
+                _ => lab.seconds(10_000, 800),
+            };
             let mut scenario = lab.with_controller(entry);
             scenario.seconds = 2 * half;
             scenario.overlay.limit_changes =
@@ -94,56 +112,66 @@ fn exchange(lab: &Lab) -> Result<(Vec<Measured>, usize), ExperimentError> {
             scenario
         })
         .collect();
-    Ok((lab.run_all(&scenarios)?, half as usize))
+    run_seeds(lab, &scenarios)
+}
+
+/// When limits are exchanged in these runs.
+fn exchanged_at(runs: &[Measured]) -> usize {
+    runs[0].seconds.len() / 2
+}
+
+/// Values of the longest runs over time; shorter ones have their exchange elsewhere.
+fn exchange_chart(measured: &Runs, label: &str, unit: &str, points: usize, of: fn(&Measured) -> Vec<f64>) -> XyChart {
+    let half = measured.iter().map(|runs| exchanged_at(runs)).max().unwrap_or(0);
+    let longest: Runs = measured.iter().filter(|runs| exchanged_at(runs) == half).cloned().collect();
+    chart(&longest, label, unit, (half / points).max(5), of).reference(Reference::vertical("exchange", half as f64))
 }
 
 /// Figure 7.9: throughput before and after the exchange.
 pub fn exchange_throughput(lab: &Lab) -> Result<Findings, ExperimentError> {
-    let (measured, half) = exchange(lab)?;
-    let window = half / 5;
+    let measured = exchange(lab)?;
     let mut rows = Vec::new();
-    for run in &measured {
-        let received = received(run);
-        let before = stats::mean(&received[half - window..half]);
-        let share = |slice: &[f64]| stats::mean(slice).zip(before).map(|(after, before)| after / before);
-        rows.push(lab.row(run.controller, "received_before_bytes_per_s", "B/s", before));
-        let (soon, end) = (share(&received[half..half + window]), share(&received[2 * half - window..]));
-        rows.push(lab.row(run.controller, "share_of_before_in_the_first_fifth", "", soon));
-        rows.push(lab.row(run.controller, "share_of_before_in_the_last_fifth", "", end));
+    for runs in &measured {
+        let (name, half) = (runs[0].controller, exchanged_at(runs));
+        let window = half / 5;
+        let over = |from: usize, to: usize| OfRuns::of(runs, |run| stats::mean(&received(run)[from..to]));
+        let before = over(half - window, half);
+        rows.push(lab.mean_row(name, "received_before_bytes_per_s", "B/s", before.values()));
+        let (soon, end) = (over(half, half + window).over(&before), over(2 * half - window, 2 * half).over(&before));
+        rows.push(lab.mean_row(name, "share_of_before_in_the_first_fifth", "", soon.values()));
+        rows.push(lab.mean_row(name, "share_of_before_in_the_last_fifth", "", end.values()));
     }
-    let over_time = chart(&measured, "received", "B/s per peer", (half / 100).max(10), received)
-        .reference(Reference::vertical("exchange", half as f64));
+    let over_time = exchange_chart(&measured, "received", "B/s per peer", 100, received);
     let report = Report::new("Raiber 2010, figure 7.9")
         .paragraph(
             "Ten peers at 400 000 B/s and ten at 200 000 B/s change places in the middle. The thesis: AIMD recovers \
              fast, Q-learning has not recovered at the end.",
         )
-        .figure(Figure::chart("Received.", over_time));
+        .figure(Figure::chart("Received, the first seed.", over_time));
     Ok(Findings { rows, report })
 }
 
 /// Figure 7.10: drops before and after the exchange.
 pub fn exchange_drops(lab: &Lab) -> Result<Findings, ExperimentError> {
-    let (measured, half) = exchange(lab)?;
+    let measured = exchange(lab)?;
     let mut rows = Vec::new();
-    for run in &measured {
-        let drops = drops(run);
-        let before = stats::mean(&drops[half / 2..half]);
-        rows.push(lab.row(run.controller, "drops_before_per_s", "1/s", before));
-        let after = stats::mean(&drops[half..half + 100]);
-        rows.push(lab.row(run.controller, "drops_in_the_first_100_s_per_s", "1/s", after));
-        rows.push(lab.row(
-            run.controller,
-            "drops_settle_s",
-            "s",
-            before.and_then(|level| settle(&drops[half..], level)),
-        ));
+    for runs in &measured {
+        let (name, half) = (runs[0].controller, exchanged_at(runs));
+        let over = |from: usize, to: usize| OfRuns::of(runs, |run| stats::mean(&drops(run)[from..to]));
+        let before = over(half / 2, half);
+        rows.push(lab.mean_row(name, "drops_before_per_s", "1/s", before.values()));
+        let after = over(half, half + 100);
+        rows.push(lab.mean_row(name, "drops_in_the_first_100_s_per_s", "1/s", after.values()));
+        let settled = OfRuns::of(runs, |run| {
+            let drops = drops(run);
+            settle(&drops[half..], stats::mean(&drops[half / 2..half])?)
+        });
+        rows.push(lab.mean_row(name, "drops_settle_s", "s", settled.values()));
     }
-    let over_time = chart(&measured, "drops", "1/s", (half / 200).max(5), drops)
-        .reference(Reference::vertical("exchange", half as f64));
+    let over_time = exchange_chart(&measured, "drops", "1/s", 200, drops);
     let report = Report::new("Raiber 2010, figure 7.10")
         .paragraph("The thesis: about 250 s after the exchange Q-learning drops as much as before it.")
-        .figure(Figure::chart("Drops.", over_time));
+        .figure(Figure::chart("Drops, the first seed.", over_time));
     Ok(Findings { rows, report })
 }
 

@@ -4,6 +4,7 @@
 use anabranch_control::path::registry;
 
 use super::parameter::{drops, received};
+use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_report::{Axis, Figure, HeatMap, Report, Series, XyChart};
@@ -19,11 +20,37 @@ fn scenario(lab: &Lab, controller: &'static str, set: &[(&str, f64)], seconds: u
     scenario
 }
 
+/// Seeds of a full run and of a quick one. The thesis has one run a point, and differences
+/// between neighbouring points are as large as those between seeds.
+const SEEDS: (u64, u64) = (5, 2);
+
+/// The runs of one point, one a seed.
+type Runs = Vec<Summary>;
+
+fn run_seeds(lab: &Lab, scenarios: &[Scenario]) -> Result<Vec<Runs>, ExperimentError> {
+    let runs = lab.run_seeds(scenarios, lab.seconds(SEEDS.0, SEEDS.1))?;
+    Ok(runs.iter().map(|runs| runs.iter().map(Summary::of).collect()).collect())
+}
+
+/// The point over that of the highest mean, seed by seed.
+fn over_best<'r>(point: Option<&Runs>, all: impl Iterator<Item = &'r Runs>) -> OfRuns {
+    let mean = |runs: &Runs| OfRuns::of(runs, received).mean();
+    let best = all.max_by(|one, other| mean(one).total_cmp(&mean(other)));
+    point
+        .zip(best)
+        .map_or_else(OfRuns::default, |(point, best)| OfRuns::of(point, received).over(&OfRuns::of(best, received)))
+}
+
+/// `of` at one point over that at another, seed by seed.
+fn between(one: Option<&Runs>, other: Option<&Runs>, of: fn(&Summary) -> Option<f64>) -> OfRuns {
+    one.zip(other).map_or_else(OfRuns::default, |(one, other)| OfRuns::of(one, of).over(&OfRuns::of(other, of)))
+}
+
 /// One value of each cell of a grid.
 struct Grid {
     columns: (&'static str, Vec<f64>),
     rows: (&'static str, Vec<f64>),
-    cells: Vec<Summary>,
+    cells: Vec<Runs>,
 }
 
 impl Grid {
@@ -40,18 +67,19 @@ impl Grid {
                 scenarios.push(scenario(lab, controller, &[(columns.0, column), (rows.0, row)], seconds));
             }
         }
-        let cells = lab.run_all(&scenarios)?.iter().map(Summary::of).collect();
+        let cells = run_seeds(lab, &scenarios)?;
         Ok(Grid { columns: (columns.0, columns.1.to_vec()), rows: (rows.0, rows.1.to_vec()), cells })
     }
 
-    fn at(&self, column: f64, row: f64) -> Option<&Summary> {
+    fn at(&self, column: f64, row: f64) -> Option<&Runs> {
         let column = self.columns.1.iter().position(|value| *value == column)?;
         let row = self.rows.1.iter().position(|value| *value == row)?;
         self.cells.get(row * self.columns.1.len() + column)
     }
 
     fn values(&self, of: fn(&Summary) -> Option<f64>) -> Vec<Vec<Option<f64>>> {
-        self.cells.chunks(self.columns.1.len()).map(|row| row.iter().map(of).collect()).collect()
+        let mean = |runs: &Runs| Some(OfRuns::of(runs, of).mean()).filter(|mean| mean.is_finite());
+        self.cells.chunks(self.columns.1.len()).map(|row| row.iter().map(mean).collect()).collect()
     }
 
     fn metric(&self, metric: &str, column: f64, row: f64) -> String {
@@ -62,8 +90,8 @@ impl Grid {
         let mut all = Vec::new();
         for &row in &self.rows.1 {
             for &column in &self.columns.1 {
-                let value = self.at(column, row).and_then(of);
-                all.push(lab.row(subject, &self.metric(metric, column, row), unit, value));
+                let values = self.at(column, row).map_or_else(OfRuns::default, |runs| OfRuns::of(runs, of));
+                all.push(lab.mean_row(subject, &self.metric(metric, column, row), unit, values.values()));
             }
         }
         all
@@ -92,7 +120,7 @@ fn aimd(lab: &Lab) -> Result<Vec<(&'static str, Grid)>, ExperimentError> {
     let decreases: &[f64] = lab.choose(&[1.0 / 1.2, 1.0 / 1.4, 1.0 / 1.6, 1.0 / 2.0], &[1.0 / 1.2, 1.0 / 1.4, 0.5]);
     let grid = |name| {
         // With consistent units the rate settles in seconds, and a hundred times as much is sent.
-        let seconds = if name == "aimd" { lab.seconds(1_000, 200) } else { lab.seconds(10_000, 600) };
+        let seconds = if name == "aimd" { lab.seconds(200, 60) } else { lab.seconds(4_000, 450) };
         Grid::measure(lab, name, ("increase", increases), ("decrease", decreases), seconds)
     };
     AIMD.into_iter().map(|name| Ok((name, grid(name)?))).collect()
@@ -112,12 +140,10 @@ fn aimd_findings(
     );
     for (name, grid) in &grids {
         rows.extend(grid.rows_of(lab, name, metric, unit, of));
-        let best = grid.cells.iter().filter_map(received).fold(0.0, f64::max);
-        let chosen = grid.at(1.5, 1.0 / 1.4).and_then(received);
-        rows.push(lab.row(name, "chosen_over_best", "", chosen.map(|chosen| chosen / best)));
-        let gentle = grid.at(1.5, 1.0 / 1.2).and_then(of);
-        let harsh = grid.at(1.5, 0.5).and_then(of);
-        rows.push(lab.row(name, &format!("{metric}_gentle_over_harsh"), "", gentle.zip(harsh).map(|(g, h)| g / h)));
+        let chosen = over_best(grid.at(1.5, 1.0 / 1.4), grid.cells.iter());
+        rows.push(lab.mean_row(name, "chosen_over_best", "", chosen.values()));
+        let gentle = between(grid.at(1.5, 1.0 / 1.2), grid.at(1.5, 0.5), of);
+        rows.push(lab.mean_row(name, &format!("{metric}_gentle_over_harsh"), "", gentle.values()));
         report = report.section(*name).figure(Figure::chart("Each line one decrease.", grid.lines(metric, unit, of)));
     }
     Ok(Findings { rows, report })
@@ -140,30 +166,34 @@ pub fn reward(lab: &Lab) -> Result<Findings, ExperimentError> {
     lab.no_other_controllers()?;
     let full = [0.001, 0.0025, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.025, 0.03, 0.1, 0.3, 1.0];
     let rewards: &[f64] = lab.choose(&full, &[0.001, 0.005, 0.01, 0.015, 0.03, 0.3]);
-    let seconds = lab.seconds(10_000, 1_500);
+    let seconds = lab.seconds(4_000, 1_000);
     let scenarios: Vec<Scenario> =
         rewards.iter().map(|&reward| scenario(lab, "q-learning", &[("reward_ack", reward)], seconds)).collect();
-    let summaries: Vec<Summary> = lab.run_all(&scenarios)?.iter().map(Summary::of).collect();
+    let points = run_seeds(lab, &scenarios)?;
     let mut rows = Vec::new();
-    for (reward, summary) in rewards.iter().zip(&summaries) {
+    for (reward, runs) in rewards.iter().zip(&points) {
         let metric = |metric: &str| format!("{metric}[reward_ack={reward}]");
-        let estimate = &summary.received.estimate;
-        rows.push(lab.expected.row_of_mean("q-learning", &metric("received_bytes_per_s"), "B/s", estimate));
-        rows.push(lab.row("q-learning", &metric("drops_per_s"), "1/s", drops(summary)));
+        let mut add = |name: &str, unit: &str, of| {
+            rows.push(lab.mean_row("q-learning", &metric(name), unit, OfRuns::of(runs, of).values()));
+        };
+        add("received_bytes_per_s", "B/s", received as fn(&Summary) -> Option<f64>);
+        add("drops_per_s", "1/s", drops);
     }
-    let at = |reward: f64| rewards.iter().position(|value| *value == reward).map(|index| &summaries[index]);
-    // The thesis reads its optimum off the range up to 0.03.
-    let shown = rewards.iter().zip(&summaries).filter(|(reward, _)| **reward <= 0.03);
-    let best = shown.filter_map(|(_, summary)| received(summary)).fold(0.0, f64::max);
+    let at = |reward: f64| rewards.iter().position(|value| *value == reward).map(|index| &points[index]);
     for reward in [0.01, 0.015] {
-        let share = at(reward).and_then(received).map(|received| received / best);
-        rows.push(lab.row("q-learning", &format!("received_over_best[reward_ack={reward}]"), "", share));
+        // The thesis reads its optimum off the range up to 0.03.
+        let shown = rewards.iter().zip(&points).filter(|(reward, _)| **reward <= 0.03).map(|(_, runs)| runs);
+        let metric = format!("received_over_best[reward_ack={reward}]");
+        rows.push(lab.mean_row("q-learning", &metric, "", over_best(at(reward), shown).values()));
     }
-    let more = at(0.015).and_then(drops).zip(at(0.01).and_then(drops)).map(|(high, low)| high / low);
-    rows.push(lab.row("q-learning", "drops_at_0.015_over_0.01", "", more));
+    let more = between(at(0.015), at(0.01), drops);
+    rows.push(lab.mean_row("q-learning", "drops_at_0.015_over_0.01", "", more.values()));
     let line = |of: fn(&Summary) -> Option<f64>| {
-        let points = rewards.iter().zip(&summaries).filter_map(|(x, summary)| Some((*x, of(summary)?)));
-        Series::line("q-learning", points.collect()).markers()
+        let points = rewards.iter().zip(&points).filter_map(|(x, runs)| {
+            let Estimate { mean, half_width } = OfRuns::of(runs, of).estimate();
+            mean.is_finite().then(|| (*x, mean, half_width.unwrap_or(0.0)))
+        });
+        Series::intervals("q-learning", points.collect()).markers()
     };
     let axis = || Axis::new("reward of an ACK", "").log();
     let report = Report::new("Raiber 2010, table 7.2")
@@ -183,15 +213,14 @@ pub fn learning_rate_and_discount(lab: &Lab) -> Result<Findings, ExperimentError
     lab.no_other_controllers()?;
     let rates: &[f64] = lab.choose(&[0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5], &[0.1, 0.2, 0.25, 0.5]);
     let discounts: &[f64] = lab.choose(&[0.5, 0.7, 0.8, 0.9, 0.95], &[0.5, 0.9]);
-    let seconds = lab.seconds(10_000, 1_000);
+    let seconds = lab.seconds(4_000, 500);
     let grid = Grid::measure(lab, "q-learning", ("learning_rate", rates), ("discount", discounts), seconds)?;
     let mut rows = grid.rows_of(lab, "q-learning", "received_bytes_per_s", "B/s", received);
     rows.extend(grid.rows_of(lab, "q-learning", "drops_per_s", "1/s", drops));
-    let best = grid.cells.iter().filter_map(received).fold(0.0, f64::max);
-    let chosen = grid.at(0.25, 0.9).and_then(received).map(|received| received / best);
-    rows.push(lab.row("q-learning", "chosen_over_best", "", chosen));
-    let fewer = grid.at(0.2, 0.9).and_then(drops).zip(grid.at(0.25, 0.9).and_then(drops)).map(|(a, b)| a / b);
-    rows.push(lab.row("q-learning", "drops_at_0.2_over_0.25", "", fewer));
+    let chosen = over_best(grid.at(0.25, 0.9), grid.cells.iter());
+    rows.push(lab.mean_row("q-learning", "chosen_over_best", "", chosen.values()));
+    let fewer = between(grid.at(0.2, 0.9), grid.at(0.25, 0.9), drops);
+    rows.push(lab.mean_row("q-learning", "drops_at_0.2_over_0.25", "", fewer.values()));
     let report = Report::new("Raiber 2010, table 7.3")
         .paragraph("The thesis: a learning rate of 0.25 and a discount of 0.9 are reasonable, 0.2 for few drops.")
         .figures_side_by_side(vec![

@@ -4,11 +4,15 @@ use anabranch_control::path::registry;
 use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
+use super::runs::OfRuns;
 use super::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::{Measured, RateTrace};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;
 use anabranch_stats as stats;
+
+/// Seeds of a full run and of a quick one.
+const SEEDS: (u64, u64) = (5, 2);
 
 /// The watched sender and, of those that it knows, the watched peer.
 const SENDER: u32 = 0;
@@ -44,7 +48,7 @@ fn chart(series: impl Iterator<Item = (String, Vec<f64>, usize)>) -> XyChart {
 /// Table 7.5: 600 s of every learner's rate, after it has converged.
 pub fn progression(lab: &Lab) -> Result<Findings, ExperimentError> {
     const SHOWN: usize = 600;
-    let before = lab.seconds(10_000, 1_400) as usize;
+    let before = lab.seconds(10_000, 800) as usize;
     let scenarios: Vec<Scenario> = lab
         .learners()?
         .into_iter()
@@ -55,16 +59,20 @@ pub fn progression(lab: &Lab) -> Result<Findings, ExperimentError> {
             scenario
         })
         .collect();
-    let measured = lab.run_all(&scenarios)?;
+    let measured = lab.run_seeds(&scenarios, lab.seconds(SEEDS.0, SEEDS.1))?;
     let mut rows = Vec::new();
     let mut figures = Vec::new();
-    for run in &measured {
-        let shown = rate(run).split_off(before);
-        rows.push(lab.row(run.controller, "mean_rate", "B/s", stats::mean(&shown)));
-        rows.push(lab.row(run.controller, "relative_deviation", "", relative_deviation(&shown)));
-        rows.push(lab.row(run.controller, "deepest_fall_in_a_second", "", deepest_fall(&shown)));
-        let one = std::iter::once((run.controller.to_owned(), shown, before));
-        figures.push(Figure::chart(format!("{}.", run.controller), chart(one)));
+    for (runs, scenario) in measured.iter().zip(&scenarios) {
+        let name = scenario.overlay.controller.name;
+        let shown: Vec<Vec<f64>> = runs.iter().map(|run| rate(run).split_off(before)).collect();
+        let mut add = |metric: &str, unit: &str, of: &dyn Fn(&[f64]) -> Option<f64>| {
+            rows.push(lab.mean_row(name, metric, unit, OfRuns::of(&shown, |rates| of(rates)).values()));
+        };
+        add("mean_rate", "B/s", &stats::mean);
+        add("relative_deviation", "", &relative_deviation);
+        add("deepest_fall_in_a_second", "", &deepest_fall);
+        let one = std::iter::once((name.to_owned(), shown[0].clone(), before));
+        figures.push(Figure::chart(format!("{name}, the first seed."), chart(one)));
     }
     let report = Report::new("Raiber 2010, table 7.5")
         .paragraph(
@@ -85,7 +93,7 @@ pub fn under_delay(lab: &Lab) -> Result<Findings, ExperimentError> {
     for name in ["aimd-literal", "aimd"] {
         let entry = registry::find(name).expect("a registered controller");
         // With consistent units the rate settles in seconds, and costs a hundred times as much.
-        let seconds = if name == "aimd" { lab.seconds(400, 60) } else { lab.seconds(2_000, 800) };
+        let seconds = if name == "aimd" { lab.seconds(100, 40) } else { lab.seconds(2_000, 600) };
         let scenarios: Vec<Scenario> = delays_ms
             .iter()
             .map(|&delay| {
@@ -95,15 +103,15 @@ pub fn under_delay(lab: &Lab) -> Result<Findings, ExperimentError> {
                 scenario
             })
             .collect();
-        let rates: Vec<Vec<f64>> = lab.run_all(&scenarios)?.iter().map(rate).collect();
-        let climbs: Vec<Option<f64>> = rates.iter().map(|rates| climb(rates)).collect();
+        let measured = lab.run_seeds(&scenarios, lab.seconds(SEEDS.0, SEEDS.1))?;
+        let climbs: Vec<OfRuns> = measured.iter().map(|runs| OfRuns::of(runs, |run| climb(&rate(run)))).collect();
         for (delay, climb) in delays_ms.iter().zip(&climbs) {
-            rows.push(lab.row(name, &format!("climb[delay_ms={delay}]"), "B/s per s", *climb));
+            rows.push(lab.mean_row(name, &format!("climb[delay_ms={delay}]"), "B/s per s", climb.values()));
         }
-        let slower = climbs.last().copied().flatten().zip(climbs[0]).map(|(long, short)| long / short);
-        rows.push(lab.row(name, "climb_at_longest_over_shortest_delay", "", slower));
-        let series = delays_ms.iter().zip(rates).map(|(delay, rates)| (format!("{delay} ms"), rates, 0));
-        report = report.section(name).figure(Figure::chart("Rate for one peer.", chart(series)));
+        let slower = climbs[climbs.len() - 1].over(&climbs[0]);
+        rows.push(lab.mean_row(name, "climb_at_longest_over_shortest_delay", "", slower.values()));
+        let series = delays_ms.iter().zip(&measured).map(|(delay, runs)| (format!("{delay} ms"), rate(&runs[0]), 0));
+        report = report.section(name).figure(Figure::chart("Rate for one peer, the first seed.", chart(series)));
     }
     Ok(Findings { rows, report })
 }

@@ -3,25 +3,26 @@
 
 use anabranch_control::path::registry;
 
+use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab};
 use anabranch_lab::overlay::{Measured, Second};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 use anabranch_scenario::overlay::Scenario;
 use anabranch_stats as stats;
 
-/// The thesis averages over three runs.
-const RUNS: u64 = 3;
+/// Runs of a full form and of a quick one; the thesis averages over three.
+const RUNS: (u64, u64) = (5, 2);
 
 /// The time to the timeout has converged when two seconds' means of it differ by less
 /// than this, in seconds (7.1.4).
 const SETTLED_S: f64 = 1e-5;
 
-/// One parameter value: means over the runs.
+/// One parameter value.
 struct Point {
     value: f64,
-    convergence_s: Option<f64>,
-    late_acks_per_s: Option<f64>,
-    early_ms: Option<f64>,
+    convergence_s: OfRuns,
+    late_acks_per_s: OfRuns,
+    early_ms: OfRuns,
 }
 
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
@@ -33,38 +34,44 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     for (name, points) in [("gain", &by_gain), ("deviations", &by_deviations)] {
         for point in points {
-            let mut add = |metric: &str, unit: &str, ours| {
-                rows.push(lab.row("aimd-literal", &format!("{metric}[{name}={}]", point.value), unit, ours));
+            let mut add = |metric: &str, unit: &str, ours: &OfRuns| {
+                let metric = format!("{metric}[{name}={}]", point.value);
+                rows.push(lab.mean_row("aimd-literal", &metric, unit, ours.values()));
             };
-            add("late_acks_per_s", "1/s", point.late_acks_per_s);
-            add("convergence_s", "s", point.convergence_s);
-            add("early_ms", "ms", point.early_ms);
+            add("late_acks_per_s", "1/s", &point.late_acks_per_s);
+            add("convergence_s", "s", &point.convergence_s);
+            add("early_ms", "ms", &point.early_ms);
         }
     }
-    let at = |points: &[Point], value: f64, of: fn(&Point) -> Option<f64>| {
-        points.iter().find(|p| p.value == value).and_then(of)
+    let late = |point: &Point| point.late_acks_per_s.clone();
+    let converged = |point: &Point| point.convergence_s.clone();
+    let mut claim = |metric: &str, points: &[Point], of: &dyn Fn(&Point) -> OfRuns, one: f64, other: f64| {
+        let at = |value: f64| points.iter().find(|point| point.value == value).map(of).unwrap_or_default();
+        rows.push(lab.mean_row("aimd-literal", metric, "", at(one).over(&at(other)).values()));
     };
-    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-    let late = |point: &Point| point.late_acks_per_s;
-    let converged = |point: &Point| point.convergence_s;
-    let mut claim = |metric: &str, ours| rows.push(lab.row("aimd-literal", metric, "", ours));
-    claim("late_acks_at_gain_0.5_over_0.15", ratio(at(&by_gain, 0.5, late), at(&by_gain, 0.15, late)));
-    claim("convergence_at_gain_0.3_over_0.15", ratio(at(&by_gain, 0.3, converged), at(&by_gain, 0.15, converged)));
-    claim("late_acks_at_deviations_4_over_2", ratio(at(&by_deviations, 4.0, late), at(&by_deviations, 2.0, late)));
+    claim("late_acks_at_gain_0.5_over_0.15", &by_gain, &late, 0.5, 0.15);
+    claim("convergence_at_gain_0.3_over_0.15", &by_gain, &converged, 0.3, 0.15);
+    claim("late_acks_at_deviations_4_over_2", &by_deviations, &late, 4.0, 2.0);
     let figures = |label: &'static str, points: &[Point]| {
-        let chart = |y: Axis, of: fn(&Point) -> Option<f64>| {
-            let points = points.iter().filter_map(|point| Some((point.value, of(point)?)));
-            XyChart::new(Axis::new(label, ""), y).series(Series::line("aimd-literal", points.collect()).markers())
+        let chart = |y: Axis, of: fn(&Point) -> &OfRuns| {
+            let points = points.iter().filter_map(|point| {
+                let Estimate { mean, half_width } = of(point).estimate();
+                mean.is_finite().then(|| (point.value, mean, half_width.unwrap_or(0.0)))
+            });
+            XyChart::new(Axis::new(label, ""), y).series(Series::intervals("aimd-literal", points.collect()).markers())
         };
         vec![
-            Figure::chart("Convergence of the time to the timeout.", chart(Axis::new("time", "s"), converged)),
+            Figure::chart(
+                "Convergence of the time to the timeout.",
+                chart(Axis::new("time", "s"), |p| &p.convergence_s),
+            ),
             Figure::chart(
                 "ACKs that came after their timeout.",
-                chart(Axis::new("late ACKs", "1/s").from_zero(), late),
+                chart(Axis::new("late ACKs", "1/s").from_zero(), |p| &p.late_acks_per_s),
             ),
             Figure::chart(
                 "How long before its timeout an ACK comes.",
-                chart(Axis::new("time left", "ms").from_zero(), |p| p.early_ms),
+                chart(Axis::new("time left", "ms").from_zero(), |p| &p.early_ms),
             ),
         ]
     };
@@ -81,28 +88,22 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
 
 fn measure(lab: &Lab, values: &[f64], set: fn(&mut Scenario, f64)) -> Result<Vec<Point>, ExperimentError> {
     let entry = registry::find("aimd-literal").expect("the thesis's AIMD is registered");
-    let mut scenarios = Vec::new();
-    for &value in values {
-        for run in 0..RUNS {
-            let mut scenario = lab.with_controller(entry);
-            // Positions are the same in each of the thesis's runs; ours differ by seed.
-            scenario.seed += run;
-            scenario.seconds = lab.seconds(10_000, 600);
-            set(&mut scenario, value);
-            scenarios.push(scenario);
-        }
-    }
-    let measured = lab.run_all(&scenarios)?;
-    let point = |(&value, runs): (&f64, &[Measured])| {
-        let mean = |of: fn(&Measured) -> Option<f64>| stats::mean(&runs.iter().filter_map(of).collect::<Vec<f64>>());
-        Point {
-            value,
-            convergence_s: mean(convergence_s),
-            late_acks_per_s: mean(|run| settled_mean(run, |second| f64::from(second.late_acks))),
-            early_ms: mean(|run| settled_mean(run, |second| early_s(second) * 1e3)),
-        }
+    let scenario = |&value: &f64| {
+        let mut scenario = lab.with_controller(entry);
+        scenario.seconds = lab.seconds(4_000, 500);
+        set(&mut scenario, value);
+        scenario
     };
-    Ok(values.iter().zip(measured.chunks(RUNS as usize)).map(point).collect())
+    // Positions are the same in each of the thesis's runs; ours differ by seed.
+    let scenarios: Vec<Scenario> = values.iter().map(scenario).collect();
+    let measured = lab.run_seeds(&scenarios, lab.seconds(RUNS.0, RUNS.1))?;
+    let point = |(&value, runs): (&f64, &Vec<Measured>)| Point {
+        value,
+        convergence_s: OfRuns::of(runs, convergence_s),
+        late_acks_per_s: OfRuns::of(runs, |run| settled_mean(run, |second| f64::from(second.late_acks))),
+        early_ms: OfRuns::of(runs, |run| settled_mean(run, |second| early_s(second) * 1e3)),
+    };
+    Ok(values.iter().zip(&measured).map(point).collect())
 }
 
 /// The mean time between an ACK and its timeout in one second, in seconds.

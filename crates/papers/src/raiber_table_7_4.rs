@@ -5,6 +5,8 @@ use anabranch_control::path::registry::{self, Entry};
 use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
+use super::parameter::{drops, received};
+use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::overlay::summary::Summary;
@@ -14,16 +16,42 @@ use anabranch_stats::PAPER_WINDOW_S;
 
 const RECEIVED: &str = "received_bytes_per_s";
 
-/// Simulated seconds, full and quick: the thesis's where it tells them (appendix A).
+/// Seeds of a full run and of a quick one.
+const SEEDS: (u64, u64) = (5, 2);
+
+/// Simulated seconds of each run, full and quick: with five seeds as long as the thesis's runs
+/// all together where it tells them (appendix A).
 fn seconds(lab: &Lab, controller: &Entry) -> u64 {
     match controller.name {
-        "q-learning" => lab.seconds(300_000, 4_000),
+        "q-learning" => lab.seconds(60_000, 2_000),
         "perfect" | "random" => lab.seconds(1_000, 200),
         // With consistent units it is at its mean within seconds, and is far from the thesis's.
-        "aimd" => lab.seconds(20_000, 1_000),
+        "aimd" => lab.seconds(4_000, 300),
         // Ours, for the question of section 8.2; the thesis has no length for them.
-        name if name.starts_with("flow:") => lab.seconds(20_000, 200),
-        _ => lab.seconds(200_000, 4_000),
+        name if name.starts_with("flow:") => lab.seconds(4_000, 200),
+        _ => lab.seconds(40_000, 2_000),
+    }
+}
+
+/// The runs of one controller or variant, one a seed.
+struct Runs {
+    name: &'static str,
+    summaries: Vec<Summary>,
+    /// Means over 100 s of the first seed.
+    over_time: Vec<(f64, f64)>,
+}
+
+impl Runs {
+    fn new(runs: &[Measured]) -> Runs {
+        Runs {
+            name: runs[0].controller,
+            summaries: runs.iter().map(Summary::of).collect(),
+            over_time: smoothed(&runs[0]),
+        }
+    }
+
+    fn row(&self, lab: &Lab, metric: &str, unit: &str, of: fn(&Summary) -> Option<f64>) -> Row {
+        lab.mean_row(self.name, metric, unit, OfRuns::of(&self.summaries, of).values())
     }
 }
 
@@ -36,23 +64,22 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let asked = scenarios.iter().any(|scenario| scenario.overlay.controller.name == "aimd-literal");
     let variants = if asked { variants(lab) } else { Vec::new() };
     scenarios.extend(variants.iter().map(|(_, scenario)| scenario.clone()));
-    let mut measured = lab.run_all(&scenarios)?;
+    let measured = lab.run_seeds(&scenarios, lab.seconds(SEEDS.0, SEEDS.1))?;
+    let mut measured: Vec<Runs> = measured.iter().map(|runs| Runs::new(runs)).collect();
     let varied = measured.split_off(measured.len() - variants.len());
 
     let mut rows = Vec::new();
-    for run in &measured {
-        let summary = Summary::of(run);
-        rows.push(lab.expected.row_of_mean(run.controller, RECEIVED, "B/s", &summary.received.estimate));
-        rows.push(lab.row(run.controller, "drop_percent", "%", summary.whole.drop_percent));
-        rows.push(lab.row(run.controller, "convergence_s", "s", summary.convergence_s));
+    for runs in &measured {
+        rows.push(runs.row(lab, RECEIVED, "B/s", received));
+        rows.push(runs.row(lab, "drop_percent", "%", |summary| summary.whole.drop_percent));
+        rows.push(runs.row(lab, "convergence_s", "s", |summary| summary.convergence_s));
     }
-    let varied: Vec<Summary> = varied.iter().map(Summary::of).collect();
-    for ((name, _), run) in variants.iter().zip(&varied) {
+    for ((name, _), runs) in variants.iter().zip(&varied) {
         let metric = |metric: &str| format!("{metric}[{name}]");
-        rows.push(lab.expected.row_of_mean(run.controller, &metric(RECEIVED), "B/s", &run.received.estimate));
-        rows.push(lab.row(run.controller, &metric("drop_percent"), "%", run.steady.drop_percent));
-        rows.push(lab.row(run.controller, &metric("convergence_s"), "s", run.convergence_s));
-        rows.push(lab.row(run.controller, &metric("late_acks_per_s"), "1/s", run.steady.late_acks_per_s));
+        rows.push(runs.row(lab, &metric(RECEIVED), "B/s", received));
+        rows.push(runs.row(lab, &metric("drop_percent"), "%", |summary| summary.steady.drop_percent));
+        rows.push(runs.row(lab, &metric("convergence_s"), "s", |summary| summary.convergence_s));
+        rows.push(runs.row(lab, &metric("late_acks_per_s"), "1/s", |summary| summary.steady.late_acks_per_s));
     }
     let report = report(lab, &measured, &variants, &varied, &rows);
     Ok(Findings { rows, report })
@@ -62,7 +89,7 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
 /// throughput is how often a timeout fires though nothing was lost.
 fn variants(lab: &Lab) -> Vec<(&'static str, Scenario)> {
     let entry = registry::find("aimd-literal").expect("the thesis's AIMD is registered");
-    let base = Scenario { seconds: lab.seconds(20_000, 3_000), ..lab.with_controller(entry) };
+    let base = Scenario { seconds: lab.seconds(6_000, 1_000), ..lab.with_controller(entry) };
     let with = |name, change: fn(&mut Scenario)| {
         let mut scenario = base.clone();
         change(&mut scenario);
@@ -86,12 +113,12 @@ fn variants(lab: &Lab) -> Vec<(&'static str, Scenario)> {
 
 fn report(
     lab: &Lab,
-    measured: &[Measured],
+    measured: &[Runs],
     variants: &[(&'static str, Scenario)],
-    varied: &[Summary],
+    varied: &[Runs],
     rows: &[Row],
 ) -> Report {
-    let names: Vec<String> = measured.iter().map(|run| run.controller.to_owned()).collect();
+    let names: Vec<String> = measured.iter().map(|runs| runs.name.to_owned()).collect();
     let of = |metric: &str| -> Vec<Option<f64>> {
         names.iter().map(|name| rows.iter().find(|r| r.subject == *name && r.metric == metric)?.ours).collect()
     };
@@ -99,32 +126,43 @@ fn report(
     let bars = |title: &str, values| {
         BarChart::new(title, Axis::new("received", "B/s per peer").from_zero(), names.clone()).series(values)
     };
-    let ours =
-        Figure::chart("Ours: payload received at each peer.", bars("Ours", BarSeries::new("ours", of(RECEIVED))));
+    let reach = names
+        .iter()
+        .map(|name| {
+            rows.iter().find(|r| r.subject == *name && r.metric == RECEIVED).and_then(|r| r.ci95).unwrap_or(0.0)
+        })
+        .collect();
+    let ours = Figure::chart(
+        "Ours: payload received at each peer, with 95 % intervals over the seeds.",
+        bars("Ours", BarSeries::new("ours", of(RECEIVED)).intervals(reach)),
+    );
     let theirs = Figure::chart(
         "The thesis, table 7.4; it has one AIMD, shown at both readings of equation 4.7.",
         bars("Thesis", BarSeries::new("thesis", paper).hollow()),
     );
     let mut over_time = XyChart::new(Axis::new("time", "s"), Axis::new("received", "B/s per peer").from_zero());
-    for (slot, run) in measured.iter().enumerate() {
-        over_time = over_time.series(Series::line(run.controller, smoothed(run)).slot(slot));
+    for (slot, runs) in measured.iter().enumerate() {
+        over_time = over_time.series(Series::line(runs.name, runs.over_time.clone()).slot(slot));
     }
     let mut table = Table::new(
         "AIMD to the letter: what its throughput depends on",
         ["variant", "received (B/s)", "drops (1/s)", "late ACKs (1/s)"],
     );
-    for ((name, _), run) in variants.iter().zip(varied) {
-        table = table.row([
-            Cell::text(*name),
-            Cell::Estimate(run.received.estimate),
-            Cell::number(run.steady.drops_per_s.unwrap_or(f64::NAN), 3),
-            Cell::number(run.steady.late_acks_per_s.unwrap_or(f64::NAN), 3),
-        ]);
+    for ((name, _), runs) in variants.iter().zip(varied) {
+        let cell = |of: fn(&Summary) -> Option<f64>| {
+            let Estimate { mean, half_width } = OfRuns::of(&runs.summaries, of).estimate();
+            half_width.map_or(Cell::number(mean, 3), |half| Cell::interval(mean, half))
+        };
+        let late: fn(&Summary) -> Option<f64> = |summary| summary.steady.late_acks_per_s;
+        table = table.row([Cell::text(*name), cell(received), cell(drops), cell(late)]);
     }
     Report::new("Raiber 2010, table 7.4")
         .section("Throughput")
         .figures_side_by_side(vec![ours, theirs])
-        .figure(Figure::chart("Means over 100 s. Runs differ in length as the thesis's do.", over_time))
+        .figure(Figure::chart(
+            "Means over 100 s of the first seed. Runs differ in length as the thesis's do.",
+            over_time,
+        ))
         .section("What holds AIMD")
         .paragraph(
             "With consistent units the rate climbs until relays refuse, and half of all packets are lost. To the \

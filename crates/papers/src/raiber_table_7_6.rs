@@ -4,6 +4,9 @@ use super::parameter::{BANDWIDTH, DELAY, HOPS, PEERS, drops, vary};
 use super::{ExperimentError, Findings, Lab};
 use anabranch_report::{Figure, Report};
 
+/// Seeds of a full run and of a quick one.
+const SEEDS: (u64, u64) = (5, 2);
+
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let learners = lab.learners()?;
     let mut rows = Vec::new();
@@ -14,15 +17,15 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
         (HOPS, "Against the number of hops."),
         (DELAY, "Against the delay, which is constant here."),
     ] {
-        let curves = vary(lab, parameter, &learners, |entry, _| match entry.name {
+        let curves = vary(lab, parameter, &learners, lab.seconds(SEEDS.0, SEEDS.1), |entry, _| match entry.name {
             // It settles in seconds, and sends a hundred times as much as arrives.
-            "aimd" => lab.seconds(1_000, 60),
-            _ => lab.seconds(10_000, 500),
+            "aimd" => lab.seconds(150, 45),
+            _ => lab.seconds(3_000, 300),
         })?;
         rows.extend(curves.drop_rows(lab));
         for entry in &learners {
             let metric = format!("growth_of_drops[{}]", parameter.name);
-            rows.push(lab.row(entry.name, &metric, "", curves.growth(entry.name, drops)));
+            rows.push(lab.mean_row(entry.name, &metric, "", curves.growth(entry.name, drops).values()));
         }
         figures.push(Figure::chart(caption, curves.drops_chart()));
     }

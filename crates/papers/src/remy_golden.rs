@@ -16,7 +16,7 @@ use super::remy_tables::{self, Trained};
 use super::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_stats::{estimate_of_runs, mean};
+use anabranch_stats::mean;
 
 /// The scenario's packets, and other ones, which are told and not judged. Remy's simulator
 /// knows no bytes and counts a link in packets a millisecond. The figures come from the test
@@ -136,10 +136,7 @@ fn scenario(lab: &FlowLab, table: &Trained, packet: Option<Bytes>, seed: u64) ->
 }
 
 fn row(lab: &FlowLab, subject: &str, metric: &str, values: &[f64]) -> Row {
-    Row {
-        ci95: estimate_of_runs(values, 0.95).map(|interval| interval.half_width),
-        ..lab.row(subject, metric, "", mean(values))
-    }
+    lab.mean_row(subject, metric, "", values)
 }
 
 /// Means over senders; none where nobody sent. The first link is the bottleneck.

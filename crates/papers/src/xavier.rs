@@ -11,7 +11,8 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 
 use super::remy_tables::{self, Trained};
-use super::{ExperimentError, Findings, FlowLab, Row};
+use super::runs::{self, Estimate, OfRuns};
+use super::{ExperimentError, Findings, FlowLab, Row, Verdict};
 use anabranch_report::{Axis, Cell, Report, Series, Table, XyChart};
 use anabranch_scenario::flows::{OnPeriod, Workload};
 use contender::{Cloud, Contender, names};
@@ -41,9 +42,11 @@ pub fn fig_1(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     for (variant, suffix) in READINGS {
         let xavier = clouds.iter().find(|cloud| cloud.contender.name == "xavier" && cloud.contender.variant == variant);
         if let (Some(xavier), Some(reno)) = (xavier, named(&judged, "reno")) {
-            let mut judge = |metric: &str, ours| rows.push(lab.row("xavier", &format!("{metric}{suffix}"), "", ours));
-            judge("throughput_over_reno", ratio(xavier.throughput(), reno.throughput()));
-            judge("queueing_over_reno", ratio(xavier.queueing(), reno.queueing()));
+            let mut judge = |metric: &str, ours: OfRuns| {
+                rows.push(lab.mean_row("xavier", &format!("{metric}{suffix}"), "", ours.values()));
+            };
+            judge("throughput_over_reno", xavier.throughputs().over(&reno.throughputs()));
+            judge("queueing_over_reno", xavier.queueings().over(&reno.queueings()));
         }
     }
     // The published medians are those of transfers of 1 MB.
@@ -76,8 +79,10 @@ pub fn fig_2(lab: &FlowLab) -> Result<Findings, ExperimentError> {
                 (format!("queueing_over_xavier[{name}]"), format!("throughput_over_remy[{name}]"));
             match (parameters, clouds.iter().find(|cloud| cloud.contender.variant == Some(*name))) {
                 (Ok(_), Some(remy)) => {
-                    rows.push(lab.row("remy", &queueing, "", ratio(remy.queueing(), xavier.queueing())));
-                    rows.push(lab.row("xavier", &throughput, "", ratio(xavier.throughput(), remy.throughput())));
+                    let (more, less) =
+                        (remy.queueings().over(&xavier.queueings()), xavier.throughputs().over(&remy.throughputs()));
+                    rows.push(lab.mean_row("remy", &queueing, "", more.values()));
+                    rows.push(lab.mean_row("xavier", &throughput, "", less.values()));
                 }
                 (Err(why), _) => {
                     rows.push(remy_tables::skipped(lab, &queueing, "", why));
@@ -117,15 +122,15 @@ pub fn fig_3(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         unreachable!("as many clouds as contenders")
     };
     let mut judge = |reading: &str, without: &Cloud, full: &Cloud, only: &Cloud| {
-        let mut judge = |metric: &str, kind: &str, ours: Option<f64>| {
-            rows.push(lab.row("xavier", &format!("{metric}[{kind}{reading}]"), "", ours));
+        let mut judge = |metric: &str, kind: &str, ours: OfRuns| {
+            rows.push(lab.mean_row("xavier", &format!("{metric}[{kind}{reading}]"), "", ours.values()));
         };
-        judge("throughput_over_min_delay", "CMB-X", ratio(without.throughput(), min_delay.throughput()));
-        judge("queueing_over_max_throughput", "CMB-X", ratio(without.queueing(), max_throughput.queueing()));
-        judge("throughput_over_full", "CMB-X-B-ONLY", ratio(only.throughput(), full.throughput()));
-        judge("queueing_over_full", "CMB-X-B-ONLY", ratio(only.queueing(), full.queueing()));
-        judge("throughput_over_without", "CMB-X-B", ratio(full.throughput(), without.throughput()));
-        judge("queueing_over_without", "CMB-X-B", ratio(full.queueing(), without.queueing()));
+        judge("throughput_over_min_delay", "CMB-X", without.throughputs().over(&min_delay.throughputs()));
+        judge("queueing_over_max_throughput", "CMB-X", without.queueings().over(&max_throughput.queueings()));
+        judge("throughput_over_full", "CMB-X-B-ONLY", only.throughputs().over(&full.throughputs()));
+        judge("queueing_over_full", "CMB-X-B-ONLY", only.queueings().over(&full.queueings()));
+        judge("throughput_over_without", "CMB-X-B", full.throughputs().over(&without.throughputs()));
+        judge("queueing_over_without", "CMB-X-B", full.queueings().over(&without.queueings()));
     };
     judge("", without, full, only);
     if let [without, full, only, ..] = first {
@@ -148,14 +153,14 @@ pub fn fig_4(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let contenders: Vec<Contender> = variants.iter().cloned().chain(others(lab, &["xavier"])?).collect();
     let clouds = contender::run(lab, &contenders, |_| {})?;
     let mut rows = medians(lab, &clouds, "");
-    let throughputs: Vec<f64> = clouds[..variants.len()].iter().map(Cloud::throughput).collect();
-    let [full, uncrossed, _, ratio_only] = throughputs[..] else { unreachable!("as many clouds as contenders") };
-    let (most, least) =
-        throughputs.iter().fold((0.0f64, f64::INFINITY), |(most, least), x| (most.max(*x), least.min(*x)));
-    let mut judge = |metric: &str, ours: Option<f64>| rows.push(lab.row("xavier", metric, "", ours));
-    judge("throughput_over_ratio_b[CMB-B]", ratio(uncrossed, ratio_only));
-    judge("throughput_over_cmb_b[CMB-X-B]", ratio(full, uncrossed));
-    judge("highest_over_lowest_throughput", ratio(most, least));
+    let throughputs: Vec<OfRuns> = clouds[..variants.len()].iter().map(Cloud::throughputs).collect();
+    let [full, uncrossed, _, ratio_only] = &throughputs[..] else { unreachable!("as many clouds as contenders") };
+    let mut judge = |metric: &str, ours: OfRuns| rows.push(lab.mean_row("xavier", metric, "", ours.values()));
+    judge("throughput_over_ratio_b[CMB-B]", uncrossed.over(ratio_only));
+    judge("throughput_over_cmb_b[CMB-X-B]", full.over(uncrossed));
+    let pairs: Vec<OfRuns> =
+        throughputs.iter().flat_map(|one| throughputs.iter().map(move |other| one.over(other))).collect();
+    rows.push(runs::highest(lab, "xavier", "highest_over_lowest_throughput", "", &pairs));
     let report = report("[Xavier] figure 4: the features", &[]);
     let report = plane(report, "Features taken away one by one.", &clouds)
         .table(table("Medians over senders and runs", &clouds));
@@ -199,21 +204,43 @@ fn baselines(lab: &FlowLab, clouds: &[Cloud]) -> Vec<Row> {
         let baseline = |name| ["max-throughput", "min-delay"].contains(&name);
         clouds.iter().filter(move |cloud| !baseline(cloud.contender.name))
     };
-    let greatest = |of: fn(&Cloud) -> f64| others().map(of).fold(0.0, f64::max);
-    let least = |of: fn(&Cloud) -> f64| others().map(of).fold(f64::INFINITY, f64::min);
+    // Over the highest of the others is the lowest ratio to any of them.
+    let over_each = |one: &Cloud, of: fn(&Cloud) -> OfRuns| -> Vec<OfRuns> {
+        others().map(|other| of(one).over(&of(other))).collect()
+    };
     let all: Vec<&Cloud> = clouds.iter().collect();
     let mut rows = Vec::new();
     if let Some(most) = named(&all, "max-throughput") {
-        let over = |metric: &str, ours| lab.row("max-throughput", metric, "", ours);
-        rows.push(over("throughput_over_highest_other", ratio(most.throughput(), greatest(Cloud::throughput))));
-        rows.push(over("queueing_over_highest_other", ratio(most.queueing(), greatest(Cloud::queueing))));
+        let over = |metric: &str, of| runs::lowest(lab, "max-throughput", metric, "", &over_each(most, of));
+        rows.push(over("throughput_over_highest_other", Cloud::throughputs));
+        rows.push(over("queueing_over_highest_other", Cloud::queueings));
     }
-    if let Some(least_delay) = named(&all, "min-delay") {
-        let over = |metric: &str, ours| lab.row("min-delay", metric, "", ours);
-        rows.push(over("throughput_over_lowest_other", ratio(least_delay.throughput(), least(Cloud::throughput))));
-        rows.push(over("queueing_over_lowest_other", ratio(least_delay.queueing(), least(Cloud::queueing))));
+    if let Some(least) = named(&all, "min-delay") {
+        let over = |metric: &str, of| runs::highest(lab, "min-delay", metric, "", &over_each(least, of));
+        rows.push(over("queueing_over_lowest_other", Cloud::queueings));
+        rows.push(over("throughput_over_lowest_other", Cloud::throughputs));
     }
     rows
+}
+
+/// Whether nobody has both more throughput and less delay than `one`: by the intervals of the
+/// differences between runs with the same seed.
+fn frontier(one: &Cloud, all: &[Cloud]) -> Verdict {
+    let less = |a: OfRuns, b: OfRuns| a.with(&b, |a, b| a - b).estimate();
+    let mut verdict = Verdict::Agrees;
+    for other in all.iter().filter(|other| other.contender.label() != one.contender.label()) {
+        let ahead = [less(other.throughputs(), one.throughputs()), less(one.queueings(), other.queueings())];
+        let ends = ahead.map(|Estimate { mean, half_width }| {
+            half_width.map_or((f64::NEG_INFINITY, f64::INFINITY), |half| (mean - half, mean + half))
+        });
+        if ends.iter().all(|(low, _)| *low > 0.0) {
+            return Verdict::Disagrees;
+        }
+        if ends.iter().all(|(_, high)| *high > 0.0) {
+            verdict = Verdict::Open;
+        }
+    }
+    verdict
 }
 
 /// How many others have both more throughput and less delay than each table.
@@ -227,7 +254,8 @@ fn remy_frontier(lab: &FlowLab, clouds: &[Cloud], tables: &[Trained]) -> Vec<Row
             (Ok(_), Some(remy)) => {
                 let better =
                     |other: &&Cloud| other.throughput() > remy.throughput() && other.queueing() < remy.queueing();
-                rows.push(lab.row("remy", &metric, "", Some(clouds.iter().filter(better).count() as f64)));
+                let row = lab.row("remy", &metric, "", Some(clouds.iter().filter(better).count() as f64));
+                rows.push(Row { verdict: row.verdict.map(|_| frontier(remy, clouds)), ..row });
             }
             (Ok(_), None) => {}
         }
@@ -235,7 +263,7 @@ fn remy_frontier(lab: &FlowLab, clouds: &[Cloud], tables: &[Trained]) -> Vec<Row
     let metric = "throughput_delta0.1_over_delta10";
     match (of("delta0.1"), of("delta10")) {
         (Some(fast), Some(slow)) => {
-            rows.push(lab.row("remy", metric, "", ratio(fast.throughput(), slow.throughput())));
+            rows.push(lab.mean_row("remy", metric, "", fast.throughputs().over(&slow.throughputs()).values()));
         }
         _ => rows.push(remy_tables::skipped(lab, metric, "", "not all tables are there")),
     }
@@ -246,12 +274,7 @@ fn named<'c>(clouds: &[&'c Cloud], name: &str) -> Option<&'c Cloud> {
     clouds.iter().copied().find(|cloud| cloud.contender.name == name)
 }
 
-/// None where there is nothing to compare with.
-fn ratio(ours: f64, other: f64) -> Option<f64> {
-    Some(ours / other).filter(|ratio| ratio.is_finite())
-}
-
-/// Each contender's medians.
+/// Each contender's medians over its senders, means over the runs.
 fn medians(lab: &FlowLab, clouds: &[Cloud], note: &str) -> Vec<Row> {
     let row = |cloud: &Cloud| {
         let kinds: Vec<&str> =
@@ -261,8 +284,8 @@ fn medians(lab: &FlowLab, clouds: &[Cloud], note: &str) -> Vec<Row> {
             kinds => format!("{name}[{}]", kinds.join(", ")),
         };
         [
-            lab.row(cloud.contender.name, &metric(THROUGHPUT), "Mbit/s", Some(cloud.throughput())),
-            lab.row(cloud.contender.name, &metric(QUEUEING), "ms", Some(cloud.queueing())),
+            lab.mean_row(cloud.contender.name, &metric(THROUGHPUT), "Mbit/s", cloud.throughputs().values()),
+            lab.mean_row(cloud.contender.name, &metric(QUEUEING), "ms", cloud.queueings().values()),
         ]
     };
     clouds.iter().flat_map(row).collect()

@@ -3,7 +3,7 @@
 use super::axis::{Axis, Ends};
 use super::frame::{Horizontal, Key, VERTICAL_TICKS, bar_class, frame, no_data, reference_class};
 use super::number;
-use super::svg::{Anchor, Path, Svg, WIDTH, text_width};
+use super::svg::{Anchor, Path, Svg, text_width};
 use super::xy::{Reference, ReferenceLine, error_bar, reference_legend};
 
 /// Share of a group's width that its bars take.
@@ -62,12 +62,12 @@ impl BarChart {
         let ends: Vec<f64> = bars.chain(lines).collect();
         let ends = || ends.iter().copied();
         let mut y = self.y.fit(ends(), VERTICAL_TICKS, Ends::OnTick);
-        if !self.numbers_fit(y.factor) {
+        if !self.numbers_fit(y.factor, svg.width) {
             let short = self.y.clone().short(4);
             y = short.fit(ends(), VERTICAL_TICKS, Ends::OnTick);
         }
         // Numbers on some bars and not on others would look like a meaning.
-        let numbered = self.numbers_fit(y.factor);
+        let numbered = self.numbers_fit(y.factor, svg.width);
         let names = Horizontal::Names { title: self.title.clone(), names: self.groups.clone() };
         let plot = frame(svg, &names, &y, &self.legend(), 0.0);
         if self.series.is_empty() || self.groups.is_empty() {
@@ -124,11 +124,12 @@ impl BarChart {
         plot.total_height
     }
 
-    /// Whether the numbers of all bars, divided by `factor`, fit above them.
-    fn numbers_fit(&self, factor: f64) -> bool {
+    /// Whether the numbers of all bars, divided by `factor`, fit above them in a drawing of
+    /// `width`.
+    fn numbers_fit(&self, factor: f64, width: f64) -> bool {
         let bars = (self.groups.len() * self.series.len()).max(1) as f64;
         // The vertical axis takes up to 80 units with its numbers.
-        let room = (WIDTH - 80.0) * FILLED / bars;
+        let room = (width - 80.0) * FILLED / bars;
         let values = self.series.iter().flat_map(|series| series.values.iter().flatten());
         let mut widths = values.map(|value| text_width(&bar_number(value / factor), 11.0));
         widths.all(|width| width < room)

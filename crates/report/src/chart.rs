@@ -8,7 +8,7 @@ use super::bars::BarChart;
 use super::heat::HeatMap;
 use super::palette::chart_css;
 use super::stem::StemChart;
-use super::svg::Svg;
+use super::svg::{Svg, WIDTH};
 use super::xy::{Reference, Series, XyChart};
 use crate::output::{OutputError, write_atomically};
 use anabranch_stats::{Autocorrelation, Normality};
@@ -53,7 +53,7 @@ impl Chart {
     /// The chart as an SVG file of its own, for light and dark. `title` is read out
     /// by screen readers and not shown. Equal charts give equal bytes.
     pub fn to_svg(&self, title: &str) -> String {
-        self.render(title, Some(&chart_css()))
+        self.render(title, WIDTH, Some(&chart_css()))
     }
 
     /// Writes [`to_svg`](Self::to_svg) to `path`.
@@ -65,13 +65,14 @@ impl Chart {
         write_atomically(path, |writer| writer.write_all(self.to_svg(title).as_bytes()))
     }
 
-    /// The chart without a style sheet, for a page that has it.
-    pub(super) fn inline(&self, title: &str) -> String {
-        self.render(title, None)
+    /// The chart without a style sheet, for a page that has it; `width` is [`WIDTH`] or
+    /// [`WIDE`](super::svg::WIDE).
+    pub(super) fn inline(&self, title: &str, width: f64) -> String {
+        self.render(title, width, None)
     }
 
-    fn render(&self, title: &str, style: Option<&str>) -> String {
-        let mut svg = Svg::default();
+    fn render(&self, title: &str, width: f64, style: Option<&str>) -> String {
+        let mut svg = Svg::new(width);
         let height = match self {
             Self::Xy(chart) => chart.draw(&mut svg),
             Self::Bars(chart) => chart.draw(&mut svg),

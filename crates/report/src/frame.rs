@@ -2,7 +2,7 @@
 
 use super::axis::Scale;
 use super::palette::{marker, series_class};
-use super::svg::{Anchor, Path, Svg, TEXT, TICK_TEXT, WIDTH, text_width};
+use super::svg::{Anchor, Path, Svg, TEXT, TICK_TEXT, text_width};
 
 /// Height of the part with the data, in SVG units.
 pub(super) const PLOT_HEIGHT: f64 = 215.0;
@@ -57,10 +57,11 @@ impl Plot {
 /// How many numbers a vertical axis has room for.
 pub(super) const VERTICAL_TICKS: usize = 5;
 
-/// How many numbers as wide as those of `scale` a horizontal axis has room for.
-pub(super) fn horizontal_ticks(scale: &Scale) -> usize {
+/// How many numbers as wide as those of `scale` the horizontal axis of a drawing of `width`
+/// has room for.
+pub(super) fn horizontal_ticks(scale: &Scale, width: f64) -> usize {
     let widest = widest(scale.ticks.iter().map(|(_, label)| label.as_str()));
-    ((WIDTH - 80.0) / (widest + 26.0)).clamp(2.0, 8.0) as usize
+    ((width - 80.0) / (widest + 26.0)).clamp(2.0, 8.0) as usize
 }
 
 /// Draws everything but the data, and says where the data go. `right` is room kept
@@ -68,7 +69,7 @@ pub(super) fn horizontal_ticks(scale: &Scale) -> usize {
 pub(super) fn frame(svg: &mut Svg, x: &Horizontal<'_>, y: &Scale, legend: &[(Key, String)], right: f64) -> Plot {
     let mut left = 12.0 + widest(y.ticks.iter().map(|(_, label)| label.as_str()));
     if let Horizontal::Names { names, .. } = x {
-        left = left.max(room_for_slanted(names, WIDTH - left - right - RIGHT));
+        left = left.max(room_for_slanted(names, svg.width - left - right - RIGHT));
     }
     // The rightmost number of a horizontal axis sits half beyond its end.
     let overhang = match x {
@@ -79,7 +80,7 @@ pub(super) fn frame(svg: &mut Svg, x: &Horizontal<'_>, y: &Scale, legend: &[(Key
             .fold(0.0, f64::max),
         Horizontal::Names { .. } => 0.0,
     };
-    let width = WIDTH - left - right - RIGHT.max(overhang + 2.0);
+    let width = svg.width - left - right - RIGHT.max(overhang + 2.0);
     let legend_height = draw_legend(svg, legend);
     let top = legend_height + 24.0;
     svg.text("title", (4.0, legend_height + 13.0), Anchor::Start, &y.title);
@@ -134,7 +135,7 @@ fn draw_legend(svg: &mut Svg, entries: &[(Key, String)]) -> f64 {
     let (mut x, mut y) = (4.0, 0.0);
     for (key, name) in entries {
         let entry = SAMPLE + 6.0 + text_width(name, TEXT) + 18.0;
-        if x > 4.0 && x + entry - 18.0 > WIDTH - 4.0 {
+        if x > 4.0 && x + entry - 18.0 > svg.width - 4.0 {
             (x, y) = (4.0, y + LEGEND_ROW);
         }
         let middle = y + LEGEND_ROW / 2.0;
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn a_legend_that_is_too_wide_takes_another_row() {
         let entry = |name: &str| (Key::Points { slot: 0 }, name.to_owned());
-        let mut svg = Svg::default();
+        let mut svg = Svg::new(crate::svg::WIDTH);
         let one = draw_legend(&mut svg, &[entry("AIMD"), entry("Q-Learning")]);
         let long = "a controller with a rather long and winding name";
         let two = draw_legend(&mut svg, &[entry(long), entry(long)]);

@@ -4,7 +4,7 @@ use super::axis::{Axis, Ends};
 use super::frame::PLOT_HEIGHT;
 use super::number;
 use super::palette::heat;
-use super::svg::{Anchor, Svg, TICK_TEXT, WIDTH, text_width};
+use super::svg::{Anchor, Svg, TICK_TEXT, text_width};
 
 const TOP: f64 = 14.0;
 /// Width of the colour scale with its numbers.
@@ -48,7 +48,7 @@ impl HeatMap {
             widths.fold(0.0, f64::max)
         };
         let left = 12.0 + widest(&row_names);
-        let width = WIDTH - left - SCALE;
+        let width = svg.width - left - SCALE;
         let cell_width = width / self.columns.len().max(1) as f64;
         let cell_height = (PLOT_HEIGHT / self.rows.len().max(1) as f64).min(40.0);
         let height = cell_height * self.rows.len() as f64;
@@ -111,7 +111,7 @@ impl HeatMap {
             svg.line("axis", (bar + 14.0, y), (bar + 18.0, y));
             svg.text("tick", (bar + 21.0, y + 4.0), Anchor::Start, label);
         }
-        svg.text("title", (WIDTH - 4.0, TOP), Anchor::End, &scale.title);
+        svg.text("title", (svg.width - 4.0, TOP), Anchor::End, &scale.title);
         bottom + 42.0
     }
 }

@@ -2,7 +2,7 @@
 //! can read it with a parser that forgives nothing.
 
 use super::palette::chart_css;
-use super::svg::escape;
+use super::svg::{WIDE, WIDTH, escape};
 use super::{Block, Cell, Content, Figure, Report, Table, Verdict, number};
 use anabranch_stats::MeanEstimate;
 
@@ -48,13 +48,16 @@ fn block(block: &Block, figures: &mut usize) -> String {
             escape(text)
         ),
         Block::Table(content) => table(content),
+        Block::Folded { summary, table: content } => {
+            format!("<details>\n<summary>{}</summary>\n{}</details>\n", escape(summary), table(content))
+        }
         Block::Figures(content) => {
-            let class = if content.len() > 1 { "row" } else { "single" };
+            let (class, width) = if content.len() > 1 { ("row", WIDTH) } else { ("single", WIDE) };
             let parts: String = content
                 .iter()
                 .map(|part| {
                     *figures += 1;
-                    figure(part, *figures)
+                    figure(part, *figures, width)
                 })
                 .collect();
             format!("<div class=\"{class}\">\n{parts}</div>\n")
@@ -62,9 +65,13 @@ fn block(block: &Block, figures: &mut usize) -> String {
     }
 }
 
-fn figure(figure: &Figure, index: usize) -> String {
+fn figure(figure: &Figure, index: usize, width: f64) -> String {
     let content = match &figure.content {
-        Content::Chart(chart) => chart.inline(&figure.caption),
+        // What can be scrolled must be reachable by keys.
+        Content::Chart(chart) if width > WIDTH => {
+            format!("<div class=\"wide\" tabindex=\"0\">\n{}</div>\n", chart.inline(&figure.caption, width))
+        }
+        Content::Chart(chart) => chart.inline(&figure.caption, width),
         Content::Quote { text, source } => {
             format!("<blockquote><p>{}</p><footer>{}</footer></blockquote>\n", escape(text), escape(source))
         }
@@ -78,7 +85,15 @@ fn figure(figure: &Figure, index: usize) -> String {
 fn table(table: &Table) -> String {
     let numeric: Vec<bool> =
         (0..table.headers.len()).map(|column| table.rows.iter().any(|row| is_numeric(&row[column]))).collect();
-    let class = |column: usize| if numeric[column] { " class=\"n\"" } else { "" };
+    // A note is a sentence, and gets the width of one.
+    let notes: Vec<bool> = (0..table.headers.len())
+        .map(|column| table.rows.iter().any(|row| matches!(&row[column], Cell::Text(text) if text.len() > NOTE)))
+        .collect();
+    let class = |column: usize| match (numeric[column], notes[column]) {
+        (true, _) => " class=\"n\"",
+        (false, true) => " class=\"note\"",
+        (false, false) => "",
+    };
     let headers: String = table
         .headers
         .iter()
@@ -100,6 +115,9 @@ fn table(table: &Table) -> String {
     )
 }
 
+/// A cell with more bytes than this is a sentence.
+const NOTE: usize = 40;
+
 fn is_numeric(cell: &Cell) -> bool {
     !matches!(cell, Cell::Text(_) | Cell::Verdict(_))
 }
@@ -114,8 +132,9 @@ fn cell(cell: &Cell, class: &str) -> String {
             // A sign and a word: colour alone does not reach everyone, nor every printer.
             let (class, text) = match verdict {
                 Verdict::Agrees => ("agrees", "\u{2713} agrees"),
-                Verdict::Differs => ("differs", "\u{2717} differs"),
-                Verdict::NoNumber => ("none", "\u{2013} no number"),
+                Verdict::Disagrees => ("disagrees", "\u{2717} disagrees"),
+                Verdict::Open => ("open", "? open"),
+                Verdict::NotJudged => ("none", "\u{2013}"),
             };
             format!("<span class=\"verdict {class}\">{text}</span>")
         }

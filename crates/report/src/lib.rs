@@ -66,6 +66,7 @@ enum Block {
     Paragraph(String),
     Listing { caption: String, text: String },
     Table(Table),
+    Folded { summary: String, table: Table },
     Figures(Vec<Figure>),
 }
 
@@ -108,9 +109,11 @@ pub enum Verdict {
     /// It is.
     Agrees,
     /// It is not.
-    Differs,
-    /// The paper has no number to hold it against.
-    NoNumber,
+    Disagrees,
+    /// What we measured is not certain enough to tell.
+    Open,
+    /// There is nothing to hold it against.
+    NotJudged,
 }
 
 /// A chart or a quotation with a caption.
@@ -157,6 +160,11 @@ impl Report {
     /// Adds a table.
     pub fn table(self, table: Table) -> Self {
         self.block(Block::Table(table))
+    }
+
+    /// Adds a table that is folded away under `summary` until a reader asks for it.
+    pub fn folded_table(self, summary: impl Into<String>, table: Table) -> Self {
+        self.block(Block::Folded { summary: summary.into(), table })
     }
 
     /// Adds a figure.
@@ -221,6 +229,11 @@ impl Table {
     /// A table without rows; headers carry their units.
     pub fn new<H: Into<String>>(caption: impl Into<String>, headers: impl IntoIterator<Item = H>) -> Self {
         Self { caption: caption.into(), headers: headers.into_iter().map(Into::into).collect(), rows: Vec::new() }
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// Adds a row.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::svg::Path;
 
 /// How many series can be told apart by colour. More start over with other dashes.
-pub(super) const COLORS: usize = 7;
+pub(super) const COLORS: usize = 8;
 
 /// Colours of one of the two appearances.
 struct Theme {
@@ -17,23 +17,24 @@ struct Theme {
     series: [&'static str; COLORS],
 }
 
-/// The hues of Okabe and Ito ("Color Universal Design", 2008), the pale ones darkened
-/// until they stand out from white.
+/// Eight colours that stand out from white and, simulated for every kind of colour vision
+/// (Machado, Oliveira, Fernandes, "A Physiologically-based Model for Simulation of Color Vision
+/// Deficiency", 2009), from one another: found by a search, and held by a test.
 const LIGHT: Theme = Theme {
     background: "#ffffff",
     text: "#1b1f24",
     muted: "#57606a",
     grid: "#e3e6ea",
-    series: ["#0072b2", "#d55e00", "#008a64", "#b0508a", "#8a6d00", "#2a8fce", "#4a4a4a"],
+    series: ["#3501fe", "#b10000", "#b38a68", "#175a52", "#8d7eb7", "#6f049f", "#460000", "#0f0035"],
 };
 
-/// The same hues in the same order, lightened until they stand out from the dark.
+/// The same for the dark, with related hues in the same order where it has them.
 const DARK: Theme = Theme {
     background: "#14171c",
     text: "#e6e8eb",
     muted: "#a0a8b2",
     grid: "#2d333b",
-    series: ["#4ba3dd", "#ff8a3d", "#2fc79a", "#e79bc8", "#e0c23f", "#9fd4f7", "#c9ccd1"],
+    series: ["#6ca9ff", "#ff4310", "#eaff00", "#00ff82", "#f8b0c0", "#7e3dff", "#bf0099", "#447754"],
 };
 
 /// Style sheet of a chart, for light and dark. Without CSS variables, which viewers
@@ -82,11 +83,11 @@ impl Theme {
 
 /// Class of the series in `slot`.
 pub(super) fn series_class(slot: usize) -> String {
-    format!("s{} d{}", slot % COLORS, slot % DASHES)
+    // A colour that comes again has the next dashes.
+    format!("s{} d{}", slot % COLORS, (slot + slot / COLORS) % DASHES)
 }
 
-/// How many patterns of lines there are; coprime to the colours, so that the pair
-/// of both repeats late.
+/// How many patterns of lines there are.
 const DASHES: usize = 4;
 
 /// Adds the marker of the series in `slot` to `path`.
@@ -112,7 +113,8 @@ pub(super) fn marker(path: &mut Path, slot: usize, (x, y): (f64, f64)) {
             (-4.2, -1.3),
             (-1.3, -1.3),
         ],
-        _ => &[(-2.2, -4.0), (2.2, -4.0), (4.4, 0.0), (2.2, 4.0), (-2.2, 4.0), (-4.4, 0.0)],
+        6 => &[(-2.2, -4.0), (2.2, -4.0), (4.4, 0.0), (2.2, 4.0), (-2.2, 4.0), (-4.4, 0.0)],
+        _ => &[(-4.2, -3.4), (0.0, -1.2), (4.2, -3.4), (4.2, 3.4), (0.0, 1.2), (-4.2, 3.4)],
     };
     for (i, (dx, dy)) in outline.iter().enumerate() {
         let point = (x + dx, y + dy);
@@ -163,13 +165,15 @@ fn contrast(a: &str, b: &str) -> f64 {
     (a.max(b) + 0.05) / (a.min(b) + 0.05)
 }
 
+/// Linear light of the channel whose digits begin at `i` in `#rrggbb`.
+fn channel(color: &str, i: usize) -> f64 {
+    let byte = u8::from_str_radix(&color[i..i + 2], 16).expect("colours are #rrggbb");
+    let share = f64::from(byte) / 255.0;
+    if share <= 0.04045 { share / 12.92 } else { libm::pow((share + 0.055) / 1.055, 2.4) }
+}
+
 fn luminance(color: &str) -> f64 {
-    let channel = |i: usize| {
-        let byte = u8::from_str_radix(&color[i..i + 2], 16).expect("colours are #rrggbb");
-        let share = f64::from(byte) / 255.0;
-        if share <= 0.04045 { share / 12.92 } else { libm::pow((share + 0.055) / 1.055, 2.4) }
-    };
-    0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+    0.2126 * channel(color, 1) + 0.7152 * channel(color, 3) + 0.0722 * channel(color, 5)
 }
 
 #[cfg(test)]
@@ -186,6 +190,43 @@ mod tests {
             }
             assert!(contrast(theme.text, theme.background) >= 4.5);
             assert!(contrast(theme.muted, theme.background) >= 4.5);
+        }
+    }
+
+    /// What dichromats see of a linear colour (Machado et al. 2009, severity 1.0).
+    const VISIONS: [[[f64; 3]; 3]; 4] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    ];
+
+    /// CIE 1976 L*a*b* of linear sRGB under D65.
+    fn lab(rgb: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] = rgb.map(|x| x.clamp(0.0, 1.0));
+        let f = |t: f64| if t > 0.008856 { libm::cbrt(t) } else { 7.787 * t + 16.0 / 116.0 };
+        let x = f((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047);
+        let y = f(0.2126 * r + 0.7152 * g + 0.0722 * b);
+        let z = f((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883);
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn eight_colours_can_be_told_apart_with_every_kind_of_colour_vision() {
+        for theme in [LIGHT, DARK] {
+            for vision in VISIONS {
+                let seen = theme.series.map(|color| {
+                    let linear = [1, 3, 5].map(|i| channel(color, i));
+                    lab(vision.map(|row| row.iter().zip(linear).map(|(a, b)| a * b).sum::<f64>()))
+                });
+                for (i, one) in seen.iter().enumerate() {
+                    for (j, other) in seen.iter().enumerate().skip(i + 1) {
+                        let distance = libm::sqrt(one.iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum::<f64>());
+                        // A difference of 2.3 is just seen; bars and dots are small, and apart.
+                        assert!(distance > 25.0, "{} and {}: {distance}", theme.series[i], theme.series[j]);
+                    }
+                }
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl StemChart {
         let points: Vec<(f64, f64)> = self.points.iter().filter(shown).copied().collect();
         let xs = || points.iter().map(|point| point.0);
         let rough = self.x.fit(xs(), 6, Ends::Apart);
-        let x = self.x.fit(xs(), horizontal_ticks(&rough), Ends::Apart);
+        let x = self.x.fit(xs(), horizontal_ticks(&rough, svg.width), Ends::Apart);
         let band = self.band.into_iter().flat_map(|half| [-half, half]);
         let ys = points.iter().map(|point| point.1).chain(band.clone());
         let y = self.y.fit(ys, VERTICAL_TICKS, Ends::OnTick);

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-/// Width of every chart in SVG units. The page scales a unit from 0.8 pixels on a
+/// Width of a chart in SVG units. The page scales a unit from 0.8 pixels on a
 /// phone, where the text is just large enough, to 1.4 on a desk.
 pub(super) const WIDTH: f64 = 430.0;
+/// Width of a chart that has a desk's page to itself; a phone scrolls it.
+pub(super) const WIDE: f64 = 780.0;
 /// Size of the chart's text, in SVG units.
 pub(super) const TEXT: f64 = 13.0;
 /// Size of the numbers on the axes, in SVG units.
@@ -19,12 +21,19 @@ pub(super) enum Anchor {
 }
 
 /// Elements of a chart in the order of painting.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Svg {
     body: String,
+    /// Of the whole drawing.
+    pub(super) width: f64,
 }
 
 impl Svg {
+    /// An empty drawing of that width.
+    pub(super) fn new(width: f64) -> Self {
+        Self { body: String::new(), width }
+    }
+
     pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (coord(from.0), coord(from.1), coord(to.0), coord(to.1));
         self.raw(&format!(r#"<line class="{class}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>"#));
@@ -92,7 +101,11 @@ impl Svg {
     /// readers who do not see it; `style` is for a file of its own.
     pub(super) fn finish(self, title: &str, height: f64, style: Option<&str>) -> String {
         let style = style.map_or(String::new(), |css| {
-            format!("<style>{css}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{}\"/>\n", coord(height))
+            format!(
+                "<style>{css}</style>\n<rect class=\"paper\" width=\"{}\" height=\"{}\"/>\n",
+                coord(self.width),
+                coord(height)
+            )
         });
         format!(
             concat!(
@@ -100,7 +113,7 @@ impl Svg {
                 r#"viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{title}">"#,
                 "\n{style}{body}</svg>\n"
             ),
-            w = WIDTH,
+            w = coord(self.width),
             h = coord(height),
             title = escape(title),
             style = style,
@@ -201,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_path_without_points_is_not_written() {
-        let mut svg = Svg::default();
+        let mut svg = Svg::new(WIDTH);
         svg.path("line", &Path::default());
         assert!(svg.body.is_empty());
     }

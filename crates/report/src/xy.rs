@@ -99,7 +99,7 @@ impl XyChart {
         let xs = || self.visible().map(|(x, ..)| x).chain(self.reference_xs());
         let ends = if self.series.iter().any(|series| series.markers) { Ends::Apart } else { Ends::Tight };
         let rough = self.x.fit(xs(), 6, ends);
-        let x = self.x.fit(xs(), horizontal_ticks(&rough), ends);
+        let x = self.x.fit(xs(), horizontal_ticks(&rough, svg.width), ends);
         let ys = self.visible().flat_map(|(_, low, high)| [low, high]);
         let y = self.y.fit(ys.chain(self.reference_ys()), VERTICAL_TICKS, Ends::OnTick);
 

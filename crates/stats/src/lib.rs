@@ -20,7 +20,7 @@ pub use batch::{Interval, MIN_BATCHES, MeanEstimate, batch_means, estimate_mean,
 pub use convergence::{PAPER_SHARE, PAPER_WINDOW_S, time_to_convergence};
 pub use correlation::{Autocorrelation, autocorrelation};
 pub use ellipse::Ellipse;
-pub use normality::{Normality, QqPoint, normality};
+pub use normality::{Normality, QqPoint, combined_p, normality};
 pub use summary::{jain_fairness, mean, percentile, std_dev, variance};
 
 /// 0.975 quantile of the standard normal distribution: the "1.96" of a 95 % band.

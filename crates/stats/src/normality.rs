@@ -127,9 +127,44 @@ fn correlation(points: &[QqPoint]) -> Option<f64> {
     Some((xy / (libm::sqrt(xx) * libm::sqrt(yy))).min(1.0))
 }
 
+/// One p-value for several independent samples, each of which has its own: `-2 Σ ln p` has a
+/// chi-squared distribution with `2 n` degrees of freedom where all hypotheses hold (Fisher,
+/// "Statistical Methods for Research Workers", 1925). `None` of none, or where one is no
+/// probability.
+pub fn combined_p(p_values: &[f64]) -> Option<f64> {
+    if p_values.is_empty() || !p_values.iter().all(|p| (0.0..=1.0).contains(p)) {
+        return None;
+    }
+    // Half the statistic. The upper tail with an even number of degrees of freedom is a sum
+    // of Poisson probabilities.
+    let half: f64 = p_values.iter().map(|p| -libm::log(*p)).sum();
+    if half == f64::INFINITY {
+        return Some(0.0);
+    }
+    let mut term = libm::exp(-half);
+    let mut tail = term;
+    for k in 1..p_values.len() {
+        term *= half / k as f64;
+        tail += term;
+    }
+    Some(tail.min(1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_p_values_combine_as_fishers_method_says() {
+        // pchisq(-2 * sum(log(p)), 2 * length(p), lower.tail = FALSE) of R; for two values
+        // it is q (1 - log(q)) with q their product.
+        assert!((combined_p(&[0.3]).unwrap() - 0.3).abs() < 1e-15);
+        let two = combined_p(&[0.05, 0.05]).unwrap();
+        assert!((two - 0.0025 * (1.0 - libm::log(0.0025))).abs() < 1e-15, "{two}");
+        assert!((combined_p(&[1.0, 1.0, 1.0]).unwrap() - 1.0).abs() < 1e-15);
+        assert_eq!(combined_p(&[0.0, 0.9]), Some(0.0));
+        assert_eq!((combined_p(&[]), combined_p(&[0.5, f64::NAN])), (None, None));
+    }
     use proptest::prelude::*;
 
     const SAMPLE: [f64; 12] = [4.2, 5.1, 3.9, 6.0, 5.5, 4.8, 5.9, 6.3, 4.4, 5.0, 5.2, 4.7];

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_lab::parallel::{Job, Progress};
-use anabranch_papers::{Experiment, ExperimentError, Findings, Length, Medium, Request, Row, Testbed};
+use anabranch_papers::{Experiment, ExperimentError, Findings, Kind, Length, Medium, Request, Row, Testbed, Verdict};
 use anabranch_report::output::create_dir;
-use anabranch_report::{Cell, Report, Table, Verdict};
+use anabranch_report::{Cell, Report, Table};
 use anabranch_testbed::kernel_tcp;
 use serde::Serialize;
 
-use super::{Args, Facts, write_files};
+use super::{Args, Facts, verdict_cell, write_files};
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress::{self, Lines};
@@ -105,8 +105,10 @@ struct Both {
     /// Whether the interval of their difference leaves out 0; none without intervals.
     apart: Option<bool>,
     paper: Option<f64>,
-    /// Whether the emulated figure lies where the expectation wants it.
-    agrees: Option<bool>,
+    /// How the expected range came to be.
+    kind: Option<Kind>,
+    /// What the emulated figure says to it.
+    verdict: Option<Verdict>,
     note: String,
 }
 
@@ -240,7 +242,8 @@ fn beside(simulated: &[Row], emulated: &[Row], saturated: usize) -> Vec<Both> {
             emulated_ci95: row.ci95,
             apart: distance.zip(reach).map(|(distance, reach)| distance > reach),
             paper: row.paper,
-            agrees: row.agrees.filter(|_| saturated == 0),
+            kind: row.kind,
+            verdict: row.verdict.filter(|_| saturated == 0),
             note,
         })
     };
@@ -258,7 +261,7 @@ fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
         (Some(value), None) => short(value),
         (Some(value), Some(half)) => format!("{} ± {}", short(value), short(half)),
     };
-    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "agrees"];
+    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "verdict", "kind"];
     let rows = json.rows.iter().map(|row| {
         vec![
             row.subject.clone(),
@@ -268,7 +271,8 @@ fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
             number(row.emulated, row.emulated_ci95),
             number(row.paper, None),
             yes_or_no(row.apart),
-            yes_or_no(row.agrees),
+            row.verdict.map_or("-", Verdict::name).to_owned(),
+            row.kind.map_or("-", Kind::name).to_owned(),
         ]
     });
     let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
@@ -299,7 +303,7 @@ fn carried(json: &Json) -> String {
 }
 
 fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, emulated: Report) -> Result<(), Failure> {
-    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "agrees", "note"];
+    let headers = ["subject", "metric", "unit", "simulated", "emulated", "paper", "apart", "verdict", "kind", "note"];
     let mut table = Table::new("Simulated, on real packets, and the paper's", headers);
     for row in json.rows {
         let digits = if row.emulated.is_some_and(|value| value.abs() >= 1000.0) { 0 } else { 4 };
@@ -308,7 +312,6 @@ fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, em
             (Some(value), None) => Cell::number(value, digits),
             (Some(value), Some(half)) => Cell::interval(value, half),
         };
-        let verdict = row.agrees.map_or(Verdict::NoNumber, |yes| if yes { Verdict::Agrees } else { Verdict::Differs });
         table = table.row([
             Cell::text(&row.subject),
             Cell::text(&row.metric),
@@ -317,7 +320,8 @@ fn write(out: &Path, experiment: &Experiment, json: &Json, simulated: Report, em
             number(row.emulated, row.emulated_ci95),
             number(row.paper, None),
             Cell::text(yes_or_no(row.apart)),
-            Cell::Verdict(verdict),
+            verdict_cell(row.verdict),
+            Cell::text(row.kind.map_or("", Kind::name)),
             Cell::text(&row.note),
         ]);
     }
@@ -346,7 +350,8 @@ mod tests {
             ci95,
             paper: None,
             range: (0.0, 2.0),
-            agrees: Some(true),
+            kind: Some(Kind::Predeclared),
+            verdict: Some(Verdict::Agrees),
             note: "said".to_owned(),
         }
     }
@@ -364,8 +369,8 @@ mod tests {
         let rows = [row("a", Some(1.0), None)];
         let [valid] = &beside(&rows, &rows, 0)[..] else { panic!("one row") };
         let [invalid] = &beside(&rows, &rows, 2)[..] else { panic!("one row") };
-        assert_eq!((valid.agrees, &*valid.note), (Some(true), "said"));
-        assert_eq!((invalid.agrees, &*invalid.note), (None, "INVALID: 2 runs saturated the emulator; said"));
+        assert_eq!((valid.verdict, &*valid.note), (Some(Verdict::Agrees), "said"));
+        assert_eq!((invalid.verdict, &*invalid.note), (None, "INVALID: 2 runs saturated the emulator; said"));
     }
 
     #[test]

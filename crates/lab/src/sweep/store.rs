@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::grid::Point;
 use super::numbers::Numbers;
+use crate::VERSION;
 use anabranch_report::output::{OutputError, write_atomically};
 
 /// What a point measured.
@@ -16,7 +17,8 @@ use anabranch_report::output::{OutputError, write_atomically};
 pub struct Outcome {
     /// The whole scenario, to be sure that this is its result.
     scenario: String,
-    /// The version that measured it: another one may measure something else.
+    /// The version that measured it, and the hash of its sources: another may measure something
+    /// else.
     version: String,
     /// The registered names of the controllers that ran.
     pub controller: String,
@@ -30,7 +32,7 @@ impl Outcome {
     /// What a run of `point` measured.
     pub fn new(point: &Point, numbers: Numbers) -> Outcome {
         let Numbers { controller, packet_hops, metrics, .. } = numbers;
-        let (scenario, version) = (point.text.clone(), env!("CARGO_PKG_VERSION").to_owned());
+        let (scenario, version) = (point.text.clone(), VERSION.to_owned());
         Outcome { scenario, version, controller, packet_hops, metrics }
     }
 
@@ -40,11 +42,11 @@ impl Outcome {
     }
 
     /// What is there of `point` in `dir`: nothing, unless it was measured by this
-    /// version from the very same scenario.
+    /// version, made from the same sources, from the very same scenario.
     pub fn read(dir: &Path, point: &Point) -> Option<Outcome> {
         let text = fs::read_to_string(file(dir, point)).ok()?;
         let found: Outcome = serde_json::from_str(&text).ok()?;
-        (found.scenario == point.text && found.version == env!("CARGO_PKG_VERSION")).then_some(found)
+        (found.scenario == point.text && found.version == VERSION).then_some(found)
     }
 
     /// Keeps it in `dir`, which is there.
@@ -100,9 +102,13 @@ mod tests {
         assert_eq!(Outcome::read(dir.path(), &ours), None);
         outcome(&other).write(dir.path(), &ours).unwrap();
         assert_eq!(Outcome::read(dir.path(), &ours), None);
-        let old = Outcome { version: "0.0.0".to_owned(), ..outcome(&ours) };
-        old.write(dir.path(), &ours).unwrap();
-        assert_eq!(Outcome::read(dir.path(), &ours), None);
+        // The same release made from other sources, and by none that is known.
+        for version in [format!("{}+0123456789abcdef", env!("CARGO_PKG_VERSION")), env!("CARGO_PKG_VERSION").to_owned()]
+        {
+            let old = Outcome { version, ..outcome(&ours) };
+            old.write(dir.path(), &ours).unwrap();
+            assert_eq!(Outcome::read(dir.path(), &ours), None);
+        }
         fs::write(file(dir.path(), &ours), "{\"scenario\": \"a\"").unwrap();
         assert_eq!(Outcome::read(dir.path(), &ours), None);
     }

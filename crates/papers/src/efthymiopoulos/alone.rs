@@ -43,8 +43,8 @@ fn each(runs: &[Run<'_>], of: impl Fn(&Run<'_>) -> f64) -> Vec<f64> {
     runs.iter().map(of).collect()
 }
 
-fn lost(lab: &FlowLab, runs: &[Run<'_>]) -> Row {
-    lab.mean_row(SUBJECT, "lost_packets", "", &each(runs, |run| run.dropped() as f64))
+fn dropped(runs: &[Run<'_>]) -> Vec<f64> {
+    each(runs, |run| run.dropped() as f64)
 }
 
 /// Figures 3 to 5: the delay of the path changes every 10 s.
@@ -73,12 +73,12 @@ pub fn latency(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         std_dev(&window).zip(mean(&window)).map_or(f64::NAN, |(deviation, mean)| deviation / mean)
     });
     let rows = vec![
-        lost(lab, &runs),
+        lab.never_row(SUBJECT, "lost_packets", "", &dropped(&runs)),
         lab.mean_row(SUBJECT, "rtt_over_reference_mean", "", &average(&to_reference)),
         highest_row(lab, SUBJECT, "rtt_over_reference_max", "", &extreme(&to_reference, f64::max)),
         highest_row(lab, SUBJECT, "rtt_over_reference_max_between_changes", "", &extreme(&settled, f64::max)),
         lowest_row(lab, SUBJECT, "rtt_over_path_min", "", &extreme(&to_path, f64::min)),
-        lab.mean_row(SUBJECT, "empty_queue_share", "", &average(&empty)),
+        lab.never_row(SUBJECT, "empty_queue_share", "", &average(&empty)),
         lab.mean_row(SUBJECT, "window_variation", "", &variation),
         lab.mean_row(SUBJECT, "upload_rate_over_available", "", &average(&upload)),
     ];
@@ -111,7 +111,13 @@ fn spread(shares: &[f64]) -> f64 {
 fn queue_rows(lab: &FlowLab, runs: &[Run<'_>]) -> Vec<Row> {
     let shares: Vec<Vec<f64>> = runs.iter().map(queue_shares).collect();
     let row = |metric: &str, of: &dyn Fn(&[f64]) -> f64| {
-        lab.mean_row(SUBJECT, metric, "", &shares.iter().map(|shares| of(shares)).collect::<Vec<f64>>())
+        let of_runs: Vec<f64> = shares.iter().map(|shares| of(shares)).collect();
+        // Where nothing is random there is one run.
+        if let [exact] = of_runs[..] {
+            lab.row(SUBJECT, metric, "", Some(exact))
+        } else {
+            lab.mean_row(SUBJECT, metric, "", &of_runs)
+        }
     };
     let mut rows: Vec<Row> = (0..runs[0].receivers())
         .map(|receiver| row(&format!("queue_over_reference[receiver={receiver}]"), &|shares| shares[receiver]))
@@ -128,7 +134,7 @@ pub fn receivers(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let measured = lab.run_all(&scenarios)?;
     let runs = Run::all(&scenarios, &measured);
     let mut rows = queue_rows(lab, &runs);
-    rows.push(lost(lab, &runs));
+    rows.push(lab.row(SUBJECT, "lost_packets", "", Some(runs[0].dropped() as f64)));
     for (name, parameters, packets) in OPEN {
         let mut scenario = scenarios[0].clone();
         scenario.flows[0].parameters = parameters.parse().expect("the parameters are TOML");
@@ -175,7 +181,7 @@ pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         lab.mean_row(SUBJECT, "utilisation", "", &each(&runs, utilisation)),
         lab.mean_row(SUBJECT, "follow_s", "s", &each(&runs, follow)),
         lab.mean_row(SUBJECT, "upload_rate_error", "", &each(&runs, settled)),
-        lost(lab, &runs),
+        lab.mean_row(SUBJECT, "lost_packets", "", &dropped(&runs)),
         lab.mean_row(SUBJECT, "runs_with_a_loss", "", &each(&runs, |run| f64::from(run.dropped() > 0))),
         lab.mean_row(
             SUBJECT,

@@ -183,26 +183,25 @@ fn measured_rows(lab: &FlowLab, subject: &str, scenarios: &[FlowScenario], measu
     let runs = Run::all(scenarios, measured);
     let mut rows = share_rows(lab, subject, scenarios, measured);
     let each = |of: &dyn Fn(&Run<'_>) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
-    let mut row = |metric: &str, unit: &str, of: &dyn Fn(&Run<'_>) -> f64| {
-        rows.push(lab.mean_row(subject, metric, unit, &each(of)));
-    };
+    let row = |metric: &str, unit: &str, of: &dyn Fn(&Run<'_>) -> f64| lab.mean_row(subject, metric, unit, &each(of));
     let joined = |run: &Run<'_>| run.scenario.flows[0].start.max(run.scenario.flows[1].start).as_secs_f64();
-    row("reference_changes_in_first_10_s", "", &|run| run.reference_changes(run.rows(joined(run), joined(run) + 10.0)));
-    row("reference_changes_later", "", &|run| {
-        run.reference_changes(run.rows(joined(run) + 10.0, together(run.scenario).1))
-    });
-    row("lost_packets", "", &|run| run.measured.flows[0].packets_lost as f64);
+    let first = |run: &Run<'_>| run.reference_changes(run.rows(joined(run), joined(run) + 10.0));
+    let later = |run: &Run<'_>| run.reference_changes(run.rows(joined(run) + 10.0, together(run.scenario).1));
+    rows.push(row("reference_changes_in_first_10_s", "", &first));
+    rows.push(lab.never_row(subject, "reference_changes_later", "", &each(&later)));
+    rows.push(row("lost_packets", "", &|run| run.measured.flows[0].packets_lost as f64));
     let after = |run: &Run<'_>| -> Option<Range<usize>> {
         let end = run.scenario.flows[1].stop?.as_secs_f64();
         (end < run.scenario.length.as_secs_f64()).then(|| run.rows_from(end))
     };
     if after(&runs[0]).is_some() {
-        row("regained_s", "s", &|run| after(run).and_then(|rows| regained(run, rows)).unwrap_or(f64::NAN));
-        row("utilisation_after", "", &|run| {
+        let when = |run: &Run<'_>| after(run).and_then(|rows| regained(run, rows)).unwrap_or(f64::NAN);
+        rows.push(row("regained_s", "s", &when));
+        rows.push(row("utilisation_after", "", &|run| {
             let Some(rows) = after(run) else { return f64::NAN };
             let settled = rows.start + (rows.len() / 4)..rows.end;
             mean(&run.goodput(0)[settled.clone()]).unwrap_or(f64::NAN) / run.available(run.at(settled.start))
-        });
+        }));
     }
     rows
 }

@@ -7,16 +7,17 @@
 //! ```
 
 use anabranch_control::flow::registry::Entry;
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::Course;
 
+use crate::runs::OfRuns;
 use crate::{ExperimentError, FlowLab};
 use anabranch_lab::flows::FlowsMeasured;
 use anabranch_scenario::flows::{FlowScenario, QueueSpec};
-use anabranch_stats::{estimate_of_runs, jain_fairness, mean};
+use anabranch_stats::jain_fairness;
 
 /// Cases of table I.
 const CASES: usize = 6;
@@ -67,28 +68,31 @@ impl Plan {
     }
 }
 
-/// A mean over seeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The mean.
-    pub mean: f64,
-    /// Half the width of its 95 % confidence interval; none with a single run.
-    pub half_width: Option<f64>,
-}
-
-/// What the runs of a plan show.
-#[derive(Clone, Copy, Debug)]
+/// What the runs of a plan show, from [`START_UP_S`] on.
+#[derive(Clone, Debug)]
 pub struct Shown {
     /// Mean one-way delay of the two flows of path 1, ms.
-    pub one_way_ms: Estimate,
+    pub one_way_ms: OfRuns,
     /// Jain's index over the four flows' throughput (12).
-    pub jain: Estimate,
+    pub jain: OfRuns,
     /// Flow 1's throughput over flow 2's (14).
-    pub ratio: Estimate,
-    /// Received packets, their headers included, over the bottleneck's capacity (15).
-    pub utilisation: Estimate,
-    /// Share of packets that found the bottleneck's queue full.
-    pub dropped: Estimate,
+    pub ratio: OfRuns,
+    /// Received data with its headers over the bottleneck's capacity (15).
+    pub utilisation: OfRuns,
+    /// Share of packets that found the bottleneck's queue full, over the whole run.
+    pub dropped: OfRuns,
+}
+
+/// Nothing is counted before, in seconds: the letter is about flows that have started, and
+/// `anabranch validate` leaves out as much...
+const START_UP_S: u64 = 20;
+
+/// ...but of a short run no more than one part of so many.
+const LONGEST_START_UP: u64 = 3;
+
+/// From when on a run of `seconds` is counted.
+fn counted_from(seconds: u64) -> u64 {
+    START_UP_S.min(seconds / LONGEST_START_UP)
 }
 
 /// Runs each of `plans` with `seeds` seeds for `seconds`.
@@ -107,6 +111,10 @@ pub fn run(lab: &FlowLab, plans: &[Plan], seeds: u64, seconds: u64) -> Result<Ve
 /// The scenario, which is case 1, as `plan` has it.
 fn scenario(mut scenario: FlowScenario, plan: &Plan, seconds: u64) -> FlowScenario {
     scenario.length = Duration::SECOND * seconds;
+    let start_up = Duration::SECOND * counted_from(seconds);
+    scenario.goodput_from = Time::ZERO + start_up;
+    // The first row is the start-up, which delays leave out by it.
+    scenario.sample_every = Some(start_up);
     scenario.packets.ack_policy.every = plan.ack_every.unwrap_or(scenario.packets.ack_policy.every);
     let [l1, l2, l3, l4, l5] = TABLE[plan.case];
     for link in &mut scenario.links {
@@ -134,30 +142,21 @@ fn scenario(mut scenario: FlowScenario, plan: &Plan, seconds: u64) -> FlowScenar
     scenario
 }
 
-fn estimate(values: &[f64]) -> Estimate {
-    let half_width = if values.len() < 2 { None } else { estimate_of_runs(values, 0.95).map(|i| i.half_width) };
-    Estimate { mean: mean(values).unwrap_or(f64::NAN), half_width }
-}
-
 fn shown(measured: &[FlowsMeasured], scenario: &FlowScenario) -> Shown {
-    let over = |value: &dyn Fn(&FlowsMeasured) -> f64| estimate(&measured.iter().map(value).collect::<Vec<_>>());
+    let over = |value: &dyn Fn(&FlowsMeasured) -> f64| OfRuns::new(measured.iter().map(value).collect());
+    let counted = |run: &FlowsMeasured| run.length.as_secs_f64() - scenario.goodput_from.as_secs_f64();
     let throughput = |run: &FlowsMeasured| -> Vec<f64> {
-        run.flows.iter().map(|flow| flow.delivered_bytes as f64 / run.length.as_secs_f64()).collect()
+        run.flows.iter().map(|flow| flow.goodput_bytes as f64 / counted(run)).collect()
     };
-    let wire = (scenario.packets.data + scenario.packets.header).get();
+    let data = scenario.packets.data.get() as f64;
+    let wire = (scenario.packets.data + scenario.packets.header).get() as f64;
     let capacity = scenario.links[0].rate.as_ref().map_or(f64::NAN, |rate| rate.first.bytes_per_sec());
     Shown {
-        one_way_ms: over(&|run| {
-            let delay = |flow: usize| run.flows[flow].one_way.mean_ms().unwrap_or(f64::NAN);
-            (delay(0) + delay(1)) / 2.0
-        }),
+        one_way_ms: over(&|run| (one_way_ms(run, 0) + one_way_ms(run, 1)) / 2.0),
         jain: over(&|run| jain_fairness(&throughput(run)).unwrap_or(f64::NAN)),
         ratio: over(&|run| throughput(run)[0] / throughput(run)[1]),
-        utilisation: over(&|run| {
-            let count = run.links[0].count;
-            // Bulk flows send full packets; a lost one has used the link.
-            (count.bytes - count.lost * wire) as f64 / (capacity * run.length.as_secs_f64())
-        }),
+        // Bulk flows send full packets.
+        utilisation: over(&|run| throughput(run).iter().sum::<f64>() * wire / data / capacity),
         dropped: over(&|run| {
             let count = run.links[0].count;
             count.dropped as f64 / (count.dropped + count.packets).max(1) as f64
@@ -165,7 +164,28 @@ fn shown(measured: &[FlowsMeasured], scenario: &FlowScenario) -> Shown {
     }
 }
 
+/// The mean delay of a flow's packets after the first row, each row's weighed by what it
+/// delivered.
+fn one_way_ms(run: &FlowsMeasured, flow: usize) -> f64 {
+    let series = &run.series.flows[flow];
+    let rows = series.one_way_ms.iter().zip(&series.goodput_mbit_s).skip(1);
+    let (sum, weight) = rows
+        .filter(|(delay, _)| delay.is_finite())
+        .fold((0.0, 0.0), |(sum, weight), (delay, delivered)| (sum + delay * delivered, weight + delivered));
+    sum / weight
+}
+
 /// The names of the cases in charts.
 pub fn names(cases: &[usize]) -> Vec<String> {
     cases.iter().map(|case| format!("case {}", case + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_run_leaves_out_as_much_as_validate_and_a_short_one_a_third() {
+        assert_eq!([300, 60, 40, 15].map(counted_from), [20, 20, 13, 5]);
+    }
 }

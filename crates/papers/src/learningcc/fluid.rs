@@ -31,13 +31,12 @@ use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::varying::{Change, Course};
 
-use super::cases::Estimate;
 use super::row;
+use crate::runs::{self, Estimate, OfRuns};
 use crate::{ExperimentError, Findings, FlowLab, Row};
 use anabranch_lab::flows::FlowsMeasured;
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::flows::FlowScenario;
-use anabranch_stats::{estimate_of_runs, mean};
 
 /// Rates of random loss. The lowest two leave LearningCC ten round trips between losses even
 /// with the highest α: `sqrt(5 p / 0.1) <= 1/10` up to `p = 0.0002`.
@@ -98,11 +97,8 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let (of_reno, of_learning) = groups.split_at(losses.len());
     let (of_learning, of_others) = of_learning.split_at(losses.len());
 
-    let over = |points: &[Point], value: &dyn Fn(&Point) -> f64| -> Estimate {
-        let values: Vec<f64> = points.iter().map(value).collect();
-        let half_width = estimate_of_runs(&values, 0.95).map(|interval| interval.half_width);
-        Estimate { mean: mean(&values).unwrap_or(f64::NAN), half_width }
-    };
+    let of_runs = |points: &[Point], value: &dyn Fn(&Point) -> f64| OfRuns::new(points.iter().map(value).collect());
+    let over = |points: &[Point], value: &dyn Fn(&Point) -> f64| -> Estimate { of_runs(points, value).estimate() };
     let mut rows = Vec::new();
     let mut alphas = Vec::new();
     for ((loss, reno), learning) in losses.iter().zip(of_reno).zip(of_learning) {
@@ -120,13 +116,12 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         rows.push(row(lab, "learningcc", &metric("events_a_round"), "", learning_events));
         let alpha = over(learning, &|p| p.mean_alpha);
         rows.push(row(lab, "learningcc", &metric("mean_alpha"), "", alpha));
-        alphas.push(alpha.mean);
-        let ratio = over(learning, &|p| p.rate).mean / over(reno, &|p| p.rate).mean;
-        let over_reno = lab.row("learningcc", &metric("over_reno"), "", Some(ratio));
+        alphas.push(of_runs(learning, &|p| p.mean_alpha));
+        let ratio = of_runs(learning, &|p| p.rate).over(&of_runs(reno, &|p| p.rate));
+        let over_reno = row(lab, "learningcc", &metric("over_reno"), "", ratio.estimate());
         rows.push(inside(over_reno, reno_events.mean.max(learning_events.mean)));
     }
-    let least = alphas.into_iter().reduce(f64::min);
-    rows.push(lab.row("learningcc", "lowest_mean_alpha", "", least));
+    rows.push(runs::lowest(lab, "learningcc", "lowest_mean_alpha", "", &alphas));
 
     let line = |groups: &[&[Point]], value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
         losses.iter().zip(groups).map(|(loss, points)| (loss * 100.0, over(points, value).mean)).collect()

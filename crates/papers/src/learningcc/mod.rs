@@ -8,7 +8,8 @@ mod fluid;
 
 use anabranch_control::flow::registry::{self, Entry};
 
-use self::cases::{Estimate, LAST, Plan, Shown, cases, names};
+use self::cases::{LAST, Plan, Shown, cases, names};
+use super::runs::{self, Estimate, OfRuns};
 use super::{ExperimentError, Findings, FlowLab, MOST_BARS, Row};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
 
@@ -37,9 +38,9 @@ fn size(lab: &FlowLab) -> (u64, u64) {
     lab.form(((10, 300), (2, 60)), ((4, 40), (3, 15)))
 }
 
-/// A row with the interval of an estimate.
+/// A row of an estimate, judged by its interval.
 fn row(lab: &FlowLab, subject: &str, metric: &str, unit: &str, ours: Estimate) -> Row {
-    Row { ci95: ours.half_width, ..lab.row(subject, metric, unit, Some(ours.mean)) }
+    lab.expected.row_of_estimate(subject, metric, unit, Some(ours.mean), ours.half_width)
 }
 
 /// What each controller shows in each case when all four flows are its own.
@@ -94,17 +95,18 @@ impl Own {
         Some(&self.shown[place])
     }
 
-    /// Over the cases, `f` of what both subjects show.
-    fn pairs(&self, one: &str, other: &str, f: impl Fn(&Shown, &Shown) -> f64) -> Option<Vec<f64>> {
-        Some(self.of(one)?.iter().zip(self.of(other)?).map(|(one, other)| f(one, other)).collect())
+    /// In each case, `f` of the values of both subjects with the same seed.
+    fn pairs(&self, one: &str, other: &str, value: fn(&Shown) -> &OfRuns, f: fn(f64, f64) -> f64) -> Vec<OfRuns> {
+        let pairs = self.of(one).into_iter().flatten().zip(self.of(other).into_iter().flatten());
+        pairs.map(|(one, other)| value(one).with(value(other), f)).collect()
     }
 
     /// A row for each subject and case.
-    fn rows(&self, lab: &FlowLab, metric: &str, unit: &str, value: fn(&Shown) -> Estimate) -> Vec<Row> {
+    fn rows(&self, lab: &FlowLab, metric: &str, unit: &str, value: fn(&Shown) -> &OfRuns) -> Vec<Row> {
         let mut rows = Vec::new();
         for (name, shown) in self.subjects.iter().zip(&self.shown) {
             for (case, shown) in self.cases.iter().zip(shown) {
-                rows.push(row(lab, name, &format!("{metric}_case_{}", case + 1), unit, value(shown)));
+                rows.push(row(lab, name, &format!("{metric}_case_{}", case + 1), unit, value(shown).estimate()));
             }
         }
         rows
@@ -118,7 +120,7 @@ impl Own {
         caption: &str,
         axis: Axis,
         limit: Option<(&str, f64)>,
-        value: fn(&Shown) -> Estimate,
+        value: fn(&Shown) -> &OfRuns,
     ) -> Report {
         if self.subjects.len() > MOST_BARS {
             return report.table(self.table(caption, value));
@@ -134,35 +136,26 @@ impl Own {
     }
 
     /// A row for each subject, the highest mean over all cases first.
-    fn table(&self, caption: &str, value: fn(&Shown) -> Estimate) -> Table {
-        let mean = |shown: &[Shown]| average(Some(shown.iter().map(|shown| value(shown).mean).collect()));
+    fn table(&self, caption: &str, value: fn(&Shown) -> &OfRuns) -> Table {
+        let mean = |shown: &[Shown]| {
+            anabranch_stats::mean(&shown.iter().map(|shown| value(shown).mean()).collect::<Vec<f64>>())
+        };
         let mut subjects: Vec<(&String, &Vec<Shown>)> = self.subjects.iter().zip(&self.shown).collect();
         subjects
             .sort_by(|(_, one), (_, other)| mean(other).unwrap_or(f64::NAN).total_cmp(&mean(one).unwrap_or(f64::NAN)));
         let headers = ["controller".to_owned()].into_iter().chain(names(self.cases)).chain(["mean".to_owned()]);
         subjects.into_iter().fold(Table::new(caption, headers), |table, (name, shown)| {
-            let cells = shown.iter().map(|shown| Cell::number(value(shown).mean, TABLE_DIGITS));
+            let cells = shown.iter().map(|shown| Cell::number(value(shown).mean(), TABLE_DIGITS));
             let last = Cell::number(mean(shown).unwrap_or(f64::NAN), TABLE_DIGITS);
             table.row([Cell::text(name)].into_iter().chain(cells).chain([last]))
         })
     }
 }
 
-fn bars(name: &str, shown: &[Shown], value: fn(&Shown) -> Estimate) -> BarSeries {
-    let half_widths = shown.iter().map(|shown| value(shown).half_width.unwrap_or(0.0)).collect();
-    BarSeries::new(name, shown.iter().map(|shown| Some(value(shown).mean)).collect()).intervals(half_widths)
-}
-
-fn highest(values: Option<Vec<f64>>) -> Option<f64> {
-    values?.into_iter().reduce(f64::max)
-}
-
-fn lowest(values: Option<Vec<f64>>) -> Option<f64> {
-    values?.into_iter().reduce(f64::min)
-}
-
-fn average(values: Option<Vec<f64>>) -> Option<f64> {
-    anabranch_stats::mean(&values?)
+fn bars(name: &str, shown: &[Shown], value: fn(&Shown) -> &OfRuns) -> BarSeries {
+    let estimates: Vec<Estimate> = shown.iter().map(|shown| value(shown).estimate()).collect();
+    let half_widths = estimates.iter().map(|estimate| estimate.half_width.unwrap_or(0.0)).collect();
+    BarSeries::new(name, estimates.iter().map(|estimate| Some(estimate.mean)).collect()).intervals(half_widths)
 }
 
 /// Figure 2: mean one-way delay of path 1.
@@ -177,16 +170,16 @@ pub fn delay(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             ("allegro-quic", "interval_packets = 50.0"),
         ],
     )?;
-    let value = |shown: &Shown| shown.one_way_ms;
+    let value: fn(&Shown) -> &OfRuns = |shown| &shown.one_way_ms;
     let mut rows = own.rows(lab, "one_way_ms", "ms", value);
-    rows.extend(own.rows(lab, "dropped", "", |shown| shown.dropped));
-    let ratio = |one, other| highest(own.pairs(one, other, |one, other| one.one_way_ms.mean / other.one_way_ms.mean));
+    rows.extend(own.rows(lab, "dropped", "", |shown| &shown.dropped));
+    let ratio = |one, other| own.pairs(one, other, value, |one, other| one / other);
     for other in ["reno", "cubic"] {
         let metric = format!("highest_one_way_over_{other}");
-        rows.push(lab.row("learningcc", &metric, "", ratio("learningcc", other)));
+        rows.push(runs::highest(lab, "learningcc", &metric, "", &ratio("learningcc", other)));
     }
     for name in own.subjects.iter().filter(|name| VIVACES.iter().any(|vivace| name.starts_with(vivace))) {
-        rows.push(lab.row(name, "highest_one_way_over_learningcc", "", ratio(name, "learningcc")));
+        rows.push(runs::highest(lab, name, "highest_one_way_over_learningcc", "", &ratio(name, "learningcc")));
     }
     let sentence = "LearningCC has a lower delay than Reno and Cubic; Vivace has the lowest.";
     let axis = Axis::new("mean one-way delay", "ms").from_zero();
@@ -200,12 +193,12 @@ pub fn delay(lab: &FlowLab) -> Result<Findings, ExperimentError> {
 pub fn fairness(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     // Whether the arms, or the delay threshold, part flows of different round trips.
     let own = Own::run(lab, 0.0, &[("learningcc", "theta = 1.0"), ("learningcc", "actions = [3.0]")])?;
-    let value = |shown: &Shown| shown.jain;
+    let value: fn(&Shown) -> &OfRuns = |shown| &shown.jain;
     let mut rows = own.rows(lab, "jain", "", value);
     for one in ["learningcc", "reno"] {
         for other in ["cubic", "vivace", "allegro-quic"] {
-            let less = average(own.pairs(one, other, |one, other| one.jain.mean - other.jain.mean));
-            rows.push(lab.row(one, &format!("mean_jain_less_{other}"), "", less));
+            let less = own.pairs(one, other, value, |one, other| one - other);
+            rows.push(runs::average(lab, one, &format!("mean_jain_less_{other}"), "", &less));
         }
     }
     let axis = Axis::new("Jain's index", "").from_zero();
@@ -263,20 +256,26 @@ pub fn ratio(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             };
             let name = format!("{learner}{variant}");
             for (case, shown) in cases.iter().zip(shown) {
-                rows.push(row(lab, &name, &format!("ratio_against_{other}_case_{}", case + 1), "", shown.ratio));
+                rows.push(row(
+                    lab,
+                    &name,
+                    &format!("ratio_against_{other}_case_{}", case + 1),
+                    "",
+                    shown.ratio.estimate(),
+                ));
             }
-            let ratios = || Some(shown.iter().map(|shown| shown.ratio.mean).collect::<Vec<f64>>());
-            rows.push(lab.row(&name, &format!("mean_ratio_against_{other}"), "", average(ratios())));
-            rows.push(lab.row(&name, &format!("highest_ratio_against_{other}"), "", highest(ratios())));
+            let ratios: Vec<OfRuns> = shown.iter().map(|shown| shown.ratio.clone()).collect();
+            rows.push(runs::average(lab, &name, &format!("mean_ratio_against_{other}"), "", &ratios));
+            rows.push(runs::highest(lab, &name, &format!("highest_ratio_against_{other}"), "", &ratios));
             if variant.is_empty() {
-                chart = chart.series(bars(&name, shown, |shown| shown.ratio));
+                chart = chart.series(bars(&name, shown, |shown| &shown.ratio));
             }
             own.subjects.push(name);
             own.shown.push(shown.to_vec());
         }
         let caption = format!("Flow 1 over flow 2, which {loss_based} sends.");
         if own.subjects.len() > MOST_BARS {
-            tables.push(own.table(&caption, |shown| shown.ratio));
+            tables.push(own.table(&caption, |shown| &shown.ratio));
         } else {
             charts.push(Figure::chart(caption, chart.reference("equal", 1.0)));
         }
@@ -296,13 +295,14 @@ fn utilisation(lab: &FlowLab, loss: f64, title: &str, sentence: &str) -> Result<
     // What holds LearningCC where it is below the letter's 90 %.
     let variants = [("learningcc", "actions = [5.0]"), ("learningcc", "theta = 1.0"), ("learningcc", "beta = 1.0")];
     let own = Own::run(lab, loss, &variants)?;
-    let value = |shown: &Shown| shown.utilisation;
+    let value: fn(&Shown) -> &OfRuns = |shown| &shown.utilisation;
     let mut rows = own.rows(lab, "utilisation", "", value);
-    let least = lowest(own.of("learningcc").map(|shown| shown.iter().map(|s| s.utilisation.mean).collect()));
-    rows.push(lab.row("learningcc", "lowest_utilisation", "", least));
+    let of_each: Vec<OfRuns> =
+        own.of("learningcc").into_iter().flatten().map(|shown| shown.utilisation.clone()).collect();
+    rows.push(runs::lowest(lab, "learningcc", "lowest_utilisation", "", &of_each));
     for other in VIVACES {
-        let ratio = own.pairs("learningcc", other, |one, other| one.utilisation.mean / other.utilisation.mean);
-        rows.push(lab.row("learningcc", &format!("lowest_utilisation_over_{other}"), "", lowest(ratio)));
+        let ratio = own.pairs("learningcc", other, value, |one, other| one / other);
+        rows.push(runs::lowest(lab, "learningcc", &format!("lowest_utilisation_over_{other}"), "", &ratio));
     }
     let (lines, over_loss) = over_loss(lab, &own)?;
     rows.extend(lines);
@@ -335,12 +335,12 @@ fn over_loss(lab: &FlowLab, own: &Own) -> Result<(Vec<Row>, Option<XyChart>), Ex
     let mut rows = Vec::new();
     for (slot, (name, shown)) in own.subjects.iter().zip(shown.chunks(losses.len())).enumerate() {
         let points = losses.iter().zip(shown).map(|(loss, shown)| {
-            let Estimate { mean, half_width } = shown.utilisation;
+            let Estimate { mean, half_width } = shown.utilisation.estimate();
             (loss * 100.0, mean, half_width.unwrap_or(0.0))
         });
         chart = chart.series(Series::intervals(name, points.collect()).slot(slot));
         for (loss, shown) in losses.iter().zip(shown) {
-            rows.push(row(lab, name, &format!("utilisation_case_6[loss={loss}]"), "", shown.utilisation));
+            rows.push(row(lab, name, &format!("utilisation_case_6[loss={loss}]"), "", shown.utilisation.estimate()));
         }
     }
     Ok((rows, Some(chart)))

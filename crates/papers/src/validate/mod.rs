@@ -109,7 +109,7 @@ pub fn validate(reference: Option<&Path>, request: &Request) -> Result<Validatio
         let experiment = crate::find(id).expect("a registered experiment");
         let before = validation.checks.len();
         let rows = experiment.run(request)?.rows;
-        validation.checks.extend(rows.iter().filter(|row| row.agrees.is_some()).filter_map(|row| of_row(id, row)));
+        validation.checks.extend(rows.iter().filter(|row| row.is_judged()).filter_map(|row| of_row(id, row)));
         validation.outside.extend(rows.iter().filter(|row| row.is_outside()).filter_map(|row| of_row(id, row)));
         if validation.checks.len() == before {
             let why = rows.iter().find(|row| row.ours.is_none()).map_or("it gives no figure", |row| &row.note);

@@ -3,6 +3,7 @@
 use anabranch_control::flow::registry::find;
 
 use super::{ExperimentError, FlowLab, length};
+use crate::runs::OfRuns;
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_scenario::flows::Workload;
 use anabranch_stats::percentile;
@@ -56,6 +57,9 @@ pub struct Cloud {
     pub contender: Contender,
     /// Queueing delay in ms and throughput in Mbit/s.
     pub points: Vec<(f64, f64)>,
+    /// The medians of each run over its senders, in the order of the seeds: throughput and
+    /// queueing delay.
+    of_runs: Vec<(f64, f64)>,
     /// Packets declared lost, of those sent.
     pub loss_percent: f64,
 }
@@ -69,21 +73,37 @@ impl Cloud {
         Cloud {
             contender: contender.clone(),
             points: runs.iter().flat_map(points).collect(),
+            of_runs: runs.iter().map(|run| medians(&points(run))).collect(),
             loss_percent: 100.0 * lost as f64 / sent as f64,
         }
     }
 
-    /// The median in Mbit/s.
+    /// The median over senders and runs in Mbit/s.
     pub fn throughput(&self) -> f64 {
-        let values: Vec<f64> = self.points.iter().map(|point| point.1).collect();
-        percentile(&values, 0.5).unwrap_or(f64::NAN)
+        medians(&self.points).0
     }
 
-    /// The median in ms.
+    /// The median over senders and runs in ms.
     pub fn queueing(&self) -> f64 {
-        let values: Vec<f64> = self.points.iter().map(|point| point.0).collect();
-        percentile(&values, 0.5).unwrap_or(f64::NAN)
+        medians(&self.points).1
     }
+
+    /// Each run's median over its senders in Mbit/s.
+    pub fn throughputs(&self) -> OfRuns {
+        OfRuns::new(self.of_runs.iter().map(|run| run.0).collect())
+    }
+
+    /// Each run's median over its senders in ms.
+    pub fn queueings(&self) -> OfRuns {
+        OfRuns::new(self.of_runs.iter().map(|run| run.1).collect())
+    }
+}
+
+/// Medians of throughput and queueing delay.
+fn medians(points: &[(f64, f64)]) -> (f64, f64) {
+    let median =
+        |of: fn(&(f64, f64)) -> f64| percentile(&points.iter().map(of).collect::<Vec<f64>>(), 0.5).unwrap_or(f64::NAN);
+    (median(|point| point.1), median(|point| point.0))
 }
 
 /// Each sender's queueing delay and throughput; those that sent nothing have none.
