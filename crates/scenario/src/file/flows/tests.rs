@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::flow::{AckForm, LossRecovery};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
@@ -36,6 +37,7 @@ ack_every = 1
 max_ack_delay_ms = 0.5
 ecn = true
 paced = true
+recovery = "rfc6675"
 [dumbbell]
 pairs = 3
 rate = { at_s = [0, 5.5], values = ["5 Mbit/s", "8 Mbit/s"] }
@@ -140,6 +142,8 @@ fn every_key_reaches_the_scenario() {
     assert_eq!((packets.data, packets.header, packets.ack), (Bytes::new(1000), Bytes::new(40), Bytes::new(50)));
     assert_eq!((packets.ack_policy.every, packets.ack_policy.max_delay), (1, Duration::from_nanos(500_000)));
     assert!(packets.ecn && packets.paced);
+    assert_eq!(packets.recovery, LossRecovery::Rfc6675);
+    assert_eq!(packets.receiver_policy().form, AckForm::Sack);
     let link = |name: &str| scenario.links.iter().find(|link| link.name == name).unwrap();
     let mbit = |rate: u64| Rate::from_bits_per_sec(rate * 1_000_000);
     let bottleneck = link("bottleneck");
@@ -275,6 +279,11 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
             "ack_evry = 1",
             "f.toml:11:1: packets.ack_evry = 1: unknown key; did you mean \"ack_every\"?",
         ),
+        (
+            "recovery = \"rfc6675\"",
+            "recovery = \"rfc667\"",
+            "f.toml:15:1: packets.recovery = \"rfc667\": did you mean \"rfc6675\"? (expected one of \"rack\", \"rfc6675\")",
+        ),
         ("pairs = 3", "pairs = 2", "access_delay_ms = [1, 2, 3]: 3 values for 2 pairs of hosts"),
         ("values = [\"5 Mbit/s\", \"8 Mbit/s\"]", "values = [\"5 Mbit/s\"]", "2 times for 1 values"),
         ("at_s = [0, 5.5]", "at_s = [1, 5.5]", "dumbbell.rate.at_s = 1: the first value begins with the run"),
@@ -297,7 +306,7 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
             "there is no controller named \"fixd\"; did you mean \"fixed\"?",
         ),
         ("{ window = 20 }", "{ windw = 20 }", "flow.parameters.windw = 20: unknown field `windw`"),
-        ("from = \"s0\"", "from = \"s7\"", "f.toml:53:1: flow.from = \"s7\": there is no node \"s7\"; did you mean"),
+        ("from = \"s0\"", "from = \"s7\"", "f.toml:54:1: flow.from = \"s7\": there is no node \"s7\"; did you mean"),
         ("to = [\"h0\", \"h1\"]", "to = [\"h0\", \"huub\"]", "there is no node \"huub\"; did you mean \"hub\"?"),
         ("to = [\"h0\", \"h1\"]", "to = \"s0\"", "flow.to = \"s0\": \"s0\" would send to itself"),
         ("workload = { block_bytes = 15000 }", "", "several receivers get blocks in turn"),
@@ -313,7 +322,7 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
             "link.rate = \"0 bit/s\": nothing would ever pass; expected more than 0",
         ),
         ("pattern = { on_s = 1, off_s = 3 }", "pattern = { on_s = 1, off_mean_s = 3 }", "expected \"off_s\""),
-        ("[1e4, 0.5]", "[50, 0.5]", "f.toml:71:44: flow.workload.sizes.cdf = [50, 0.5]: 50 bytes after 100"),
+        ("[1e4, 0.5]", "[50, 0.5]", "f.toml:72:44: flow.workload.sizes.cdf = [50, 0.5]: 50 bytes after 100"),
         ("[1e4, 0.5]", "[1e4, 0.2]", "cdf = [1e4, 0.2]: a probability of 0.2 after 0.25; expected cumulative ones"),
         ("[1e4, 0.5]", "[1e4]", "cdf = [1e4]: expected a point [bytes, cumulative probability]"),
         ("[1e6, 1]", "[1e6, 0.9]", "cdf = [1e6, 0.9]: the last probability is 0.9; expected 1"),
