@@ -144,3 +144,52 @@ proptest! {
         prop_assert!(total.acked + total.late_acks <= total.delivered);
     }
 }
+
+/// A flow controller for each peer received nothing when packets were paced: no test had combined
+/// the two.
+#[test]
+fn every_controller_delivers_under_either_pacing() {
+    // Remy needs a table of rules, which is data of others.
+    let flows = registry::flow_controllers().iter().filter(|entry| entry.name != "flow:remy");
+    for entry in registry::CONTROLLERS.iter().chain(flows) {
+        for pacing in [Pacing::Burst, Pacing::Paced] {
+            let mut scenario = Scenario { seconds: 30, ..Scenario::standard() };
+            scenario.overlay.controller = entry;
+            scenario.overlay.offered = default_offered(entry);
+            scenario.overlay.pacing = pacing;
+            let measured = run(&scenario);
+            // Half a packet a second and peer, from a start that knows nothing.
+            let delivered = total(&measured).delivered;
+            assert!(delivered > 20 * 30 / 2, "{} {pacing:?}: {delivered} packets", entry.name);
+        }
+    }
+}
+
+/// One sender whose table of packets is full: it waits for an ACK or a deadline, and time goes on.
+#[test]
+fn a_full_table_of_packets_waits_for_an_outcome() {
+    let mut scenario = scenario("aimd", 45);
+    scenario.overlay.peers = 6;
+    scenario.overlay.known_peers = 5;
+    scenario.overlay.limit = anabranch_control::units::Rate::from_bits_per_sec(100_000_000_000);
+    scenario.overlay.pacing = Pacing::Paced;
+    scenario.overlay.delay = anabranch_sim::delay::DelayModel::Constant(Duration::from_millis(400));
+    scenario.overlay.jitter = 0.0;
+    scenario.overlay.join_every = Duration::SECOND * 1000;
+    let measured = run(&scenario);
+    assert_eq!(measured.seconds.len(), 45);
+    let remembered = anabranch_proto::path_sender::MAX_REMEMBERED as u32;
+    let most = measured.seconds.iter().map(|second| second.sent).max().unwrap();
+    // A full table is sent once in a round trip of 8 hops of 0.4 s.
+    assert!((remembered / 4..remembered).contains(&most), "{most} packets in a second: the table is not full");
+}
+
+#[test]
+fn a_run_that_delivers_nothing_is_an_error() {
+    let mut scenario = scenario("q-learning", 10);
+    scenario.overlay.loss = 1.0;
+    let error = overlay::run(&scenario, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(error.contains("in 10 s nothing was delivered") && error.contains("q-learning"), "{error}");
+    // What was stopped says what it has.
+    assert!(overlay::run(&scenario, |_| ControlFlow::Break(())).is_ok());
+}
