@@ -328,7 +328,7 @@ where
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_arrival(&mut self, from: NodeId, to: NodeId, marked: bool) {
         let World { nodes, lives, surroundings, inbox } = self;
         let Some(machine) = nodes.get_mut(to.index()).and_then(Option::as_mut) else {
@@ -418,7 +418,7 @@ where
     O: Observer<M>,
     W: Worker<M>,
 {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, departure: machine::Departure<M::Address>, message: &M::Message) {
         let Surroundings { fabric, carrier, observer, counters, .. } = &mut *self.world;
         let machine::Departure { to, wait, size, ecn_capable } = departure;

@@ -80,6 +80,8 @@ pub struct OverlayPeer<A> {
     destination: Slot,
     /// When the application has the next packet, and the time from one to the next.
     offers: Option<(Time, Duration)>,
+    /// Until when nothing leaves, as far as was known when something last might have.
+    waits_until: Time,
 }
 
 impl<A: Copy> OverlayPeer<A> {
@@ -99,7 +101,17 @@ impl<A: Copy> OverlayPeer<A> {
         let destination = Slot(traffic.rng.below(traffic.known.len()) as u16);
         let offers = traffic.offered.map(|rate| (traffic.starts, sizes[Kind::Data as usize] / rate));
         let misbehaviour = misbehaviour.map(Box::new);
-        OverlayPeer { address, sizes, relay, misbehaviour, sender, traffic, destination, offers }
+        OverlayPeer {
+            address,
+            sizes,
+            relay,
+            misbehaviour,
+            sender,
+            traffic,
+            destination,
+            offers,
+            waits_until: Time::ZERO,
+        }
     }
 
     /// Its sender, to look at.
@@ -133,8 +145,16 @@ impl<A: Copy> OverlayPeer<A> {
     where
         A: Eq + Debug,
     {
-        while self.wake(now) == Wake::DepartNow(()) {
-            let Wake::DepartNow(departure) = self.sender.poll(now, self.destination) else { return };
+        loop {
+            let wake = self.wake(now);
+            self.waits_until = wake.time(now);
+            if wake != Wake::DepartNow(()) {
+                return;
+            }
+            let Wake::DepartNow(departure) = self.sender.poll(now, self.destination) else {
+                self.waits_until = self.wake(now).time(now);
+                return;
+            };
             if let Some((next, gap)) = &mut self.offers {
                 *next += *gap;
             }
@@ -153,7 +173,7 @@ impl<A: Copy> OverlayPeer<A> {
         self.sizes[kind as usize].get() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
     where
         A: Eq + Debug,
@@ -187,7 +207,13 @@ impl<A: Copy> OverlayPeer<A> {
             AckVerdict::Forged => out.event(OverlayEvent::ForgedAck),
             AckVerdict::Unknown => {}
         }
-        self.pump(now, out);
+        // Most ACKs change nothing before the time that is waited for, and deadlines only go.
+        let wake = self.wake(now);
+        if wake == Wake::DepartNow(()) {
+            self.pump(now, out);
+        } else if wake.time(now) >= self.waits_until {
+            out.keep_timer();
+        }
     }
 }
 
@@ -198,7 +224,7 @@ impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
     type Job = Infallible;
     type Done = Infallible;
 
-    #[inline]
+    #[inline(always)]
     fn on_message(&mut self, now: Time, _: Arrival<A>, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>) {
         match self.relay.on_packet(now, packet, self.sizes[packet.kind as usize]) {
             Verdict::Home => return self.on_ack(now, packet, out),

@@ -57,7 +57,7 @@ impl Jitter {
         Jitter { rng, deviation, factors: [1.0; AHEAD], next: AHEAD }
     }
 
-    #[inline]
+    #[inline(always)]
     fn factor(&mut self) -> f64 {
         if self.next == AHEAD {
             self.draw_ahead();
@@ -161,7 +161,7 @@ impl Delays {
     }
 
     /// One packet's delay: the mean times a factor of `jitter`.
-    #[inline]
+    #[inline(always)]
     pub fn sample(&self, from: u32, to: u32, jitter: &mut Jitter) -> Duration {
         // Delays are far below 2^63 ns, and a signed conversion is the cheaper one.
         Duration::from_nanos((self.source.nanos(from, to) * jitter.factor()) as i64 as u64)
@@ -169,7 +169,7 @@ impl Delays {
 }
 
 impl Source {
-    #[inline]
+    #[inline(always)]
     fn nanos(&self, from: u32, to: u32) -> f64 {
         match self {
             Source::Table { nodes, nanos } => nanos[from as usize * nodes + to as usize],

@@ -149,7 +149,7 @@ impl<P: Addressed> Fabric for Pairs<P> {
         self.now
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, departure: Departure) -> Option<&mut P> {
         let Departure { from, to, wait, .. } = departure;
         let node = &mut self.nodes[from.index()];
@@ -180,7 +180,7 @@ impl<P: Addressed> Fabric for Pairs<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, end: Time) -> Option<Event> {
         self.release();
         loop {

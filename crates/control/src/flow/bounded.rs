@@ -63,6 +63,9 @@ impl Bounds {
 pub struct Bounded {
     controller: Box<dyn FlowController>,
     bounds: Bounds,
+    /// Anything but the controller decides: bounds, or what is left of a lease. Most flows have
+    /// neither, and every packet asks.
+    in_force: bool,
     /// Nothing was lost or marked yet.
     untouched: bool,
     /// After a lease: the window that held at its end, raised by what is acknowledged since, as
@@ -74,7 +77,7 @@ pub struct Bounded {
 impl Bounded {
     /// `controller`, not bounded yet.
     pub fn new(controller: Box<dyn FlowController>) -> Bounded {
-        Bounded { controller, bounds: Bounds::default(), untouched: true, opening: None }
+        Bounded { controller, bounds: Bounds::default(), in_force: false, untouched: true, opening: None }
     }
 
     /// Sets the bounds that hold from now on. A lease that is over already lasts until the next
@@ -82,6 +85,11 @@ impl Bounded {
     pub fn set(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         self.opening = None;
+        self.note_force();
+    }
+
+    fn note_force(&mut self) {
+        self.in_force = self.bounds != Bounds::default() || self.opening.is_some();
     }
 
     /// The window that holds for a controller that wants `window`.
@@ -96,7 +104,7 @@ impl Bounded {
     /// when `feedback` came.
     #[inline]
     fn held_back(&self, feedback: &Feedback<'_>) -> bool {
-        (self.bounds != Bounds::default() || self.opening.is_some()) && {
+        self.in_force && {
             let wanted = self.controller.limits();
             let allowed = self.window(wanted.window);
             let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
@@ -119,6 +127,7 @@ impl Bounded {
             let held = self.window(wanted);
             self.bounds = Bounds::default();
             self.opening = Some(held).filter(|held| *held < wanted);
+            self.note_force();
         }
         expired
     }
@@ -129,6 +138,7 @@ impl Bounded {
         if let Some(opening) = self.opening {
             let opened = opening + feedback.acked_bytes;
             self.opening = Some(opened).filter(|opened| *opened < self.controller.limits().window);
+            self.note_force();
         }
     }
 }
@@ -136,7 +146,7 @@ impl Bounded {
 impl FlowController for Bounded {
     #[inline]
     fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
-        let expired = self.end_lease(now);
+        let expired = self.in_force && self.end_lease(now);
         self.controller.on_sent(now, to, packet, rng) || expired
     }
 
@@ -153,8 +163,10 @@ impl FlowController for Bounded {
         }
         self.untouched &=
             feedback.lost.is_empty() && feedback.ecn_marked_packets == 0 && !feedback.persistent_congestion;
-        self.open(feedback);
-        self.end_lease(now);
+        if self.in_force {
+            self.open(feedback);
+            self.end_lease(now);
+        }
     }
 
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {
@@ -180,6 +192,9 @@ impl FlowController for Bounded {
     #[inline]
     fn limits(&self) -> Limits {
         let limits = self.controller.limits();
+        if !self.in_force {
+            return limits;
+        }
         let window = self.window(limits.window);
         let mut rate = limits.rate;
         if window > limits.window && limits.window > Bytes::ZERO {

@@ -11,6 +11,8 @@ pub mod candidates;
 mod flow_peers;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod ladder;
 pub mod learner;
 pub mod paced_credit;
 pub mod per_peer;

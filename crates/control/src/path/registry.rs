@@ -184,4 +184,26 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), CONTROLLERS.len());
     }
+
+    /// What the book shows is the module that is compiled and tested here, and builds as it says.
+    #[test]
+    fn the_books_example_of_a_learner_is_the_one_that_is_compiled() {
+        let page = include_str!("../../../../docs/add-a-learner.md");
+        assert!(page.contains(include_str!("ladder.rs")), "docs/add-a-learner.md shows another ladder.rs");
+        assert!(page.contains("build: Build::Anywhere(per_peer::<super::ladder::Ladder>),"));
+        let entry = Entry {
+            name: "ladder",
+            summary: "",
+            source: "",
+            build: Build::Anywhere(per_peer::<super::super::ladder::Ladder>),
+        };
+        let setup = Setup {
+            peers: 5,
+            packet: crate::units::Bytes::new(1500),
+            start: crate::time::Time::ZERO,
+            pacing: Pacing::Burst,
+        };
+        assert!(entry.build.make(&setup, &"patience = 40".parse().unwrap()).unwrap().is_ok());
+        assert!(entry.build.make(&setup, &"patience = 0".parse().unwrap()).unwrap().is_err());
+    }
 }

@@ -39,6 +39,11 @@ impl Addressed for Routed {
     fn ends(&self) -> (NodeId, NodeId) {
         (NodeId(self.0.previous()), NodeId(self.0.route.at()))
     }
+
+    #[inline(always)]
+    fn prefetch(&self) {
+        std::hint::black_box(self.0.kind);
+    }
 }
 
 /// Packets as they are.
@@ -48,12 +53,12 @@ pub struct AsTheyAre;
 impl Carrier<OverlayPeer<u32>> for AsTheyAre {
     type Payload = Routed;
 
-    #[inline]
+    #[inline(always)]
     fn pack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
         slot.0 = *packet;
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpack(&mut self, slot: &Routed, packet: &mut Packet<u32>) -> bool {
         *packet = slot.0;
         true
