@@ -7,6 +7,11 @@ pub mod parallel;
 pub mod sweep;
 pub mod world;
 
+/// The example of the book's page, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/machines.md")]
+pub struct MachinesPage;
+
 #[cfg(test)]
 #[path = "../build_sources.rs"]
 mod build_sources;
