@@ -95,6 +95,15 @@ impl AckRanges {
         ranges.into_iter().take(usize::from(self.count))
     }
 
+    /// All but where the highest range ends: as long as this stays, an ACK tells nothing new of
+    /// packets that were missing.
+    #[inline]
+    pub(super) fn beneath(&self) -> (u64, [u32; MAX_SPANS]) {
+        let mut spans = self.spans;
+        spans[0] = u32::from(self.count);
+        (self.largest - u64::from(self.spans[0]), spans)
+    }
+
     /// The highest number.
     #[inline]
     pub fn largest(&self) -> Option<u64> {

@@ -9,6 +9,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use super::config::{LossRecovery, SenderConfig};
+use super::ranges::MAX_SPANS;
 use super::reordering::{LostPacket, Reordering};
 use super::scoreboard::Scoreboard;
 use super::sender::AckError;
@@ -69,6 +70,8 @@ pub struct Space {
     /// The next new byte of the stream.
     pub offset: u64,
     reordering: Reordering,
+    /// What the last ACK that was searched for spurious losses told of missing packets.
+    beneath: (u64, [u32; MAX_SPANS]),
     /// TCP's recovery in place of all that numbers packets here: those counts then stay as they
     /// are in an unused space, so that the usual recovery need not ask for it on its way.
     tcp: Option<Box<Scoreboard>>,
@@ -137,6 +140,7 @@ impl Space {
             again: VecDeque::new(),
             offset: 0,
             reordering: Reordering::default(),
+            beneath: (0, [0; MAX_SPANS]),
             tcp: is_tcp.then(|| Box::new(Scoreboard::new(config.packet))),
             ecn: if config.ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
@@ -163,8 +167,7 @@ impl Space {
     pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
         if self.next as usize & (self.flights.len() - 1) == 0 {
             if self.tcp.is_some() {
-                let tcp = self.tcp.as_mut().expect("it is there");
-                return tcp.send(now, piece, &self.rtt);
+                return self.send_segment(now, piece);
             }
             self.shrink();
         }
@@ -185,6 +188,13 @@ impl Space {
         flight.sampled = sampled;
         flight.copied = false;
         (Data { number, offset, length, fin }, &mut flight.sent)
+    }
+
+    /// Sends as TCP does, which numbers data, not packets.
+    #[cold]
+    #[inline(never)]
+    fn send_segment(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
+        self.tcp.as_mut().expect("only a sender with a scoreboard sends segments").send(now, piece, &self.rtt)
     }
 
     /// Gives back room that a start left: every packet passes through all of it, and what
@@ -250,8 +260,11 @@ impl Space {
                 sampled = true;
             }
         }
-        let spurious_losses =
-            if self.reordering.awaits() { self.find_spurious_losses(now, ack, max_ack_delay) } else { 0 };
+        let spurious_losses = if self.reordering.awaits() && self.beneath != ack.ranges.beneath() {
+            self.find_spurious_losses(now, ack, max_ack_delay)
+        } else {
+            0
+        };
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
@@ -263,6 +276,7 @@ impl Space {
     #[cold]
     fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
         // An ACK that is later than what makes a congestion persistent is awaited no longer.
+        self.beneath = ack.ranges.beneath();
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         let (next, again) = (self.next, &mut self.again);
