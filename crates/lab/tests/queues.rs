@@ -161,3 +161,18 @@ fn equal_seeds_give_equal_runs() {
         assert_eq!(first.events, second.events);
     }
 }
+
+#[test]
+fn a_run_of_flows_that_delivers_nothing_is_an_error() {
+    let far = |seconds: u32| {
+        let text = format!(
+            "[run]\nseconds = {seconds}\n[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 40000\n[[flow]]\ncontroller = \"reno\"\n"
+        );
+        let scenario = anabranch_scenario::file::parse_flows(&text, "f.toml", &[]).unwrap();
+        anabranch_lab::flows::run(&scenario, |_| true)
+    };
+    let error = far(30).unwrap_err().to_string();
+    assert!(error.contains("no flow has delivered anything"), "{error}");
+    // Too short to say so.
+    assert!(far(5).is_ok());
+}

@@ -22,6 +22,10 @@ use thiserror::Error;
 pub use measured::{Measured, RateTrace, Second};
 use setup::{OverlayWorld, SharedManager};
 
+/// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
+/// path, and than the second in which peers begin.
+const TO_DELIVER_S: u64 = 10;
+
 /// Why a run has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OverlayRunError {
@@ -49,7 +53,8 @@ pub enum OverlayRunError {
 ///
 /// # Errors
 ///
-/// What the controller says of its parameters; a run that was not stopped and has delivered nothing.
+/// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
+/// stopped and has delivered nothing.
 pub fn run(
     scenario: &Scenario,
     mut each_second: impl FnMut(&Second) -> ControlFlow<()>,
@@ -77,7 +82,7 @@ pub fn run(
         }
     }
     let whole = seconds.len() as u64 == scenario.seconds;
-    if whole && seconds.iter().all(|second| second.delivered == 0) {
+    if whole && scenario.seconds >= TO_DELIVER_S && seconds.iter().all(|second| second.delivered == 0) {
         let sum = |count: fn(&Second) -> u32| seconds.iter().map(|second| u64::from(count(second))).sum();
         return Err(OverlayRunError::NothingDelivered {
             controller: overlay.controller.name,

@@ -37,6 +37,17 @@ pub enum FlowRunError {
         /// How.
         what: &'static str,
     },
+    /// No flow's data has arrived.
+    #[error(
+        "in {length} no flow has delivered anything ({sent} packets were sent): no figure can come of this run; look \
+         at the links' rates, delays and losses, and at when flows start"
+    )]
+    NothingDelivered {
+        /// Simulated time.
+        length: Duration,
+        /// Packets that left.
+        sent: u64,
+    },
     /// A controller's own values are not numbers.
     #[error("flow \"{flow}\": at {at} its controller {controller} says that its {name} is {value}")]
     NotANumber {

@@ -103,6 +103,9 @@ pub struct World<'a, const RECORDED: bool> {
     recorder: Option<&'a mut dyn Recorder>,
 }
 
+/// Within this a flow that can deliver anything has begun to: longer than any path.
+const TO_DELIVER: Duration = Duration::from_millis(10_000);
+
 /// Keeps the payload's type private while the network is seen by the sampler.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadBox(Payload);
@@ -168,9 +171,22 @@ fn run_world<const RECORDED: bool>(
         };
         if stop == end || interrupted {
             world.check_traces()?;
-            return Ok(world.finish(stop, &snapshot, sampler));
+            let measured = world.finish(stop, &snapshot, sampler);
+            return if stop == end { delivered(scenario, measured) } else { Ok(measured) };
         }
     }
+}
+
+/// Refuses what a whole run measured if none of its flows has delivered anything, though one had
+/// [`TO_DELIVER`].
+fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
+    let first = scenario.flows.iter().map(|flow| flow.start).min();
+    let had_time = first.is_some_and(|start| start + TO_DELIVER <= Time::ZERO + scenario.length);
+    if had_time && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
+        let sent = measured.flows.iter().map(|flow| flow.packets_sent).sum();
+        return Err(FlowRunError::NothingDelivered { length: scenario.length, sent });
+    }
+    Ok(measured)
 }
 
 impl<'a, const RECORDED: bool> World<'a, RECORDED> {
