@@ -289,6 +289,11 @@ impl PathSender {
         self.remembered.iter().filter(|entry| entry.state == State::InFlight).count()
     }
 
+    /// Packets that are remembered, in flight and late; at most [`MAX_REMEMBERED`].
+    pub fn remembered(&self) -> usize {
+        self.remembered.len() - self.free.len()
+    }
+
     /// The controller, to look at.
     pub fn controller(&self) -> &dyn PathController {
         &*self.controller
