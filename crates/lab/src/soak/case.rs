@@ -157,8 +157,11 @@ impl Case {
         };
         case.draw_receiver(&mut Rng::stream(seed, "soak/receiver"));
         case.draw_troubles(&mut Rng::stream(seed, "soak/troubles"));
-        if Rng::stream(seed, "soak/burst").chance(0.002) {
+        let mut rng = Rng::stream(seed, "soak/extremes");
+        if rng.chance(0.002) {
             case.burst();
+        } else if rng.chance(0.003) {
+            case.crowd();
         }
         case
     }
@@ -235,6 +238,14 @@ impl Case {
         (self.troubles, self.calm) = (Vec::new(), Time::ZERO);
     }
 
+    /// Strangers greet so often that a receiver whose events nobody fetches can't keep them all.
+    fn crowd(&mut self) {
+        self.lies[0] = Some((Lie::Greets, Duration::from_millis(25)));
+        self.limits.greetings_per_second = 50;
+        self.limits.idle = Duration::from_millis(60_000);
+        (self.fetches_events, self.lingers) = (false, true);
+    }
+
     /// The receiver comes after the relays.
     pub fn receiver(&self) -> NodeId {
         NodeId(self.relays.len() as u32)
@@ -257,7 +268,7 @@ fn lies(rng: &mut Rng, relays: usize) -> Vec<Option<(Lie, Duration)>> {
     if rng.chance(0.5) {
         for _ in 0..=rng.below(relays / 2) {
             let lie = LIES[rng.below(LIES.len())];
-            lies[rng.below(relays)] = Some((lie, seconds(rng, 0.1, 5.0)));
+            lies[rng.below(relays)] = Some((lie, seconds(rng, 0.5, 20.0)));
         }
     }
     lies

@@ -15,7 +15,7 @@ use crate::parallel::Progress;
 
 /// Cases that are begun together. Whether more are needed is asked after each batch, so that the
 /// number of threads changes nothing.
-const BATCH: u64 = 128;
+const BATCH: u64 = 32;
 
 /// How long a soak is.
 #[derive(Clone, Copy, Debug, PartialEq)]
