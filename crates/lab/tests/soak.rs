@@ -16,6 +16,8 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     assert_eq!((soaked.cases, soaked.endings.values().sum::<u64>()), (64, 64));
     // Rules that hold because nothing happens would be none.
     assert!(soaked.endings[&Ending::Whole] >= 24 && soaked.endings.len() >= 4, "{:?}", soaked.endings);
+    // Strangers publish files too.
+    assert!(soaked.published > soaked.endings[&Ending::Whole], "{soaked:?}");
     assert!(soaked.under_way_hours > 0.8 * soaked.simulated_hours, "{soaked:?}");
     let troubles = &soaked.troubles;
     let all = [troubles.lost, troubles.duplicated, troubles.reordered, troubles.corrupted, troubles.partitioned];

@@ -289,9 +289,10 @@ impl PathSender {
         self.remembered.iter().filter(|entry| entry.state == State::InFlight).count()
     }
 
-    /// Packets that are remembered, in flight and late; at most [`MAX_REMEMBERED`].
-    pub fn remembered(&self) -> usize {
-        self.remembered.len() - self.free.len()
+    /// The most packets that were remembered at once, in flight and late; no more than
+    /// [`MAX_REMEMBERED`].
+    pub fn most_remembered(&self) -> usize {
+        self.remembered.len()
     }
 
     /// The controller, to look at.

@@ -350,7 +350,7 @@ impl<'a> Transfer<'a> {
             at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
         }
         if let Some(sender) = self.file_sender() {
-            at_most("packets", sender.courier().sender().remembered(), MAX_REMEMBERED)?;
+            at_most("packets", sender.courier().sender().most_remembered(), MAX_REMEMBERED)?;
         }
         Ok(())
     }
