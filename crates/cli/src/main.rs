@@ -16,6 +16,7 @@ mod relay;
 mod reproduce;
 mod run;
 mod send;
+mod soak;
 mod sweep;
 mod table;
 mod validate;
@@ -58,6 +59,8 @@ enum Verb {
     Compare(compare::Args),
     /// Run a scenario over a grid of values and seeds, on all cores
     Sweep(sweep::Args),
+    /// Send files through simulated networks in which everything goes wrong
+    Soak(soak::Args),
     /// Hold every model against formulas and other programs
     Validate(validate::Args),
 }
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Emulate(args) => emulate::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
+        Verb::Soak(args) => soak::run(&args),
         Verb::Validate(args) => validate::run(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -4,6 +4,7 @@
 pub mod flows;
 pub mod overlay;
 pub mod parallel;
+pub mod soak;
 pub mod sweep;
 pub mod world;
 

@@ -130,6 +130,9 @@ pub struct WorldCounters {
     pub unreadable: u64,
     /// Messages to addresses that no node has, or whose node has left.
     pub undeliverable: u64,
+    /// Timers that a machine said after a call and that had passed before it. A machine that has
+    /// just joined has seen no clock: it counts from its first call on.
+    pub late_timers: u64,
 }
 
 /// A result on its way to the node that asked for it.
@@ -183,7 +186,28 @@ struct Surroundings<M: Machine, F, C, O, W> {
     worker: W,
     pending: BinaryHeap<Reverse<Pending<M::Done>>>,
     jobs: u64,
+    /// Nodes that have joined.
+    nodes: u32,
     counters: WorldCounters,
+}
+
+/// Why a part of a step was over.
+enum Stop {
+    /// Nothing more happens before its end.
+    End,
+    /// A job was asked for.
+    Job,
+    /// There were as many events as there may be.
+    Events,
+}
+
+impl<M: Machine, F: Fabric, C, O, W> Surroundings<M, F, C, O, W> {
+    /// `node` said after a call that it waits for `at`.
+    #[inline]
+    fn set_timer(&mut self, node: NodeId, at: Time) {
+        self.counters.late_timers += u64::from(at < self.fabric.now());
+        self.fabric.set_timer(node, at);
+    }
 }
 
 impl<M, F, C, O, W> World<M, F, C, O, W>
@@ -206,6 +230,7 @@ where
                 worker,
                 pending: BinaryHeap::new(),
                 jobs: 0,
+                nodes: 0,
                 counters: WorldCounters::default(),
             },
             inbox: M::Message::default(),
@@ -219,6 +244,7 @@ where
         self.surroundings.fabric.reset(seed);
         self.surroundings.pending.clear();
         self.surroundings.jobs = 0;
+        self.surroundings.nodes = 0;
         self.surroundings.counters = WorldCounters::default();
     }
 
@@ -233,6 +259,7 @@ where
         debug_assert_eq!(node.index(), self.nodes.len(), "nodes are numbered in the order of joining");
         self.nodes.push(Some(machine));
         self.lives.push(0);
+        self.surroundings.nodes += 1;
         self.arm(node);
         node
     }
@@ -291,19 +318,35 @@ where
             now,
             &mut Port { node, life: self.lives[node.index()], keep_timer: false, world: &mut self.surroundings },
         );
-        self.arm(node);
+        let timer = machine.timer(now);
+        self.surroundings.set_timer(node, timer);
         Some(result)
     }
 
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
+        self.step_until::<false>(until, u64::MAX);
+    }
+
+    /// The same, but gives up after `events` events: whether everything has happened. What was
+    /// given up goes on with the next step.
+    pub fn step_at_most(&mut self, until: Time, events: u64) -> bool {
+        let last = self.surroundings.counters.events.saturating_add(events);
+        self.step_until::<true>(until, last)
+    }
+
+    /// Lets everything happen before `until` or, if `BOUNDED`, until there were `last` events;
+    /// false in the latter case.
+    fn step_until<const BOUNDED: bool>(&mut self, until: Time, last: u64) -> bool {
         loop {
             let jobs = self.surroundings.pending.peek().map_or(Time::MAX, |Reverse(pending)| pending.at);
-            self.step_between_jobs(until.min(jobs));
-            if jobs >= until {
-                return;
+            match self.step_between_jobs::<BOUNDED>(until.min(jobs), last) {
+                Stop::Events => return false,
+                Stop::Job => continue,
+                Stop::End if jobs >= until => return true,
+                Stop::End => {}
             }
-            let Some(Reverse(Pending { node, life, done, .. })) = self.surroundings.pending.pop() else { return };
+            let Some(Reverse(Pending { node, life, done, .. })) = self.surroundings.pending.pop() else { return true };
             // A machine that has left in the meantime asked for it: nobody waits for it any more.
             if life == self.lives[node.index()] {
                 self.surroundings.counters.events += 1;
@@ -312,18 +355,23 @@ where
         }
     }
 
-    /// Lets everything happen before `end`, or until a job is done before that.
+    /// Lets everything happen before `end`, or until a job is asked for that may be done before
+    /// that.
     #[inline]
-    fn step_between_jobs(&mut self, end: Time) {
+    fn step_between_jobs<const BOUNDED: bool>(&mut self, end: Time, last: u64) -> Stop {
         let jobs = self.surroundings.jobs;
-        while let Some(event) = self.surroundings.fabric.next(end) {
+        loop {
+            if BOUNDED && self.surroundings.counters.events >= last {
+                return Stop::Events;
+            }
+            let Some(event) = self.surroundings.fabric.next(end) else { return Stop::End };
             self.surroundings.counters.events += 1;
             match event {
                 Event::Arrival { from, to, marked } => self.on_arrival(from, to, marked),
                 Event::Timer(node) => self.on_timer(node),
             }
             if self.surroundings.jobs != jobs {
-                return;
+                return Stop::Job;
             }
         }
     }
@@ -348,7 +396,7 @@ where
         machine.on_message(now, Arrival { from: M::Address::of(from), marked }, inbox, &mut port);
         if !port.keep_timer {
             let timer = machine.timer(now);
-            surroundings.fabric.set_timer(to, timer);
+            surroundings.set_timer(to, timer);
         }
     }
 
@@ -359,7 +407,7 @@ where
         let now = surroundings.fabric.now();
         machine.on_timer(now, &mut Port { node, life: lives[node.index()], keep_timer: false, world: surroundings });
         let timer = machine.timer(now);
-        surroundings.fabric.set_timer(node, timer);
+        surroundings.set_timer(node, timer);
     }
 
     fn arm(&mut self, node: NodeId) {
@@ -420,9 +468,9 @@ where
 {
     #[inline(always)]
     fn send(&mut self, departure: machine::Departure<M::Address>, message: &M::Message) {
-        let Surroundings { fabric, carrier, observer, counters, .. } = &mut *self.world;
+        let Surroundings { fabric, carrier, observer, nodes, counters, .. } = &mut *self.world;
         let machine::Departure { to, wait, size, ecn_capable } = departure;
-        let Some(to) = to.node() else {
+        let Some(to) = to.node().filter(|to| to.0 < *nodes) else {
             counters.undeliverable += 1;
             return;
         };
@@ -451,5 +499,114 @@ where
     #[inline]
     fn keep_timer(&mut self) {
         self.keep_timer = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::convert::Infallible;
+
+    use anabranch_sim::delay::DelayModel;
+    use anabranch_sim::pairs::{Pairs, PairsConfig};
+
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// Hands out a job each millisecond, and writes to somebody who is not there.
+    #[derive(Debug, Default)]
+    struct Clerk {
+        next: Time,
+        done: u32,
+        /// How much too early its timer is, and whether it moves at all.
+        early: Duration,
+        stays: bool,
+    }
+
+    impl Machine for Clerk {
+        type Address = u32;
+        type Message = ();
+        type Event = Infallible;
+        type Job = ();
+        type Done = ();
+
+        fn on_message(&mut self, _: Time, _: Arrival<u32>, (): &mut (), _: &mut impl Out<Clerk>) {}
+
+        fn on_timer(&mut self, now: Time, out: &mut impl Out<Clerk>) {
+            if !self.stays {
+                self.next = now + MS(1);
+                out.job(());
+                out.send(machine::Departure::now(1 << 20, 0), &());
+            }
+        }
+
+        fn on_done(&mut self, _: Time, (): (), _: &mut impl Out<Clerk>) {
+            self.done += 1;
+        }
+
+        fn timer(&self, _: Time) -> Time {
+            Time::ZERO + self.next.since(Time::ZERO + self.early)
+        }
+    }
+
+    struct Nothing;
+
+    impl Carrier<Clerk> for Nothing {
+        type Payload = Letter<()>;
+
+        fn pack(&mut self, (): &(), _: &mut Letter<()>) {}
+
+        fn unpack(&mut self, _: &Letter<()>, (): &mut ()) -> bool {
+            true
+        }
+    }
+
+    struct Slowly;
+
+    impl Worker<Clerk> for Slowly {
+        fn work(&mut self, _: Time, _: NodeId, (): ()) -> (Duration, ()) {
+            (MS(20), ())
+        }
+    }
+
+    fn world(clerk: Clerk) -> World<Clerk, Pairs<Letter<()>>, Nothing, (), Slowly> {
+        let config = PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, loss: 0.0 };
+        let mut world = World::new(Pairs::new(config, 1, 1), Nothing, (), Slowly);
+        world.join(clerk);
+        world
+    }
+
+    #[test]
+    fn a_step_goes_on_after_a_job_is_asked_for() {
+        let mut world = world(Clerk::default());
+        world.step(Time::ZERO + MS(100));
+        // Timers at 0, 1, ..., 99 ms; jobs are done 20 ms later.
+        assert_eq!((world.now(), world.node(NodeId(0)).unwrap().done), (Time::ZERO + MS(100), 80));
+        assert_eq!(world.counters().late_timers, 0);
+    }
+
+    #[test]
+    fn a_message_to_a_node_that_never_joined_is_counted_and_lost() {
+        let mut world = world(Clerk::default());
+        world.step(Time::ZERO + MS(10));
+        assert_eq!(world.counters().undeliverable, 10);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_get_on_ends_a_bounded_step() {
+        let mut world = world(Clerk { stays: true, ..Clerk::default() });
+        assert!(!world.step_at_most(Time::ZERO + MS(1), 1000));
+        assert_eq!((world.counters().events, world.now()), (1000, Time::ZERO));
+        let mut world = self::world(Clerk::default());
+        assert!(!world.step_at_most(Time::ZERO + MS(100), 150), "there are 180 events");
+        assert!(world.step_at_most(Time::ZERO + MS(100), 1000));
+        assert_eq!(world.node(NodeId(0)).unwrap().done, 80);
+    }
+
+    #[test]
+    fn timers_that_have_passed_are_counted() {
+        let mut world = world(Clerk { next: Time::ZERO + MS(10), early: MS(2), ..Clerk::default() });
+        world.step_at_most(Time::ZERO + MS(20), 1000);
+        assert!(world.counters().late_timers > 0);
     }
 }

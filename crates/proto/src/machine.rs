@@ -66,7 +66,7 @@ pub trait Wire: Default {
 }
 
 /// Takes what a machine gives.
-pub trait Out<M: Machine + ?Sized> {
+pub trait Out<M: Machine> {
     /// `message` leaves.
     fn send(&mut self, departure: Departure<M::Address>, message: &M::Message);
 

@@ -289,6 +289,12 @@ impl PathSender {
         self.remembered.iter().filter(|entry| entry.state == State::InFlight).count()
     }
 
+    /// The most packets that were remembered at once, in flight and late; no more than
+    /// [`MAX_REMEMBERED`].
+    pub fn most_remembered(&self) -> usize {
+        self.remembered.len()
+    }
+
     /// The controller, to look at.
     pub fn controller(&self) -> &dyn PathController {
         &*self.controller

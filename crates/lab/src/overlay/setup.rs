@@ -22,14 +22,8 @@ use super::view::view;
 use crate::world::{Carrier, World};
 
 /// A packet in a slot of the fabric: its route says whence and where it goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Routed(pub Packet<u32>);
-
-impl Default for Routed {
-    fn default() -> Routed {
-        Routed(Packet::default())
-    }
-}
 
 impl Addressed for Routed {
     #[inline]

@@ -21,5 +21,5 @@ mod receiving;
 mod sending;
 
 pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
-pub use receiving::Receiver;
+pub use receiving::{MAX_EVENTS, Receiver};
 pub use sending::{FileSender, Phase, Source, TransferError, Transferred, block_size};

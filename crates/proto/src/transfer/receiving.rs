@@ -18,7 +18,7 @@ use crate::seal::{self, Identity, Session, SessionId};
 const WORK_STEP: usize = 1 << 20;
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
-const MAX_EVENTS: usize = 1024;
+pub const MAX_EVENTS: usize = 1024;
 
 #[derive(Debug)]
 enum Phase {
@@ -323,6 +323,11 @@ impl Receiver {
     /// The next thing that happened.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Things that happened and were not fetched; at most [`MAX_EVENTS`].
+    pub fn waiting_events(&self) -> usize {
+        self.events.len()
     }
 
     fn note(&mut self, event: Event) {

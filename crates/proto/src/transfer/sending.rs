@@ -435,8 +435,9 @@ impl FileSender {
             Phase::Over if self.byes > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
-        let deadline = self.courier.next_deadline().min(self.heard + PATIENCE);
-        if self.outcome.is_some() { wants_to_send } else { wants_to_send.min(deadline) }
+        // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
+        let deadline = wants_to_send.min(self.courier.next_deadline());
+        if self.outcome.is_some() { deadline } else { deadline.min(self.heard + PATIENCE) }
     }
 
     fn fail(&mut self, error: TransferError) {

@@ -1,0 +1,138 @@
+//! `anabranch soak`: what ships, in simulated networks in which everything goes wrong.
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use anabranch_lab::parallel::Progress;
+use anabranch_lab::soak::case::Case;
+use anabranch_lab::soak::runner::{Failure as Found, Length, Soaked, soak};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::number::short;
+use crate::progress;
+
+/// Arguments of `soak`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Simulated hours
+    #[arg(long, default_value_t = 1.0, value_parser = positive, conflicts_with_all = ["cases", "repeat"])]
+    hours: f64,
+    /// So many cases instead of hours
+    #[arg(long, conflicts_with = "repeat")]
+    cases: Option<u64>,
+    /// The first case's seed; the others follow it
+    #[arg(long, default_value_t = 1, conflicts_with = "repeat")]
+    seed: u64,
+    /// Run the case of this seed alone, and say what happens in it
+    #[arg(long, value_name = "SEED")]
+    repeat: Option<u64>,
+    /// How many cases run at once [default: the number of cores]
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let expected = || format!("expected a number of simulated hours above 0, got {text:?}");
+    text.parse().ok().filter(|&hours: &f64| hours > 0.0 && hours.is_finite()).ok_or_else(expected)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    seed: u64,
+    wall_s: f64,
+    processor_s: f64,
+    #[serde(flatten)]
+    soaked: &'a Soaked,
+    repeat: Vec<String>,
+}
+
+/// Runs the cases, until their end or Ctrl-C; fails when a rule was broken.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let (first, length) = match (args.repeat, args.cases) {
+        (Some(seed), _) => (seed, Length::Cases(1)),
+        (None, Some(cases)) => (args.seed, Length::Cases(cases)),
+        (None, None) => (args.seed, Length::Hours(args.hours)),
+    };
+    if let Some(seed) = args.repeat.filter(|_| !args.json) {
+        println!("{:#?}", Case::draw(seed));
+    }
+    let progress = progress::until_interrupted()?;
+    let bar = progress::show(&progress, "soak");
+    let started = (Instant::now(), processor_time());
+    let progress: &Progress = &progress;
+    let soaked = soak(first, length, args.threads.map(NonZeroUsize::get), progress);
+    let wall_s = started.0.elapsed().as_secs_f64();
+    let processor_s = (processor_time() - started.1).as_secs_f64();
+    bar.end();
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        let repeat = soaked.failures.iter().map(command).collect();
+        let json = Json { seed: first, wall_s, processor_s, soaked: &soaked, repeat };
+        writeln!(stdout, "{}", serde_json::to_string(&json)?)?;
+    } else {
+        print(&soaked, wall_s, processor_s, &mut stdout)?;
+    }
+    match soaked.failures.len() {
+        0 if soaked.interrupted => Err(Failure::interrupted(format!("{} cases were over", soaked.cases))),
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of {} cases broke a rule", soaked.cases))),
+    }
+}
+
+/// What this process has computed, on all cores.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Repeats a failure.
+fn command(found: &Found) -> String {
+    format!("anabranch soak --repeat {}", found.seed)
+}
+
+/// Names and numbers in a line.
+fn list<K: Serialize, N: ToString>(entries: impl IntoIterator<Item = (K, N)>) -> Result<String, Failure> {
+    let name = |key: &K| match serde_json::to_value(key) {
+        Ok(serde_json::Value::String(name)) => Ok(name.replace(['-', '_'], " ")),
+        other => Err(Failure::new(format!("a name in a report is no text: {other:?}"))),
+    };
+    let entries: Result<Vec<String>, Failure> =
+        entries.into_iter().map(|(key, number)| Ok(format!("{} {}", number.to_string(), name(&key)?))).collect();
+    Ok(entries?.join(", "))
+}
+
+fn print(soaked: &Soaked, wall_s: f64, processor_s: f64, stdout: &mut impl Write) -> Result<(), Failure> {
+    let Soaked { cases, simulated_hours, under_way_hours, transfers, published, events, troubles, .. } = soaked;
+    let busy = 100.0 * under_way_hours / simulated_hours.max(f64::MIN_POSITIVE);
+    let hours = short(*simulated_hours);
+    writeln!(stdout, "{cases} cases, {hours} simulated hours, {} % of them with a transfer under way", short(busy))?;
+    writeln!(stdout, "{transfers} transfers begun, {published} files published")?;
+    writeln!(stdout, "ended    {}", list(&soaked.endings)?)?;
+    let mut wrong = serde_json::to_value(troubles)?;
+    if let Some(liars) = wrong.as_object_mut() {
+        liars.remove("liars");
+        writeln!(stdout, "faults   {}", list(liars.iter())?)?;
+    }
+    writeln!(stdout, "liars    {}", list(&troubles.liars)?)?;
+    let (longest, seed) = soaked.longest_after_calm_s;
+    writeln!(stdout, "longest  {} s from the last trouble to the end, with seed {seed}", short(longest))?;
+    let speed = simulated_hours / processor_s;
+    writeln!(
+        stdout,
+        "{events} events in {} s, {} s of processor time: {} simulated hours a second of it",
+        short(wall_s),
+        short(processor_s),
+        short(speed)
+    )?;
+    for found in &soaked.failures {
+        writeln!(stdout, "BROKEN   {}: {}", found.invariant, found.what)?;
+        writeln!(stdout, "         {}", command(found))?;
+    }
+    Ok(())
+}

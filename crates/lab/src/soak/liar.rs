@@ -1,0 +1,247 @@
+//! Relays that do not do what they should.
+
+use std::net::SocketAddr;
+
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
+use anabranch_proto::message::{FileName, Message, Offer};
+use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
+use anabranch_proto::peer::Peer;
+use anabranch_proto::seal::{Hello, PublicKey, Session};
+use anabranch_proto::wire::{OwnedDatagram, Type};
+use serde::Serialize;
+
+use super::node::{Node, Through};
+
+/// What is wrong with a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lie {
+    /// It forwards nothing of what it should forward.
+    DropsAll,
+    /// It forwards answers and one in ten of the others.
+    DropsMost,
+    /// It answers in the receiver's name, and forwards.
+    ForgesAnswers,
+    /// It sends again what it has forwarded.
+    Replays,
+    /// It sends to anybody what it should forward.
+    Misroutes,
+    /// It sends garbage to everybody on its own.
+    SendsGarbage,
+    /// It greets the receiver again and again and makes offers that it does not keep.
+    Greets,
+}
+
+/// All of them.
+pub const LIES: [Lie; 7] =
+    [Lie::DropsAll, Lie::DropsMost, Lie::ForgesAnswers, Lie::Replays, Lie::Misroutes, Lie::SendsGarbage, Lie::Greets];
+
+/// Datagrams that a relay which replays keeps.
+const KEPT: usize = 16;
+
+/// Names what a liar sends as a source: no sender remembers so many packets.
+const OWN: PacketId = PacketId { index: u32::MAX, generation: 0 };
+
+/// The longest body of garbage.
+const LONGEST: usize = 1200;
+
+/// What a liar knows of the network.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// All nodes: relays, the receiver, the sender.
+    pub nodes: Vec<SocketAddr>,
+    /// The key of the receiver.
+    pub key: PublicKey,
+}
+
+impl Surroundings {
+    fn receiver(&self) -> SocketAddr {
+        self.nodes[self.nodes.len() - 2]
+    }
+
+    fn sender(&self) -> SocketAddr {
+        self.nodes[self.nodes.len() - 1]
+    }
+}
+
+/// A relay that lies.
+#[derive(Debug)]
+pub struct Liar {
+    relay: Peer,
+    lie: Lie,
+    own: SocketAddr,
+    surroundings: Surroundings,
+    rng: Rng,
+    /// Between two things that it does on its own.
+    interval: Duration,
+    next: Time,
+    kept: Vec<OwnedDatagram>,
+    waiting: Option<Hello>,
+    outbox: OwnedDatagram,
+}
+
+impl Liar {
+    /// The relay `relay` at `own` tells `lie`, on its own every `interval` from `now` on.
+    pub fn new(
+        now: Time,
+        relay: Peer,
+        own: SocketAddr,
+        (lie, interval): (Lie, Duration),
+        surroundings: Surroundings,
+        rng: Rng,
+    ) -> Liar {
+        let next = match lie {
+            Lie::Replays | Lie::SendsGarbage | Lie::Greets => now + interval,
+            _ => Time::MAX,
+        };
+        let outbox = OwnedDatagram::default();
+        Liar { relay, lie, own, surroundings, rng, interval, next, kept: Vec::new(), waiting: None, outbox }
+    }
+
+    /// What it lies.
+    pub fn lie(&self) -> Lie {
+        self.lie
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        now: Time,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut OwnedDatagram,
+        out: &mut impl Out<Node>,
+    ) {
+        match self.lie {
+            Lie::Greets if datagram.packet.id == OWN => return self.on_reply(&datagram.body, out),
+            Lie::DropsAll => return,
+            Lie::DropsMost if datagram.packet.kind == Kind::Data && !self.rng.chance(0.1) => return,
+            Lie::ForgesAnswers if datagram.packet.kind == Kind::Data => self.forge(arrival.from, datagram, out),
+            Lie::Misroutes => {
+                if datagram.packet.step().is_some() {
+                    let anybody = self.surroundings.nodes[self.rng.below(self.surroundings.nodes.len())];
+                    out.send(Departure::now(anybody, datagram.len() as u32), datagram);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.relay.on_message(now, arrival, datagram, &mut Through(out));
+        if self.lie == Lie::Replays {
+            // It was moved on by a hop, if it was forwarded.
+            if self.kept.len() < KEPT {
+                self.kept.push(datagram.clone());
+            } else {
+                let place = self.rng.below(KEPT);
+                self.kept[place].clone_from(datagram);
+            }
+        }
+    }
+
+    /// An answer that only the receiver could give, with a proof that is guessed.
+    fn forge(&mut self, from: SocketAddr, datagram: &OwnedDatagram, out: &mut impl Out<Node>) {
+        let Liar { rng, outbox, .. } = self;
+        outbox.packet = datagram.packet;
+        if outbox.packet.route.position() == 1 {
+            outbox.packet.route.set_source(from);
+        }
+        outbox.packet.nonce = rng.bits();
+        outbox.what = [Type::Ack, Type::Report, Type::HelloReply][rng.below(3)];
+        outbox.body.clear();
+        if outbox.what != Type::Ack {
+            let length = rng.below(80);
+            outbox.body.extend((0..length).map(|_| rng.bits() as u8));
+        }
+        if let Some(to) = outbox.packet.turn_around() {
+            out.send(Departure::now(to, outbox.len() as u32), outbox);
+        }
+    }
+
+    pub(super) fn on_timer(&mut self, now: Time, out: &mut impl Out<Node>) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + self.interval;
+        match self.lie {
+            Lie::Replays if !self.kept.is_empty() => {
+                let datagram = &self.kept[self.rng.below(self.kept.len())];
+                out.send(Departure::now(datagram.packet.route.at(), datagram.len() as u32), datagram);
+            }
+            Lie::SendsGarbage => self.send_garbage(out),
+            Lie::Greets => self.greet(out),
+            _ => {}
+        }
+    }
+
+    /// A datagram to anybody, in which only the header makes sense.
+    fn send_garbage(&mut self, out: &mut impl Out<Node>) {
+        let Liar { rng, outbox, surroundings, own, .. } = self;
+        let what = [Type::Hello, Type::HelloReply, Type::Data, Type::Report, Type::Ack][rng.below(5)];
+        let (kind, to, at) = match what.kind() {
+            Kind::Data => (Kind::Data, surroundings.receiver(), 2),
+            Kind::Ack => (Kind::Ack, surroundings.sender(), 0),
+        };
+        let nodes = [surroundings.sender(), *own, surroundings.receiver()];
+        let Some(route) = Route::from_nodes(&nodes, at) else { return };
+        // Small numbers: a packet that exists, if one can be hit.
+        let id = PacketId { index: rng.below(50) as u32, generation: rng.below(20) as u32 };
+        outbox.what = what;
+        outbox.packet = Packet { id, nonce: rng.bits(), kind, route };
+        outbox.body.clear();
+        if what != Type::Ack {
+            let length = rng.below(LONGEST);
+            outbox.body.extend((0..length).map(|_| rng.bits() as u8));
+        }
+        out.send(Departure::now(to, outbox.len() as u32), outbox);
+    }
+
+    /// A datagram of its own straight to the receiver, in which it is both source and relay's
+    /// neighbour: the shortest way has one relay, so a made-up source stands before it.
+    fn address(&mut self, what: Type) -> SocketAddr {
+        let to = self.surroundings.receiver();
+        let source = self.surroundings.nodes[0];
+        let source = if source == self.own { self.surroundings.nodes[1] } else { source };
+        self.outbox.what = what;
+        let route = Route::from_nodes(&[source, self.own, to], 2).expect("a route over one relay");
+        self.outbox.packet = Packet { id: OWN, nonce: 0, kind: Kind::Data, route };
+        self.outbox.body.clear();
+        to
+    }
+
+    fn greet(&mut self, out: &mut impl Out<Node>) {
+        let to = self.address(Type::Hello);
+        let key = Some(&self.surroundings.key).filter(|_| self.rng.chance(0.5));
+        self.waiting = Some(Hello::new(key, self.rng.bits(), &mut self.outbox.body));
+        out.send(Departure::now(to, self.outbox.len() as u32), &self.outbox);
+    }
+
+    /// The receiver has answered: a session, in which anything may be said.
+    fn on_reply(&mut self, reply: &[u8], out: &mut impl Out<Node>) {
+        let Some(Ok((session, _))) = self.waiting.take().map(|waiting| waiting.complete(reply)) else { return };
+        self.speak(session, out);
+    }
+
+    fn speak(&mut self, mut session: Session, out: &mut impl Out<Node>) {
+        let length = [0, 1000, 1 << 40][self.rng.below(3)];
+        let hash = *blake3::hash(&[]).as_bytes();
+        let offer = Offer { name: FileName::sanitised("stranger"), length, block: 100, hash };
+        let mut message = Vec::new();
+        for _ in 0..1 + self.rng.below(3) {
+            let says = match self.rng.below(6) {
+                0 => Message::Filler,
+                1 => Message::Finish,
+                2 => Message::Block { index: self.rng.bits() as u32 % 12, bytes: &[7; 100] },
+                3 => Message::Bye,
+                _ => Message::Offer(offer.clone()),
+            };
+            says.encode(self.rng.bits(), &mut message);
+            let to = self.address(Type::Data);
+            session.seal_data(&message, &mut self.outbox.body);
+            out.send(Departure::now(to, self.outbox.len() as u32), &self.outbox);
+        }
+    }
+
+    pub(super) fn timer(&self) -> Time {
+        self.next
+    }
+}

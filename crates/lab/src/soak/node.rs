@@ -1,0 +1,98 @@
+//! What stands at a node: a peer as it ships, or a liar.
+
+use core::convert::Infallible;
+use std::net::SocketAddr;
+
+use anabranch_control::time::Time;
+use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
+use anabranch_proto::peer::Peer;
+use anabranch_proto::wire::OwnedDatagram;
+
+use super::liar::Liar;
+
+/// A machine of a soak.
+#[derive(Debug)]
+pub enum Node {
+    /// The peer that runs on sockets.
+    Peer(Box<Peer>),
+    /// A relay that lies.
+    Liar(Box<Liar>),
+}
+
+impl Node {
+    /// The peer, if it is no liar.
+    pub fn peer(&self) -> Option<&Peer> {
+        match self {
+            Node::Peer(peer) => Some(peer),
+            Node::Liar(_) => None,
+        }
+    }
+
+    /// The peer, to act on it.
+    pub fn peer_mut(&mut self) -> Option<&mut Peer> {
+        match self {
+            Node::Peer(peer) => Some(peer),
+            Node::Liar(_) => None,
+        }
+    }
+}
+
+/// The way out of a peer within a node.
+pub(super) struct Through<'a, O>(pub &'a mut O);
+
+impl<O: Out<Node>> Out<Peer> for Through<'_, O> {
+    fn send(&mut self, departure: Departure<SocketAddr>, message: &OwnedDatagram) {
+        self.0.send(departure, message);
+    }
+
+    fn event(&mut self, event: Infallible) {
+        match event {}
+    }
+
+    fn job(&mut self, job: Infallible) {
+        match job {}
+    }
+
+    fn keep_timer(&mut self) {
+        self.0.keep_timer();
+    }
+}
+
+impl Machine for Node {
+    type Address = SocketAddr;
+    type Message = OwnedDatagram;
+    type Event = Infallible;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        arrival: Arrival<SocketAddr>,
+        datagram: &mut OwnedDatagram,
+        out: &mut impl Out<Node>,
+    ) {
+        match self {
+            Node::Peer(peer) => peer.on_message(now, arrival, datagram, &mut Through(out)),
+            Node::Liar(liar) => liar.on_message(now, arrival, datagram, out),
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, out: &mut impl Out<Node>) {
+        match self {
+            Node::Peer(peer) => peer.on_timer(now, &mut Through(out)),
+            Node::Liar(liar) => liar.on_timer(now, out),
+        }
+    }
+
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Node>) {
+        match done {}
+    }
+
+    fn timer(&self, now: Time) -> Time {
+        match self {
+            Node::Peer(peer) => peer.timer(now),
+            Node::Liar(liar) => liar.timer(),
+        }
+    }
+}

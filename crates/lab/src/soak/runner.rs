@@ -1,0 +1,167 @@
+//! Many cases on all cores, and what became of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anabranch_control::time::Duration;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::case::Case;
+use super::invariants::Invariant;
+use super::liar::Lie;
+use super::transfer::{self, Ending, Ran};
+use crate::parallel::Progress;
+
+/// Cases that are begun together. Whether more are needed is asked after each batch, so that the
+/// number of threads changes nothing.
+const BATCH: u64 = 32;
+
+/// How long a soak is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// Simulated hours, and what is left of the last batch.
+    Hours(f64),
+    /// Cases.
+    Cases(u64),
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Repeats the case.
+    pub seed: u64,
+    /// The rule.
+    pub invariant: Invariant,
+    /// How it was broken.
+    pub what: String,
+}
+
+/// How often what went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Troubles {
+    /// Messages that were lost.
+    pub lost: u64,
+    /// Messages that came twice.
+    pub duplicated: u64,
+    /// Messages that came later.
+    pub reordered: u64,
+    /// Messages with a flipped bit.
+    pub corrupted: u64,
+    /// Messages between two parts of a network.
+    pub partitioned: u64,
+    /// Networks that fell apart.
+    pub partitions: u64,
+    /// Nodes that crashed.
+    pub crashes: u64,
+    /// Nodes that came back.
+    pub restarts: u64,
+    /// Relays that lied, by lie.
+    pub liars: BTreeMap<Lie, u64>,
+}
+
+/// What a soak did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Soaked {
+    /// Cases that were run to their end.
+    pub cases: u64,
+    /// Simulated hours.
+    pub simulated_hours: f64,
+    /// Of those, with a transfer under way.
+    pub under_way_hours: f64,
+    /// Transfers that were begun.
+    pub transfers: u64,
+    /// Files that were published.
+    pub published: u64,
+    /// How cases ended.
+    pub endings: BTreeMap<Ending, u64>,
+    /// Messages and timers.
+    pub events: u64,
+    /// Messages that could not be read.
+    pub unreadable: u64,
+    /// The longest time in seconds from calm to the end, and its seed.
+    pub longest_after_calm_s: (f64, u64),
+    /// What went wrong from outside.
+    pub troubles: Troubles,
+    /// Broken rules, in the order of their seeds.
+    pub failures: Vec<Failure>,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+impl Soaked {
+    fn add(&mut self, ran: Ran) {
+        let hours = |span: Duration| span.as_secs_f64() / 3600.0;
+        self.cases += 1;
+        self.simulated_hours += hours(ran.simulated);
+        self.under_way_hours += hours(ran.under_way);
+        self.transfers += ran.transfers;
+        self.published += ran.published;
+        self.events += ran.events;
+        self.unreadable += ran.unreadable;
+        if let Some(ending) = ran.ending {
+            *self.endings.entry(ending).or_default() += 1;
+        }
+        let after_calm = ran.after_calm.as_secs_f64();
+        if after_calm > self.longest_after_calm_s.0 {
+            self.longest_after_calm_s = (after_calm, ran.seed);
+        }
+        let troubles = &mut self.troubles;
+        troubles.lost += ran.faults.lost;
+        troubles.duplicated += ran.faults.duplicated;
+        troubles.reordered += ran.faults.reordered;
+        troubles.corrupted += ran.faults.corrupted;
+        troubles.partitioned += ran.faults.partitioned;
+        troubles.partitions += ran.partitions;
+        troubles.crashes += ran.crashes;
+        troubles.restarts += ran.restarts;
+        for lie in ran.lies {
+            *troubles.liars.entry(lie).or_default() += 1;
+        }
+        if let Some(violation) = ran.violation {
+            self.failures.push(Failure { seed: ran.seed, invariant: violation.invariant, what: violation.what });
+        }
+    }
+}
+
+/// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if
+/// none is given. `progress` counts simulated seconds for hours, cases for cases.
+///
+/// # Panics
+///
+/// When the system has no thread left.
+pub fn soak(first: u64, length: Length, threads: Option<usize>, progress: &Progress) -> Soaked {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
+    let pool = pool.expect("a process may start as many threads as there are cores");
+    let (cases, hours) = match length {
+        Length::Hours(hours) => (u64::MAX, hours),
+        Length::Cases(cases) => (cases, f64::MAX),
+    };
+    let total = if cases == u64::MAX { (hours * 3600.0) as u64 } else { cases };
+    progress.total.fetch_add(total, Ordering::Relaxed);
+    let mut soaked = Soaked::default();
+    let mut begun = 0;
+    while begun < cases && soaked.simulated_hours < hours && !progress.is_interrupted() {
+        let batch = BATCH.min(cases - begun);
+        let run = |number: u64| {
+            let seconds = AtomicU64::new(0);
+            let ran = transfer::run(&Case::draw(first.wrapping_add(number)), || {
+                if seconds.fetch_add(1, Ordering::Relaxed) % 64 == 63 && cases == u64::MAX {
+                    progress.done.fetch_add(64, Ordering::Relaxed);
+                }
+                !progress.is_interrupted()
+            });
+            if cases != u64::MAX {
+                progress.done.fetch_add(1, Ordering::Relaxed);
+            }
+            ran
+        };
+        // One case a task: they are of different length.
+        let numbers: Vec<u64> = (begun..begun + batch).collect();
+        let ran: Vec<Option<Ran>> = pool.install(|| numbers.par_iter().with_max_len(1).copied().map(run).collect());
+        ran.into_iter().flatten().for_each(|ran| soaked.add(ran));
+        begun += batch;
+    }
+    soaked.interrupted = progress.is_interrupted();
+    soaked
+}

@@ -1,0 +1,445 @@
+//! One simulated transfer: the peers that ship, on their wire format, with the troubles of a case,
+//! and what must hold looked at after every simulated second.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use anabranch_control::path::Slot;
+use anabranch_control::path::registry::{self, Setup};
+use anabranch_control::rng::Rng;
+use anabranch_control::rtt::RttConfig;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
+use anabranch_proto::courier::Courier;
+use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::path_sender::{MAX_REMEMBERED, PathSender, SenderConfig};
+use anabranch_proto::peer::{Peer, Sender};
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::seal::Identity;
+use anabranch_proto::transfer::{FileSender, MAX_EVENTS, Receiver, TransferError, block_size};
+use anabranch_proto::wire::{self, MAX_DATAGRAM};
+use anabranch_sim::delay::DelayModel;
+use anabranch_sim::fabric::NodeId;
+use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
+use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
+use serde::Serialize;
+
+use super::case::{Case, Trouble};
+use super::invariants::{Invariant, Violation, Watch};
+use super::liar::{Liar, Lie, Surroundings};
+use super::node::Node;
+use super::store::{MemorySource, MemoryStore, Shelf};
+use crate::world::{Address, OnTheWire, World};
+
+/// What the file is called.
+const NAME: &str = "file";
+
+/// A sender ends no later after its network has become calm: ten times the longest file's
+/// shortest time over the slowest upload that cases have.
+const ENDS_WITHIN: Duration = Duration::from_millis(20_000_000);
+
+/// Events in a simulated second. A network of a case forwards at most 60 kB/s by each of ten relays
+/// in packets of 100 bytes and more, so that 50 000 are far off.
+const EVENTS_PER_SECOND: u64 = 500_000;
+
+/// After the end, so long the last datagrams are waited for.
+const FAREWELL: Duration = Duration::from_millis(3_000);
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The file has arrived whole.
+    Whole,
+    /// The receiver did not want it.
+    Refused,
+    /// The receiver could not keep it, or it was not what was announced.
+    Failed,
+    /// Nothing was heard of the receiver.
+    NoAnswer,
+    /// The sender could not read it.
+    Unreadable,
+    /// It was given up on request.
+    Cancelled,
+}
+
+impl Ending {
+    fn of(error: &TransferError) -> Ending {
+        match error {
+            TransferError::NoAnswer(_) => Ending::NoAnswer,
+            TransferError::Refused(_) => Ending::Refused,
+            TransferError::Failed(_) => Ending::Failed,
+            TransferError::Unreadable(_) => Ending::Unreadable,
+            TransferError::Cancelled => Ending::Cancelled,
+        }
+    }
+}
+
+/// What became of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// The case's seed.
+    pub seed: u64,
+    /// How its last transfer ended; none if a rule was broken before.
+    pub ending: Option<Ending>,
+    /// The rule that was broken first.
+    pub violation: Option<Violation>,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Of that, with a transfer under way.
+    pub under_way: Duration,
+    /// From the calm, or the last start after it, to the end.
+    pub after_calm: Duration,
+    /// Transfers that were begun: one, and one for each restart of the sender.
+    pub transfers: u64,
+    /// Files that were published, strangers' too.
+    pub published: u64,
+    /// Messages and timers.
+    pub events: u64,
+    /// What went wrong with messages.
+    pub faults: FaultCounters,
+    /// Messages that could not be read where they arrived.
+    pub unreadable: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Restarts.
+    pub restarts: u64,
+    /// Partitions.
+    pub partitions: u64,
+    /// The lies that relays told.
+    pub lies: Vec<Lie>,
+}
+
+type Network = World<Node, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire, Watch>;
+
+/// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
+pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
+    let mut transfer = Transfer::new(case);
+    // What a panic leaves behind is only counted, not used.
+    let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(goes_on)));
+    let violation = match ended {
+        Ok(Ok(true)) => None,
+        Ok(Ok(false)) => return None,
+        Ok(Err(violation)) => Some(violation),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            Some(Violation::new(Invariant::Panic, text))
+        }
+    };
+    Some(transfer.ran(violation))
+}
+
+struct Transfer<'a> {
+    case: &'a Case,
+    world: Network,
+    identity: Identity,
+    surroundings: Surroundings,
+    file: Arc<[u8]>,
+    offer: Offer,
+    packet: usize,
+    shelf: Shelf,
+    /// Names under which the file was published whole.
+    whole: BTreeSet<String>,
+    ending: Option<Ending>,
+    under_way: Duration,
+    ended: Option<Time>,
+    started: Time,
+    counted: Counted,
+}
+
+#[derive(Default)]
+struct Counted {
+    transfers: u64,
+    published: u64,
+    crashes: u64,
+    restarts: u64,
+    partitions: u64,
+}
+
+impl<'a> Transfer<'a> {
+    fn new(case: &'a Case) -> Transfer<'a> {
+        let nodes: Vec<SocketAddr> = (0..case.nodes()).map(|node| SocketAddr::of(NodeId(node))).collect();
+        let longest =
+            [&[wire::unknown_source(nodes[0])], &nodes[..case.hops], &nodes[case.relays.len()..][..1]].concat();
+        let packet = case.packet.unwrap_or_else(|| {
+            let mut sizes = 0..MAX_DATAGRAM;
+            sizes.find(|&size| block_size(&longest, size).is_some()).expect("a block fits the longest datagram")
+        });
+        let block = block_size(&longest, packet).expect("datagrams of cases hold a block");
+        let mut rng = Rng::stream(case.seed, "soak/file");
+        let file: Arc<[u8]> = (0..case.length).map(|_| rng.bits() as u8).collect();
+        let hash = *blake3::hash(&file).as_bytes();
+        let offer = Offer { name: FileName::sanitised(NAME), length: case.length, block, hash };
+        let delay = DelayModel::Plane { span: case.span, access: Duration::from_millis(1), stretch: 1.0 };
+        let pairs = Pairs::new(PairsConfig { delay, jitter: case.jitter, loss: 0.0 }, nodes.len(), case.seed);
+        let watch = Watch::new(&case.relays, |relay| case.lies[relay].is_none(), MAX_DATAGRAM as u64);
+        let fabric = Faulty::new(pairs, Faults::default(), case.seed);
+        let identity = Identity::generate();
+        let mut transfer = Transfer {
+            case,
+            world: World::new(fabric, OnTheWire, watch, ()),
+            surroundings: Surroundings { nodes, key: identity.public() },
+            identity,
+            file,
+            offer,
+            packet,
+            shelf: Shelf::default(),
+            whole: BTreeSet::new(),
+            ending: None,
+            under_way: Duration::ZERO,
+            ended: None,
+            started: Time::ZERO,
+            counted: Counted::default(),
+        };
+        for node in (0..case.nodes()).map(NodeId) {
+            let machine = transfer.machine(node);
+            transfer.world.join(machine);
+        }
+        transfer
+    }
+
+    /// What stands at `node` when it is started now.
+    fn machine(&mut self, node: NodeId) -> Node {
+        let Transfer { case, world, .. } = self;
+        let now = world.now();
+        if node == case.sender() {
+            return self.sender();
+        }
+        if node == case.receiver() {
+            // What had arrived is found by nobody.
+            self.shelf.clear_arriving();
+            let store = Box::new(MemoryStore::new(self.shelf.clone(), case.room));
+            let receiver = Receiver::new(self.identity.clone(), case.limits, store);
+            return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
+        }
+        let limit = case.relays[node.index()];
+        let peer = Peer::new(RelayNode::new(limit.model, limit.rate), None, None);
+        match case.lies[node.index()] {
+            None => Node::Peer(Box::new(peer)),
+            Some(lie) => {
+                let rng = Rng::indexed(case.seed, "soak/lie", u64::from(node.0));
+                let own = SocketAddr::of(node);
+                Node::Liar(Box::new(Liar::new(now, peer, own, lie, self.surroundings.clone(), rng)))
+            }
+        }
+    }
+
+    /// A sender that starts now.
+    fn sender(&mut self) -> Node {
+        let (case, now) = (self.case, self.world.now());
+        let addresses = self.surroundings.nodes[..=case.receiver().index()].to_vec();
+        let packet = Bytes::new(self.packet as u64);
+        let setup = Setup { peers: addresses.len(), packet, start: now, pacing: case.pacing };
+        let made = registry::find(case.controller).expect("cases name known controllers").build;
+        let made = made.make(&setup, &toml::Table::new()).expect("cases name controllers of senders");
+        let controller = made.expect("these controllers need no parameters");
+        let life = self.counted.transfers;
+        let rng = Rng::indexed(case.seed, "soak/path sender", life);
+        let mut masks = Rng::indexed(case.seed, "soak/mask", life);
+        let config = SenderConfig { peers: addresses.len(), relays: case.hops, packet, rtt: RttConfig::default() };
+        let machine = PathSender::new(&config, controller, rng);
+        let mask = std::array::from_fn(|_| masks.bits() as u8);
+        let courier = Courier::new(machine, addresses, packet, case.upload, mask);
+        let key = case.has_key.then(|| self.identity.public());
+        let source = Box::new(MemorySource::new(Arc::clone(&self.file), case.source));
+        let to = Slot(case.receiver().0 as u16);
+        let sender = FileSender::new(now, courier, to, key, self.offer.clone(), source);
+        self.counted.transfers += 1;
+        self.started = now;
+        Node::Peer(Box::new(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))))))
+    }
+
+    /// Whether it was run to its end.
+    fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> Result<bool, Violation> {
+        let mut troubles = self.case.troubles.iter().peekable();
+        while self.ended.is_none() {
+            while let Some((_, trouble)) = troubles.next_if(|(at, _)| *at <= self.world.now()) {
+                self.happen(trouble);
+            }
+            let next = troubles.peek().map_or(Time::MAX, |(at, _)| *at);
+            self.step(next.min(self.world.now() + Duration::SECOND))?;
+            self.look_at_sender()?;
+            if self.world.now().since(self.case.calm) > ENDS_WITHIN {
+                let what = format!("{:?} after {ENDS_WITHIN} of calm: {:?}", self.file_sender(), self.case.controller);
+                return Err(Violation::new(Invariant::Ends, what));
+            }
+            if !goes_on() {
+                return Ok(false);
+            }
+        }
+        self.linger()?;
+        Ok(true)
+    }
+
+    fn step(&mut self, until: Time) -> Result<(), Violation> {
+        let before = self.world.now();
+        let is_under_way = self.file_sender().is_some_and(|sender| sender.outcome().is_none());
+        // Everything may leave at once where nothing holds it back.
+        let most = EVENTS_PER_SECOND + if self.case.packet.is_none() { 20 * self.offer.blocks() } else { 0 };
+        let is_done = self.world.step_at_most(until, most);
+        // A timer in the past keeps time from going on: it is said first.
+        self.check()?;
+        if !is_done {
+            let what = format!("{most} events between {before} and {}, and no end", self.world.now());
+            return Err(Violation::new(Invariant::Progress, what));
+        }
+        if is_under_way {
+            self.under_way = self.under_way + until.since(before);
+        }
+        Ok(())
+    }
+
+    fn file_sender(&self) -> Option<&FileSender> {
+        match self.world.node(self.case.sender())?.peer()?.sender()? {
+            Sender::File(sender) => Some(sender),
+            Sender::Load(_) => None,
+        }
+    }
+
+    fn receiver(&self) -> Option<&Receiver> {
+        self.world.node(self.case.receiver())?.peer()?.receiver()
+    }
+
+    fn check(&mut self) -> Result<(), Violation> {
+        if let Some(violation) = self.world.observer().violation() {
+            return Err(violation.clone());
+        }
+        let late = self.world.counters().late_timers;
+        if late > 0 {
+            return Err(Violation::new(Invariant::Timer, format!("{late} timers before {}", self.world.now())));
+        }
+        for (name, published) in self.shelf.take_published() {
+            self.counted.published += 1;
+            let is_file = published.offer.name.as_str() == NAME;
+            let is_whole = if is_file {
+                published.bytes == *self.file
+            } else {
+                published.offer.length == published.bytes.len() as u64
+                    && blake3::hash(&published.bytes) == blake3::Hash::from_bytes(published.offer.hash)
+            };
+            if !is_whole {
+                let what = format!("{name:?} was published with {} bytes that differ", published.bytes.len());
+                return Err(Violation::new(Invariant::Whole, what));
+            }
+            if is_file {
+                self.whole.insert(name);
+            }
+        }
+        self.check_memory()?;
+        if self.case.fetches_events {
+            self.world.act(self.case.receiver(), |node, _, _| {
+                let receiver = node.peer_mut().and_then(Peer::receiver_mut);
+                receiver.map(|receiver| while receiver.next_event().is_some() {})
+            });
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self) -> Result<(), Violation> {
+        let at_most = |what: &str, is: usize, most: usize| match is <= most {
+            true => Ok(()),
+            false => Err(Violation::new(Invariant::Memory, format!("{is} {what}, and {most} are the most"))),
+        };
+        if let Some(receiver) = self.receiver() {
+            let limits = &self.case.limits;
+            at_most("sessions", receiver.sessions(), limits.greetings + limits.files)?;
+            at_most("files that arrive", self.shelf.arriving(), limits.files)?;
+            at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
+        }
+        if let Some(sender) = self.file_sender() {
+            at_most("packets", sender.courier().sender().most_remembered(), MAX_REMEMBERED)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the sender has ended, and whether what it says is true.
+    fn look_at_sender(&mut self) -> Result<(), Violation> {
+        let Some(sender) = self.file_sender().filter(|sender| sender.is_over()) else { return Ok(()) };
+        let ending = match sender.outcome() {
+            Some(Ok(done)) if self.whole.contains(&done.name) && done.length == self.case.length => Ending::Whole,
+            Some(Ok(done)) => {
+                let what = format!("the sender believes that {:?} has arrived, and it has not", done.name);
+                return Err(Violation::new(Invariant::Whole, what));
+            }
+            Some(Err(error)) => Ending::of(error),
+            None => return Err(Violation::new(Invariant::Ends, "it is over without an outcome")),
+        };
+        self.ending = Some(ending);
+        self.ended = Some(self.world.now());
+        Ok(())
+    }
+
+    fn happen(&mut self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Crash(node) => {
+                self.counted.crashes += u64::from(self.world.leave(*node).is_some());
+            }
+            Trouble::Restart(node) if self.world.node(*node).is_none() => {
+                let machine = self.machine(*node);
+                self.world.rejoin(*node, machine);
+                self.world.observer_mut().restart(*node);
+                self.counted.restarts += 1;
+            }
+            // Another crash's restart was sooner.
+            Trouble::Restart(_) => {}
+            Trouble::Partition(nodes) => {
+                nodes.iter().for_each(|&node| self.world.fabric_mut().set_part(node, 1));
+                self.counted.partitions += 1;
+            }
+            Trouble::Heal => {
+                (0..self.case.nodes()).for_each(|node| self.world.fabric_mut().set_part(NodeId(node), 0));
+            }
+            Trouble::Faults(faults) => self.world.fabric_mut().set(*faults),
+            Trouble::Cancel => {
+                self.world.act(self.case.sender(), |node, _, _| {
+                    node.peer_mut().and_then(Peer::file_sender_mut).map(FileSender::cancel)
+                });
+            }
+        }
+    }
+
+    /// What is on its way arrives; in some cases the receiver forgets everything.
+    fn linger(&mut self) -> Result<(), Violation> {
+        self.step(self.world.now() + FAREWELL)?;
+        if !self.case.lingers {
+            return Ok(());
+        }
+        let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 2;
+        while self.world.now() < until {
+            self.step(self.world.now() + Duration::SECOND)?;
+        }
+        let has_strangers = self.case.lies.iter().flatten().any(|(lie, _)| matches!(lie, Lie::Greets | Lie::Replays));
+        match self.receiver().map(|receiver| (receiver.sessions(), self.shelf.arriving())) {
+            Some(left) if left != (0, 0) && !has_strangers => {
+                let what = format!("{} sessions and {} files are still there after the idle time", left.0, left.1);
+                Err(Violation::new(Invariant::Memory, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ran(self, violation: Option<Violation>) -> Ran {
+        let (case, counters) = (self.case, self.world.counters());
+        let Counted { transfers, published, crashes, restarts, partitions } = self.counted;
+        Ran {
+            seed: case.seed,
+            ending: self.ending.filter(|_| violation.is_none()),
+            violation,
+            simulated: self.world.now().since(Time::ZERO),
+            under_way: self.under_way,
+            after_calm: self.ended.unwrap_or(Time::ZERO).since(case.calm.max(self.started)),
+            transfers,
+            published,
+            events: counters.events,
+            faults: self.world.fabric().counters(),
+            unreadable: counters.unreadable,
+            crashes,
+            restarts,
+            partitions,
+            lies: case.lies.iter().flatten().map(|(lie, _)| *lie).collect(),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A short soak: what ships holds its rules in networks in which everything goes wrong.
+
+use anabranch_lab::parallel::Progress;
+use anabranch_lab::soak::case::Case;
+use anabranch_lab::soak::runner::{Length, Soaked, soak};
+use anabranch_lab::soak::transfer::{self, Ending};
+
+fn run(first: u64, cases: u64, threads: usize) -> Soaked {
+    soak(first, Length::Cases(cases), Some(threads), &Progress::default())
+}
+
+#[test]
+fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
+    let soaked = run(1, 64, 2);
+    assert!(soaked.failures.is_empty(), "repeat with anabranch soak --repeat SEED: {:#?}", soaked.failures);
+    assert_eq!((soaked.cases, soaked.endings.values().sum::<u64>()), (64, 64));
+    // Rules that hold because nothing happens would be none.
+    assert!(soaked.endings[&Ending::Whole] >= 24 && soaked.endings.len() >= 4, "{:?}", soaked.endings);
+    // Strangers publish files too.
+    assert!(soaked.published > soaked.endings[&Ending::Whole], "{soaked:?}");
+    assert!(soaked.under_way_hours > 0.8 * soaked.simulated_hours, "{soaked:?}");
+    let troubles = &soaked.troubles;
+    let all = [troubles.lost, troubles.duplicated, troubles.reordered, troubles.corrupted, troubles.partitioned];
+    assert!(all.iter().all(|&count| count > 100) && soaked.unreadable > 0, "{troubles:?}");
+    assert!(troubles.crashes > 20 && troubles.restarts > 20 && troubles.liars.len() >= 5, "{troubles:?}");
+}
+
+#[test]
+fn equal_seeds_give_equal_soaks_on_any_number_of_threads_and_with_any_keys() {
+    let (one, three) = (run(500, 24, 1), run(500, 24, 3));
+    assert_eq!(one, three);
+    assert_ne!(one.events, run(600, 24, 2).events);
+}
+
+#[test]
+fn a_soak_of_hours_ends_after_them() {
+    let soaked = soak(7, Length::Hours(0.02), Some(2), &Progress::default());
+    assert!(soaked.simulated_hours >= 0.02 && soaked.cases > 0 && !soaked.interrupted);
+    assert_eq!(soaked.cases % 32, 0, "whole batches, so that the number of threads changes nothing");
+}
+
+#[test]
+fn what_is_stopped_reports_what_was_done() {
+    let progress = Progress::default();
+    progress.interrupted.store(true, std::sync::atomic::Ordering::Relaxed);
+    let soaked = soak(1, Length::Cases(10), Some(1), &progress);
+    assert_eq!((soaked.cases, soaked.interrupted), (0, true));
+    let case = Case::draw(1);
+    assert!(transfer::run(&case, || false).is_none());
+}
