@@ -176,3 +176,20 @@ fn a_run_of_flows_that_delivers_nothing_is_an_error() {
     // Too short to say so.
     assert!(far(5).is_ok());
 }
+
+/// A lost first packet was never sent again, and its flow delivered nothing for the rest of the run.
+#[test]
+fn a_connection_whose_first_packet_is_lost_is_opened_later() {
+    let mut opened = 0;
+    for seed in 1..=20 {
+        let text = format!(
+            "[run]\nseconds = 60\nseed = {seed}\nsample_every_s = 0\n[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 20\nloss = 0.3\n\
+             [[flow]]\ncontroller = \"reno\"\nhandshake = true\nsteered = true\n\
+             [steering]\nlink = \"bottleneck\"\nevery_ms = 100\n"
+        );
+        let scenario = anabranch_scenario::file::parse_flows(&text, "f.toml", &[]).unwrap();
+        let measured = anabranch_lab::flows::run(&scenario, |_| true).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        opened += u32::from(measured.flows[0].delivered_bytes > 0);
+    }
+    assert_eq!(opened, 20);
+}

@@ -324,6 +324,10 @@ impl<'a, const RECORDED: bool> World<'a, RECORDED> {
         let now = self.network.now();
         let this = &mut self.flows[flow as usize];
         let Some(sender) = &mut this.sender else { return };
+        if this.handshake.is_some() {
+            // The timer is the first packet's, which would not leave again.
+            return;
+        }
         this.application.refill(sender);
         while let Some(transmit) = sender.poll(now) {
             let payload = Payload::Data { flow, connection: this.connection, to: transmit.to, data: transmit.data };
