@@ -40,8 +40,8 @@ const NAME: &str = "file";
 /// shortest time over the slowest upload that cases have.
 const ENDS_WITHIN: Duration = Duration::from_millis(20_000_000);
 
-/// Events in a simulated second. A network of a case forwards at most 60 kB/s by each of ten relays
-/// in packets of 100 bytes and more, so that 50 000 are far off.
+/// Events in a simulated second. In a case each of ten relays forwards at most 300 kB/s, in
+/// datagrams of 100 bytes and more: 30 000 messages, of which each is an event or two.
 const EVENTS_PER_SECOND: u64 = 500_000;
 
 /// After the end, so long the last datagrams are waited for.
