@@ -139,7 +139,7 @@ impl WindowRule for Bic {
 
     fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
-        record("last_max", window.to_bytes(self.last_max));
+        record("last_max", window.in_bytes(self.last_max));
     }
 }
 

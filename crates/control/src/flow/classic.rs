@@ -67,13 +67,13 @@ impl Window {
 
     /// `amount` in bytes.
     #[inline]
-    pub fn to_bytes(&self, amount: f64) -> f64 {
+    pub fn in_bytes(&self, amount: f64) -> f64 {
         amount * self.unit
     }
 
     /// `bytes` in the window's unit.
     #[inline]
-    pub fn from_bytes(&self, bytes: f64) -> f64 {
+    pub fn in_unit(&self, bytes: f64) -> f64 {
         bytes / self.unit
     }
 
@@ -86,8 +86,8 @@ impl Window {
 
     /// Window and threshold for a trace, in bytes.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.to_bytes(self.size));
-        record("slow_start_threshold", self.to_bytes(self.slow_start.traced_threshold()));
+        record("window", self.in_bytes(self.size));
+        record("slow_start_threshold", self.in_bytes(self.slow_start.traced_threshold()));
     }
 }
 
@@ -170,7 +170,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
         if recovery.begins(now, feedback) {
             rule.reduce(window, feedback);
         } else {
-            let counted = window.from_bytes(counting.counted(feedback, recovery, window.to_bytes(window.packet)));
+            let counted = window.in_unit(counting.counted(feedback, recovery, window.in_bytes(window.packet)));
             if counted > 0.0 {
                 rule.grow(window, &Acked { now, counted, feedback });
             }
@@ -185,7 +185,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window.to_bytes(self.window.size + self.rule.beyond()) as u64))
+        Limits::window(Bytes::new(self.window.in_bytes(self.window.size + self.rule.beyond()) as u64))
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {

@@ -151,10 +151,10 @@ impl WindowRule for Compound {
     }
 
     fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", window.to_bytes(window.size + self.dwnd));
-        record("slow_start_threshold", window.to_bytes(window.slow_start.traced_threshold()));
-        record("delay_window", window.to_bytes(self.dwnd));
-        record("gamma", window.to_bytes(self.gamma));
+        record("window", window.in_bytes(window.size + self.dwnd));
+        record("slow_start_threshold", window.in_bytes(window.slow_start.traced_threshold()));
+        record("delay_window", window.in_bytes(self.dwnd));
+        record("gamma", window.in_bytes(self.gamma));
     }
 }
 

@@ -210,8 +210,8 @@ impl WindowRule for Cubic {
 
     fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
-        record("w_max", window.to_bytes(self.w_max));
-        record("w_est", self.epoch.map_or(0.0, |epoch| window.to_bytes(epoch.w_est)));
+        record("w_max", window.in_bytes(self.w_max));
+        record("w_est", self.epoch.map_or(0.0, |epoch| window.in_bytes(epoch.w_est)));
     }
 }
 

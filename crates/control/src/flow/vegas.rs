@@ -99,7 +99,7 @@ impl WindowRule for Vegas {
     fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
         let Feedback { delivered, acked: packets, rtt, .. } = *acked.feedback;
         if let (Some(round_min), Some(newest)) = (self.round_min, packets.last()) {
-            let flight = window.from_bytes((delivered - newest.delivered).get() as f64);
+            let flight = window.in_unit((delivered - newest.delivered).get() as f64);
             self.judge(window, flight, round_min, rtt.min);
         }
     }
@@ -123,8 +123,8 @@ impl WindowRule for Vegas {
     }
 
     fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", window.to_bytes(window.size));
-        record("queued", window.to_bytes(self.queued));
+        record("window", window.in_bytes(window.size));
+        record("queued", window.in_bytes(self.queued));
     }
 }
 

@@ -199,12 +199,12 @@ impl ReceivedNumbers {
     /// What an ACK says: the highest ranges, and in place of the last of them the range of
     /// the newest arrival if it is lower (RFC 2018, 4: the newest must be told).
     #[inline(always)]
-    pub fn to_ack(&mut self) -> AckRanges {
+    pub fn next_ack(&mut self) -> AckRanges {
         if let [only] = self.ranges[..] {
             return AckRanges::new([only]);
         }
         if self.form == AckForm::Sack {
-            return self.to_sack();
+            return self.next_sack();
         }
         let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
         if self.newest >= highest {
@@ -217,7 +217,7 @@ impl ReceivedNumbers {
     /// A cumulative acknowledgment, if number 0 has arrived, and of the ranges behind it the
     /// newest arrival's and those that were told last (RFC 2018, 4).
     #[cold]
-    fn to_sack(&mut self) -> AckRanges {
+    fn next_sack(&mut self) -> AckRanges {
         let cumulative = usize::from(self.ranges.first().is_some_and(|(low, _)| *low == 0));
         let mut blocks = [usize::MAX; SACK_BLOCKS];
         let mut count = 0;
@@ -325,7 +325,7 @@ mod tests {
             let mut seen = BTreeSet::new();
             for &number in &arrivals {
                 prop_assert_eq!(ranges.insert(number), seen.insert(number));
-                let ack = ranges.to_ack();
+                let ack = ranges.next_ack();
                 prop_assert_eq!(ack.largest(), seen.last().copied());
                 let told: Vec<u64> = ack.iter().flat_map(|(a, b)| a..=b).collect();
                 prop_assert!(told.iter().all(|number| seen.contains(number)));
@@ -374,7 +374,7 @@ mod tests {
         let mut numbers = ReceivedNumbers::new(AckForm::Sack);
         let mut told = |number: u64| {
             numbers.insert(number);
-            numbers.to_ack().iter().collect::<Vec<_>>()
+            numbers.next_ack().iter().collect::<Vec<_>>()
         };
         assert_eq!(told(2), [(2, 2)], "nothing is cumulative");
         assert_eq!(told(0), [(2, 2), (0, 0)]);

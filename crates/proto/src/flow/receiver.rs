@@ -119,7 +119,7 @@ impl FlowReceiver {
         self.due = None;
         self.waiting = 0;
         self.acks_sent += 1;
-        Some(Ack { ranges: self.numbers.to_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })
+        Some(Ack { ranges: self.numbers.next_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })
     }
 
     /// When an ACK will be due.
