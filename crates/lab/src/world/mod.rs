@@ -4,122 +4,23 @@
 //! costs nothing. An *agent* is whoever steps the world and acts on a machine in between: a
 //! coordinator, a learning environment, a script of changes, a test of invariants.
 
+mod address;
+mod carrier;
+mod jobs;
+mod observer;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use anabranch_control::time::{Duration, Time};
-use anabranch_proto::machine::{self, Arrival, Machine, Out, Wire};
+use anabranch_control::time::Time;
+use anabranch_proto::machine::{self, Arrival, Machine, Out};
 use anabranch_sim::fabric::{self, Event, Fabric, NodeId};
-use anabranch_sim::pairs::Letter;
 
-/// What names a node in a machine's messages, and the node that it names.
-pub trait Address: Copy {
-    /// The name of `node`.
-    fn of(node: NodeId) -> Self;
-
-    /// The node of this name; none if no simulated node has it.
-    fn node(self) -> Option<NodeId>;
-}
-
-impl Address for u32 {
-    #[inline]
-    fn of(node: NodeId) -> u32 {
-        node.0
-    }
-
-    #[inline]
-    fn node(self) -> Option<NodeId> {
-        Some(NodeId(self))
-    }
-}
-
-/// The port of every simulated node that has a socket address.
-const PORT: u16 = 4000;
-
-/// Nodes have the addresses 10.0.0.1, 10.0.0.2, and so on.
-impl Address for SocketAddr {
-    fn of(node: NodeId) -> SocketAddr {
-        assert!(node.0 < (1 << 24) - 1, "the network 10.0.0.0/8 has room for 2^24 - 2 nodes");
-        SocketAddr::from((Ipv4Addr::from_bits((10 << 24) + node.0 + 1), PORT))
-    }
-
-    fn node(self) -> Option<NodeId> {
-        let SocketAddr::V4(address) = self else { return None };
-        let number = address.ip().to_bits().wrapping_sub((10 << 24) + 1);
-        (address.port() == PORT && number < (1 << 24) - 1).then_some(NodeId(number))
-    }
-}
-
-/// How a machine's messages are written into the fabric's slots, and read.
-pub trait Carrier<M: Machine> {
-    /// What a slot holds.
-    type Payload;
-
-    /// Writes `message` into a slot, whatever was there before.
-    fn pack(&mut self, message: &M::Message, payload: &mut Self::Payload);
-
-    /// Reads a slot into `message`; false if what arrived can't be read, which is counted.
-    fn unpack(&mut self, payload: &Self::Payload, message: &mut M::Message) -> bool;
-}
-
-/// Messages in the form that they have on the wire: what arrives is read by the codec that ships.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OnTheWire;
-
-impl<M: Machine<Message: Wire>> Carrier<M> for OnTheWire {
-    type Payload = Letter<Vec<u8>>;
-
-    fn pack(&mut self, message: &M::Message, letter: &mut Letter<Vec<u8>>) {
-        message.write(&mut letter.content);
-    }
-
-    fn unpack(&mut self, letter: &Letter<Vec<u8>>, message: &mut M::Message) -> bool {
-        message.read(&letter.content).is_ok()
-    }
-}
-
-/// Does what machines hand out.
-pub trait Worker<M: Machine> {
-    /// Does `job` for `node`: its result, and how long it takes.
-    fn work(&mut self, now: Time, node: NodeId, job: M::Job) -> (Duration, M::Done);
-}
-
-/// For machines that hand out nothing.
-impl<M: Machine<Job = core::convert::Infallible>> Worker<M> for () {
-    fn work(&mut self, _: Time, _: NodeId, job: M::Job) -> (Duration, M::Done) {
-        match job {}
-    }
-}
-
-/// Sees what happens.
-pub trait Observer<M: Machine> {
-    /// A message leaves `from` for `to`.
-    #[inline]
-    fn on_sent(&mut self, now: Time, from: NodeId, to: NodeId, message: &M::Message) {
-        let _ = (now, from, to, message);
-    }
-
-    /// A message was lost as it left `from`.
-    #[inline]
-    fn on_lost(&mut self, now: Time, from: NodeId, message: &M::Message) {
-        let _ = (now, from, message);
-    }
-
-    /// A message has arrived at `to`, which has not seen it yet.
-    #[inline]
-    fn on_arrival(&mut self, now: Time, from: NodeId, to: NodeId, message: &M::Message) {
-        let _ = (now, from, to, message);
-    }
-
-    /// A machine tells of `event`.
-    #[inline]
-    fn on_event(&mut self, now: Time, node: NodeId, event: M::Event) {
-        let _ = (now, node, event);
-    }
-}
-
-impl<M: Machine> Observer<M> for () {}
+pub use address::Address;
+pub use carrier::{Carrier, OnTheWire};
+use jobs::Pending;
+pub use jobs::Worker;
+pub use observer::Observer;
 
 /// What the world itself has done, since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,37 +34,6 @@ pub struct WorldCounters {
     /// Timers that a machine said after a call and that had passed before it. A machine that has
     /// just joined has seen no clock: it counts from its first call on.
     pub late_timers: u64,
-}
-
-/// A result on its way to the node that asked for it.
-#[derive(Clone, Debug)]
-struct Pending<D> {
-    at: Time,
-    sequence: u64,
-    node: NodeId,
-    /// Which of the machines that the node has had asked for it.
-    life: u32,
-    done: D,
-}
-
-impl<D> PartialEq for Pending<D> {
-    fn eq(&self, other: &Pending<D>) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-
-impl<D> Eq for Pending<D> {}
-
-impl<D> PartialOrd for Pending<D> {
-    fn partial_cmp(&self, other: &Pending<D>) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<D> Ord for Pending<D> {
-    fn cmp(&self, other: &Pending<D>) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
 }
 
 /// Machines `M` on a fabric `F`, with messages carried by `C`, seen by `O`, jobs done by `W`.
@@ -506,8 +376,9 @@ where
 mod tests {
     use core::convert::Infallible;
 
+    use anabranch_control::time::Duration;
     use anabranch_sim::delay::DelayModel;
-    use anabranch_sim::pairs::{Pairs, PairsConfig};
+    use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
     use super::*;
 

@@ -1,0 +1,32 @@
+//! How messages lie in a fabric.
+
+use anabranch_proto::machine::{Machine, Wire};
+use anabranch_sim::pairs::Letter;
+
+/// How a machine's messages are written into the fabric's slots, and read.
+pub trait Carrier<M: Machine> {
+    /// What a slot holds.
+    type Payload;
+
+    /// Writes `message` into a slot, whatever was there before.
+    fn pack(&mut self, message: &M::Message, payload: &mut Self::Payload);
+
+    /// Reads a slot into `message`; false if what arrived can't be read, which is counted.
+    fn unpack(&mut self, payload: &Self::Payload, message: &mut M::Message) -> bool;
+}
+
+/// Messages in the form that they have on the wire: what arrives is read by the codec that ships.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnTheWire;
+
+impl<M: Machine<Message: Wire>> Carrier<M> for OnTheWire {
+    type Payload = Letter<Vec<u8>>;
+
+    fn pack(&mut self, message: &M::Message, letter: &mut Letter<Vec<u8>>) {
+        message.write(&mut letter.content);
+    }
+
+    fn unpack(&mut self, letter: &Letter<Vec<u8>>, message: &mut M::Message) -> bool {
+        message.read(&letter.content).is_ok()
+    }
+}
