@@ -55,7 +55,10 @@ fn an_option_is_refused_under_its_name() {
         (&["--set", "overlay.relays"], "--set overlay.relays: expected KEY=VALUE"),
         (&["--set", "overlay.relais=2"], "did you mean \"relays\"?"),
         (&["--set", "overlay.matrix=[1"], "--set overlay.matrix=[1: the value is not TOML"),
-        (&["--seed", "18446744073709551615"], "--seed 18446744073709551615: expected a number that fits in 64 bits"),
+        (
+            &["--seed", "18446744073709551615"],
+            "--seed 18446744073709551615: expected a whole number from 0 to 9223372036854775807",
+        ),
         (&["--seed", "minus"], "invalid value 'minus'"),
         (&["--sets", "x=1"], "unexpected argument '--sets'"),
     ] {
