@@ -75,6 +75,8 @@ fn an_option_is_refused_under_its_name() {
         assert!(!place.path("out").exists(), "{more:?} left a folder");
     }
     place.say(&["sweep", "s.toml"]).refuses("--out <DIR>");
+    // No case would break no rule.
+    place.say(&["soak", "--cases", "0"]).refuses("invalid value '0'");
 }
 
 #[test]
