@@ -54,7 +54,7 @@ pub struct Misbehaviour {
 }
 
 /// When an application has something to send, and to whom.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Traffic<A> {
     /// The peers that it knows, by slot.
     pub known: Box<[A]>,
@@ -67,7 +67,7 @@ pub struct Traffic<A> {
 }
 
 /// One peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OverlayPeer<A> {
     address: A,
     /// Of data and of an ACK, by kind.

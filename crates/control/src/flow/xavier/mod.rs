@@ -142,7 +142,7 @@ struct Decision {
 }
 
 /// The controller; windows in packets, times in ms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Xavier {
     config: Config,
     discount: f64,
