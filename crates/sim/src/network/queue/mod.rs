@@ -57,7 +57,7 @@ pub struct Waiting {
 
 /// Decides who waits, who goes next and who is dropped. The packet in transmission is
 /// no longer in the queue.
-pub trait Discipline: Debug + Send {
+pub trait Discipline: Debug + Send + Sync + CloneDiscipline {
     /// `packet` arrives; whoever is dropped for it, itself perhaps, is added to `dropped`.
     fn enqueue(&mut self, now: Time, packet: Waiting, dropped: &mut Vec<Waiting>, rng: &mut Rng);
 
@@ -66,4 +66,22 @@ pub trait Discipline: Debug + Send {
 
     /// Bytes that wait.
     fn bytes(&self) -> u64;
+}
+
+/// Copies a discipline behind its trait; whatever is [`Clone`] has it.
+pub trait CloneDiscipline {
+    /// A copy.
+    fn clone_box(&self) -> Box<dyn Discipline>;
+}
+
+impl<D: Discipline + Clone + 'static> CloneDiscipline for D {
+    fn clone_box(&self) -> Box<dyn Discipline> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Discipline> {
+    fn clone(&self) -> Box<dyn Discipline> {
+        (**self).clone_box()
+    }
 }
