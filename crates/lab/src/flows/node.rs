@@ -274,7 +274,7 @@ impl FlowSource {
         self.pump(now, out);
     }
 
-    #[inline]
+    #[inline(always)]
     fn due(&self, now: Time) -> Time {
         self.application.wake.min(self.end.due(now))
     }
@@ -324,7 +324,7 @@ impl Machine for FlowNode {
         match done {}
     }
 
-    #[inline]
+    #[inline(always)]
     fn timer(&self, now: Time) -> Time {
         match self {
             FlowNode::Source(source) => source.due(now),

@@ -222,7 +222,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     }
 
     /// When to call [`SendingEnd::wake`].
-    #[inline]
+    #[inline(always)]
     pub fn due(&self, now: Time) -> Time {
         if self.is_fresh {
             return now;
