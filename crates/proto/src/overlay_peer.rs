@@ -194,7 +194,7 @@ impl<A: Copy> OverlayPeer<A> {
                 to = back;
             }
         }
-        out.send(Departure::after(wait, to, self.size(packet.kind)), packet);
+        out.forward(Departure::after(wait, to, self.size(packet.kind)), packet);
     }
 
     fn on_ack(&mut self, now: Time, packet: &Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
@@ -232,7 +232,7 @@ impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
             Verdict::Deliver { wait } => {
                 out.event(OverlayEvent::Delivered);
                 if let Some(to) = packet.turn_around() {
-                    out.send(Departure::after(wait, to, self.size(Kind::Ack)), packet);
+                    out.forward(Departure::after(wait, to, self.size(Kind::Ack)), packet);
                 }
             }
             Verdict::Refuse => out.event(OverlayEvent::Refused(packet.kind)),

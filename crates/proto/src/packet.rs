@@ -160,6 +160,15 @@ impl<A: Copy> Packet<A> {
         }
     }
 
+    /// Becomes `forwarded`, which is this packet after a node has worked on it: a node changes its
+    /// kind, its nonce and where on its route it is.
+    #[inline]
+    pub fn update(&mut self, forwarded: &Packet<A>) {
+        self.kind = forwarded.kind;
+        self.nonce = forwarded.nonce;
+        self.route.at = forwarded.route.at;
+    }
+
     /// The next node on the way, forth for data and back for an ACK; none at its end.
     #[inline]
     pub fn step(&mut self) -> Option<A> {
@@ -177,6 +186,19 @@ impl<A: Copy> Packet<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_update_brings_what_a_node_has_changed() {
+        let route = Route::new('a', "bcd".chars(), 'e');
+        let arrived = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let (mut forwarded, mut updated) = (arrived, arrived);
+        forwarded.step();
+        forwarded.nonce = 8;
+        forwarded.turn_around();
+        updated.update(&forwarded);
+        assert_eq!(updated, forwarded);
+        assert_ne!(updated, arrived);
+    }
 
     #[test]
     fn an_ack_goes_back_the_way_its_packet_came() {
