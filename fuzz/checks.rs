@@ -146,6 +146,7 @@ pub fn relay_list(input: &[u8]) {
 }
 
 /// One file in memory.
+#[derive(Clone)]
 struct Memory(Vec<u8>);
 
 impl Store for Memory {

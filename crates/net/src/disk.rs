@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_proto::message::{FileName, Offer};
 use anabranch_proto::seal::SessionId;
@@ -15,12 +16,16 @@ use anabranch_proto::transfer::{Source, Store, StoreError};
 /// How many other names are tried for a file whose name is taken.
 const MAX_SUFFIX: u32 = 1000;
 
-/// A folder that receives files.
-#[derive(Debug)]
+/// A folder that receives files. Clones share it, and the files that arrive there.
+#[derive(Clone, Debug)]
 pub struct DiskStore {
     folder: PathBuf,
-    arriving: BTreeMap<SessionId, (File, PathBuf)>,
+    arriving: Arc<Mutex<Arriving>>,
 }
+
+/// Files that arrive, with their paths.
+#[derive(Debug, Default)]
+struct Arriving(BTreeMap<SessionId, (File, PathBuf)>);
 
 impl DiskStore {
     /// Receives into `folder`, which is made if it is missing. An error if it is no
@@ -30,11 +35,18 @@ impl DiskStore {
         let probe = folder.join(format!(".anabranch-{}.probe", std::process::id()));
         File::create_new(&probe)?;
         fs::remove_file(&probe)?;
-        Ok(DiskStore { folder: folder.to_owned(), arriving: BTreeMap::new() })
+        Ok(DiskStore { folder: folder.to_owned(), arriving: Arc::default() })
     }
 
-    fn arriving(&mut self, session: SessionId) -> Result<&mut (File, PathBuf), StoreError> {
-        self.arriving.get_mut(&session).ok_or_else(|| StoreError("the file is not open any more".into()))
+    fn arriving(&self) -> MutexGuard<'_, Arriving> {
+        // Whoever panicked has left each file as it was found.
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Arriving {
+    fn file(&mut self, session: SessionId) -> Result<&mut (File, PathBuf), StoreError> {
+        self.0.get_mut(&session).ok_or_else(|| StoreError("the file is not open any more".into()))
     }
 }
 
@@ -48,31 +60,34 @@ impl Store for DiskStore {
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed("create", &error))?;
-        self.arriving.insert(session, (file, path));
+        self.arriving().0.insert(session, (file, path));
         Ok(())
     }
 
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let (file, _) = self.arriving(session)?;
+        let mut arriving = self.arriving();
+        let (file, _) = arriving.file(session)?;
         let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
         written.map_err(|error| failed("write", &error))
     }
 
     fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let (file, _) = self.arriving(session)?;
+        let mut arriving = self.arriving();
+        let (file, _) = arriving.file(session)?;
         let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes));
         read.map_err(|error| failed("read", &error))
     }
 
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
-        let (file, path) = self.arriving(session)?;
+        let mut arriving = self.arriving();
+        let (file, path) = arriving.file(session)?;
         file.sync_all().map_err(|error| failed("write", &error))?;
         let path = path.clone();
         for suffix in 0..MAX_SUFFIX {
             let name = with_suffix(&offer.name, suffix);
             match rename_without_replacing(&path, &self.folder.join(&name)) {
                 Ok(()) => {
-                    self.arriving.remove(&session);
+                    arriving.0.remove(&session);
                     return Ok(name);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -83,16 +98,16 @@ impl Store for DiskStore {
     }
 
     fn discard(&mut self, session: SessionId) {
-        if let Some((_, path)) = self.arriving.remove(&session) {
+        if let Some((_, path)) = self.arriving().0.remove(&session) {
             // It is of no use to anybody, and its name is never looked at.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-impl Drop for DiskStore {
+impl Drop for Arriving {
     fn drop(&mut self) {
-        for (_, path) in self.arriving.values() {
+        for (_, path) in self.0.values() {
             let _ = fs::remove_file(path);
         }
     }
@@ -123,14 +138,15 @@ fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that is sent.
-#[derive(Debug)]
-pub struct DiskSource(File);
+/// A file that is sent. Clones read the same one.
+#[derive(Clone, Debug)]
+pub struct DiskSource(Arc<Mutex<File>>);
 
 impl Source for DiskSource {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.seek(SeekFrom::Start(offset))?;
-        self.0.read_exact(bytes)
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(bytes)
     }
 }
 
@@ -145,7 +161,7 @@ pub fn offer(path: &Path, block: u16) -> io::Result<(Offer, DiskSource)> {
     let length = hasher.update_reader(&mut file)?.count();
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
-    Ok((offer, DiskSource(file)))
+    Ok((offer, DiskSource(Arc::new(Mutex::new(file)))))
 }
 
 #[cfg(test)]

@@ -316,7 +316,7 @@ fn bounds_that_are_set_while_a_flow_runs_hold_and_are_lifted() {
     assert!(*station.correct.lock().unwrap());
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Closed;
 
 impl FlowController for Closed {

@@ -56,7 +56,7 @@ impl Parcel {
 }
 
 /// A path sender with the addresses of the peers it knows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Courier {
     sender: PathSender,
     addresses: Vec<SocketAddr>,

@@ -14,7 +14,7 @@ use crate::seal::{self, Session};
 use crate::wire::{OwnedDatagram, Type};
 
 /// Sends fillers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LoadSender {
     courier: Courier,
     /// By the slot of the receiver.

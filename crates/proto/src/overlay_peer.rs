@@ -54,7 +54,7 @@ pub struct Misbehaviour {
 }
 
 /// When an application has something to send, and to whom.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Traffic<A> {
     /// The peers that it knows, by slot.
     pub known: Box<[A]>,
@@ -68,7 +68,7 @@ pub struct Traffic<A> {
 
 /// One peer. What a packet needs that only passes comes first, in one line of the processor's
 /// cache: most packets pass, and there may be many peers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct OverlayPeer<A> {
     relay: Relay,

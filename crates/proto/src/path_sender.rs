@@ -96,7 +96,7 @@ enum State {
 type Deadline = Reverse<(Time, u32, u32)>;
 
 /// One sender.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PathSender {
     controller: Box<dyn PathController>,
     rtts: PairRtts,

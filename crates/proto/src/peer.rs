@@ -19,7 +19,7 @@ use crate::wire::{OwnedDatagram, Type};
 const PORTION: usize = 32;
 
 /// What a peer sends of its own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Sender {
     /// A file.
     File(Box<FileSender>),
@@ -66,7 +66,7 @@ impl Sender {
 }
 
 /// One peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     relay: RelayNode,
     receiver: Option<Receiver>,

@@ -13,7 +13,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver, FallbackResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
 /// Bytes that sealing adds to a message.
@@ -114,9 +118,19 @@ impl Identity {
 }
 
 /// A handshake that waits for its answer.
+#[derive(Clone)]
 pub struct Hello {
     id: SessionId,
-    noise: Box<HandshakeState>,
+    opening: Opening,
+}
+
+/// All that a handshake's first message follows from. The library's state of a handshake can't be
+/// copied; it is made again from this when the answer has come.
+#[derive(Clone)]
+struct Opening {
+    key: Option<PublicKey>,
+    proof: u64,
+    ephemeral: [u8; 32],
 }
 
 impl fmt::Debug for Hello {
@@ -129,28 +143,75 @@ impl Hello {
     /// Begins a handshake with the holder of `key`, or with whoever answers, and appends
     /// its first message, with `proof` in it, to `out`.
     pub fn new(key: Option<&PublicKey>, proof: u64, out: &mut Vec<u8>) -> Hello {
-        const VALID: &str = "the pattern and its keys are known to be valid";
-        let noise = match key {
-            Some(key) => builder(NK).remote_public_key(&key.0).expect(VALID).build_initiator(),
-            None => builder(NN).build_initiator(),
-        };
-        let mut noise = Box::new(noise.expect(VALID));
+        let mut ephemeral = [0; 32];
+        let mut system = DefaultResolver.resolve_rng().expect("the library has the system's random numbers");
+        system.try_fill_bytes(&mut ephemeral).expect("the system has random numbers");
+        let opening = Opening { key: key.copied(), proof, ephemeral };
         let start = out.len();
         out.push(u8::from(key.is_some()));
-        let mut message = [0; MAX_HELLO];
-        let length = noise.write_message(&proof.to_be_bytes(), &mut message).expect(VALID);
-        out.extend_from_slice(&message[..length]);
-        Hello { id: name_of(&out[start..]), noise }
+        opening.write(out);
+        Hello { id: name_of(&out[start..]), opening }
     }
 
     /// The answer has come: the session, and the proof that came with it. On an error
     /// the handshake goes on waiting is not possible: it is over.
-    pub fn complete(mut self, reply: &[u8]) -> Result<(Session, u64), SealError> {
+    pub fn complete(self, reply: &[u8]) -> Result<(Session, u64), SealError> {
+        let mut noise = self.opening.write(&mut Vec::new());
         let mut proof = [0; MAX_HELLO];
-        let length = self.noise.read_message(reply, &mut proof)?;
+        let length = noise.read_message(reply, &mut proof)?;
         let proof = u64::from_be_bytes(proof[..length].try_into().map_err(|_| SealError)?);
-        let noise = self.noise.into_stateless_transport_mode()?;
-        Ok((Session { id: self.id, noise: Box::new(noise), counter: 0 }, proof))
+        let noise = noise.into_stateless_transport_mode()?;
+        Ok((Session { id: self.id, noise: Arc::new(noise), counter: 0 }, proof))
+    }
+}
+
+impl Opening {
+    /// Appends the first message to `out`; the handshake that waits for the second.
+    fn write(&self, out: &mut Vec<u8>) -> HandshakeState {
+        const VALID: &str = "the pattern and its keys are known to be valid";
+        let resolver = || Box::new(FallbackResolver::new(Box::new(Drawn(self.ephemeral)), Box::new(DefaultResolver)));
+        let builder = |name| Builder::with_resolver(pattern(name), resolver()).prologue(PROLOGUE).expect("set once");
+        let noise = match &self.key {
+            Some(key) => builder(NK).remote_public_key(&key.0).expect(VALID).build_initiator(),
+            None => builder(NN).build_initiator(),
+        };
+        let mut noise = noise.expect(VALID);
+        let mut message = [0; MAX_HELLO];
+        let length = noise.write_message(&self.proof.to_be_bytes(), &mut message).expect(VALID);
+        out.extend_from_slice(&message[..length]);
+        noise
+    }
+}
+
+/// Random numbers that were drawn before: the secret of one ephemeral key.
+struct Drawn([u8; 32]);
+
+impl CryptoResolver for Drawn {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Once(Some(self.0))))
+    }
+
+    fn resolve_dh(&self, _: &DHChoice) -> Option<Box<dyn Dh>> {
+        None
+    }
+
+    fn resolve_hash(&self, _: &HashChoice) -> Option<Box<dyn Hash>> {
+        None
+    }
+
+    fn resolve_cipher(&self, _: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        None
+    }
+}
+
+/// Gives its bytes once, to whoever asks for exactly as many: a key is never used twice.
+struct Once(Option<[u8; 32]>);
+
+impl Random for Once {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        let bytes = self.0.take().filter(|bytes| bytes.len() == dest.len()).ok_or(snow::Error::Rng)?;
+        dest.copy_from_slice(&bytes);
+        Ok(())
     }
 }
 
@@ -177,7 +238,7 @@ pub fn answer(identity: &Identity, hello: &[u8], out: &mut Vec<u8>) -> Result<Se
     let written = noise.write_message(&proof[..length], &mut message)?;
     let noise = noise.into_stateless_transport_mode()?;
     out.extend_from_slice(&message[..written]);
-    Ok(Session { id: name_of(hello), noise: Box::new(noise), counter: 0 })
+    Ok(Session { id: name_of(hello), noise: Arc::new(noise), counter: 0 })
 }
 
 fn pattern(name: &str) -> snow::params::NoiseParams {
@@ -189,9 +250,15 @@ fn builder(name: &str) -> Builder<'static> {
 }
 
 /// Keys that two ends share.
+///
+/// A clone seals with the counters that the original seals with too, as a copy of a world needs
+/// it. Never let both send on one network: two messages under one counter betray each other
+/// (Noise 14).
+#[derive(Clone)]
 pub struct Session {
     id: SessionId,
-    noise: Box<StatelessTransportState>,
+    /// The keys, which never change.
+    noise: Arc<StatelessTransportState>,
     /// Messages sealed by this end.
     counter: u64,
 }
@@ -286,6 +353,38 @@ mod tests {
                 assert_eq!(message, [which as u8; 5]);
             }
         }
+    }
+
+    #[test]
+    fn a_clone_of_a_waiting_handshake_completes_to_the_same_session() {
+        let identity = Identity::generate();
+        for key in [None, Some(identity.public())] {
+            let (mut hello, mut reply) = (Vec::new(), Vec::new());
+            let waiting = Hello::new(key.as_ref(), 42, &mut hello);
+            let mut theirs = answer(&identity, &hello, &mut reply).unwrap();
+            let mut sealed = Vec::new();
+            theirs.seal(b"answer", &mut sealed);
+            for waiting in [waiting.clone(), waiting] {
+                let (mut ours, proof) = waiting.complete(&reply).unwrap();
+                let mut message = Vec::new();
+                ours.open(&sealed, &mut message).unwrap();
+                assert_eq!((proof, &*message), (42, &b"answer"[..]));
+                let mut data = Vec::new();
+                ours.clone().seal(b"block", &mut data);
+                theirs.open(&data, &mut message).unwrap();
+                let mut again = Vec::new();
+                ours.seal(b"block", &mut again);
+                assert_eq!(data, again, "a clone seals as the original would have");
+            }
+        }
+    }
+
+    #[test]
+    fn two_handshakes_have_two_ephemeral_keys() {
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        Hello::new(None, 42, &mut one);
+        Hello::new(None, 42, &mut other);
+        assert_ne!(one, other);
     }
 
     #[test]

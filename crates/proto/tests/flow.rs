@@ -205,7 +205,7 @@ fn an_ack_of_what_was_never_sent_is_refused_and_changes_nothing() {
 
 #[test]
 fn losses_over_three_probe_timeouts_are_persistent_congestion() {
-    #[derive(Debug, Default)]
+    #[derive(Clone, Debug, Default)]
     struct Notes(std::sync::Arc<std::sync::atomic::AtomicBool>);
     impl FlowController for Notes {
         fn on_feedback(&mut self, _: Time, feedback: &Feedback<'_>, _: &mut Rng) {
@@ -249,7 +249,7 @@ fn losses_over_three_probe_timeouts_are_persistent_congestion() {
 
 #[test]
 fn a_controller_that_stops_everything_is_named_as_the_fault() {
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     struct Stops(Limits);
     impl FlowController for Stops {
         fn on_feedback(&mut self, _: Time, _: &Feedback<'_>, _: &mut Rng) {}
@@ -281,7 +281,7 @@ fn bounds_from_outside_hold_from_the_next_packet_on() {
 
 #[test]
 fn what_a_packet_was_told_when_it_left_comes_back_with_its_ack() {
-    #[derive(Debug, Default)]
+    #[derive(Clone, Debug, Default)]
     struct Keeps(Vec<Sent>);
     impl FlowController for Keeps {
         fn on_sent(&mut self, _: Time, _: PeerId, packet: &Sent, _: &mut Rng) -> bool {
@@ -338,7 +338,7 @@ fn a_sender_names_the_packets_that_it_has_just_lost_and_says_where_it_stands() {
     assert_eq!(sender.metrics(ME).probe_timeouts, 1);
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Paced;
 
 impl FlowController for Paced {

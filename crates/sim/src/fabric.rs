@@ -2,7 +2,7 @@
 //!
 //! A fabric knows how long a message takes from one node to another, and whether it is lost; what
 //! a message says is nothing to it. [`Pairs`](crate::pairs::Pairs) has a delay for every pair of
-//! nodes and no bandwidth.
+//! nodes and no bandwidth; [`Links`](crate::network::Links) has routes over links with queues.
 
 use anabranch_control::time::{Duration, Time};
 
@@ -97,6 +97,15 @@ pub trait Fabric {
     ///
     /// Unless the last event was an arrival that was not forwarded yet.
     fn arrived_mut(&mut self) -> &mut Self::Payload;
+
+    /// When the message that has just arrived departed, where the fabric keeps that.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
+    fn departed(&self) -> Option<Time> {
+        None
+    }
 
     /// Frees the slot of the message that has just arrived.
     fn release(&mut self);

@@ -26,13 +26,19 @@ impl Tournament {
         let source_bits = places.next_power_of_two().trailing_zeros();
         let nodes = vec![0; 2 * places].into();
         let mut tournament = Tournament { nodes, source_bits };
+        tournament.clear();
+        tournament
+    }
+
+    /// No source has a pending time.
+    pub fn clear(&mut self) {
+        let places = self.nodes.len() / 2;
         for source in 0..places {
-            tournament.nodes[places + source] = tournament.entry(source, Time::MAX);
+            self.nodes[places + source] = self.entry(source, Time::MAX);
         }
         for node in (1..places).rev() {
-            tournament.nodes[node] = tournament.nodes[2 * node].min(tournament.nodes[2 * node + 1]);
+            self.nodes[node] = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
         }
-        tournament
     }
 
     /// A time from here on is never: what is left of 64 bits of nanoseconds when the number

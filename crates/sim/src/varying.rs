@@ -36,6 +36,11 @@ impl<T> Course<T> {
     pub const fn constant(value: T) -> Course<T> {
         Course { first: value, change: Change::Never }
     }
+
+    /// Whether chance has a part in it.
+    pub fn is_random(&self) -> bool {
+        matches!(self.change, Change::Uniform { .. })
+    }
 }
 
 /// A value between two others.

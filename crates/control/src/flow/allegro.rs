@@ -169,7 +169,7 @@ enum Phase {
 }
 
 /// The controller; rates in Mbit/s.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Allegro {
     config: Config,
     trial: Trial<Kind>,

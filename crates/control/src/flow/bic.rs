@@ -62,7 +62,7 @@ enum Search {
 }
 
 /// The window rule; windows in packets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bic {
     search: Search,
     /// The window that the last loss made the target.

@@ -59,7 +59,7 @@ impl Bounds {
 }
 
 /// A controller beneath bounds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bounded {
     controller: Box<dyn FlowController>,
     bounds: Bounds,
@@ -224,7 +224,7 @@ mod tests {
     use crate::flow::{LossCause, Lost};
     use crate::time::Duration;
 
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     struct Wants(Limits);
 
     impl FlowController for Wants {

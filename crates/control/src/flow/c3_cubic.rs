@@ -26,7 +26,7 @@ struct Config {
 }
 
 /// The controller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct C3Cubic {
     cubic: Bounded,
     granted: Option<Rate>,

@@ -103,7 +103,7 @@ pub struct Acked<'a> {
 }
 
 /// What makes one classic controller another one than the next.
-pub trait WindowRule: Debug + Send + Sync {
+pub trait WindowRule: Clone + Debug + Send + Sync {
     /// In what it counts the window.
     const UNIT: Unit;
 
@@ -146,7 +146,7 @@ pub trait WindowRule: Debug + Send + Sync {
 }
 
 /// A classic controller: a window and the rule that moves it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Classic<R> {
     window: Window,
     recovery: Recovery,

@@ -62,7 +62,7 @@ impl Default for Config {
 }
 
 /// The window rule; windows in packets. The window that it moves is Reno's, `cwnd`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Compound {
     /// The delay window, which is allowed beyond Reno's.
     dwnd: f64,

@@ -97,7 +97,7 @@ impl Default for Config {
 }
 
 /// The controller; windows in packets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Copa {
     config: Config,
     packet: f64,

@@ -93,7 +93,7 @@ struct Epoch {
 }
 
 /// The window rule; windows in packets, as in the RFC.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cubic {
     w_max: f64,
     /// The window before the last reduction.

@@ -30,7 +30,7 @@ impl Default for Config {
 }
 
 /// The controller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fixed {
     window: Bytes,
 }

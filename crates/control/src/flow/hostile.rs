@@ -20,6 +20,33 @@ enum Call {
     Timer(Clock),
 }
 
+impl Call {
+    /// When it is made, after one at `now`.
+    fn time(&self, now: Time, controller: &Bounded) -> Time {
+        let (Call::Sent(clock, _) | Call::Feedback(clock, _) | Call::Timer(clock)) = self;
+        let at = match *clock {
+            Clock::Forwards(span) => now + Duration::from_nanos(span),
+            Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
+            Clock::Due(late) => controller.timer().unwrap_or(now) + Duration::from_nanos(late),
+        };
+        // Later than any run: there a timer has nowhere to go.
+        at.min(Time::from_nanos(u64::MAX / 4))
+    }
+
+    /// Makes it; whether it may have changed the limits.
+    fn make(&self, now: Time, controller: &mut Bounded, rng: &mut Rng) -> bool {
+        match self {
+            Call::Sent(_, sent) => return controller.on_sent(now, PeerId(0), sent, rng),
+            Call::Feedback(_, told) => {
+                let feedback = Feedback { acked: &told.acked, lost: &told.lost, ..told.said };
+                controller.on_feedback(now, &feedback, rng);
+            }
+            Call::Timer(_) => controller.on_timer(now, rng),
+        }
+        true
+    }
+}
+
 /// How the driver's time moves before a call.
 #[derive(Clone, Copy, Debug)]
 enum Clock {
@@ -209,26 +236,10 @@ fn tell(
     controller.set(bounds);
     check(entry.name, &controller, bounds)?;
     for call in calls {
-        let (Call::Sent(clock, _) | Call::Feedback(clock, _) | Call::Timer(clock)) = call;
-        now = match *clock {
-            Clock::Forwards(span) => now + Duration::from_nanos(span),
-            Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
-            Clock::Due(late) => controller.timer().unwrap_or(now) + Duration::from_nanos(late),
-        };
-        // Later than any run: there a timer has nowhere to go.
-        now = now.min(Time::from_nanos(u64::MAX / 4));
-        match call {
-            Call::Sent(_, sent) => {
-                let before = controller.limits();
-                let changed = controller.on_sent(now, PeerId(0), sent, &mut rng);
-                prop_assert!(changed || controller.limits() == before, "{}: limits changed unsaid", entry.name);
-            }
-            Call::Feedback(_, told) => {
-                let feedback = Feedback { acked: &told.acked, lost: &told.lost, ..told.said };
-                controller.on_feedback(now, &feedback, &mut rng);
-            }
-            Call::Timer(_) => controller.on_timer(now, &mut rng),
-        }
+        now = call.time(now, &controller);
+        let before = controller.limits();
+        let may_have_changed = call.make(now, &mut controller, &mut rng);
+        prop_assert!(may_have_changed || controller.limits() == before, "{}: limits changed unsaid", entry.name);
         check(entry.name, &controller, bounds)?;
         for _ in 0..2 {
             if controller.timer().is_some_and(|due| due <= now) {
@@ -238,6 +249,56 @@ fn tell(
         }
         prop_assert!(controller.timer().is_none_or(|due| due > now), "{}: its timer stays in the past", entry.name);
     }
+    Ok(())
+}
+
+/// All that a driver can see of a controller.
+fn seen(controller: &Bounded) -> (Limits, Option<Time>, Vec<(&'static str, u64)>) {
+    let mut trace = Vec::new();
+    controller.trace(&mut |key, value| trace.push((key, value.to_bits())));
+    (controller.limits(), controller.timer(), trace)
+}
+
+/// A controller that has been told `before`, its driver's clock and its random numbers.
+fn told_before(entry: &Entry, parameters: &str, before: &[Call], seed: u64) -> (Bounded, Time, Rng) {
+    let packet = Bytes::new(1000);
+    let mut rng = Rng::stream(seed, "controller");
+    let mut controller = make(entry, parameters, packet);
+    let mut now = begin(&mut controller, packet, &mut rng);
+    for call in before {
+        now = call.time(now, &controller);
+        call.make(now, &mut controller, &mut rng);
+    }
+    (controller, now, rng)
+}
+
+/// A clone goes on as the original would have, whatever the original is told meanwhile.
+fn check_clone(
+    (entry, parameters): (&Entry, &str),
+    before: &[Call],
+    to_original: &[Call],
+    after: &[Call],
+    seed: u64,
+) -> Result<(), TestCaseError> {
+    let (mut original, at, rng) = told_before(entry, parameters, before, seed);
+    let mut clone = original.clone();
+    let seen_at_first = seen(&clone);
+    prop_assert_eq!(&seen_at_first, &seen(&original), "{}", entry.name);
+    let (mut now, mut its_rng) = (at, rng.clone());
+    for call in to_original {
+        now = call.time(now, &original);
+        call.make(now, &mut original, &mut its_rng);
+    }
+    prop_assert_eq!(seen_at_first, seen(&clone), "{}: the original's calls reach its clone", entry.name);
+    let (mut alone, mut now, mut rng_alone) = told_before(entry, parameters, before, seed);
+    let mut rng = rng;
+    for call in after {
+        now = call.time(now, &alone);
+        call.make(now, &mut alone, &mut rng_alone);
+        call.make(now, &mut clone, &mut rng);
+        prop_assert_eq!(seen(&alone), seen(&clone), "{}: its clone goes another way", entry.name);
+    }
+    prop_assert_eq!(format!("{alone:?}"), format!("{clone:?}"));
     Ok(())
 }
 
@@ -270,6 +331,22 @@ proptest! {
         for (name, parameters) in READINGS {
             let entry = find(name).expect("a registered controller");
             tell((entry, parameters), packet, bounds, &calls, seed)?;
+        }
+    }
+
+    #[test]
+    fn a_clone_goes_on_as_the_original_would_have(
+        before in prop::collection::vec(call(), 0..20),
+        to_original in prop::collection::vec(call(), 1..20),
+        after in prop::collection::vec(call(), 1..20),
+        seed: u64,
+    ) {
+        for entry in CONTROLLERS {
+            check_clone((entry, ""), &before, &to_original, &after, seed)?;
+        }
+        for (name, parameters) in READINGS {
+            let entry = find(name).expect("a registered controller");
+            check_clone((entry, parameters), &before, &to_original, &after, seed)?;
         }
     }
 }

@@ -91,7 +91,7 @@ enum Phase {
 }
 
 /// The controller; windows in bytes, times in seconds, bandwidths in bytes a second.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LearningCc {
     config: Config,
     packet: f64,

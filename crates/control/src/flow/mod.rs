@@ -46,6 +46,8 @@ mod xavier;
 
 use core::fmt::Debug;
 
+use dyn_clone::{DynClone, clone_trait_object};
+
 pub use bounded::{Actuator, Bounded, Bounds};
 pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
 pub use sent::Sent;
@@ -74,7 +76,10 @@ impl Limits {
 }
 
 /// Decides one sender's window and pacing rate.
-pub trait FlowController: Debug + Send + Sync {
+///
+/// A controller is a value: a clone goes on from where the original stands, and neither knows of
+/// the other. What it shares with a clone must never change.
+pub trait FlowController: Debug + DynClone + Send + Sync {
     /// A packet leaves for receiver `to`. Says whether that may have changed the limits.
     fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
         let _ = (now, to, packet, rng);
@@ -101,3 +106,5 @@ pub trait FlowController: Debug + Send + Sync {
     /// are in bytes, rates in bits a second, times in milliseconds.
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64));
 }
+
+clone_trait_object!(FlowController);

@@ -105,7 +105,7 @@ struct Interval<P> {
 }
 
 /// The intervals of one sender.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Monitor<P> {
     /// The oldest first; only the last is open.
     intervals: VecDeque<Interval<P>>,

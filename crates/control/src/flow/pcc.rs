@@ -29,7 +29,7 @@ pub struct Purpose<K> {
 }
 
 /// A sender with a rate, and the intervals in which it tries rates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Trial<K> {
     pub monitor: Monitor<Purpose<K>>,
     /// Of the open interval, Mbit/s.

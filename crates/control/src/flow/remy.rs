@@ -21,6 +21,8 @@
 //! persistent congestion the flow begins anew, of which the paper says nothing. An
 //! application that sends less than the window lets it fall, not grow.
 
+use std::sync::Arc;
+
 use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
@@ -70,10 +72,11 @@ impl Rule {
 }
 
 /// The controller; windows in packets, times in ms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Remy {
     packet: Bytes,
-    rules: Vec<Rule>,
+    /// Clones share the table.
+    rules: Arc<[Rule]>,
     /// Where the rule was found last: signals move little from ACK to ACK.
     last: usize,
     signals: Signals,
@@ -93,7 +96,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 
 /// Reads the rules. By reference and by hand: a table has hundreds, and each connection of a
 /// run reads it.
-fn rules(parameters: &toml::Table) -> Result<Vec<Rule>, ParameterError> {
+fn rules(parameters: &toml::Table) -> Result<Arc<[Rule]>, ParameterError> {
     if let Some(key) = parameters.keys().find(|key| *key != "rules") {
         return Err(ParameterError(format!("unknown field `{key}`, expected `rules`")));
     }
@@ -106,7 +109,7 @@ fn rules(parameters: &toml::Table) -> Result<Vec<Rule>, ParameterError> {
         .iter()
         .enumerate()
         .map(|(i, value)| rule(value).map_err(|ParameterError(error)| ParameterError(format!("rules[{i}]: {error}"))));
-    let rules = rules.collect::<Result<Vec<Rule>, ParameterError>>()?;
+    let rules = rules.collect::<Result<Arc<[Rule]>, ParameterError>>()?;
     match rules.iter().any(|rule| rule.holds(&[0.0; SIGNALS])) {
         true => Ok(rules),
         false => Err(ParameterError("no rule holds the beginning, where all signals are 0".to_owned())),
@@ -157,7 +160,7 @@ fn signals(key: &str, value: &toml::Value, fourth: f64) -> Result<Signals, Param
 }
 
 impl Remy {
-    fn new(packet: Bytes, rules: Vec<Rule>) -> Remy {
+    fn new(packet: Bytes, rules: Arc<[Rule]>) -> Remy {
         let (signals, min_rtt_ms) = ([0.0; SIGNALS], f64::INFINITY);
         let mut remy =
             Remy { packet, rules, last: 0, signals, min_rtt_ms, newest: None, window: 0.0, intersend_ms: 0.0 };
@@ -201,7 +204,7 @@ impl Remy {
 
     /// Forgets all but the rules.
     fn restart(&mut self) {
-        *self = Remy::new(self.packet, core::mem::take(&mut self.rules));
+        *self = Remy::new(self.packet, Arc::clone(&self.rules));
     }
 }
 

@@ -44,7 +44,7 @@ struct Config {
 }
 
 /// The window rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Reno {
     halving: Halving,
 }

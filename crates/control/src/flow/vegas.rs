@@ -46,7 +46,7 @@ impl Default for Config {
 
 /// The window rule; windows in packets. Its slow start is its own: no threshold ends it but a
 /// queue, and it goes on from the round trip to which the comparison belongs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Vegas {
     slow_start: bool,
     /// The window doubles in this round of slow start.

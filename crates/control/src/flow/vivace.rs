@@ -106,7 +106,7 @@ enum Phase {
 }
 
 /// The controller; rates in Mbit/s.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Vivace {
     config: Config,
     trial: Trial<Kind>,

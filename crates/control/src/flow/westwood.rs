@@ -76,7 +76,7 @@ impl Bandwidth {
 }
 
 /// The window rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Westwood {
     bandwidth: Bandwidth,
     memory: f64,

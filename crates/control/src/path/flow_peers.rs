@@ -27,7 +27,7 @@ use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
 
 /// A flow controller for each peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FlowPeers {
     packet: Bytes,
     peers: Box<[Peer]>,
@@ -41,7 +41,7 @@ pub struct FlowPeers {
     reopened: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Peer {
     controller: Box<dyn FlowController>,
     limits: Limits,

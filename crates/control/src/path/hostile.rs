@@ -14,6 +14,7 @@ use crate::wake::Wake;
 const PEERS: u16 = 6;
 const DESTINATION: Slot = Slot(PEERS - 1);
 const RELAYS: usize = 2;
+const PACKET: Bytes = Bytes::new(1500);
 const DAY: u64 = 86_400_000_000_000;
 
 /// One call of a driver, and how its time moves before.
@@ -63,39 +64,51 @@ fn check(name: &str, controller: &dyn PathController) -> Result<(), TestCaseErro
     Ok(())
 }
 
-fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
+fn make(entry: &Entry, pacing: Pacing) -> Option<Box<dyn PathController>> {
     const RULES: &str =
         "rules = [{ from = [0, 0, 0], to = [1e9, 1e9, 1e9], multiple = 1, increment = 1, intersend_ms = 1 }]";
     let parameters = if entry.name == "flow:remy" { RULES } else { "" }.parse().expect("a table");
-    let packet = Bytes::new(1500);
-    let setup = Setup { peers: usize::from(PEERS), packet, start: Time::ZERO, pacing };
-    let Some(made) = entry.build.make(&setup, &parameters) else { return Ok(()) };
-    let mut controller = made.expect("its parameters are complete");
-    let (mut rng, mut rtts) = (Rng::stream(seed, "hostile"), PairRtts::new(&RttConfig::default(), setup.peers));
-    let (mut now, mut under_way) = (Time::ZERO, Vec::new());
-    for call in calls {
+    let setup = Setup { peers: usize::from(PEERS), packet: PACKET, start: Time::ZERO, pacing };
+    Some(entry.build.make(&setup, &parameters)?.expect("its parameters are complete"))
+}
+
+/// A controller and its driver.
+#[derive(Clone)]
+struct Driver {
+    controller: Box<dyn PathController>,
+    rng: Rng,
+    rtts: PairRtts,
+    now: Time,
+    under_way: Vec<[Hop; RELAYS]>,
+}
+
+impl Driver {
+    fn new(controller: Box<dyn PathController>, seed: u64) -> Driver {
+        let rtts = PairRtts::new(&RttConfig::default(), usize::from(PEERS));
+        Driver { controller, rng: Rng::stream(seed, "hostile"), rtts, now: Time::ZERO, under_way: Vec::new() }
+    }
+
+    fn make(&mut self, name: &str, call: &Call) -> Result<(), TestCaseError> {
+        let Driver { controller, rng, rtts, now, under_way } = self;
         let (Call::Select(clock, _) | Call::Outcome(clock, ..)) = call;
-        now = match *clock {
-            Clock::Forwards(span) => now + Duration::from_nanos(span),
+        *now = match *clock {
+            Clock::Forwards(span) => *now + Duration::from_nanos(span),
             Clock::Backwards(span) => Time::from_nanos(now.as_nanos().saturating_sub(span)),
-            Clock::Due(late) => controller.wake(now).time(now) + Duration::from_nanos(late),
+            Clock::Due(late) => controller.wake(*now).time(*now) + Duration::from_nanos(late),
         };
         // Later than any run: there a timer has nowhere to go.
-        now = now.min(Time::from_nanos(u64::MAX / 4));
+        *now = (*now).min(Time::from_nanos(u64::MAX / 4));
         match *call {
             Call::Select(_, number) => {
                 for _ in 0..number {
                     let mut path = [Hop::default(); RELAYS];
-                    if !controller.select(now, DESTINATION, packet, &mut path, &mut rng) {
-                        prop_assert!(
-                            controller.wake(now) != Wake::DepartNow(()),
-                            "{}: it says to ask again, and refuses",
-                            entry.name
-                        );
+                    if !controller.select(*now, DESTINATION, PACKET, &mut path, rng) {
+                        let asks_again = controller.wake(*now) == Wake::DepartNow(());
+                        prop_assert!(!asks_again, "{name}: it says to ask again, and refuses");
                         break;
                     }
                     let [first, second] = path.map(|hop| hop.slot);
-                    prop_assert!(first != second && first != DESTINATION && second != DESTINATION, "{}", entry.name);
+                    prop_assert!(first != second && first != DESTINATION && second != DESTINATION, "{name}");
                     under_way.push(path);
                 }
             }
@@ -104,12 +117,61 @@ fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(),
                 if outcome == Outcome::Acked {
                     rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], Duration::from_nanos(rtt));
                 }
-                controller.on_outcome(now, &path, outcome, &rtts, &mut rng);
+                controller.on_outcome(*now, &path, outcome, rtts, rng);
             }
             Call::Outcome(..) => {}
         }
-        check(entry.name, &*controller)?;
+        Ok(())
     }
+
+    /// All that a driver can see: rates and traces by peer, what it waits for, the paths given.
+    fn seen(&self) -> Seen {
+        let traces = (0..PEERS).map(Slot).map(|slot| {
+            let mut trace = Vec::new();
+            self.controller.trace(slot, &mut |key, value| trace.push((key, value.to_bits())));
+            (self.controller.rate(slot), trace)
+        });
+        (traces.collect(), self.controller.wake(self.now), self.under_way.clone())
+    }
+}
+
+type Seen = (Vec<(Option<Rate>, Vec<(&'static str, u64)>)>, Wake, Vec<[Hop; RELAYS]>);
+
+fn drive(entry: &Entry, pacing: Pacing, calls: &[Call], seed: u64) -> Result<(), TestCaseError> {
+    let Some(controller) = make(entry, pacing) else { return Ok(()) };
+    let mut driver = Driver::new(controller, seed);
+    for call in calls {
+        driver.make(entry.name, call)?;
+        check(entry.name, &*driver.controller)?;
+    }
+    Ok(())
+}
+
+/// A clone goes on as the original would have, whatever the original is told meanwhile.
+fn check_clone(
+    entry: &Entry,
+    pacing: Pacing,
+    [before, to_original, after]: [&[Call]; 3],
+    seed: u64,
+) -> Result<(), TestCaseError> {
+    let Some(controller) = make(entry, pacing) else { return Ok(()) };
+    let mut original = Driver::new(controller, seed);
+    let mut alone = Driver::new(make(entry, pacing).expect("it was made before"), seed);
+    for call in before {
+        original.make(entry.name, call)?;
+        alone.make(entry.name, call)?;
+    }
+    let mut clone = original.clone();
+    for call in to_original {
+        original.make(entry.name, call)?;
+    }
+    prop_assert_eq!(alone.seen(), clone.seen(), "{}: the original's calls reach its clone", entry.name);
+    for call in after {
+        alone.make(entry.name, call)?;
+        clone.make(entry.name, call)?;
+        prop_assert_eq!(alone.seen(), clone.seen(), "{}: its clone goes another way", entry.name);
+    }
+    prop_assert_eq!(format!("{:?}", alone.controller), format!("{:?}", clone.controller));
     Ok(())
 }
 
@@ -123,6 +185,20 @@ proptest! {
         let pacing = if paced { Pacing::Paced } else { Pacing::Burst };
         for entry in CONTROLLERS.iter().chain(flow_controllers()) {
             drive(entry, pacing, &calls, seed)?;
+        }
+    }
+
+    #[test]
+    fn a_clone_goes_on_as_the_original_would_have(
+        paced: bool,
+        before in prop::collection::vec(call(), 0..30),
+        to_original in prop::collection::vec(call(), 1..20),
+        after in prop::collection::vec(call(), 1..20),
+        seed: u64,
+    ) {
+        let pacing = if paced { Pacing::Paced } else { Pacing::Burst };
+        for entry in CONTROLLERS.iter().chain(flow_controllers()) {
+            check_clone(entry, pacing, [&before, &to_original, &after], seed)?;
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod slot;
 
 use core::fmt::Debug;
 
+use dyn_clone::{DynClone, clone_trait_object};
 pub use slot::Slot;
 
 use crate::rng::Rng;
@@ -63,7 +64,10 @@ pub enum Outcome {
 }
 
 /// Decides which relays a packet takes, and whether any may be used now.
-pub trait PathController: Debug + Send {
+///
+/// A controller is a value: a clone goes on from where the original stands, and neither knows of
+/// the other. The exception is [`perfect::Perfect`], whose senders all ask one manager.
+pub trait PathController: Debug + DynClone + Send {
     /// Fills `path` with distinct relays, none of which is `destination`, for a
     /// packet of `size` that leaves now; false, and nothing changed, when the
     /// rates leave no room yet.
@@ -85,3 +89,5 @@ pub trait PathController: Debug + Send {
     /// Named values of one peer's learner, in a fixed order.
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64));
 }
+
+clone_trait_object!(PathController);

@@ -105,7 +105,7 @@ impl Basis {
 }
 
 /// One sender's search: what it may use, and what it found in vain before.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Search {
     source: u32,
     /// The nodes that the sender knows; never itself.
@@ -337,7 +337,11 @@ fn bytes_in_slice(limit: Rate) -> u32 {
 }
 
 /// A sender that asks the manager for every path.
-#[derive(Debug)]
+///
+/// All senders of a network share its manager, and a clone asks the same one: what a clone sends
+/// is booked for the original's network too. A network with a manager can therefore not be copied by
+/// copying its senders.
+#[derive(Clone, Debug)]
 pub struct Perfect {
     manager: Arc<Mutex<Manager>>,
     search: Search,

@@ -10,7 +10,7 @@ use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
 
 /// Draws relays, learns nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Random {
     candidates: Candidates,
 }

@@ -18,7 +18,7 @@ pub struct Published {
     pub bytes: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Disk {
     /// By their names there.
     published: BTreeMap<String, Published>,
@@ -55,7 +55,7 @@ impl Shelf {
     }
 }
 
-/// Keeps files on a shelf.
+/// Keeps files on a shelf. A clone has a shelf of its own, with the same files on it.
 #[derive(Debug)]
 pub struct MemoryStore {
     shelf: Shelf,
@@ -67,6 +67,13 @@ impl MemoryStore {
     /// Files go to `shelf`, which has room for `room` bytes of unpublished ones.
     pub fn new(shelf: Shelf, room: u64) -> MemoryStore {
         MemoryStore { shelf, room }
+    }
+}
+
+impl Clone for MemoryStore {
+    fn clone(&self) -> MemoryStore {
+        let disk = self.shelf.disk().clone();
+        MemoryStore { shelf: Shelf(Arc::new(Mutex::new(disk))), room: self.room }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct LostPacket {
 }
 
 /// What was seen of a path's reordering.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reordering {
     /// Lost packets that may still be acknowledged, by number.
     lost: VecDeque<LostPacket>,

@@ -89,7 +89,7 @@ enum Phase {
 }
 
 /// The segments to one receiver.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Scoreboard {
     /// Data in a full segment (SMSS).
     full: u64,

@@ -90,7 +90,7 @@ struct Write {
 }
 
 /// Sends data to receivers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FlowSender {
     config: SenderConfig,
     controller: Bounded,

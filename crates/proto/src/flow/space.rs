@@ -50,7 +50,7 @@ pub struct Piece {
 }
 
 /// The packets to one receiver.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Space {
     pub rtt: RoundTripEstimator,
     /// No packet below is in flight.
@@ -83,7 +83,7 @@ pub struct Space {
 }
 
 /// Packets that are declared lost at one instant.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Losses {
     /// In the order in which they left.
     pub packets: Vec<Lost>,

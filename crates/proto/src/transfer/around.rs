@@ -4,6 +4,7 @@
 use std::fmt;
 
 use anabranch_control::time::Duration;
+use dyn_clone::{DynClone, clone_trait_object};
 
 use crate::message::Offer;
 use crate::seal::SessionId;
@@ -51,7 +52,10 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {}
 
 /// Where files are kept while they arrive and afterwards.
-pub trait Store: Send {
+///
+/// A clone of a store in memory has files of its own. A folder on a disk is one and the same for
+/// all clones: no snapshot of a machine holds it.
+pub trait Store: DynClone + Send {
     /// Makes room for the file of `session`, under a name that nobody takes for the file.
     fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError>;
     /// Keeps `bytes` at `offset`.
@@ -63,6 +67,8 @@ pub trait Store: Send {
     /// The file of `session` will not come: forgets what is kept of it.
     fn discard(&mut self, session: SessionId);
 }
+
+clone_trait_object!(Store);
 
 /// How a datagram is answered; the body of the answer has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

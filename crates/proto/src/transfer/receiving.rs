@@ -20,7 +20,7 @@ const WORK_STEP: usize = 1 << 20;
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     /// No message has come yet; the answer to the handshake, to be repeated.
     Greeted(Vec<u8>),
@@ -42,7 +42,7 @@ enum Phase {
 }
 
 /// A file that arrives.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Incoming {
     offer: Offer,
     /// A bit for each block that is there.
@@ -50,7 +50,7 @@ struct Incoming {
     missing: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     noise: Session,
     heard: Time,
@@ -58,6 +58,7 @@ struct Entry {
 }
 
 /// A receiver of files.
+#[derive(Clone)]
 pub struct Receiver {
     identity: Identity,
     limits: Limits,

@@ -10,9 +10,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
+use dyn_clone::{DynClone, clone_trait_object};
 
 use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
@@ -38,10 +40,12 @@ const MAX_COPIES: usize = 64;
 const BYES: u8 = 3;
 
 /// Where the file comes from.
-pub trait Source: Send {
+pub trait Source: DynClone + Send {
     /// Fills `bytes` from `offset` on.
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
+
+clone_trait_object!(Source);
 
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
@@ -77,7 +81,7 @@ pub struct Transferred {
 }
 
 /// Why a file did not arrive.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum TransferError {
     /// Nothing was heard of the receiver for 30 s.
     NoAnswer(Phase),
@@ -86,7 +90,7 @@ pub enum TransferError {
     /// The receiver could not keep the file, or its hash was wrong.
     Failed(String),
     /// The file could not be read.
-    Unreadable(io::Error),
+    Unreadable(Arc<io::Error>),
     /// It was given up on this side.
     Cancelled,
 }
@@ -124,6 +128,7 @@ enum Carried {
 }
 
 /// Sends one file.
+#[derive(Clone)]
 pub struct FileSender {
     courier: Courier,
     destination: Slot,
@@ -264,7 +269,7 @@ impl FileSender {
         let mut block = std::mem::take(&mut self.block);
         let read = self.source.read(offset, &mut block[..length]);
         if let Err(error) = read {
-            self.fail(TransferError::Unreadable(error));
+            self.fail(TransferError::Unreadable(Arc::new(error)));
             return None;
         }
         let to = self.write(&parcel, &Message::Block { index, bytes: &block[..length] }, out);

@@ -45,7 +45,7 @@ impl Jitter {
 }
 
 /// The jitter of a link at work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct JitterCourse {
     jitter: Jitter,
     seed: u64,
@@ -63,6 +63,15 @@ impl JitterCourse {
         let stream = format!("jitter/{name}");
         let rng = Rng::stream(seed, &stream);
         JitterCourse { jitter, seed, stream, rng, step: None, ends: [0.0; 2] }
+    }
+
+    /// As new, with draws of `seed`.
+    pub fn reset(&mut self, seed: u64) {
+        self.seed = seed;
+        if self.jitter.deviation > Duration::ZERO {
+            self.rng = Rng::stream(seed, &self.stream);
+            self.step = None;
+        }
     }
 
     /// Whether packets may overtake each other.

@@ -16,7 +16,7 @@ use crate::loss::{Loss, LossModel};
 use crate::varying::{Change, Course, Varying};
 
 /// A link in one direction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Names its random streams.
     pub name: String,
@@ -59,7 +59,7 @@ struct Arrival {
 }
 
 /// Packets on their way, the next to arrive first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Pipe {
     InOrder(VecDeque<(Time, u32)>),
     Reordering { heap: BinaryHeap<Reverse<Arrival>>, order: u64 },
@@ -75,8 +75,10 @@ pub enum Offer {
 }
 
 /// A link at work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Link {
+    /// What it is as new. In a box: a packet's way should not be longer for it.
+    config: Box<LinkConfig>,
     rate: Option<Varying<Rate>>,
     delay: Varying<Duration>,
     capacity: Capacity,
@@ -107,22 +109,44 @@ pub fn rate_stream(seed: u64, name: &str) -> Rng {
     Rng::stream(seed, &format!("rate/{name}"))
 }
 
+/// The random streams of one link.
+struct Streams<'a> {
+    seed: u64,
+    name: &'a str,
+}
+
+impl Streams<'_> {
+    /// The stream for `what`. One that nobody draws from need not have its name, which takes a while.
+    fn of(&self, what: &str, is_used: bool) -> Rng {
+        if is_used { Rng::stream(self.seed, &format!("{what}/{}", self.name)) } else { Rng::stream(self.seed, "") }
+    }
+
+    fn rate(&self, course: &Course<Rate>) -> Rng {
+        if course.is_random() { rate_stream(self.seed, self.name) } else { Rng::stream(self.seed, "") }
+    }
+
+    fn loss(&self, model: &LossModel) -> Loss {
+        let law_is_random = matches!(model, LossModel::Random(course) if course.is_random());
+        Loss::new(model, self.of("loss", *model != LossModel::None), self.of("loss-law", law_is_random))
+    }
+}
+
 impl Link {
     pub fn new(config: LinkConfig, seed: u64) -> Link {
-        let stream = |what: &str| Rng::stream(seed, &format!("{what}/{}", config.name));
         let pipe = match config.jitter.reorders {
             true => Pipe::Reordering { heap: BinaryHeap::new(), order: 0 },
             false => Pipe::InOrder(VecDeque::new()),
         };
         let is_constant = config.delay.change == Change::Never && config.jitter.deviation == Duration::ZERO;
+        let streams = Streams { seed, name: &config.name };
         Link {
-            rate: config.rate.as_ref().map(|course| Varying::new(course, rate_stream(seed, &config.name))),
-            delay: Varying::new(&config.delay, stream("delay")),
+            rate: config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course))),
+            delay: Varying::new(&config.delay, streams.of("delay", config.delay.is_random())),
             capacity: config.capacity,
-            loss: Loss::new(&config.loss, stream("loss"), stream("loss-law")),
+            loss: streams.loss(&config.loss),
             jitter: JitterCourse::new(config.jitter, seed, &config.name),
-            discipline_rng: stream("queue"),
-            discipline: config.discipline,
+            discipline_rng: streams.of("queue", config.discipline.is_some()),
+            discipline: config.discipline.clone(),
             busy_until: Time::ZERO,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -133,7 +157,42 @@ impl Link {
             known: [(0, Duration::ZERO); 2],
             known_until: Time::ZERO,
             count: LinkCount::default(),
+            config: Box::new(config),
         }
+    }
+
+    /// As new, with the random streams of `seed`.
+    pub fn reset(&mut self, seed: u64) {
+        let config = &self.config;
+        let streams = Streams { seed, name: &config.name };
+        if let Some(course) = &config.rate
+            && course.change != Change::Never
+        {
+            self.rate = Some(Varying::new(course, streams.rate(course)));
+        }
+        if config.delay.change != Change::Never {
+            self.delay = Varying::new(&config.delay, streams.of("delay", config.delay.is_random()));
+        }
+        self.loss = streams.loss(&config.loss);
+        self.jitter.reset(seed);
+        if config.discipline.is_some() {
+            self.discipline_rng = streams.of("queue", true);
+            self.discipline = config.discipline.clone();
+        }
+        self.busy_until = Time::ZERO;
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.last_arrival = Time::ZERO;
+        match &mut self.pipe {
+            Pipe::InOrder(pipe) => pipe.clear(),
+            Pipe::Reordering { heap, order } => {
+                heap.clear();
+                *order = 0;
+            }
+        }
+        self.known = [(0, Duration::ZERO); 2];
+        self.known_until = Time::ZERO;
+        self.count = LinkCount::default();
     }
 
     /// Whether packets leave in the order of their coming, so that all is known in advance.

@@ -12,7 +12,7 @@ use super::plan::{Feeds, Merging};
 use crate::tournament::Tournament;
 
 /// A link that takes late what others bring.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Merge {
     link: u32,
     feeders: Box<[u32]>,
@@ -28,9 +28,14 @@ impl Merge {
         let coming = Tournament::new(merging.feeders.len());
         Merge { link: merging.link, feeders: merging.feeders.clone(), coming, source, beyond: merging.beyond }
     }
+
+    /// Nothing comes.
+    pub fn reset(&mut self) {
+        self.coming.clear();
+    }
 }
 
-impl<P: Copy> Network<P> {
+impl<P> Network<P> {
     /// The next packet of a feeder will come at `arrival`.
     #[inline]
     pub(super) fn feed(&mut self, feeds: Feeds, arrival: Time) {

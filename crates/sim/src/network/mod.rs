@@ -4,6 +4,7 @@
 //! A link is one pending event, the next arrival at its far end; so is a timer. Links that
 //! are first in, first out need fewer: see [`plan`].
 
+mod fabric;
 mod jitter;
 mod link;
 mod merge;
@@ -13,6 +14,7 @@ mod queue;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+pub use fabric::{Links, Way};
 pub use jitter::Jitter;
 pub use link::{LinkConfig, LinkCount, rate_stream};
 pub use queue::{
@@ -63,7 +65,7 @@ pub struct Packet<P> {
 }
 
 /// What a network is made of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NetworkBuilder {
     links: Vec<LinkConfig>,
     routes: Vec<Box<[u32]>>,
@@ -95,13 +97,18 @@ impl NetworkBuilder {
         RouteId(self.routes.len() as u32 - 1)
     }
 
+    /// How many routes there are.
+    pub fn routes(&self) -> usize {
+        self.routes.len()
+    }
+
     /// `link`'s queue will be looked at: it must not be computed in advance.
     pub fn watch(&mut self, link: LinkId) {
         self.watched.push(link);
     }
 
     /// The network, with `timers` timers and random streams of `seed`.
-    pub fn build<P: Copy>(self, timers: usize, seed: u64) -> Network<P> {
+    pub fn build<P>(self, timers: usize, seed: u64) -> Network<P> {
         let links: Vec<Link> = self.links.into_iter().map(|config| Link::new(config, seed)).collect();
         let Plan { hops, first_hops, ends, seen, merging } = Plan::new(&links, &self.routes, &self.watched);
         let mut sources: Vec<Source> = seen.into_iter().map(Source::Arrival).collect();
@@ -154,7 +161,7 @@ enum Source {
 }
 
 /// Moves packets that carry a `P`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Network<P> {
     links: Vec<Link>,
     /// The hops of all routes, one route after the other.
@@ -185,7 +192,7 @@ pub struct Network<P> {
     events: u64,
 }
 
-impl<P: Copy> Network<P> {
+impl<P> Network<P> {
     /// Sends `payload` in a packet of `size` bytes over `route`, now.
     #[inline(always)]
     pub fn send(&mut self, route: RouteId, size: u32, ecn_capable: bool, payload: P) {
@@ -196,20 +203,63 @@ impl<P: Copy> Network<P> {
     /// and the next that is sent once it is gone may.
     #[inline(always)]
     pub fn send_numbered(&mut self, route: RouteId, size: u32, ecn_capable: bool, payload: P) -> u32 {
-        let hop = self.first_hops[route.0 as usize];
-        let packet = Packet { payload, sent_at: self.now, size, route, hop, ecn_capable, marked: false };
         let number = match self.free.pop() {
             Some(number) => {
-                self.packets[number as usize] = packet;
+                self.packets[number as usize].payload = payload;
                 number
             }
-            None => {
-                self.packets.push(packet);
-                self.packets.len() as u32 - 1
-            }
+            None => self.make_room(payload),
         };
-        self.enter(number, hop, size);
+        self.depart(number, route, size, ecn_capable);
         number
+    }
+
+    /// A packet of `size` bytes departs over `route` now: where to write what it carries, over
+    /// what an earlier packet left there.
+    #[inline(always)]
+    pub fn send_into(&mut self, route: RouteId, size: u32, ecn_capable: bool) -> &mut P
+    where
+        P: Default,
+    {
+        let number = self.free.pop().unwrap_or_else(|| self.make_room(P::default()));
+        // Nobody looks at what a packet carries before it arrives: it may be written later.
+        self.depart(number, route, size, ecn_capable);
+        &mut self.packets[number as usize].payload
+    }
+
+    #[cold]
+    fn make_room(&mut self, payload: P) -> u32 {
+        let (route, sent_at) = (RouteId(0), self.now);
+        self.packets.push(Packet { payload, sent_at, size: 0, route, hop: 0, ecn_capable: false, marked: false });
+        self.packets.len() as u32 - 1
+    }
+
+    #[inline(always)]
+    fn depart(&mut self, number: u32, route: RouteId, size: u32, ecn_capable: bool) {
+        let hop = self.first_hops[route.0 as usize];
+        let packet = &mut self.packets[number as usize];
+        packet.sent_at = self.now;
+        packet.size = size;
+        packet.route = route;
+        packet.hop = hop;
+        packet.ecn_capable = ecn_capable;
+        packet.marked = false;
+        self.enter(number, hop, size);
+    }
+
+    /// Back to time zero: nothing is on its way, no timer runs, and random streams are those of
+    /// `seed`. Links, routes and memory stay.
+    pub fn reset(&mut self, seed: u64) {
+        self.links.iter_mut().for_each(|link| link.reset(seed));
+        self.merges.iter_mut().for_each(Merge::reset);
+        self.pending.clear();
+        self.timers.fill(Time::MAX);
+        self.free.clear();
+        // The first packet takes the first place, as in a new network.
+        self.free.extend((0..self.packets.len() as u32).rev());
+        (self.arrived, self.fired) = (None, None);
+        self.dropped.clear();
+        (self.now, self.events) = (Time::ZERO, 0);
     }
 
     /// Sets when `timer` is due; `Time::MAX` stops it.
@@ -227,9 +277,7 @@ impl<P: Copy> Network<P> {
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.
     #[inline]
     pub fn next(&mut self, end: Time) -> Option<Event> {
-        if let Some(number) = self.arrived.take() {
-            self.free.push(number);
-        }
+        self.release();
         if let Some(timer) = self.fired.take() {
             self.pending.set(self.first_timer + timer as usize, self.timers[timer as usize]);
         }
@@ -283,6 +331,25 @@ impl<P: Copy> Network<P> {
     #[inline]
     pub fn arrived(&self) -> &Packet<P> {
         &self.packets[self.arrived.expect("the last event was an arrival") as usize]
+    }
+
+    /// The same, to change.
+    ///
+    /// # Panics
+    ///
+    /// Unless the last event was an arrival.
+    #[inline]
+    pub fn arrived_mut(&mut self) -> &mut Packet<P> {
+        &mut self.packets[self.arrived.expect("the last event was an arrival") as usize]
+    }
+
+    /// Frees the place of the packet that has just arrived, which [`Network::next`] does at the
+    /// latest.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if let Some(number) = self.arrived.take() {
+            self.free.push(number);
+        }
     }
 
     /// The number of the packet that has just arrived.

@@ -159,7 +159,7 @@ fn a_timer_that_is_put_off_comes_at_its_last_time_and_one_that_is_stopped_never(
 }
 
 /// First in, first out up to a number of packets, written as a discipline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct DropTail {
     limit: usize,
     queue: VecDeque<Waiting>,

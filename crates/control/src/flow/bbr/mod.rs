@@ -77,7 +77,7 @@ enum State {
 }
 
 /// The controller; data in bytes, rates in bytes a second.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bbr {
     config: Config,
     packet: f64,

@@ -138,7 +138,7 @@ struct Ack {
 }
 
 /// The controller; data in bytes, rates in bytes a second.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bbr3 {
     config: Config,
     packet: f64,
@@ -176,7 +176,7 @@ struct Bbr3 {
 }
 
 /// ACKs that come in clumps (5.5.9).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Aggregation {
     since: Time,
     acked: f64,

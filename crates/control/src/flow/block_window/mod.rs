@@ -97,7 +97,7 @@ impl Default for Config {
 }
 
 /// The controller; data in bytes, spans in seconds where they are multiplied.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct BlockWindow {
     config: Config,
     packet: f64,

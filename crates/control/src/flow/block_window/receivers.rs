@@ -24,7 +24,7 @@ struct Receiver {
 }
 
 /// All receivers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Receivers {
     known: Vec<Receiver>,
 }

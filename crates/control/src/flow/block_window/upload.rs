@@ -15,7 +15,7 @@ struct Period {
 }
 
 /// Measures `U`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Upload {
     /// The last periods; a ring.
     periods: Box<[Period]>,

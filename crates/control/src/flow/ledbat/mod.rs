@@ -58,7 +58,7 @@ impl Default for Config {
 }
 
 /// The controller; windows in bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ledbat {
     packet: f64,
     window: f64,

@@ -84,7 +84,7 @@ enum Phase {
 }
 
 /// The controller; windows in packets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LedbatPlusPlus {
     packet: f64,
     window: f64,

@@ -142,7 +142,7 @@ struct Decision {
 }
 
 /// The controller; windows in packets, times in ms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Xavier {
     config: Config,
     discount: f64,
@@ -303,6 +303,11 @@ impl FlowController for Xavier {
             self.window = self.window.min(self.first_window);
         }
         if let Some(decision) = self.fresh.take() {
+            // What is delivered never falls; where a driver says that it does, the order that
+            // `settle` searches comes before what was decided.
+            while self.waiting.back().is_some_and(|last| last.delivered >= decision.delivered) {
+                self.waiting.pop_back();
+            }
             if self.waiting.len() == MAXIMUM_WAITING {
                 self.waiting.pop_front();
             }

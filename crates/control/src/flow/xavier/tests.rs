@@ -96,6 +96,19 @@ fn each_action_does_what_it_says() {
     assert_eq!(xavier.window, 1.0);
 }
 
+#[test]
+fn decisions_wait_in_the_order_of_what_was_delivered_even_if_that_falls() {
+    let (mut xavier, mut acks) = (xavier(""), Acks::new());
+    for delivered in [30, 70, 50, 50, 60] {
+        acks.delivered = PACKET * delivered;
+        let sent = acks.send(&mut xavier);
+        acks.acknowledge(&mut xavier, sent, 100);
+    }
+    acks.send(&mut xavier);
+    let waiting: Vec<u64> = xavier.waiting.iter().map(|decision| decision.delivered.get() / PACKET.get()).collect();
+    assert_eq!(waiting, [31, 51, 61], "what is searched by halves");
+}
+
 /// The update by hand: rtt 100 then 150 ms, discount 0.5, step 0.1, beta 2. The state of the
 /// reward shares no feature of ratio or mean with that of the action.
 #[test]

@@ -51,7 +51,7 @@ impl State {
 }
 
 /// The weights.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Value {
     templates: Templates,
     action: [f64; ACTIONS],

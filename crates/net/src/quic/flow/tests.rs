@@ -28,7 +28,7 @@ struct Told {
 }
 
 /// Says what it was told, and asks for what it is told to ask for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Listener {
     heard: mpsc::Sender<Told>,
     limits: Limits,

@@ -187,7 +187,7 @@ fn signal(law: &CodelLaw, packet: &mut Waiting, dropped: &mut Vec<Waiting>) -> b
 }
 
 /// CoDel over one queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Codel {
     law: CodelLaw,
     state: CodelState,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Limit, Waiting};
 
 /// Packets in the order of their coming.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fifo {
     limit: Limit,
     packets: VecDeque<Waiting>,

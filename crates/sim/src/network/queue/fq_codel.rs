@@ -80,7 +80,7 @@ struct Place {
 }
 
 /// All packets that wait. It grows to the limit at most and then never again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Pool {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -150,7 +150,7 @@ impl Source for Chain<'_> {
 }
 
 /// FQ-CoDel at work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FqCodel {
     config: FqCodelConfig,
     /// The hash's key, drawn with the first packet.

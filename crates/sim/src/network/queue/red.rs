@@ -79,7 +79,7 @@ impl RedConfig {
 }
 
 /// RED over one queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Red {
     config: RedConfig,
     /// The transmission time of a full packet.
