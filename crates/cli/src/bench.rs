@@ -6,6 +6,7 @@ mod overlay;
 mod processor_time;
 mod quic;
 mod udp;
+mod world;
 
 use clap::Subcommand;
 
@@ -22,6 +23,8 @@ pub struct Args {
 enum What {
     /// Packet-hops a second of the overlay simulator, over the number of peers
     Overlay(overlay::Args),
+    /// Reset, step, observation and snapshot of a world of flows, as an agent waits for them
+    World(world::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
     /// Accuracy and speed of the link emulator on real packets
@@ -36,6 +39,7 @@ enum What {
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
+        What::World(args) => world::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Udp(args) => udp::run(args),

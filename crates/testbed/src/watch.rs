@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::emulator::{Delivery, Entry, ModelPacket, Observer, Payload, Source};
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowScenario;
-use anabranch_lab::flows::cross;
+use anabranch_lab::flows::cross::CrossSource;
 use anabranch_lab::flows::measured::Delays;
 use anabranch_proto::flow::wire::{self, Body};
 use anabranch_scenario::flows::Stack;
@@ -198,9 +198,8 @@ impl Observer for Watcher {
 pub struct CrossSources(Vec<Cross>);
 
 struct Cross {
-    source: cross::Source,
-    next: Time,
-    ecn_capable: bool,
+    source: CrossSource,
+    route: RouteId,
     arrived_bytes: CrossBytes,
 }
 
@@ -212,9 +211,9 @@ impl CrossSources {
         arrived_bytes: &CrossBytes,
     ) -> CrossSources {
         let source = |spec: &anabranch_scenario::flows::CrossTraffic| Cross {
-            source: cross::Source::new(spec, route(&spec.path), scenario.seed),
-            next: spec.start,
-            ecn_capable: scenario.packets.ecn,
+            // In the model no node takes it.
+            source: CrossSource::new(spec, 0, scenario.packets.ecn, scenario.seed),
+            route: route(&spec.path),
             arrived_bytes: Arc::clone(arrived_bytes),
         };
         CrossSources(scenario.cross_traffic.iter().map(source).collect())
@@ -228,12 +227,13 @@ impl CrossSources {
 
 impl Source for Cross {
     fn next_at(&self) -> Time {
-        self.next
+        self.source.due()
     }
 
     fn take(&mut self) -> ModelPacket {
-        self.next = self.source.next(self.next);
-        ModelPacket { route: self.source.route, size: self.source.size, ecn_capable: self.ecn_capable }
+        self.source.next(self.source.due());
+        let CrossSource { size, ecn_capable, .. } = self.source;
+        ModelPacket { route: self.route, size, ecn_capable }
     }
 
     fn arrived(&mut self) {

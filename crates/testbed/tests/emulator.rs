@@ -254,7 +254,7 @@ fn a_link_carries_its_rate_and_drops_the_rest() {
 }
 
 /// Marks what can be marked and lets one packet through at a time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct MarkAll(Vec<Waiting>);
 
 impl Discipline for MarkAll {

@@ -15,7 +15,7 @@ use anabranch_scenario::flows::Steering;
 const LEASE_QUARTERS: u64 = 21;
 
 /// The coordinator at work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Coordinator {
     steering: Steering,
     due: Time,

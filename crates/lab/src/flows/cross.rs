@@ -2,20 +2,20 @@
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_sim::network::RouteId;
-
-use super::measured::CrossMeasured;
 use anabranch_scenario::flows::{CrossTraffic, Pattern};
 
 /// One source.
-#[derive(Debug)]
-pub struct Source {
-    /// What its packets pass.
-    pub route: RouteId,
+#[derive(Clone, Debug)]
+pub struct CrossSource {
+    /// The node that its packets go to.
+    pub to: u32,
     /// A packet on the wire, in bytes.
     pub size: u32,
-    /// What has become of its packets.
-    pub count: CrossMeasured,
+    /// Whether queues may mark its packets in place of dropping them.
+    pub ecn_capable: bool,
+    /// Packets sent.
+    sent: u64,
+    due: Time,
     /// Between two packets while it is on.
     gap: Duration,
     pattern: Pattern,
@@ -25,13 +25,15 @@ pub struct Source {
     stop: Time,
 }
 
-impl Source {
-    /// One as `spec` describes it, over `route`.
-    pub fn new(spec: &CrossTraffic, route: RouteId, seed: u64) -> Source {
-        let mut source = Source {
-            route,
+impl CrossSource {
+    /// One as `spec` describes it, to the node `to`.
+    pub fn new(spec: &CrossTraffic, to: u32, ecn_capable: bool, seed: u64) -> CrossSource {
+        let mut source = CrossSource {
+            to,
             size: spec.packet.get() as u32,
-            count: CrossMeasured::default(),
+            ecn_capable,
+            sent: 0,
+            due: spec.start,
             gap: spec.packet / spec.rate,
             pattern: spec.pattern,
             rng: Rng::stream(seed, &format!("cross/{}", spec.name)),
@@ -40,6 +42,17 @@ impl Source {
         };
         source.off_at = source.on_from(spec.start);
         source
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// When the next packet leaves.
+    #[inline]
+    pub fn due(&self) -> Time {
+        self.due
     }
 
     /// Goes on at `now`; says until when.
@@ -51,9 +64,9 @@ impl Source {
         }
     }
 
-    /// A packet leaves at `now`; says when the next one does.
-    pub fn next(&mut self, now: Time) -> Time {
-        self.count.sent += 1;
+    /// A packet leaves at `now`; decides when the next one does.
+    pub fn next(&mut self, now: Time) {
+        self.sent += 1;
         let mut next = now + self.gap;
         // Several short on-times may pass between two packets of a slow source.
         while next >= self.off_at {
@@ -68,7 +81,7 @@ impl Source {
                 break;
             }
         }
-        if next < self.stop { next } else { Time::MAX }
+        self.due = if next < self.stop { next } else { Time::MAX };
     }
 }
 

@@ -6,12 +6,16 @@ use anabranch_control::units::Bytes;
 use anabranch_proto::flow::FlowSender;
 use anabranch_sim::network::LinkId;
 
+use super::measured::FlowMeasured;
 use super::measured::{Delays, FlowSeries, Series};
-use super::world::{FlowRunError, World};
+use super::node::FlowNode;
+use super::world::FlowWorld;
+use super::{FlowRunError, check_traces};
+use crate::world::Observer;
 use anabranch_scenario::flows::FlowScenario;
 
 /// Takes the series.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sampler {
     every: Option<Duration>,
     due: Time,
@@ -48,29 +52,31 @@ impl Sampler {
     /// # Errors
     ///
     /// When a controller's values are not numbers.
-    pub fn sample<const RECORDED: bool>(&mut self, world: &mut World<'_, RECORDED>) -> Result<(), FlowRunError> {
+    pub fn sample<O: Observer<FlowNode>>(
+        &mut self,
+        world: &mut FlowWorld<O>,
+        measured: impl Fn(&O) -> &[FlowMeasured],
+    ) -> Result<(), FlowRunError> {
         let Some(every) = self.every else { return Ok(()) };
-        world.check_traces()?;
+        check_traces(world)?;
         self.series.at.push(self.due);
-        for (flow, (series, before_to)) in world.flows.iter().zip(self.series.flows.iter_mut().zip(&mut self.before_to))
-        {
-            let receivers = flow.measured.receivers.iter().zip(series.receivers_mbit_s.iter_mut().zip(before_to));
+        let rows = self.series.flows.iter_mut().zip(self.before.iter_mut().zip(&mut self.before_to));
+        for (flow, (series, (before, before_to))) in rows.enumerate() {
+            let measured = &measured(world.observer())[flow];
+            let receivers = measured.receivers.iter().zip(series.receivers_mbit_s.iter_mut().zip(before_to));
             for (receiver, (column, before)) in receivers {
                 column.push((receiver.delivered_bytes - *before) as f64 * 8.0 / every.as_secs_f64() / 1e6);
                 *before = receiver.delivered_bytes;
             }
-        }
-        for (flow, (series, before)) in world.flows.iter().zip(self.series.flows.iter_mut().zip(&mut self.before)) {
-            let measured = &flow.measured;
             let bits = (measured.delivered_bytes - before.0) as f64 * 8.0;
             series.goodput_mbit_s.push(bits / every.as_secs_f64() / 1e6);
             let (sum, count) = delays(&measured.one_way);
             series.one_way_ms.push((sum - before.1) / (count - before.2) as f64);
             *before = (measured.delivered_bytes, sum, count);
-            series.push_sender(flow.sender.as_ref());
+            series.push_sender(world.sender(flow));
         }
         for (link, backlog) in (0..).zip(&mut self.series.backlog_ms) {
-            backlog.push(world.network.backlog(LinkId(link)).as_millis_f64());
+            backlog.push(world.network().backlog(LinkId(link)).as_millis_f64());
         }
         self.due += every;
         Ok(())

@@ -5,7 +5,7 @@
 use anabranch_control::time::{Duration, Time};
 
 /// Counts the shares.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shares {
     /// Share of a flow that is always on, in s, until `since`.
     clock: f64,

@@ -47,7 +47,7 @@ pub enum Action {
 }
 
 /// One application.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Application {
     workload: Workload,
     rng: Rng,

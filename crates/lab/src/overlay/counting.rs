@@ -6,7 +6,7 @@ use anabranch_proto::packet::{Kind, Packet};
 use anabranch_sim::fabric::NodeId;
 
 use super::measured::Second;
-use crate::world::Observer;
+use crate::world::{Observer, Transit};
 
 /// The counts of the present second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Counting {
 
 impl Observer<OverlayPeer<u32>> for Counting {
     #[inline]
-    fn on_arrival(&mut self, _: Time, _: NodeId, _: NodeId, _: &Packet<u32>) {
+    fn on_arrival(&mut self, _: Time, _: Transit, _: &Packet<u32>) {
         self.second.packet_hops += 1;
     }
 

@@ -20,7 +20,7 @@ pub use address::Address;
 pub use carrier::{Carrier, OnTheWire};
 use jobs::Pending;
 pub use jobs::Worker;
-pub use observer::Observer;
+pub use observer::{Observer, Transit};
 
 /// What the world itself has done, since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,8 @@ enum Stop {
     Job,
     /// There were as many events as there may be.
     Events,
+    /// The observer calls an agent.
+    Call,
 }
 
 impl<M: Machine, F: Fabric, C, O, W> Surroundings<M, F, C, O, W> {
@@ -190,28 +192,40 @@ where
         );
         let timer = machine.timer(now);
         self.surroundings.set_timer(node, timer);
+        self.surroundings.observer.on_acted(now, node, machine);
         Some(result)
     }
 
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
-        self.step_until::<false>(until, u64::MAX);
+        while !self.step_until::<false>(until, u64::MAX) {}
+    }
+
+    /// The same, but returns as soon as the observer [calls an agent](Observer::calls_agent):
+    /// whether everything has happened. What has not goes on with the next step.
+    pub fn step_until_called(&mut self, until: Time) -> bool {
+        self.step_until::<false>(until, u64::MAX)
     }
 
     /// The same, but gives up after `events` events: whether everything has happened. What was
     /// given up goes on with the next step.
     pub fn step_at_most(&mut self, until: Time, events: u64) -> bool {
         let last = self.surroundings.counters.events.saturating_add(events);
-        self.step_until::<true>(until, last)
+        while !self.step_until::<true>(until, last) {
+            if self.surroundings.counters.events >= last {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Lets everything happen before `until` or, if `BOUNDED`, until there were `last` events;
-    /// false in the latter case.
+    /// Lets everything happen before `until`; false if the observer has called an agent before
+    /// that or, if `BOUNDED`, there were `last` events.
     fn step_until<const BOUNDED: bool>(&mut self, until: Time, last: u64) -> bool {
         loop {
             let jobs = self.surroundings.pending.peek().map_or(Time::MAX, |Reverse(pending)| pending.at);
             match self.step_between_jobs::<BOUNDED>(until.min(jobs), last) {
-                Stop::Events => return false,
+                Stop::Events | Stop::Call => return false,
                 Stop::Job => continue,
                 Stop::End if jobs >= until => return true,
                 Stop::End => {}
@@ -221,6 +235,9 @@ where
             if life == self.lives[node.index()] {
                 self.surroundings.counters.events += 1;
                 self.act(node, |machine, now, out| machine.on_done(now, done, out));
+                if self.surroundings.observer.calls_agent() {
+                    return false;
+                }
             }
         }
     }
@@ -240,6 +257,9 @@ where
                 Event::Arrival { from, to, marked } => self.on_arrival(from, to, marked),
                 Event::Timer(node) => self.on_timer(node),
             }
+            if self.surroundings.observer.calls_agent() {
+                return Stop::Call;
+            }
             if self.surroundings.jobs != jobs {
                 return Stop::Job;
             }
@@ -254,13 +274,14 @@ where
             return;
         };
         let is_readable = surroundings.carrier.unpack(surroundings.fabric.arrived(), inbox);
+        let departed = surroundings.fabric.departed();
         surroundings.fabric.release();
         if !is_readable {
             surroundings.counters.unreadable += 1;
             return;
         }
         let now = surroundings.fabric.now();
-        surroundings.observer.on_arrival(now, from, to, inbox);
+        surroundings.observer.on_arrival(now, Transit { from, to, departed, marked }, inbox);
         let life = lives[to.index()];
         let mut port = Port { node: to, life, keep_timer: false, world: surroundings };
         machine.on_message(now, Arrival { from: M::Address::of(from), marked }, inbox, &mut port);
@@ -268,6 +289,7 @@ where
             let timer = machine.timer(now);
             surroundings.set_timer(to, timer);
         }
+        surroundings.observer.on_acted(now, to, machine);
     }
 
     #[inline]
@@ -278,6 +300,7 @@ where
         machine.on_timer(now, &mut Port { node, life: lives[node.index()], keep_timer: false, world: surroundings });
         let timer = machine.timer(now);
         surroundings.set_timer(node, timer);
+        surroundings.observer.on_acted(now, node, machine);
     }
 
     fn arm(&mut self, node: NodeId) {

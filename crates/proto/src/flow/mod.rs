@@ -10,20 +10,26 @@
 mod config;
 #[cfg(test)]
 mod hostile;
+mod message;
 mod ranges;
 mod receiver;
+mod receiving;
 mod reordering;
 mod scoreboard;
 mod sender;
+mod sending;
 mod space;
 pub mod wire;
 
 use anabranch_control::time::Duration;
 
 pub use config::{LossRecovery, SenderConfig};
+pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::AckRanges;
 pub use receiver::{AckForm, AckPolicy, FlowReceiver, Received};
+pub use receiving::ReceivingEnd;
 pub use sender::{AckError, CatchUp, Fault, FlowSender, Metrics, Transmit};
+pub use sending::{HANDSHAKE_TIMEOUT, Heard, SendingEnd};
 pub use space::Ecn;
 
 /// A packet with data.

@@ -11,6 +11,7 @@ use core::fmt::Debug;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use dyn_clone::{DynClone, clone_trait_object};
 
 pub use codel::{Codel, CodelConfig, CodelLaw};
 pub use fq_codel::{FqCodel, FqCodelConfig};
@@ -57,7 +58,7 @@ pub struct Waiting {
 
 /// Decides who waits, who goes next and who is dropped. The packet in transmission is
 /// no longer in the queue.
-pub trait Discipline: Debug + Send + Sync + CloneDiscipline {
+pub trait Discipline: Debug + Send + Sync + DynClone {
     /// `packet` arrives; whoever is dropped for it, itself perhaps, is added to `dropped`.
     fn enqueue(&mut self, now: Time, packet: Waiting, dropped: &mut Vec<Waiting>, rng: &mut Rng);
 
@@ -68,20 +69,4 @@ pub trait Discipline: Debug + Send + Sync + CloneDiscipline {
     fn bytes(&self) -> u64;
 }
 
-/// Copies a discipline behind its trait; whatever is [`Clone`] has it.
-pub trait CloneDiscipline {
-    /// A copy.
-    fn clone_box(&self) -> Box<dyn Discipline>;
-}
-
-impl<D: Discipline + Clone + 'static> CloneDiscipline for D {
-    fn clone_box(&self) -> Box<dyn Discipline> {
-        Box::new(self.clone())
-    }
-}
-
-impl Clone for Box<dyn Discipline> {
-    fn clone(&self) -> Box<dyn Discipline> {
-        (**self).clone_box()
-    }
-}
+clone_trait_object!(Discipline);

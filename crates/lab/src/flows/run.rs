@@ -1,0 +1,182 @@
+//! One run of flows from its beginning to its end: stepped, steered, sampled and measured.
+
+use std::sync::Arc;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_scenario::flows::FlowScenario;
+use anabranch_sim::network::LinkId;
+
+use super::events::Recorder;
+use super::measured::{CrossMeasured, FlowsMeasured, LinkMeasured};
+use super::measuring::Measuring;
+use super::node::FlowNode;
+use super::recording::Recording;
+use super::sample::Sampler;
+use super::steering::Steering;
+use super::world::FlowWorld;
+use super::{FlowRunError, check_traces};
+use crate::world::Observer;
+
+/// Within this a flow that can deliver anything has begun to: longer than any path.
+const TO_DELIVER: Duration = Duration::from_millis(10_000);
+
+/// An observer that measures.
+trait Measures: Observer<FlowNode> {
+    fn measuring(&self) -> &Measuring;
+
+    fn measuring_mut(&mut self) -> &mut Measuring;
+
+    /// Whether it is of no use to go on.
+    fn has_failed(&self) -> bool {
+        false
+    }
+}
+
+impl Measures for Measuring {
+    fn measuring(&self) -> &Measuring {
+        self
+    }
+
+    fn measuring_mut(&mut self) -> &mut Measuring {
+        self
+    }
+}
+
+impl Measures for Recording<'_> {
+    fn measuring(&self) -> &Measuring {
+        &self.measuring
+    }
+
+    fn measuring_mut(&mut self) -> &mut Measuring {
+        &mut self.measuring
+    }
+
+    fn has_failed(&self) -> bool {
+        self.recorder.has_failed()
+    }
+}
+
+/// Runs `scenario`. `each_second` is told how many simulated seconds have passed, and ends
+/// the run by answering false.
+///
+/// # Errors
+///
+/// When a controller refuses its parameters, or misbehaves; when a whole run delivers nothing.
+pub fn run(scenario: &FlowScenario, each_second: impl FnMut(u64) -> bool) -> Result<FlowsMeasured, FlowRunError> {
+    let scenario = Arc::new(scenario.clone());
+    run_world(FlowWorld::new(Arc::clone(&scenario), Measuring::new(&scenario))?, each_second)
+}
+
+/// Runs `scenario` as [`run`] does, and tells `recorder` of each event. A recorder that has
+/// failed ends the run at the next whole second.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_recorded(
+    scenario: &FlowScenario,
+    recorder: &mut dyn Recorder,
+    each_second: impl FnMut(u64) -> bool,
+) -> Result<FlowsMeasured, FlowRunError> {
+    let scenario = Arc::new(scenario.clone());
+    let recording = Recording::new(Measuring::new(&scenario), recorder);
+    run_world(FlowWorld::new(Arc::clone(&scenario), recording)?, each_second)
+}
+
+fn run_world<O: Measures>(
+    mut world: FlowWorld<O>,
+    mut each_second: impl FnMut(u64) -> bool,
+) -> Result<FlowsMeasured, FlowRunError> {
+    let scenario = Arc::clone(world.scenario());
+    let end = Time::ZERO + scenario.length;
+    let mut sampler = Sampler::new(&scenario);
+    let mut steering = Steering::new(&scenario);
+    let mut second = Time::ZERO + Duration::SECOND;
+    let mut before_counting = vec![0; scenario.links.len()];
+    loop {
+        let is_counting = world.observer().measuring().is_counting();
+        let counting_from = if is_counting { Time::MAX } else { scenario.goodput_from };
+        let steers = steering.as_ref().map_or(Time::MAX, Steering::due);
+        let stop = end.min(second).min(sampler.due()).min(counting_from).min(steers);
+        advance(&mut world, stop, steering.as_ref())?;
+        if stop == counting_from {
+            world.observer_mut().measuring_mut().count();
+            for (link, bytes) in (0..).zip(&mut before_counting) {
+                *bytes = world.network().transmitted(LinkId(link)).get();
+            }
+        }
+        if let Some(steering) = steering.as_mut().filter(|_| stop == steers) {
+            steering.act(&mut world);
+        }
+        if stop == sampler.due() {
+            sampler.sample(&mut world, |observer| &observer.measuring().flows)?;
+        }
+        let interrupted = stop == second && {
+            second += Duration::SECOND;
+            !each_second(stop.as_nanos() / Duration::SECOND.as_nanos()) || world.observer().has_failed()
+        };
+        if stop == end || interrupted {
+            check_traces(&world)?;
+            let measured = finish(world, stop, &before_counting, sampler);
+            return if stop == end { delivered(&scenario, measured) } else { Ok(measured) };
+        }
+    }
+}
+
+/// Lets everything happen before `stop`; flows that begin meanwhile are steered before their data
+/// leaves.
+fn advance<O: Measures>(world: &mut FlowWorld<O>, stop: Time, steering: Option<&Steering>) -> Result<(), FlowRunError> {
+    loop {
+        let is_over = world.step_until_called(stop);
+        let measuring = world.observer_mut().measuring_mut();
+        if let Some(error) = measuring.take_error() {
+            return Err(error);
+        }
+        while let Some(flow) = world.observer_mut().measuring_mut().pop_established() {
+            if let Some(steering) = steering {
+                steering.act_on(flow, world);
+            }
+        }
+        if is_over {
+            return Ok(());
+        }
+    }
+}
+
+/// Refuses what a whole run measured if none of its flows has delivered anything, though one had
+/// [`TO_DELIVER`].
+fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMeasured, FlowRunError> {
+    let first = scenario.flows.iter().map(|flow| flow.start).min();
+    let had_time = first.is_some_and(|start| start + TO_DELIVER <= Time::ZERO + scenario.length);
+    if had_time && measured.flows.iter().all(|flow| flow.delivered_bytes == 0) {
+        let sent = measured.flows.iter().map(|flow| flow.packets_sent).sum();
+        return Err(FlowRunError::NothingDelivered { length: scenario.length, sent });
+    }
+    Ok(measured)
+}
+
+fn finish<O: Measures>(mut world: FlowWorld<O>, end: Time, before_counting: &[u64], sampler: Sampler) -> FlowsMeasured {
+    for flow in 0..world.scenario().flows.len() {
+        let on_time = world.source(flow).on_time(end);
+        world.close(flow);
+        world.observer_mut().measuring_mut().flows[flow].on_time = on_time;
+    }
+    world.observer_mut().measuring_mut().finish(end);
+    let links = (0..).zip(before_counting).map(|(link, before)| {
+        let link = LinkId(link);
+        let counted_bytes = world.network().transmitted(link).get().saturating_sub(*before);
+        LinkMeasured { count: world.network().count(link), counted_bytes }
+    });
+    let links = links.collect();
+    let cross = 0..world.scenario().cross_traffic.len();
+    let cross_traffic = cross.map(|number| world.cross(number)).map(|(sent, arrived)| CrossMeasured { sent, arrived });
+    FlowsMeasured {
+        links,
+        cross_traffic: cross_traffic.collect(),
+        series: sampler.into_series(),
+        length: end.since(Time::ZERO),
+        events: Some(world.network().events()),
+        warnings: Vec::new(),
+        flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
+    }
+}

@@ -1,0 +1,290 @@
+//! The sending end of a flow as a machine: its connections, one after the other, each perhaps with
+//! a handshake first.
+
+use core::convert::Infallible;
+use core::fmt::Debug;
+
+use anabranch_control::flow::{Bounds, PeerId};
+use anabranch_control::time::{Duration, Time};
+
+use super::FlowSender;
+use super::message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
+use crate::machine::{Arrival, Departure, Machine, Out};
+
+/// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;
+
+/// A receiver as its sender knows it.
+#[derive(Clone, Debug)]
+struct Remote<A> {
+    address: A,
+    /// A first packet that waits for its answer.
+    unanswered: Option<Syn>,
+}
+
+/// A connection's first packet.
+#[derive(Clone, Copy, Debug)]
+struct Syn {
+    attempt: u8,
+    sent: Time,
+    wait: Duration,
+}
+
+/// The sending end of a flow.
+#[derive(Clone, Debug)]
+pub struct SendingEnd<A> {
+    sizes: WireSizes,
+    /// The number of the present connection, or else of the next.
+    connection: u32,
+    sender: Option<FlowSender>,
+    remotes: Vec<Remote<A>>,
+    /// Receivers that have not answered the first packet yet.
+    unanswered: usize,
+    /// Data may leave from the next call of `on_timer` on, which is due at once.
+    is_fresh: bool,
+    /// ACKs that no honest receiver sends.
+    untrue: u64,
+}
+
+/// What a message told a sending end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing that concerns it.
+    Nothing,
+    /// Packets were acknowledged: more may leave.
+    Acked,
+    /// The last receiver has answered the connection's first packet.
+    Established,
+}
+
+impl<A: Copy + Eq + Debug> SendingEnd<A> {
+    /// Without a connection yet, to the receivers at `receivers`.
+    pub fn new(sizes: WireSizes, receivers: impl IntoIterator<Item = A>) -> SendingEnd<A> {
+        let remote = |address| Remote { address, unanswered: None };
+        SendingEnd {
+            sizes,
+            connection: 0,
+            sender: None,
+            remotes: receivers.into_iter().map(remote).collect(),
+            unanswered: 0,
+            is_fresh: false,
+            untrue: 0,
+        }
+    }
+
+    /// Opens a connection of `sender`, which serves all receivers; with a handshake, data leaves
+    /// when each has answered the first packet. An earlier connection must be closed.
+    ///
+    /// # Panics
+    ///
+    /// When `sender` serves another number of receivers, or a connection is open.
+    pub fn open<M>(&mut self, now: Time, sender: FlowSender, handshake: bool, out: &mut impl Out<M>)
+    where
+        M: Machine<Address = A, Message = FlowMessage>,
+    {
+        assert!(self.sender.is_none(), "one connection at a time");
+        assert_eq!(sender.receivers(), self.remotes.len(), "a sender serves every receiver");
+        self.sender = Some(sender);
+        self.is_fresh = false;
+        if handshake {
+            let syn = Syn { attempt: 0, sent: now, wait: Duration::ZERO };
+            self.remotes.iter_mut().for_each(|remote| remote.unanswered = Some(syn));
+            self.unanswered = self.remotes.len();
+            self.shake_hands(now, out);
+        }
+    }
+
+    /// Ends the connection; what is on its way is not waited for. Its sender, if one was open.
+    pub fn close(&mut self) -> Option<FlowSender> {
+        let sender = self.sender.take()?;
+        self.connection += 1;
+        self.unanswered = 0;
+        Some(sender)
+    }
+
+    /// The number of the present connection, or else of the next.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// The present connection's sender.
+    pub fn sender(&self) -> Option<&FlowSender> {
+        self.sender.as_ref()
+    }
+
+    /// The present connection's sender, to hand over data.
+    pub fn sender_mut(&mut self) -> Option<&mut FlowSender> {
+        self.sender.as_mut()
+    }
+
+    /// Whether a first packet waits for its answer.
+    pub fn is_shaking_hands(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// Bounds that hold for the present connection's window from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        if let Some(sender) = &mut self.sender {
+            sender.set_bounds(bounds);
+        }
+    }
+
+    /// ACKs that no honest receiver sends.
+    pub fn untrue(&self) -> u64 {
+        self.untrue
+    }
+
+    /// Learns from a message; what may leave then leaves with [`SendingEnd::pump`], unless the
+    /// connection was just established.
+    #[inline]
+    pub fn hear<M>(&mut self, now: Time, from: A, message: &FlowMessage, out: &mut impl Out<M>) -> Heard
+    where
+        M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
+    {
+        let Some(sender) = self.sender.as_mut().filter(|_| message.connection == self.connection) else {
+            return Heard::Nothing;
+        };
+        let Some(remote) = self.remotes.get_mut(usize::from(message.receiver)) else { return Heard::Nothing };
+        if remote.address != from {
+            return Heard::Nothing;
+        }
+        let peer = PeerId(u32::from(message.receiver));
+        match &message.body {
+            FlowBody::Ack(ack) => {
+                if sender.on_ack(now, peer, ack).is_err() {
+                    self.untrue += 1;
+                    return Heard::Nothing;
+                }
+                tell_losses(sender, out);
+                Heard::Acked
+            }
+            FlowBody::SynAck(attempt) => {
+                let Some(syn) = remote.unanswered.take() else { return Heard::Nothing };
+                // An answer to an earlier attempt is one too, but says nothing of the round trip.
+                if *attempt == syn.attempt {
+                    sender.on_handshake(peer, now.since(syn.sent));
+                }
+                self.unanswered -= 1;
+                if self.unanswered > 0 {
+                    return Heard::Nothing;
+                }
+                self.is_fresh = true;
+                out.event(FlowEvent::Established.into());
+                Heard::Established
+            }
+            FlowBody::Data(_) | FlowBody::Syn(_) | FlowBody::Datagram => Heard::Nothing,
+        }
+    }
+
+    /// Sends all that may leave now; `refill` is called before each packet for more data.
+    #[inline]
+    pub fn pump<M>(&mut self, now: Time, mut refill: impl FnMut(&mut FlowSender), out: &mut impl Out<M>)
+    where
+        M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
+    {
+        // Before the handshake's end the timer is the first packet's, which would not leave again.
+        if self.unanswered > 0 || self.is_fresh {
+            return;
+        }
+        let Some(sender) = &mut self.sender else { return };
+        refill(sender);
+        while let Some(transmit) = sender.poll(now) {
+            let size = transmit.data.length + self.sizes.header;
+            let to = self.remotes[transmit.to.0 as usize].address;
+            let message = FlowMessage {
+                connection: self.connection,
+                receiver: transmit.to.0 as u16,
+                ack_number: 0,
+                body: FlowBody::Data(transmit.data),
+            };
+            out.send(Departure { ecn_capable: transmit.ecn_capable, ..Departure::now(to, size) }, &message);
+            refill(sender);
+        }
+        if let Some(fault) = sender.fault() {
+            out.event(FlowEvent::Stopped(fault).into());
+        }
+    }
+
+    /// The time of [`SendingEnd::due`] has come, or a later one.
+    pub fn wake<M>(&mut self, now: Time, refill: impl FnMut(&mut FlowSender), out: &mut impl Out<M>)
+    where
+        M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
+    {
+        if self.unanswered > 0 {
+            return self.shake_hands(now, out);
+        }
+        self.is_fresh = false;
+        if let Some(sender) = self.sender.as_mut().filter(|sender| sender.timer().is_some_and(|due| due <= now)) {
+            sender.on_timer(now);
+            tell_losses(sender, out);
+        }
+        self.pump(now, refill, out);
+    }
+
+    /// When to call [`SendingEnd::wake`].
+    #[inline]
+    pub fn due(&self, now: Time) -> Time {
+        if self.is_fresh {
+            return now;
+        }
+        if self.unanswered > 0 {
+            let due = |remote: &Remote<A>| remote.unanswered.map(|syn| syn.sent + syn.wait);
+            return self.remotes.iter().filter_map(due).min().unwrap_or(Time::MAX);
+        }
+        self.sender.as_ref().and_then(FlowSender::timer).unwrap_or(Time::MAX)
+    }
+
+    /// Sends the first packet to each receiver whose answer is overdue; the wait for it doubles.
+    fn shake_hands<M>(&mut self, now: Time, out: &mut impl Out<M>)
+    where
+        M: Machine<Address = A, Message = FlowMessage>,
+    {
+        for (receiver, remote) in (0..).zip(&mut self.remotes) {
+            let Some(syn) = remote.unanswered.as_mut().filter(|syn| syn.sent + syn.wait <= now) else { continue };
+            let is_first = syn.wait == Duration::ZERO;
+            syn.attempt = if is_first { 0 } else { syn.attempt.wrapping_add(1) };
+            syn.wait = if is_first { HANDSHAKE_TIMEOUT } else { syn.wait * 2 };
+            syn.sent = now;
+            let body = FlowBody::Syn(syn.attempt);
+            let message = FlowMessage { connection: self.connection, receiver, ack_number: 0, body };
+            out.send(Departure::now(remote.address, self.sizes.control), &message);
+        }
+    }
+}
+
+/// Tells which packets the sender has just declared lost.
+#[inline]
+fn tell_losses<M>(sender: &FlowSender, out: &mut impl Out<M>)
+where
+    M: Machine<Event: From<FlowEvent>>,
+{
+    for &(to, number, cause) in sender.newly_lost() {
+        out.event(FlowEvent::Lost { to, number, cause }.into());
+    }
+}
+
+impl<A: Copy + Eq + Debug> Machine for SendingEnd<A> {
+    type Address = A;
+    type Message = FlowMessage;
+    type Event = FlowEvent;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    fn on_message(&mut self, now: Time, arrival: Arrival<A>, message: &mut FlowMessage, out: &mut impl Out<Self>) {
+        if self.hear(now, arrival.from, message, out) == Heard::Acked {
+            self.pump(now, |_| {}, out);
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, out: &mut impl Out<Self>) {
+        self.wake(now, |_| {}, out);
+    }
+
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Self>) {
+        match done {}
+    }
+
+    fn timer(&self, now: Time) -> Time {
+        self.due(now)
+    }
+}
