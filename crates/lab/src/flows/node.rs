@@ -159,7 +159,7 @@ impl FlowSource {
         self.application.on_time(now)
     }
 
-    /// ACKs that no honest receiver sends.
+    /// Answers that no honest receiver gives.
     pub fn untrue(&self) -> u64 {
         self.end.untrue()
     }
@@ -233,8 +233,8 @@ impl FlowSource {
             self.wake_application(now, out);
         }
         if self.end.due(now) <= now {
-            let FlowSource { application, end, .. } = self;
-            end.wake(now, |sender| application.refill(sender), out);
+            self.end.on_due(now, out);
+            self.pump(now, out);
         }
     }
 
@@ -248,7 +248,7 @@ impl FlowSource {
                     Ok(sender) => {
                         out.event(NodeEvent::Opened { connection: self.end.connection() });
                         let handshake = self.spec().handshake;
-                        self.end.open(now, sender, handshake, out);
+                        self.end.open(now, sender, handshake);
                     }
                     Err(error) => out.event(NodeEvent::Refused(error)),
                 }
@@ -274,7 +274,7 @@ impl FlowSource {
         self.pump(now, out);
     }
 
-    #[inline]
+    #[inline(always)]
     fn due(&self, now: Time) -> Time {
         self.application.wake.min(self.end.due(now))
     }
@@ -324,7 +324,7 @@ impl Machine for FlowNode {
         match done {}
     }
 
-    #[inline]
+    #[inline(always)]
     fn timer(&self, now: Time) -> Time {
         match self {
             FlowNode::Source(source) => source.due(now),

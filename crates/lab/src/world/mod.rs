@@ -375,7 +375,7 @@ where
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn event(&mut self, event: M::Event) {
         self.world.observer.on_event(self.world.fabric.now(), self.node, event);
     }

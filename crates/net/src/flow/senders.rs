@@ -11,8 +11,9 @@ use std::net::{SocketAddr, UdpSocket};
 use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use anabranch_proto::flow::wire::{self, Body, Handshake, Label, Nonce};
-use anabranch_proto::flow::{CatchUp, FlowSender};
+use anabranch_proto::flow::wire::{self, Body, Label, Nonce};
+use anabranch_proto::flow::{CatchUp, FlowBody, FlowEvent, FlowMessage, FlowSender, Heard, SendingEnd, WireSizes};
+use anabranch_proto::machine::{Departure, Out};
 
 use super::content::Source;
 use super::port::Port;
@@ -23,9 +24,6 @@ use super::{Counters, Events};
 use crate::clock::Clock;
 use crate::udp::Batch;
 
-/// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
-const HANDSHAKE_TIMEOUT: Duration = Duration::SECOND;
-
 /// Packets of one flow that leave before another flow has its turn.
 const PORTION: usize = 64;
 
@@ -33,27 +31,23 @@ const PORTION: usize = 64;
 /// most. As much as BBR lets leave at once (draft-ietf-ccwg-bbr, 5.6.3: send quantum).
 const CATCH_UP: CatchUp = CatchUp { span: Duration::from_millis(1), most: Bytes::new(64_000) };
 
-/// One receiver as its flow knows it.
+/// One receiver, and what completes the numbers of its ACKs.
 #[derive(Debug)]
 struct Remote {
     address: SocketAddr,
     /// The number above the largest that it has acknowledged.
     expected: u64,
     ce_count: u64,
-    /// The handshake that waits for its answer: which attempt, when it left, how long to wait.
-    shaking: Option<(u8, Time, Duration)>,
 }
 
 struct Flow {
     port: usize,
     remotes: Vec<Remote>,
     nonce: Nonce,
-    machine: FlowSender,
+    end: SendingEnd<SocketAddr>,
     source: Box<dyn Source>,
     patience: Duration,
     ended: Option<EndReason>,
-    /// Receivers whose answer to the first packet is awaited.
-    shaking: usize,
     /// Since when something is on its way and nobody has answered.
     silent_since: Option<Time>,
     /// Something was handed over whose end has not been told.
@@ -67,22 +61,38 @@ impl Flow {
     /// Whether all that was handed over has been acknowledged since the last call.
     #[inline]
     fn is_delivered(&mut self) -> bool {
-        let delivered = self.busy && self.machine.is_done();
+        let delivered = self.busy && self.end.sender().is_some_and(FlowSender::is_done);
         self.busy &= !delivered;
         delivered
     }
 
-    fn due(&self) -> Option<Time> {
+    fn due(&self, now: Time) -> Option<Time> {
         if self.ended.is_some() {
             return None;
         }
-        let gives_up = self.silent_since.map(|since| since + self.patience);
-        let acts = if self.shaking > 0 {
-            self.remotes.iter().filter_map(|remote| remote.shaking).map(|(_, sent, wait)| sent + wait).min()
-        } else {
-            self.machine.timer()
-        };
-        [gives_up, acts].into_iter().flatten().min()
+        let gives_up = self.silent_since.map_or(Time::MAX, |since| since + self.patience);
+        let due = gives_up.min(self.end.due(now));
+        (due < Time::MAX).then_some(due)
+    }
+}
+
+/// A flow's way out for the first packets of its connection; data leaves in portions. What it
+/// hears is answered later, without a port.
+struct Control<'a>(Option<&'a mut Port>);
+
+impl Out<SendingEnd<SocketAddr>> for Control<'_> {
+    fn send(&mut self, departure: Departure<SocketAddr>, message: &FlowMessage) {
+        let (Some(port), FlowBody::Syn(handshake)) = (&mut self.0, message.body) else { return };
+        if let Some(room) = port.queue.push(departure.to, false, wire::HEADER) {
+            room.copy_from_slice(&wire::syn(message.label(), handshake));
+        }
+    }
+
+    /// What happens is read from the sender.
+    fn event(&mut self, _: FlowEvent) {}
+
+    fn job(&mut self, job: std::convert::Infallible) {
+        match job {}
     }
 }
 
@@ -190,18 +200,19 @@ impl Senders {
             address: anabranch_proto::wire::canonical(address),
             expected: 0,
             ce_count: 0,
-            // Due at once.
-            shaking: handshake.then_some((0, now, Duration::ZERO)),
         };
+        let remotes: Vec<Remote> = receivers.into_iter().map(remote).collect();
+        let sizes = WireSizes { header: wire::HEADER as u32, control: wire::HEADER as u32 };
+        let mut end = SendingEnd::new(sizes, remotes.iter().map(|remote| remote.address)).numbered(connection, nonce);
+        end.open(now, sender, handshake);
         let flow = Flow {
             port,
-            remotes: receivers.into_iter().map(remote).collect(),
+            remotes,
             nonce,
-            machine: sender,
+            end,
             source,
             patience,
             ended: None,
-            shaking: if handshake { addresses } else { 0 },
             silent_since: handshake.then_some(now),
             busy: false,
             ready: true,
@@ -222,7 +233,9 @@ impl Senders {
     pub fn write(&mut self, flow: FlowId, to: PeerId, bytes: u64, last: bool) -> bool {
         let Some(this) = self.flows.get_mut(&flow.0).filter(|this| this.ended.is_none()) else { return false };
         assert!((to.0 as usize) < this.remotes.len(), "a receiver that the flow has");
-        this.machine.write(to, bytes, last);
+        if let Some(sender) = this.end.sender_mut() {
+            sender.write(to, bytes, last);
+        }
         this.busy = true;
         self.make_ready(flow.0);
         true
@@ -232,7 +245,9 @@ impl Senders {
     /// until more is written.
     pub fn pause(&mut self, flow: FlowId) {
         if let Some(this) = self.flows.get_mut(&flow.0) {
-            this.machine.take_back();
+            if let Some(sender) = this.end.sender_mut() {
+                sender.take_back();
+            }
             self.make_ready(flow.0);
         }
     }
@@ -240,7 +255,7 @@ impl Senders {
     /// Bounds that hold for the flow's window from now on.
     pub fn set_bounds(&mut self, flow: FlowId, bounds: Bounds) {
         if let Some(this) = self.flows.get_mut(&flow.0) {
-            this.machine.set_bounds(bounds);
+            this.end.set_bounds(bounds);
             self.make_ready(flow.0);
         }
     }
@@ -258,12 +273,12 @@ impl Senders {
             }
         }
         port.flush(&mut self.counters.out);
-        Some(this.machine)
+        this.end.close()
     }
 
     /// The sender of a flow that was not closed yet: its limits, counts and trace.
     pub fn sender(&self, flow: FlowId) -> Option<&FlowSender> {
-        self.flows.get(&flow.0).map(|this| &this.machine)
+        self.flows.get(&flow.0).and_then(|this| this.end.sender())
     }
 
     /// Why a flow has ended, if it has.
@@ -321,7 +336,7 @@ impl Senders {
 
     fn retime(&mut self, connection: u32) {
         if let Some(flow) = self.flows.get_mut(&connection) {
-            let due = flow.due();
+            let due = flow.due(self.clock.now());
             self.timers.set(connection, &mut flow.alarm, due);
         }
     }
@@ -338,13 +353,8 @@ impl Senders {
             self.events.push(SenderEvent::Ended { flow: FlowId(connection), at: now, reason }, &mut self.counters);
             return;
         }
-        if flow.shaking > 0 {
-            shake_hands(now, connection, flow, &mut self.ports[flow.port]);
-            self.retime(connection);
-            return;
-        }
-        if flow.machine.timer().is_some_and(|due| due <= now) {
-            flow.machine.on_timer(now);
+        if flow.end.due(now) <= now {
+            flow.end.on_due(now, &mut Control(Some(&mut self.ports[flow.port])));
         }
         self.make_ready(connection);
     }
@@ -353,12 +363,13 @@ impl Senders {
     fn pump(&mut self, connection: u32) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         flow.ready = false;
-        if flow.ended.is_some() || flow.shaking > 0 {
+        if flow.ended.is_some() {
             return;
         }
         let now = self.clock.now();
         let port = &mut self.ports[flow.port];
-        let longest = wire::HEADER + flow.machine.packet().get() as usize;
+        let packet = flow.end.sender().map_or(0, |sender| sender.packet().get() as usize);
+        let longest = wire::HEADER + packet;
         let mut more = true;
         for _ in 0..PORTION {
             if !port.queue.has_room(longest) {
@@ -367,23 +378,22 @@ impl Senders {
             if port.blocked || !port.queue.has_room(longest) {
                 break;
             }
-            flow.source.refill(now, &mut flow.machine);
-            let Some(transmit) = flow.machine.poll(now) else {
+            if let Some(sender) = flow.end.sender_mut() {
+                flow.source.refill(now, sender);
+            }
+            let Some((departure, FlowMessage { receiver, body: FlowBody::Data(data), .. })) = flow.end.poll(now) else {
                 more = false;
                 break;
             };
-            let (to, data) = (transmit.to, transmit.data);
-            let address = flow.remotes[to.0 as usize].address;
             let length = wire::HEADER + data.length as usize;
-            let room =
-                port.queue.push(address, transmit.ecn_capable, length).expect("there is room for the longest packet");
-            let (header, body) = room.split_at_mut(wire::HEADER);
-            header.copy_from_slice(&wire::data_header(Label { connection, receiver: to.0 as u16 }, &data));
-            flow.source.fill(to, data.offset, body);
+            let room = port.queue.push(departure.to, departure.ecn_capable, length);
+            let (header, body) = room.expect("there is room for the longest packet").split_at_mut(wire::HEADER);
+            header.copy_from_slice(&wire::data_header(Label { connection, receiver }, &data));
+            flow.source.fill(PeerId(u32::from(receiver)), data.offset, body);
             flow.silent_since.get_or_insert(now);
             flow.busy = true;
         }
-        if let Some(fault) = flow.machine.fault() {
+        if let Some(fault) = flow.end.sender().and_then(FlowSender::fault) {
             let reason = EndReason::Fault(fault);
             flow.ended = Some(reason);
             self.events.push(SenderEvent::Ended { flow: FlowId(connection), at: now, reason }, &mut self.counters);
@@ -397,7 +407,7 @@ impl Senders {
             flow.ready = true;
             self.ready.push_back(connection);
         }
-        let due = flow.due();
+        let due = flow.due(now);
         self.timers.set(connection, &mut flow.alarm, due);
     }
 
@@ -426,11 +436,12 @@ impl Senders {
                 if flow.ended.is_some() {
                     return;
                 }
-                let learned = match body {
-                    Body::Ack(short) => on_ack(now, flow, label.receiver, &short),
-                    Body::SynAck(answer) => on_answer(now, flow, label.receiver, answer),
+                let body = match body {
+                    Body::Ack(short) => complete(&flow.remotes[usize::from(label.receiver)], &short),
+                    Body::SynAck(answer) => Some(FlowBody::SynAck(answer)),
                     _ => None,
                 };
+                let learned = body.and_then(|body| learn(now, flow, from, label, body));
                 let Some(learned) = learned else {
                     counters.untrue += 1;
                     return;
@@ -444,7 +455,7 @@ impl Senders {
                 if !std::mem::replace(&mut flow.ready, true) {
                     ready.push_back(label.connection);
                 }
-                let due = flow.due();
+                let due = flow.due(now);
                 timers.set(label.connection, &mut flow.alarm, due);
             })?;
             counters.received += received as u64;
@@ -460,53 +471,32 @@ enum Learned {
     Nothing,
 }
 
-/// Sends the first packet to each receiver whose answer is overdue.
-fn shake_hands(now: Time, connection: u32, flow: &mut Flow, port: &mut Port) {
-    for (remote, receiver) in flow.remotes.iter_mut().zip(0..) {
-        let Some((attempt, sent, wait)) = &mut remote.shaking else { continue };
-        if *sent + *wait > now {
-            continue;
-        }
-        if *wait > Duration::ZERO {
-            *attempt = attempt.wrapping_add(1);
-        }
-        *wait = if *wait == Duration::ZERO { HANDSHAKE_TIMEOUT } else { *wait * 2 };
-        *sent = now;
-        let handshake = Handshake { attempt: *attempt, nonce: flow.nonce };
-        if let Some(room) = port.queue.push(remote.address, false, wire::HEADER) {
-            room.copy_from_slice(&wire::syn(Label { connection, receiver }, handshake));
-        }
-    }
+/// An ACK with the high halves of its numbers; none if it cannot be true.
+fn complete(remote: &Remote, short: &wire::ShortAck) -> Option<FlowBody> {
+    short.complete(remote.expected, remote.ce_count).ok().map(FlowBody::Ack)
 }
 
-/// A receiver has answered the first packet.
-fn on_answer(now: Time, flow: &mut Flow, receiver: u16, answer: Handshake) -> Option<Learned> {
-    let remote = &mut flow.remotes[usize::from(receiver)];
-    if answer.nonce != flow.nonce {
-        return None;
-    }
-    // A second answer tells nothing new.
-    let Some((attempt, sent, _)) = remote.shaking else { return Some(Learned::Nothing) };
-    // An answer to an earlier attempt is one too, but says nothing of the round trip.
-    if answer.attempt == attempt {
-        flow.machine.on_handshake(PeerId(u32::from(receiver)), now.since(sent));
-    }
-    remote.shaking = None;
-    flow.shaking -= 1;
-    if flow.shaking > 0 {
-        return Some(Learned::Nothing);
-    }
-    flow.silent_since = None;
-    Some(Learned::Established)
-}
-
+/// A receiver has said `body`; none if that cannot be true.
 #[inline]
-fn on_ack(now: Time, flow: &mut Flow, receiver: u16, short: &wire::ShortAck) -> Option<Learned> {
-    let remote = &mut flow.remotes[usize::from(receiver)];
-    let ack = short.complete(remote.expected, remote.ce_count).ok()?;
-    flow.machine.on_ack(now, PeerId(u32::from(receiver)), &ack).ok()?;
-    remote.expected = remote.expected.max(ack.ranges.largest().map_or(0, |largest| largest + 1));
-    remote.ce_count = remote.ce_count.max(ack.ce_count);
-    flow.silent_since = (flow.machine.in_flight() > Bytes::ZERO).then_some(now);
-    Some(if flow.is_delivered() { Learned::Delivered } else { Learned::Nothing })
+fn learn(now: Time, flow: &mut Flow, from: SocketAddr, label: Label, body: FlowBody) -> Option<Learned> {
+    let untrue = flow.end.untrue();
+    let Label { connection, receiver } = label;
+    let message = FlowMessage { connection, receiver, ack_number: 0, body };
+    match flow.end.hear(now, from, &message, &mut Control(None)) {
+        Heard::Nothing => (flow.end.untrue() == untrue).then_some(Learned::Nothing),
+        Heard::Established => {
+            flow.silent_since = None;
+            Some(Learned::Established)
+        }
+        Heard::Acked => {
+            if let FlowBody::Ack(ack) = &message.body {
+                let remote = &mut flow.remotes[usize::from(receiver)];
+                remote.expected = remote.expected.max(ack.ranges.largest().map_or(0, |largest| largest + 1));
+                remote.ce_count = remote.ce_count.max(ack.ce_count);
+            }
+            let in_flight = flow.end.sender().is_some_and(|sender| sender.in_flight() > Bytes::ZERO);
+            flow.silent_since = in_flight.then_some(now);
+            Some(if flow.is_delivered() { Learned::Delivered } else { Learned::Nothing })
+        }
+    }
 }

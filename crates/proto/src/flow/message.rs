@@ -3,7 +3,7 @@
 
 use anabranch_control::flow::{LossCause, PeerId};
 
-use super::wire::Label;
+use super::wire::{Handshake, Label};
 use super::{Ack, Data, Fault};
 
 /// A packet of a flow. Simulated packets are copied often: fields lie so that little is lost
@@ -36,10 +36,10 @@ pub enum FlowBody {
     Data(Data),
     /// What a receiver has received.
     Ack(Ack),
-    /// A connection's first packet, and which attempt it is.
-    Syn(u8),
-    /// The answer to it, which repeats the attempt.
-    SynAck(u8),
+    /// A connection's first packet.
+    Syn(Handshake),
+    /// The answer to it, which says the same.
+    SynAck(Handshake),
     /// Something of no connection, which nobody answers.
     #[default]
     Datagram,

@@ -55,10 +55,10 @@ impl<A: Copy + Eq + Debug> ReceivingEnd<A> {
         }
         match &message.body {
             FlowBody::Data(data) => self.on_data(now, message.connection, data, arrival.marked, out),
-            FlowBody::Syn(attempt) => {
+            FlowBody::Syn(handshake) => {
                 self.begin(message.connection);
                 if message.connection == self.connection {
-                    let answer = FlowMessage { body: FlowBody::SynAck(*attempt), ..*message };
+                    let answer = FlowMessage { body: FlowBody::SynAck(*handshake), ..*message };
                     out.send(Departure::now(self.sender, self.sizes.control), &answer);
                 }
             }

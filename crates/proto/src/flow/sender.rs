@@ -398,7 +398,7 @@ impl FlowSender {
     }
 
     /// When `on_timer` must be called, or `poll` once more.
-    #[inline]
+    #[inline(always)]
     pub fn timer(&self) -> Option<Time> {
         let mut earliest = self.controller.timer();
         let mut consider = |due: Option<Time>| {

@@ -9,6 +9,7 @@ use anabranch_control::time::{Duration, Time};
 
 use super::FlowSender;
 use super::message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
+use super::wire::{Handshake, Nonce};
 use crate::machine::{Arrival, Departure, Machine, Out};
 
 /// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
@@ -36,13 +37,15 @@ pub struct SendingEnd<A> {
     sizes: WireSizes,
     /// The number of the present connection, or else of the next.
     connection: u32,
+    /// What answers to the first packet must repeat.
+    nonce: Nonce,
     sender: Option<FlowSender>,
     remotes: Vec<Remote<A>>,
     /// Receivers that have not answered the first packet yet.
     unanswered: usize,
-    /// Data may leave from the next call of `on_timer` on, which is due at once.
+    /// Data may leave from the next call of `on_due` on, which is due at once.
     is_fresh: bool,
-    /// ACKs that no honest receiver sends.
+    /// Answers that no honest receiver gives.
     untrue: u64,
 }
 
@@ -64,6 +67,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
         SendingEnd {
             sizes,
             connection: 0,
+            nonce: Nonce::default(),
             sender: None,
             remotes: receivers.into_iter().map(remote).collect(),
             unanswered: 0,
@@ -72,16 +76,20 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
         }
     }
 
-    /// Opens a connection of `sender`, which serves all receivers; with a handshake, data leaves
-    /// when each has answered the first packet. An earlier connection must be closed.
+    /// The same, whose next connection has the number `connection`, and whose handshakes have the
+    /// secret `nonce`, so that nobody can answer who has not seen the first packet.
+    pub fn numbered(self, connection: u32, nonce: Nonce) -> SendingEnd<A> {
+        SendingEnd { connection, nonce, ..self }
+    }
+
+    /// Opens a connection of `sender`, which serves all receivers; with a handshake, the first
+    /// packet is due at once, and data leaves when each receiver has answered it. An earlier
+    /// connection must be closed.
     ///
     /// # Panics
     ///
     /// When `sender` serves another number of receivers, or a connection is open.
-    pub fn open<M>(&mut self, now: Time, sender: FlowSender, handshake: bool, out: &mut impl Out<M>)
-    where
-        M: Machine<Address = A, Message = FlowMessage>,
-    {
+    pub fn open(&mut self, now: Time, sender: FlowSender, handshake: bool) {
         assert!(self.sender.is_none(), "one connection at a time");
         assert_eq!(sender.receivers(), self.remotes.len(), "a sender serves every receiver");
         self.sender = Some(sender);
@@ -90,7 +98,6 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             let syn = Syn { attempt: 0, sent: now, wait: Duration::ZERO };
             self.remotes.iter_mut().for_each(|remote| remote.unanswered = Some(syn));
             self.unanswered = self.remotes.len();
-            self.shake_hands(now, out);
         }
     }
 
@@ -129,7 +136,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
         }
     }
 
-    /// ACKs that no honest receiver sends.
+    /// Answers that no honest receiver gives.
     pub fn untrue(&self) -> u64 {
         self.untrue
     }
@@ -158,10 +165,10 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
                 tell_losses(sender, out);
                 Heard::Acked
             }
-            FlowBody::SynAck(attempt) => {
+            FlowBody::SynAck(handshake) if handshake.nonce == self.nonce => {
                 let Some(syn) = remote.unanswered.take() else { return Heard::Nothing };
                 // An answer to an earlier attempt is one too, but says nothing of the round trip.
-                if *attempt == syn.attempt {
+                if handshake.attempt == syn.attempt {
                     sender.on_handshake(peer, now.since(syn.sent));
                 }
                 self.unanswered -= 1;
@@ -172,8 +179,31 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
                 out.event(FlowEvent::Established.into());
                 Heard::Established
             }
+            FlowBody::SynAck(_) => {
+                self.untrue += 1;
+                Heard::Nothing
+            }
             FlowBody::Data(_) | FlowBody::Syn(_) | FlowBody::Datagram => Heard::Nothing,
         }
+    }
+
+    /// The next packet that may leave now, and where it goes.
+    #[inline(always)]
+    pub fn poll(&mut self, now: Time) -> Option<(Departure<A>, FlowMessage)> {
+        // Before the handshake's end the timer is the first packet's, which would not leave again.
+        if self.unanswered > 0 || self.is_fresh {
+            return None;
+        }
+        let transmit = self.sender.as_mut()?.poll(now)?;
+        let size = transmit.data.length + self.sizes.header;
+        let to = self.remotes[transmit.to.0 as usize].address;
+        let message = FlowMessage {
+            connection: self.connection,
+            receiver: transmit.to.0 as u16,
+            ack_number: 0,
+            body: FlowBody::Data(transmit.data),
+        };
+        Some((Departure { ecn_capable: transmit.ecn_capable, ..Departure::now(to, size) }, message))
     }
 
     /// Sends all that may leave now; `refill` is called before each packet for more data.
@@ -182,31 +212,19 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     where
         M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
     {
-        // Before the handshake's end the timer is the first packet's, which would not leave again.
-        if self.unanswered > 0 || self.is_fresh {
-            return;
+        self.sender.iter_mut().for_each(&mut refill);
+        while let Some((departure, message)) = self.poll(now) {
+            out.send(departure, &message);
+            self.sender.iter_mut().for_each(&mut refill);
         }
-        let Some(sender) = &mut self.sender else { return };
-        refill(sender);
-        while let Some(transmit) = sender.poll(now) {
-            let size = transmit.data.length + self.sizes.header;
-            let to = self.remotes[transmit.to.0 as usize].address;
-            let message = FlowMessage {
-                connection: self.connection,
-                receiver: transmit.to.0 as u16,
-                ack_number: 0,
-                body: FlowBody::Data(transmit.data),
-            };
-            out.send(Departure { ecn_capable: transmit.ecn_capable, ..Departure::now(to, size) }, &message);
-            refill(sender);
-        }
-        if let Some(fault) = sender.fault() {
+        if let Some(fault) = self.sender.as_ref().and_then(FlowSender::fault) {
             out.event(FlowEvent::Stopped(fault).into());
         }
     }
 
-    /// The time of [`SendingEnd::due`] has come, or a later one.
-    pub fn wake<M>(&mut self, now: Time, refill: impl FnMut(&mut FlowSender), out: &mut impl Out<M>)
+    /// The time of [`SendingEnd::due`] has come, or a later one; what may leave then leaves with
+    /// [`SendingEnd::pump`].
+    pub fn on_due<M>(&mut self, now: Time, out: &mut impl Out<M>)
     where
         M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
     {
@@ -218,11 +236,10 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             sender.on_timer(now);
             tell_losses(sender, out);
         }
-        self.pump(now, refill, out);
     }
 
-    /// When to call [`SendingEnd::wake`].
-    #[inline]
+    /// When to call [`SendingEnd::on_due`].
+    #[inline(always)]
     pub fn due(&self, now: Time) -> Time {
         if self.is_fresh {
             return now;
@@ -245,7 +262,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             syn.attempt = if is_first { 0 } else { syn.attempt.wrapping_add(1) };
             syn.wait = if is_first { HANDSHAKE_TIMEOUT } else { syn.wait * 2 };
             syn.sent = now;
-            let body = FlowBody::Syn(syn.attempt);
+            let body = FlowBody::Syn(Handshake { attempt: syn.attempt, nonce: self.nonce });
             let message = FlowMessage { connection: self.connection, receiver, ack_number: 0, body };
             out.send(Departure::now(remote.address, self.sizes.control), &message);
         }
@@ -277,7 +294,8 @@ impl<A: Copy + Eq + Debug> Machine for SendingEnd<A> {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<Self>) {
-        self.wake(now, |_| {}, out);
+        self.on_due(now, out);
+        self.pump(now, |_| {}, out);
     }
 
     fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Self>) {

@@ -163,7 +163,7 @@ impl Space {
 
     /// Numbers a packet with `piece` that leaves now. What else is true of it is noted where
     /// it is kept: a copy of the note would cost more than all the rest.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
         if self.next as usize & (self.flights.len() - 1) == 0 {
             if self.tcp.is_some() {
@@ -381,7 +381,7 @@ impl Space {
     }
 
     /// When losses must be looked for or a probe sent.
-    #[inline]
+    #[inline(always)]
     pub fn timer(&self, max_ack_delay: Duration) -> Option<Time> {
         if self.loss_time.is_some() {
             return self.loss_time;
