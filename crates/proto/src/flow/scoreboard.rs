@@ -242,7 +242,8 @@ impl Scoreboard {
                 let copies = core::mem::take(&mut segment.copies);
                 pipe_bytes += segment.sent.size * u64::from(copies);
                 self.in_flight -= u32::from(copies);
-                if segment.is_lost {
+                // A rescue waits there too, though its loss is not known.
+                if !again.is_empty() {
                     let offset = segment.offset;
                     again.retain(|piece| piece.offset != offset);
                 }
