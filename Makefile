@@ -7,7 +7,7 @@ CARGO ?= cargo
 
 ## Sends a real file over 20 relays on this machine and checks what arrives.
 demo:
-	$(CARGO) run --release --locked -p anabranch -- demo
+	$(CARGO) run --profile demo --locked -p anabranch -- demo
 
 ## Everything that must hold before a change lands.
 test: lint

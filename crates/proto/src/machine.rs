@@ -70,6 +70,13 @@ pub trait Out<M: Machine> {
     /// `message` leaves.
     fn send(&mut self, departure: Departure<M::Address>, message: &M::Message);
 
+    /// `message`, which has arrived with this very call, leaves again: the same as [`Out::send`], but
+    /// a driver may leave the message where it lies.
+    #[inline]
+    fn forward(&mut self, departure: Departure<M::Address>, message: &M::Message) {
+        self.send(departure, message);
+    }
+
     /// Something that an application or an observer wants to know has happened.
     fn event(&mut self, event: M::Event);
 

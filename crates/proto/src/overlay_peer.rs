@@ -66,20 +66,24 @@ pub struct Traffic<A> {
     pub offered: Option<Rate>,
 }
 
-/// One peer.
+/// One peer. What a packet needs that only passes comes first, in one line of the processor's
+/// cache: most packets pass, and there may be many peers.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct OverlayPeer<A> {
-    address: A,
+    relay: Relay,
     /// Of data and of an ACK, by kind.
     sizes: [Bytes; 2],
-    relay: Relay,
     misbehaviour: Option<Box<Misbehaviour>>,
     sender: PathSender,
     traffic: Traffic<A>,
+    address: A,
     /// Where the next packet goes; drawn once for each packet.
     destination: Slot,
-    /// When the application has the next packet, and the time from one to the next.
-    offers: Option<(Time, Duration)>,
+    /// When the application has the next packet.
+    next_offer: Time,
+    /// The time from one to the next; zero if it always has one.
+    offer_gap: Duration,
     /// Until when nothing leaves, as far as was known when something last might have.
     waits_until: Time,
 }
@@ -99,17 +103,18 @@ impl<A: Copy> OverlayPeer<A> {
         mut traffic: Traffic<A>,
     ) -> OverlayPeer<A> {
         let destination = Slot(traffic.rng.below(traffic.known.len()) as u16);
-        let offers = traffic.offered.map(|rate| (traffic.starts, sizes[Kind::Data as usize] / rate));
+        let offer_gap = traffic.offered.map_or(Duration::ZERO, |rate| sizes[Kind::Data as usize] / rate);
         let misbehaviour = misbehaviour.map(Box::new);
         OverlayPeer {
-            address,
-            sizes,
             relay,
+            sizes,
             misbehaviour,
             sender,
+            next_offer: traffic.starts,
             traffic,
+            address,
             destination,
-            offers,
+            offer_gap,
             waits_until: Time::ZERO,
         }
     }
@@ -132,8 +137,7 @@ impl<A: Copy> OverlayPeer<A> {
     /// What the next packet waits for: the application, then the sender.
     #[inline]
     fn wake(&self, now: Time) -> Wake {
-        let next = self.offers.map_or(Time::ZERO, |(next, _)| next);
-        match Wake::at(self.traffic.starts.max(next), now) {
+        match Wake::at(self.next_offer, now) {
             Wake::DepartNow(()) => self.sender.wake(now),
             wait => wait,
         }
@@ -155,9 +159,7 @@ impl<A: Copy> OverlayPeer<A> {
                 self.waits_until = self.wake(now).time(now);
                 return;
             };
-            if let Some((next, gap)) = &mut self.offers {
-                *next += *gap;
-            }
+            self.next_offer += self.offer_gap;
             let Traffic { known, rng, .. } = &mut self.traffic;
             let relays = departure.relays().iter().map(|slot| known[slot.index()]);
             let route = Route::new(self.address, relays, known[self.destination.index()]);
@@ -194,7 +196,7 @@ impl<A: Copy> OverlayPeer<A> {
                 to = back;
             }
         }
-        out.send(Departure::after(wait, to, self.size(packet.kind)), packet);
+        out.forward(Departure::after(wait, to, self.size(packet.kind)), packet);
     }
 
     fn on_ack(&mut self, now: Time, packet: &Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
@@ -232,7 +234,7 @@ impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
             Verdict::Deliver { wait } => {
                 out.event(OverlayEvent::Delivered);
                 if let Some(to) = packet.turn_around() {
-                    out.send(Departure::after(wait, to, self.size(Kind::Ack)), packet);
+                    out.forward(Departure::after(wait, to, self.size(Kind::Ack)), packet);
                 }
             }
             Verdict::Refuse => out.event(OverlayEvent::Refused(packet.kind)),

@@ -105,15 +105,20 @@ impl<A: Copy> Route<A> {
     /// packet goes is what a processor predicts worst.
     #[inline]
     fn step(&mut self, kind: Kind) -> Option<A> {
-        let (end, step) = match kind {
-            Kind::Data => (self.last, 1),
-            Kind::Ack => (0, u8::MAX),
-        };
+        let end = self.last & (kind as u8).wrapping_sub(1);
         if self.at == end {
             return None;
         }
-        self.at = self.at.wrapping_add(step);
+        self.at = (self.at + 1).wrapping_sub(2 * kind as u8);
         Some(self.at())
+    }
+
+    /// The node before `at` in the direction of `kind`, itself at the beginning; without a branch
+    /// on it either, nor on whether the index is in bounds.
+    #[inline]
+    fn previous(&self, kind: Kind) -> A {
+        let index = (self.at + 2 * kind as u8).saturating_sub(1).min(self.last);
+        self.nodes[usize::from(index).min(MAX_RELAYS + 1)]
     }
 }
 
@@ -121,9 +126,9 @@ impl<A: Copy> Route<A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the source to the destination.
-    Data,
+    Data = 0,
     /// From the destination back to the source.
-    Ack,
+    Ack = 1,
 }
 
 /// A packet as relays see it. Aligned to a cache line: a simulation holds many.
@@ -153,11 +158,16 @@ impl<A: Copy> Packet<A> {
     /// The node that it comes from: the one before on its way, itself at the beginning of it.
     #[inline]
     pub fn previous(&self) -> A {
-        let Route { nodes, last, at } = &self.route;
-        match self.kind {
-            Kind::Data => nodes[usize::from(at.saturating_sub(1))],
-            Kind::Ack => nodes[usize::from((at + 1).min(*last))],
-        }
+        self.route.previous(self.kind)
+    }
+
+    /// Becomes `forwarded`, which is this packet after a node has worked on it: a node changes its
+    /// kind, its nonce and where on its route it is.
+    #[inline]
+    pub fn update(&mut self, forwarded: &Packet<A>) {
+        self.kind = forwarded.kind;
+        self.nonce = forwarded.nonce;
+        self.route.at = forwarded.route.at;
     }
 
     /// The next node on the way, forth for data and back for an ACK; none at its end.
@@ -177,6 +187,44 @@ impl<A: Copy> Packet<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packet_comes_from_the_node_before_it_on_its_way() {
+        let route = Route::new('a', "bcd".chars(), 'e');
+        let mut packet = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let mut came_from = Vec::new();
+        loop {
+            came_from.push(packet.previous());
+            if packet.step().is_none() {
+                break;
+            }
+        }
+        packet.turn_around();
+        loop {
+            came_from.push(packet.previous());
+            if packet.step().is_none() {
+                break;
+            }
+        }
+        assert_eq!(came_from.iter().collect::<String>(), "abcdedcb");
+        // At the beginning of its way it comes from itself.
+        packet.kind = Kind::Data;
+        assert_eq!(packet.previous(), 'a');
+        assert_eq!(Packet { kind: Kind::Ack, route: Route { at: 4, ..route }, ..packet }.previous(), 'e');
+    }
+
+    #[test]
+    fn an_update_brings_what_a_node_has_changed() {
+        let route = Route::new('a', "bcd".chars(), 'e');
+        let arrived = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let (mut forwarded, mut updated) = (arrived, arrived);
+        forwarded.step();
+        forwarded.nonce = 8;
+        forwarded.turn_around();
+        updated.update(&forwarded);
+        assert_eq!(updated, forwarded);
+        assert_ne!(updated, arrived);
+    }
 
     #[test]
     fn an_ack_goes_back_the_way_its_packet_came() {

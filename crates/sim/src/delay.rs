@@ -39,50 +39,40 @@ pub struct Delays {
     source: Source,
 }
 
-/// Factors drawn ahead at once: the processor then overlaps their computation.
-const AHEAD: usize = 32;
-
 /// A stream of factors that jitter delays: normal around 1, drawn again while negative.
+///
+/// Always one is drawn ahead: a delay does not wait for its factor then, and a stream is small,
+/// for every node has one.
 #[derive(Clone, Debug)]
 pub struct Jitter {
     rng: Rng,
     deviation: f64,
-    factors: [f64; AHEAD],
-    next: usize,
+    next: f64,
 }
 
 impl Jitter {
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
     pub fn new(deviation: f64, rng: Rng) -> Jitter {
-        Jitter { rng, deviation, factors: [1.0; AHEAD], next: AHEAD }
+        let mut jitter = Jitter { rng, deviation, next: 1.0 };
+        jitter.draw();
+        jitter
     }
 
     #[inline(always)]
     fn factor(&mut self) -> f64 {
-        if self.next == AHEAD {
-            self.draw_ahead();
-        }
-        self.next += 1;
-        self.factors[self.next - 1]
+        let factor = self.next;
+        self.draw();
+        factor
     }
 
-    #[inline(never)]
-    fn draw_ahead(&mut self) {
-        self.next = 0;
-        if self.deviation == 0.0 {
-            return;
-        }
-        // A stream of its own stays in registers throughout the loop.
-        let mut rng = self.rng.clone();
-        for factor in &mut self.factors {
-            *factor = loop {
-                let drawn = 1.0 + self.deviation * rng.normal();
-                if drawn >= 0.0 {
-                    break drawn;
-                }
-            };
-        }
-        self.rng = rng;
+    #[inline(always)]
+    fn draw(&mut self) {
+        self.next = loop {
+            let drawn = 1.0 + self.deviation * self.rng.normal();
+            if drawn >= 0.0 {
+                break drawn;
+            }
+        };
     }
 }
 

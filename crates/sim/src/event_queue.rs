@@ -259,7 +259,9 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Makes the next bucket that is not empty the current one; false if all are, or if it begins
-    /// at `end` or later: what is yet to be inserted may come before it.
+    /// at `end` or later: what is yet to be inserted may come before it. Not inlined: sorting
+    /// would take the registers of whoever takes events.
+    #[inline(never)]
     fn turn(&mut self, end: Time) -> bool {
         self.taken += self.current.len() as u64;
         self.current.clear();

@@ -50,6 +50,15 @@ pub enum Event {
     Timer(NodeId),
 }
 
+/// The slot of a message that is forwarded.
+#[derive(Debug)]
+pub enum Forwarded<'a, P> {
+    /// The slot in which it arrived, and in which it still is.
+    InPlace(&'a mut P),
+    /// Another one, to be filled.
+    Elsewhere(&'a mut P),
+}
+
 /// Moves messages and wakes nodes.
 pub trait Fabric {
     /// What a message is to the fabric: a slot that is filled when it departs.
@@ -61,6 +70,13 @@ pub trait Fabric {
     /// A message departs: where to write it, or none if it is lost at once.
     fn send(&mut self, departure: Departure) -> Option<&mut Self::Payload>;
 
+    /// The message that has just arrived departs again: where it is now, or none if it is lost at
+    /// once.
+    #[inline]
+    fn forward(&mut self, departure: Departure) -> Option<Forwarded<'_, Self::Payload>> {
+        self.send(departure).map(Forwarded::Elsewhere)
+    }
+
     /// `node` is woken at `at` at the latest; `Time::MAX` for never. An instant before now would
     /// be lost, so it counts as now.
     fn set_timer(&mut self, node: NodeId, at: Time);
@@ -69,18 +85,18 @@ pub trait Fabric {
     fn next(&mut self, end: Time) -> Option<Event>;
 
     /// The message that has just arrived. Its slot is free for another from the next
-    /// [`Fabric::release`] or [`Fabric::next`] on.
+    /// [`Fabric::release`] or [`Fabric::next`] on, unless it was forwarded.
     ///
     /// # Panics
     ///
-    /// Unless the last event was an arrival.
+    /// Unless the last event was an arrival that was not forwarded yet.
     fn arrived(&self) -> &Self::Payload;
 
     /// The same, to change.
     ///
     /// # Panics
     ///
-    /// Unless the last event was an arrival.
+    /// Unless the last event was an arrival that was not forwarded yet.
     fn arrived_mut(&mut self) -> &mut Self::Payload;
 
     /// When the message that has just arrived departed, where the fabric keeps that.

@@ -5,7 +5,7 @@
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
-use crate::fabric::{Departure, Event, Fabric, NodeId};
+use crate::fabric::{Departure, Event, Fabric, Forwarded, NodeId};
 use crate::pairs::Letter;
 
 /// How often what goes wrong, as probabilities for each message.
@@ -147,6 +147,14 @@ impl<F: Fabric<Payload: Clone + Corrupt>> Fabric for Faulty<F> {
         self.inner.send(departure)
     }
 
+    fn forward(&mut self, departure: Departure) -> Option<Forwarded<'_, F::Payload>> {
+        // The slot is still needed by a message that comes once more.
+        if self.again.is_some() {
+            return self.inner.send(departure).map(Forwarded::Elsewhere);
+        }
+        self.inner.forward(departure)
+    }
+
     fn set_timer(&mut self, node: NodeId, at: Time) {
         self.inner.set_timer(node, at);
     }
@@ -245,6 +253,28 @@ mod tests {
         let (arrived, counters) = run(Faults { corruption: 0.2, ..Faults::default() }, 0);
         let wrong = arrived.iter().zip(0..).filter(|((_, number, _), sent)| number != sent).count() as u64;
         assert!(wrong == counters.corrupted && wrong > 150, "{wrong} {counters:?}");
+    }
+
+    #[test]
+    fn a_message_that_comes_once_more_is_as_it_was_though_it_was_forwarded() {
+        let config = PairsConfig { delay: DelayModel::Constant(MS(10)), jitter: 0.0, loss: 0.0 };
+        let faults = Faults { duplication: 1.0, ..Faults::default() };
+        let mut fabric: Faulty<Pairs<Letter<Vec<u8>>>> = Faulty::new(Pairs::new(config, 2, 1), faults, 1);
+        let (from, to) = (fabric.join(), fabric.join());
+        let there = Departure { from, to, wait: Duration::ZERO, size: 0, ecn_capable: false };
+        fabric.send(there).unwrap().content = vec![7];
+        for forwarded in [8, 9] {
+            assert_eq!(fabric.next(Time::MAX), Some(Event::Arrival { from, to, marked: false }));
+            assert_eq!(fabric.arrived().content, [7]);
+            fabric.set(Faults::default());
+            match fabric.forward(Departure { from: to, to: from, ..there }).unwrap() {
+                Forwarded::InPlace(letter) | Forwarded::Elsewhere(letter) => letter.content = vec![forwarded],
+            }
+        }
+        for forwarded in [8, 9] {
+            assert_eq!(fabric.next(Time::MAX), Some(Event::Arrival { from: to, to: from, marked: false }));
+            assert_eq!(fabric.arrived().content, [forwarded]);
+        }
     }
 
     #[test]

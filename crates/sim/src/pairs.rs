@@ -9,7 +9,7 @@ use anabranch_control::time::Time;
 
 use crate::delay::{DelayModel, Delays, Jitter};
 use crate::event_queue::EventQueue;
-use crate::fabric::{Departure, Event, Fabric, NodeId};
+use crate::fabric::{Departure, Event, Fabric, Forwarded, NodeId};
 
 /// What a message must tell of itself: a message that knows its route needs no room for its ends.
 pub trait Addressed: Default {
@@ -130,6 +130,26 @@ impl<P: Addressed> Pairs<P> {
         &self.delays
     }
 
+    /// When a message arrives that departs now; none if it is lost.
+    #[inline(always)]
+    fn arrives(&mut self, departure: Departure) -> Option<Time> {
+        let Departure { from, to, wait, .. } = departure;
+        let node = &mut self.nodes[from.index()];
+        if self.config.loss > 0.0 && node.loss.chance(self.config.loss) {
+            return None;
+        }
+        Some(self.now + wait + self.delays.sample(from.0, to.0, &mut node.jitter))
+    }
+
+    /// The message in `slot` is on its way.
+    #[inline(always)]
+    fn fly(&mut self, departure: Departure, arrives: Time, slot: u32) -> &mut P {
+        self.queue.push(arrives, Packed::arrival(slot));
+        let payload = &mut self.slots[slot as usize];
+        payload.set_ends(departure.from, departure.to);
+        payload
+    }
+
     /// Messages that are on their way.
     pub fn in_flight(&mut self) -> impl Iterator<Item = &P> {
         self.release();
@@ -151,12 +171,7 @@ impl<P: Addressed> Fabric for Pairs<P> {
 
     #[inline(always)]
     fn send(&mut self, departure: Departure) -> Option<&mut P> {
-        let Departure { from, to, wait, .. } = departure;
-        let node = &mut self.nodes[from.index()];
-        if self.config.loss > 0.0 && node.loss.chance(self.config.loss) {
-            return None;
-        }
-        let delay = self.delays.sample(from.0, to.0, &mut node.jitter);
+        let arrives = self.arrives(departure)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -164,10 +179,15 @@ impl<P: Addressed> Fabric for Pairs<P> {
                 self.slots.len() as u32 - 1
             }
         };
-        self.queue.push(self.now + wait + delay, Packed::arrival(slot));
-        let payload = &mut self.slots[slot as usize];
-        payload.set_ends(from, to);
-        Some(payload)
+        Some(self.fly(departure, arrives, slot))
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, departure: Departure) -> Option<Forwarded<'_, P>> {
+        let Some(slot) = self.arrived else { return self.send(departure).map(Forwarded::Elsewhere) };
+        let arrives = self.arrives(departure)?;
+        self.arrived = None;
+        Some(Forwarded::InPlace(self.fly(departure, arrives, slot)))
     }
 
     #[inline]
@@ -347,6 +367,48 @@ mod tests {
         let event = pairs.next(Time::MAX);
         assert_eq!(event, Some(Event::Arrival { from: joined, to: NodeId(1), marked: false }));
         assert_eq!(pairs.now().since(Time::ZERO), pairs.delays().mean(3, 1));
+    }
+
+    #[test]
+    fn a_forwarded_message_stays_in_its_slot_and_meets_the_luck_of_one_that_is_sent() {
+        let run = |forwards: bool| {
+            let mut pairs = pairs(0.1, 0.1, 2, 7);
+            let mut arrived = Vec::new();
+            for content in 0..300 {
+                send(&mut pairs, 0, 1, content);
+            }
+            while let Some(Event::Arrival { from, to, .. }) = pairs.next(Time::MAX) {
+                let content = pairs.arrived().content;
+                arrived.push((pairs.now(), from, to, content));
+                let departure = Departure { from: to, to: from, wait: Duration::ZERO, size: 0, ecn_capable: false };
+                if !forwards {
+                    pairs.release();
+                    send(&mut pairs, to.0, from.0, content);
+                    continue;
+                }
+                match pairs.forward(departure) {
+                    Some(Forwarded::InPlace(letter)) => assert_eq!(letter.content, content),
+                    Some(Forwarded::Elsewhere(_)) => panic!("message {content} has left its slot"),
+                    None => {}
+                }
+            }
+            assert_eq!(pairs.in_flight().count(), 0);
+            (arrived, pairs.slots.len())
+        };
+        let (forwarded, slots) = run(true);
+        assert!(forwarded.len() > 1000 && slots <= 300, "{} arrivals, {slots} slots", forwarded.len());
+        assert_eq!((forwarded, slots), run(false));
+    }
+
+    #[test]
+    fn a_message_that_has_left_again_is_not_forwarded_twice() {
+        let mut pairs = pairs(0.0, 0.0, 2, 1);
+        send(&mut pairs, 0, 1, 5);
+        pairs.next(Time::MAX);
+        let departure = Departure { from: NodeId(1), to: NodeId(0), wait: Duration::ZERO, size: 0, ecn_capable: false };
+        assert!(matches!(pairs.forward(departure), Some(Forwarded::InPlace(_))));
+        assert!(matches!(pairs.forward(departure), Some(Forwarded::Elsewhere(_))));
+        assert_eq!(pairs.in_flight().count(), 2);
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Carrier<OverlayPeer<u32>> for AsTheyAre {
     }
 
     #[inline(always)]
+    fn repack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+        slot.0.update(packet);
+        debug_assert_eq!(slot.0, *packet, "a peer changes no more of a packet than its place, kind and nonce");
+    }
+
+    #[inline(always)]
     fn unpack(&mut self, slot: &Routed, packet: &mut Packet<u32>) -> bool {
         *packet = slot.0;
         true

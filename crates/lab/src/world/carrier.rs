@@ -11,6 +11,13 @@ pub trait Carrier<M: Machine> {
     /// Writes `message` into a slot, whatever was there before.
     fn pack(&mut self, message: &M::Message, payload: &mut Self::Payload);
 
+    /// Brings a slot in which `message` has arrived up to date: what its machine has changed of it
+    /// before it sent it on.
+    #[inline]
+    fn repack(&mut self, message: &M::Message, payload: &mut Self::Payload) {
+        self.pack(message, payload);
+    }
+
     /// Reads a slot into `message`; false if what arrived can't be read, which is counted.
     fn unpack(&mut self, payload: &Self::Payload, message: &mut M::Message) -> bool;
 }

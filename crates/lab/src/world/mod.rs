@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 
 use anabranch_control::time::Time;
 use anabranch_proto::machine::{self, Arrival, Machine, Out};
-use anabranch_sim::fabric::{self, Event, Fabric, NodeId};
+use anabranch_sim::fabric::{self, Event, Fabric, Forwarded, NodeId};
 
 pub use address::Address;
 pub use carrier::{Carrier, OnTheWire};
@@ -40,8 +40,6 @@ pub struct WorldCounters {
 #[derive(Clone, Debug)]
 pub struct World<M: Machine, F, C, O = (), W = ()> {
     nodes: Vec<Option<M>>,
-    /// How often each node has left.
-    lives: Vec<u32>,
     surroundings: Surroundings<M, F, C, O, W>,
     /// The message that a machine is shown.
     inbox: M::Message,
@@ -56,8 +54,8 @@ struct Surroundings<M: Machine, F, C, O, W> {
     worker: W,
     pending: BinaryHeap<Reverse<Pending<M::Done>>>,
     jobs: u64,
-    /// Nodes that have joined.
-    nodes: u32,
+    /// How often each node that has joined has left.
+    lives: Vec<u32>,
     counters: WorldCounters,
 }
 
@@ -94,7 +92,6 @@ where
     pub fn new(fabric: F, carrier: C, observer: O, worker: W) -> World<M, F, C, O, W> {
         World {
             nodes: Vec::new(),
-            lives: Vec::new(),
             surroundings: Surroundings {
                 fabric,
                 carrier,
@@ -102,7 +99,7 @@ where
                 worker,
                 pending: BinaryHeap::new(),
                 jobs: 0,
-                nodes: 0,
+                lives: Vec::new(),
                 counters: WorldCounters::default(),
             },
             inbox: M::Message::default(),
@@ -112,11 +109,10 @@ where
     /// Back to time zero, without nodes, with the random streams of `seed`. Memory is kept.
     pub fn reset(&mut self, seed: u64) {
         self.nodes.clear();
-        self.lives.clear();
         self.surroundings.fabric.reset(seed);
         self.surroundings.pending.clear();
         self.surroundings.jobs = 0;
-        self.surroundings.nodes = 0;
+        self.surroundings.lives.clear();
         self.surroundings.counters = WorldCounters::default();
     }
 
@@ -130,8 +126,7 @@ where
         let node = self.surroundings.fabric.join();
         debug_assert_eq!(node.index(), self.nodes.len(), "nodes are numbered in the order of joining");
         self.nodes.push(Some(machine));
-        self.lives.push(0);
-        self.surroundings.nodes += 1;
+        self.surroundings.lives.push(0);
         self.arm(node);
         node
     }
@@ -139,7 +134,7 @@ where
     /// A node leaves, as it is: what is on its way to it is lost, and so is what it waited for.
     pub fn leave(&mut self, node: NodeId) -> Option<M> {
         let machine = self.nodes.get_mut(node.index())?.take()?;
-        self.lives[node.index()] += 1;
+        self.surroundings.lives[node.index()] += 1;
         Some(machine)
     }
 
@@ -185,11 +180,7 @@ where
     ) -> Option<R> {
         let now = self.now();
         let machine = self.nodes.get_mut(node.index())?.as_mut()?;
-        let result = act(
-            machine,
-            now,
-            &mut Port { node, life: self.lives[node.index()], keep_timer: false, world: &mut self.surroundings },
-        );
+        let result = act(machine, now, &mut Port { node, keep_timer: false, world: &mut self.surroundings });
         let timer = machine.timer(now);
         self.surroundings.set_timer(node, timer);
         self.surroundings.observer.on_acted(now, node, machine);
@@ -232,7 +223,7 @@ where
             }
             let Some(Reverse(Pending { node, life, done, .. })) = self.surroundings.pending.pop() else { return true };
             // A machine that has left in the meantime asked for it: nobody waits for it any more.
-            if life == self.lives[node.index()] {
+            if life == self.surroundings.lives[node.index()] {
                 self.surroundings.counters.events += 1;
                 self.act(node, |machine, now, out| machine.on_done(now, done, out));
                 if self.surroundings.observer.calls_agent() {
@@ -268,22 +259,20 @@ where
 
     #[inline(always)]
     fn on_arrival(&mut self, from: NodeId, to: NodeId, marked: bool) {
-        let World { nodes, lives, surroundings, inbox } = self;
+        let World { nodes, surroundings, inbox } = self;
         let Some(machine) = nodes.get_mut(to.index()).and_then(Option::as_mut) else {
             surroundings.counters.undeliverable += 1;
             return;
         };
         let is_readable = surroundings.carrier.unpack(surroundings.fabric.arrived(), inbox);
         let departed = surroundings.fabric.departed();
-        surroundings.fabric.release();
         if !is_readable {
             surroundings.counters.unreadable += 1;
             return;
         }
         let now = surroundings.fabric.now();
         surroundings.observer.on_arrival(now, Transit { from, to, departed, marked }, inbox);
-        let life = lives[to.index()];
-        let mut port = Port { node: to, life, keep_timer: false, world: surroundings };
+        let mut port = Port { node: to, keep_timer: false, world: surroundings };
         machine.on_message(now, Arrival { from: M::Address::of(from), marked }, inbox, &mut port);
         if !port.keep_timer {
             let timer = machine.timer(now);
@@ -294,10 +283,10 @@ where
 
     #[inline]
     fn on_timer(&mut self, node: NodeId) {
-        let World { nodes, lives, surroundings, .. } = self;
+        let World { nodes, surroundings, .. } = self;
         let Some(machine) = nodes.get_mut(node.index()).and_then(Option::as_mut) else { return };
         let now = surroundings.fabric.now();
-        machine.on_timer(now, &mut Port { node, life: lives[node.index()], keep_timer: false, world: surroundings });
+        machine.on_timer(now, &mut Port { node, keep_timer: false, world: surroundings });
         let timer = machine.timer(now);
         surroundings.set_timer(node, timer);
         surroundings.observer.on_acted(now, node, machine);
@@ -346,9 +335,32 @@ where
 #[derive(Debug)]
 pub struct Port<'a, M: Machine, F, C, O, W> {
     node: NodeId,
-    life: u32,
     keep_timer: bool,
     world: &'a mut Surroundings<M, F, C, O, W>,
+}
+
+impl<M, F, C, O, W> Port<'_, M, F, C, O, W>
+where
+    M: Machine<Address: Address>,
+    F: Fabric,
+    O: Observer<M>,
+{
+    /// `departure` as the fabric has it, once the observer has seen it; none if it leads nowhere.
+    #[inline(always)]
+    fn departure(
+        &mut self,
+        departure: machine::Departure<M::Address>,
+        message: &M::Message,
+    ) -> Option<fabric::Departure> {
+        let Surroundings { fabric, observer, lives, counters, .. } = &mut *self.world;
+        let machine::Departure { to, wait, size, ecn_capable } = departure;
+        let Some(to) = to.node().filter(|to| to.index() < lives.len()) else {
+            counters.undeliverable += 1;
+            return None;
+        };
+        observer.on_sent(fabric.now(), self.node, to, message);
+        Some(fabric::Departure { from: self.node, to, wait, size, ecn_capable })
+    }
 }
 
 impl<M, F, C, O, W> Out<M> for Port<'_, M, F, C, O, W>
@@ -361,17 +373,22 @@ where
 {
     #[inline(always)]
     fn send(&mut self, departure: machine::Departure<M::Address>, message: &M::Message) {
-        let Surroundings { fabric, carrier, observer, nodes, counters, .. } = &mut *self.world;
-        let machine::Departure { to, wait, size, ecn_capable } = departure;
-        let Some(to) = to.node().filter(|to| to.0 < *nodes) else {
-            counters.undeliverable += 1;
-            return;
-        };
-        let now = fabric.now();
-        observer.on_sent(now, self.node, to, message);
-        match fabric.send(fabric::Departure { from: self.node, to, wait, size, ecn_capable }) {
+        let Some(departure) = self.departure(departure, message) else { return };
+        let Surroundings { fabric, carrier, observer, .. } = &mut *self.world;
+        match fabric.send(departure) {
             Some(payload) => carrier.pack(message, payload),
-            None => observer.on_lost(now, self.node, message),
+            None => observer.on_lost(fabric.now(), self.node, message),
+        }
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, departure: machine::Departure<M::Address>, message: &M::Message) {
+        let Some(departure) = self.departure(departure, message) else { return };
+        let Surroundings { fabric, carrier, observer, .. } = &mut *self.world;
+        match fabric.forward(departure) {
+            Some(Forwarded::InPlace(payload)) => carrier.repack(message, payload),
+            Some(Forwarded::Elsewhere(payload)) => carrier.pack(message, payload),
+            None => observer.on_lost(fabric.now(), self.node, message),
         }
     }
 
@@ -385,8 +402,8 @@ where
         let now = world.fabric.now();
         let (takes, done) = world.worker.work(now, self.node, job);
         world.jobs += 1;
-        let (at, sequence) = (now + takes, world.jobs);
-        world.pending.push(Reverse(Pending { at, sequence, node: self.node, life: self.life, done }));
+        let (at, sequence, life) = (now + takes, world.jobs, world.lives[self.node.index()]);
+        world.pending.push(Reverse(Pending { at, sequence, node: self.node, life, done }));
     }
 
     #[inline]
