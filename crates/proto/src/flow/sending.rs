@@ -232,7 +232,8 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             return self.shake_hands(now, out);
         }
         self.is_fresh = false;
-        if let Some(sender) = self.sender.as_mut().filter(|sender| sender.timer().is_some_and(|due| due <= now)) {
+        if let Some(sender) = &mut self.sender {
+            // What is not due yet is not done.
             sender.on_timer(now);
             tell_losses(sender, out);
         }
