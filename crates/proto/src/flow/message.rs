@@ -29,8 +29,10 @@ impl FlowMessage {
     }
 }
 
-/// What a packet says.
+/// What a packet says. A tag of a whole word leaves no gap before the rest, which compilers copy
+/// byte by byte, too narrow for the loads that follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
 pub enum FlowBody {
     /// Data.
     Data(Data),

@@ -104,7 +104,7 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     /// Ends the connection; what is on its way is not waited for. Its sender, if one was open.
     pub fn close(&mut self) -> Option<FlowSender> {
         let sender = self.sender.take()?;
-        self.connection += 1;
+        self.connection = self.connection.wrapping_add(1);
         self.unanswered = 0;
         Some(sender)
     }
