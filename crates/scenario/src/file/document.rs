@@ -1,5 +1,4 @@
-//! A scenario's text with what the command line sets in it, read with serde. Every value
-//! has a span, so that a check that fails late can still name the line: spans of options
+//! A scenario's text with what the command line sets in it, as one tree. Every value has a span, so that a check that fails late can still name the line: spans of options
 //! lie behind those of any text.
 
 use std::borrow::Cow;
@@ -7,15 +6,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::error::{Place, Problem, ScenarioError, Source};
-use super::shape::{KEY, Section, Span, unknown_field};
+use super::shape::{KEY, Keys, Said, Section, Span, Table};
 
 /// Where spans of options begin; no text is as long.
 const OPTIONS_AT: usize = 1 << 31;
+
+/// The span of the whole: no key and no value has it.
+const NOWHERE: Span = 0..0;
 
 /// Whether an option of the command line says what has this span.
 pub fn is_option(span: &Span) -> bool {
@@ -115,11 +116,9 @@ pub struct Document<'o> {
     options: &'o [Override],
 }
 
-/// What has a span: its whole key, also with places in lists, where that key or the item of
-/// a list begins, its value.
+/// What has a span: its whole key, where that key or the item of a list begins, its value.
 struct Found<'t, 'd> {
     key: String,
-    steps: String,
     place: Span,
     value: &'t Spanned<DeValue<'d>>,
 }
@@ -176,15 +175,13 @@ impl<'o> Document<'o> {
     }
 
     /// What `resolve` makes of the tables and keys that `F` has.
-    pub fn read<F: DeserializeOwned, S>(
+    pub fn read<F: Keys, S>(
         &self,
-        tree: DeTable<'_>,
+        tree: &DeTable<'_>,
         resolve: impl FnOnce(&Section<F>) -> Result<S, Problem>,
     ) -> Result<S, ScenarioError> {
-        match deserialized(tree) {
-            Ok(file) => resolve(&file).map_err(|problem| self.error(&problem)),
-            Err(error) => Err(self.error(&self.in_our_words::<F>(&error))),
-        }
+        let file = F::read(tree, &NOWHERE).map(|file| Said::new(Table(file), NOWHERE));
+        file.and_then(|file| resolve(&file)).map_err(|problem| self.error(&problem))
     }
 
     /// The problem as users are told it.
@@ -193,7 +190,7 @@ impl<'o> Document<'o> {
             Ok(tree) => tree,
             Err(error) => return error,
         };
-        let found = find_in_table(&tree, "", "", &problem.span);
+        let found = find_in_table(&tree, "", &problem.span);
         let (key, place, value) = match &found {
             Some(found) => (found.key.as_str(), Some(&found.place), self.shown(found.value)),
             None => ("", None, None),
@@ -210,37 +207,6 @@ impl<'o> Document<'o> {
             None => (key.to_owned(), value),
         };
         ScenarioError::wrong(place, &key, value, problem.text.replace(KEY, &key))
-    }
-
-    /// What serde says, with the nearest known key, and with what a missing one would be.
-    fn in_our_words<F: DeserializeOwned>(&self, error: &toml::de::Error) -> Problem {
-        let span = error.span().unwrap_or(0..0);
-        let message = error.message();
-        let Ok(tree) = self.tree() else { return Problem::at(span, message) };
-        let found = find_in_table(&tree, "", "", &span);
-        if found.as_ref().is_some_and(|found| found.value.get_ref().is_datetime()) {
-            let expected = message.strip_suffix("a table").unwrap_or("expected a table; found ");
-            return Problem::at(span, format!("{expected}a date or a time"));
-        }
-        if let Some((word, known)) = unknown_field(message) {
-            return Problem::unknown_key(span, word, &known);
-        }
-        let Some(missing) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) else {
-            return Problem::at(span, message.replace("overflowed", "does not fit in 64 bits"));
-        };
-        // What would be right is asked of the key's own type: it refuses what no key wants
-        // and says what it expected.
-        let mut expected = String::new();
-        if span == (0..0) || found.is_some() {
-            let key = found.map_or(missing.to_owned(), |found| format!("{}.{missing}", found.steps));
-            let options = [self.options, &[Override::new("", key, "true")]].concat();
-            let asked = Document { source: self.source.clone(), options: &options };
-            if let Some(refusal) = asked.tree().ok().and_then(|tree| deserialized::<F>(tree).err()) {
-                expected = refusal.message().split_once("; found").map_or("", |(words, _)| words).to_owned();
-                expected.insert_str(0, "; ");
-            }
-        }
-        Problem { span, missing: Some(missing.to_owned()), text: format!("missing{expected}") }
     }
 
     /// The value as it was written, shortened to a few words; none for tables.
@@ -263,10 +229,6 @@ impl<'o> Document<'o> {
             None => text,
         })
     }
-}
-
-fn deserialized<F: DeserializeOwned>(tree: DeTable<'_>) -> Result<Section<F>, toml::de::Error> {
-    serde::Deserialize::deserialize(ValueDeserializer::from(Spanned::new(0..0, DeValue::Table(tree))))
 }
 
 fn joined(table: &str, key: &str) -> String {
@@ -327,24 +289,21 @@ fn put_in_table<'o>(
     Ok(())
 }
 
-/// What stands in `table` at `span`, the innermost.
-fn find_in_table<'t, 'd>(table: &'t DeTable<'d>, name: &str, steps: &str, span: &Span) -> Option<Found<'t, 'd>> {
+/// What stands in `table`, which is called `name`, at `span`, the innermost.
+fn find_in_table<'t, 'd>(table: &'t DeTable<'d>, name: &str, span: &Span) -> Option<Found<'t, 'd>> {
     table.iter().find_map(|(key, value)| {
-        let (name, steps) = (joined(name, key.get_ref()), joined(steps, key.get_ref()));
+        let name = joined(name, key.get_ref());
         let is_it = key.span() == *span || value.span() == *span;
-        find_within(value, &name, &steps, span)
-            .or_else(|| is_it.then(|| Found { key: name, steps, place: key.span(), value }))
+        find_within(value, &name, span).or_else(|| is_it.then(|| Found { key: name, place: key.span(), value }))
     })
 }
 
-fn find_within<'t, 'd>(value: &'t Spanned<DeValue<'d>>, name: &str, steps: &str, span: &Span) -> Option<Found<'t, 'd>> {
+fn find_within<'t, 'd>(value: &'t Spanned<DeValue<'d>>, name: &str, span: &Span) -> Option<Found<'t, 'd>> {
     match value.get_ref() {
-        DeValue::Table(table) => find_in_table(table, name, steps, span),
-        DeValue::Array(list) => list.iter().enumerate().find_map(|(i, item)| {
-            let (key, steps) = (name.to_owned(), format!("{steps}.{i}"));
-            let is_it = item.span() == *span;
-            find_within(item, name, &steps, span)
-                .or_else(|| is_it.then(|| Found { key, steps, place: item.span(), value: item }))
+        DeValue::Table(table) => find_in_table(table, name, span),
+        DeValue::Array(list) => list.iter().find_map(|item| {
+            let found = || Found { key: name.to_owned(), place: item.span(), value: item };
+            find_within(item, name, span).or_else(|| (item.span() == *span).then(found))
         }),
         _ => None,
     }

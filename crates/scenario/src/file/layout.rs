@@ -1,18 +1,19 @@
-//! Scenarios as text: what serde writes, with a heading for each table that is a section.
+//! Scenarios as text: what is written on one line, with a heading for each table that is a section.
 
 use std::fmt::Write;
 
-use serde::Serialize;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+
+use super::shape::{Keys, Shape, Table};
 
 /// The tables whose tables have headings of their own.
 const WITH_SECTIONS: [&str; 2] = ["", "overlay"];
 
 /// `file` as TOML.
-pub fn to_toml(file: &impl Serialize) -> String {
+pub fn to_toml(file: Table<impl Keys>) -> String {
     let mut inline = String::new();
-    file.serialize(toml::ser::ValueSerializer::new(&mut inline)).expect("every key is a name");
+    file.write(&mut inline);
     let value = DeValue::parse(&inline).expect("what is written is TOML");
     let mut out = String::new();
     if let DeValue::Table(table) = value.get_ref() {

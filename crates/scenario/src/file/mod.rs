@@ -72,6 +72,7 @@ use crate::flows::FlowScenario;
 use crate::overlay::Scenario;
 use document::Document;
 use error::Problem;
+use shape::Table;
 
 mod document;
 #[cfg(test)]
@@ -80,6 +81,7 @@ mod error;
 pub mod flows;
 mod layout;
 mod overlay;
+mod parameters;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -145,8 +147,8 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
     let tree = document.tree()?;
     let own = flows::OWN.iter().find_map(|key| tree.get_key_value(*key));
     match (tree.contains_key("overlay"), own) {
-        (true, None) => document.read(tree, overlay::scenario).map(AnyScenario::Overlay),
-        (false, Some(_)) => read_flows(&document, tree).map(AnyScenario::Flows),
+        (true, None) => document.read(&tree, overlay::scenario).map(AnyScenario::Overlay),
+        (false, Some(_)) => read_flows(&document, &tree).map(AnyScenario::Flows),
         (true, Some((key, _))) => {
             let problem = "a scenario has an overlay or flows over links, not both; expected it without [overlay]";
             Err(document.error(&Problem::at(key.span(), problem)))
@@ -176,7 +178,7 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
-    document.read(document.tree()?, overlay::scenario)
+    document.read(&document.tree()?, overlay::scenario)
 }
 
 /// Reads the scenario of flows in `text`, as [`parse`] does.
@@ -186,21 +188,21 @@ pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario,
 /// The first thing that is not TOML, unknown, of a wrong type or impossible.
 pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<FlowScenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
-    read_flows(&document, document.tree()?)
+    read_flows(&document, &document.tree()?)
 }
 
-fn read_flows(document: &Document<'_>, tree: DeTable<'_>) -> Result<FlowScenario, ScenarioError> {
+fn read_flows(document: &Document<'_>, tree: &DeTable<'_>) -> Result<FlowScenario, ScenarioError> {
     document.read(tree, |file| flows::scenario(file, &document.directory()))
 }
 
 /// `scenario` as TOML that says everything, defaults too: what a report shows, and what
 /// repeats a run after the defaults have changed. Reading it gives the same scenario.
 pub fn to_toml(scenario: &Scenario) -> String {
-    layout::to_toml(&overlay::File::from(scenario))
+    layout::to_toml(Table(overlay::File::from(scenario)))
 }
 
 /// `scenario` as [`to_toml`] writes one, with drawn starts too. Paths are written as the
 /// links that they pass, so that any scenario can be written.
 pub fn flows_to_toml(scenario: &FlowScenario) -> String {
-    layout::to_toml(&flows::File::from(scenario))
+    layout::to_toml(Table(flows::File::from(scenario)))
 }

@@ -1,15 +1,13 @@
 //! Values that know where they were said, and the shapes that they may have. Whatever has
 //! another shape is refused with what was expected, by the same words for every key.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Serialize;
 use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+use toml::ser::ValueSerializer;
 
 use super::document::is_option;
 use super::error::Problem;
@@ -18,11 +16,9 @@ use super::error::Problem;
 pub type Span = Range<usize>;
 
 /// A value and where it was said.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
+#[derive(Clone)]
 pub struct Said<T> {
     value: T,
-    #[serde(skip)]
     span: Span,
 }
 
@@ -99,31 +95,80 @@ pub fn one_of(keys: &[(&str, Option<Span>)], of: Span, what: &str) -> Result<usi
     }
 }
 
-/// What TOML can say that has no parts.
-#[derive(Clone, Copy, Debug)]
-pub enum Scalar<'a> {
+/// What TOML says, and where.
+pub struct Value<'a> {
+    pub part: Part<'a>,
+    pub span: Span,
+}
+
+/// What TOML can say.
+#[derive(Clone, Copy)]
+pub enum Part<'a> {
     Text(&'a str),
     Whole(i128),
     Number(f64),
     Flag(bool),
+    Date,
+    List(&'a DeArray<'a>),
+    Table(&'a DeTable<'a>),
 }
 
-impl Scalar<'_> {
+/// What is wrong with a number that is too large to be one.
+pub const TOO_LARGE: &str = "number does not fit in 64 bits";
+
+impl<'a> Value<'a> {
+    fn of(said: &'a Spanned<DeValue<'a>>) -> Result<Value<'a>, Problem> {
+        let too_large = |kind: &str| Problem::at(said.span(), format!("{kind} {TOO_LARGE}"));
+        let part = match said.get_ref() {
+            DeValue::String(text) => Part::Text(text),
+            DeValue::Integer(whole) => {
+                let (digits, radix) = (whole.as_str(), whole.radix());
+                let positive = || u128::from_str_radix(digits, radix).map(|_| i128::MAX);
+                let number = i128::from_str_radix(digits, radix).or_else(|_| positive());
+                Part::Whole(number.map_err(|_| too_large("integer"))?)
+            }
+            DeValue::Float(number) => {
+                let digits = number.as_str();
+                let number = digits.parse().ok().filter(|number: &f64| !number.is_infinite() || digits.contains("inf"));
+                Part::Number(number.ok_or_else(|| too_large("floating-point"))?)
+            }
+            DeValue::Boolean(flag) => Part::Flag(*flag),
+            DeValue::Datetime(_) => Part::Date,
+            DeValue::Array(list) => Part::List(list),
+            DeValue::Table(table) => Part::Table(table),
+        };
+        Ok(Value { part, span: said.span() })
+    }
+
+    /// An error about this value.
+    pub fn wrong(&self, problem: impl Into<String>) -> Problem {
+        Problem::at(self.span.clone(), problem)
+    }
+
     /// That it is of another type than what is expected.
-    pub fn instead_of(self, expected: &str) -> String {
-        mismatch(
-            expected,
-            match self {
-                Scalar::Text(_) => "text in quotes",
-                Scalar::Whole(_) => "a whole number",
-                Scalar::Number(_) => "a number with a fraction",
-                Scalar::Flag(_) => "true or false",
-            },
-        )
+    pub fn instead_of(&self, expected: &str) -> Problem {
+        let found = match self.part {
+            Part::Text(_) => "text in quotes",
+            Part::Whole(_) => "a whole number",
+            Part::Number(_) => "a number with a fraction",
+            Part::Flag(_) => "true or false",
+            Part::Date => "a date or a time",
+            Part::List(_) => "a list",
+            Part::Table(_) => "a table",
+        };
+        self.wrong(format!("expected {expected}; found {found}"))
+    }
+
+    /// The text in quotes, which is what is expected.
+    pub fn text(&self, expected: fn() -> String) -> Result<&'a str, Problem> {
+        match self.part {
+            Part::Text(text) => Ok(text),
+            _ => Err(self.instead_of(&expected())),
+        }
     }
 }
 
-/// How a value is read from a scalar, a list or a table; what it is not is refused.
+/// What a value may be: how it is read, and how it is written.
 pub trait Shape: Sized {
     /// What is right, in words, with an example where a range is none.
     fn expected() -> String;
@@ -133,104 +178,156 @@ pub trait Shape: Sized {
         format!("a list in brackets, each {}", Self::expected())
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        Err(value.instead_of(&Self::expected()))
+    /// The value that TOML says.
+    fn read(value: &Value<'_>) -> Result<Self, Problem>;
+
+    /// Writes it as TOML on one line.
+    fn write(&self, out: &mut String);
+}
+
+/// Writes a value without parts, or with those that serde knows.
+pub fn write(value: &(impl Serialize + ?Sized), out: &mut String) {
+    value.serialize(ValueSerializer::new(out)).expect("every key is a name");
+}
+
+/// A table's value: one that must be said, or one that may be left out.
+pub trait Field: Sized {
+    fn read(value: &Spanned<DeValue<'_>>) -> Result<Self, Problem>;
+
+    /// What stands for it if `key` of the table at `of` is not there.
+    fn left_out(key: &str, of: &Span) -> Result<Self, Problem>;
+
+    fn write(&self, key: &str, out: &mut String);
+}
+
+impl<T: Shape> Field for Said<T> {
+    fn read(value: &Spanned<DeValue<'_>>) -> Result<Self, Problem> {
+        let value = Value::of(value)?;
+        Ok(Said { value: T::read(&value)?, span: value.span })
     }
 
-    fn list<'de, A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::custom(mismatch(&Self::expected(), "a list")))
+    fn left_out(key: &str, of: &Span) -> Result<Self, Problem> {
+        Err(Problem::missing(of.clone(), key, T::expected()))
     }
 
-    fn table<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::custom(mismatch(&Self::expected(), "a table")))
+    fn write(&self, key: &str, out: &mut String) {
+        write_key(key, out);
+        self.value.write(out);
     }
 }
 
-fn mismatch(expected: &str, found: &str) -> String {
-    format!("expected {expected}; found {found}")
-}
-
-/// Reads a [`Shape`] with serde.
-struct Shaped<T>(T);
-
-struct ShapeVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Shape> Visitor<'de> for ShapeVisitor<T> {
-    type Value = Shaped<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&T::expected())
+impl<T: Shape> Field for Optional<T> {
+    fn read(value: &Spanned<DeValue<'_>>) -> Result<Self, Problem> {
+        Ok(Some(Said::read(value)?))
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Shaped<T>, E> {
-        T::scalar(Scalar::Flag(value)).map(Shaped).map_err(E::custom)
+    fn left_out(_: &str, _: &Span) -> Result<Self, Problem> {
+        Ok(None)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Shaped<T>, E> {
-        self.visit_i128(value.into())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Shaped<T>, E> {
-        self.visit_i128(value.into())
-    }
-
-    fn visit_i128<E: Error>(self, value: i128) -> Result<Shaped<T>, E> {
-        T::scalar(Scalar::Whole(value)).map(Shaped).map_err(E::custom)
-    }
-
-    fn visit_u128<E: Error>(self, _: u128) -> Result<Shaped<T>, E> {
-        self.visit_i128(i128::MAX)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Shaped<T>, E> {
-        T::scalar(Scalar::Number(value)).map(Shaped).map_err(E::custom)
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Shaped<T>, E> {
-        T::scalar(Scalar::Text(value)).map(Shaped).map_err(E::custom)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Shaped<T>, A::Error> {
-        T::list(list).map(Shaped)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Shaped<T>, A::Error> {
-        T::table(map).map(Shaped)
+    fn write(&self, key: &str, out: &mut String) {
+        if let Some(said) = self {
+            said.write(key, out);
+        }
     }
 }
 
-impl<'de, T: Shape> Deserialize<'de> for Shaped<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Shaped<T>, D::Error> {
-        from.deserialize_any(ShapeVisitor(PhantomData))
-    }
+fn write_key(key: &str, out: &mut String) {
+    out.push_str(if out.ends_with('{') { " " } else { ", " });
+    out.push_str(key);
+    out.push_str(" = ");
 }
 
-impl<'de, T: Shape> Deserialize<'de> for Said<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Said<T>, D::Error> {
-        let spanned = Spanned::<Shaped<T>>::deserialize(from)?;
-        Ok(Said { span: spanned.span(), value: spanned.into_inner().0 })
-    }
+/// The keys of a table, which [`keys!`] makes of a struct's fields.
+pub trait Keys: Sized {
+    /// Their names.
+    const KEYS: &'static [&'static str];
+
+    /// Reads the table that stands at `at`.
+    fn read(table: &DeTable<'_>, at: &Span) -> Result<Self, Problem>;
+
+    /// Writes each key that is said.
+    fn write(&self, out: &mut String);
 }
 
-/// A table whose keys are the fields of a struct.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(transparent)]
-pub struct Table<T>(pub T);
+/// A struct whose fields are the keys of a table: [`Said`] where they must be there,
+/// [`Optional`] where they may be left out. Of several mistakes, the first one by its key's name
+/// is told.
+macro_rules! keys {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $name:ident $(<$value:ident>)? {
+            $($(#[$doc:meta])* $field_visible:vis $key:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        $visible struct $name $(<$value>)? {
+            $($(#[$doc])* $field_visible $key: $type,)*
+        }
+
+        impl $(<$value: $crate::file::shape::Shape>)? $crate::file::shape::Keys for $name $(<$value>)? {
+            const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            fn read(
+                table: &toml::de::DeTable<'_>,
+                at: &$crate::file::shape::Span,
+            ) -> Result<Self, $crate::file::error::Problem> {
+                use $crate::file::shape::Field;
+                $(let mut $key: Option<$type> = None;)*
+                for (key, value) in table {
+                    match &**key.get_ref() {
+                        $(stringify!($key) => $key = Some(Field::read(value)?),)*
+                        stray => return Err($crate::file::error::Problem::unknown_key(key.span(), stray, Self::KEYS)),
+                    }
+                }
+                Ok(Self {
+                    $($key: match $key {
+                        Some(said) => said,
+                        None => Field::left_out(stringify!($key), at)?,
+                    },)*
+                })
+            }
+
+            fn write(&self, out: &mut String) {
+                $($crate::file::shape::Field::write(&self.$key, stringify!($key), out);)*
+            }
+        }
+    };
+}
+pub(super) use keys;
 
 /// What stands for the key of the value in what is expected of it.
 pub const KEY: &str = "<key>";
 
-impl<T: DeserializeOwned> Shape for Table<T> {
+/// What a table is, in words.
+pub fn a_table() -> String {
+    format!("a table, written [{KEY}]")
+}
+
+/// A table whose keys are the fields of a struct.
+#[derive(Default)]
+pub struct Table<T>(pub T);
+
+impl<T: Keys> Shape for Table<T> {
     fn expected() -> String {
-        format!("a table, written [{KEY}]")
+        a_table()
     }
 
     fn expected_list() -> String {
         format!("a list of tables, each written [[{KEY}]]")
     }
 
-    fn table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::Table(table) => T::read(table, &value.span).map(Table),
+            _ => Err(value.instead_of(&a_table())),
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('{');
+        self.0.write(out);
+        out.push_str(if out.ends_with('{') { "}" } else { " }" });
     }
 }
 
@@ -243,8 +340,7 @@ impl<T> Deref for Table<T> {
 }
 
 /// A list.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
+#[derive(Clone)]
 pub struct Many<T>(pub Vec<Said<T>>);
 
 impl<T: Shape> Shape for Many<T> {
@@ -252,8 +348,29 @@ impl<T: Shape> Shape for Many<T> {
         T::expected_list()
     }
 
-    fn list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Many)
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            // A loop: it compiles to a fraction of what an iterator would for each type of item.
+            Part::List(list) => {
+                let mut items = Vec::with_capacity(list.len());
+                for item in list {
+                    items.push(Said::read(item)?);
+                }
+                Ok(Many(items))
+            }
+            _ => Err(value.instead_of(&T::expected_list())),
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('[');
+        for item in &self.0 {
+            if !out.ends_with('[') {
+                out.push_str(", ");
+            }
+            item.value.write(out);
+        }
+        out.push(']');
     }
 }
 
@@ -267,7 +384,11 @@ impl<T> Deref for Many<T> {
 
 impl<T> FromIterator<T> for Many<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Many<T> {
-        Many(values.into_iter().map(Said::from).collect())
+        let mut items = Vec::new();
+        for value in values {
+            items.push(value.into());
+        }
+        Many(items)
     }
 }
 
@@ -278,34 +399,32 @@ pub fn sections<T>(tables: impl Iterator<Item = T>) -> Sections<T> {
 }
 
 /// A value by itself, or a table that says more.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
 pub enum Either<P, T> {
     Plain(P),
     Table(Table<T>),
 }
 
-impl<P: Shape, T: DeserializeOwned> Shape for Either<P, T> {
+impl<P: Shape, T: Keys> Shape for Either<P, T> {
     fn expected() -> String {
         P::expected()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        P::scalar(value).map(Either::Plain)
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::Table(_) => Table::read(value).map(Either::Table),
+            _ => P::read(value).map(Either::Plain),
+        }
     }
 
-    fn list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        P::list(list).map(Either::Plain)
-    }
-
-    fn table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Table::table(map).map(Either::Table)
+    fn write(&self, out: &mut String) {
+        match self {
+            Either::Plain(plain) => plain.write(out),
+            Either::Table(table) => table.write(out),
+        }
     }
 }
 
 /// One value for all, or a list with one for each.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
 pub enum Each<T> {
     All(T),
     Each(Many<T>),
@@ -316,80 +435,19 @@ impl<T: Shape> Shape for Each<T> {
         T::expected()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        T::scalar(value).map(Each::All)
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::List(_) => Many::read(value).map(Each::Each),
+            _ => T::read(value).map(Each::All),
+        }
     }
 
-    fn list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Many::list(list).map(Each::Each)
+    fn write(&self, out: &mut String) {
+        match self {
+            Each::All(one) => one.write(out),
+            Each::Each(list) => list.write(out),
+        }
     }
-
-    fn table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        T::table(map).map(Each::All)
-    }
-}
-
-/// The parameters of a controller, which knows their names and checks them.
-#[derive(Clone, Debug, Default)]
-pub struct Parameters {
-    pub table: toml::Table,
-    keys: Vec<(String, Span)>,
-}
-
-impl Shape for Parameters {
-    fn expected() -> String {
-        Table::<()>::expected()
-    }
-
-    fn table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        let said: BTreeMap<Spanned<String>, toml::Value> = Deserialize::deserialize(MapAccessDeserializer::new(map))?;
-        let keys = said.keys().map(|key| (key.get_ref().clone(), key.span())).collect();
-        Ok(Parameters { table: said.into_iter().map(|(key, value)| (key.into_inner(), value)).collect(), keys })
-    }
-}
-
-impl Serialize for Parameters {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.table.serialize(to)
-    }
-}
-
-impl Parameters {
-    /// These, if there are any, as they are written.
-    pub fn written(table: &toml::Table) -> Optional<Parameters> {
-        (!table.is_empty()).then(|| Parameters { table: table.clone(), keys: Vec::new() }.into())
-    }
-}
-
-impl Said<Parameters> {
-    /// The table, if `check`, which makes the controller, takes it.
-    pub fn checked<E: fmt::Display>(
-        &self,
-        check: impl Fn(&toml::Table) -> Result<(), E>,
-    ) -> Result<toml::Table, Problem> {
-        let Err(error) = check(&self.table) else { return Ok(self.table.clone()) };
-        let error = error.to_string();
-        // The controller names the key, not the line: the line is that of the first key
-        // that is wrong by itself, or else of the first one that the message names.
-        let alone = |key: &String| check(&toml::Table::from_iter([(key.clone(), self.table[key].clone())])).is_err();
-        let named = || self.keys.iter().filter(|(key, _)| error.contains(key.as_str()));
-        let blamed = named().find(|(key, _)| alone(key)).or_else(|| named().next());
-        Err(Problem::at(blamed.map_or(self.span(), |(_, span)| span.clone()), with_suggestion(&error)))
-    }
-}
-
-/// Adds the nearest known name to serde's "unknown field `a`, expected one of `b`, `c`".
-fn with_suggestion(message: &str) -> String {
-    match unknown_field(message).and_then(|(word, known)| nearest(word, &known)) {
-        Some(near) => format!("{message}; did you mean `{near}`?"),
-        None => message.to_owned(),
-    }
-}
-
-/// The unknown name, and the known ones, in serde's words.
-pub fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
-    let mut names = message.strip_prefix("unknown field `")?.split('`').step_by(2);
-    Some((names.next()?, names.filter(|name| !name.is_empty()).collect()))
 }
 
 /// The one of `known` that `word` most resembles, if it does at all; of those as near

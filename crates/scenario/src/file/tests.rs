@@ -250,6 +250,23 @@ fn each_mistake_is_named_with_its_line_and_its_remedy() {
 }
 
 #[test]
+fn a_date_is_answered_with_what_its_key_expects() {
+    const OVERLAY: &str = "[overlay]\npeers = 6\nrelays = 2\ncontroller = \"aimd\"\n";
+    const FLOWS: &str = "[[flow]]\ncontroller = \"reno\"\n[dumbbell]\nrate = \"1 Mbit/s\"\n";
+    for (text, line, expected) in [
+        (OVERLAY, "loss = 1979-05-27", "overlay.loss = 1979-05-27: expected a number from 0 to 1"),
+        (OVERLAY, "delay = 07:32:00", "overlay.delay = 07:32:00: expected a table, written [overlay.delay]"),
+        (OVERLAY, "delay.day = 07:32:00", "overlay.delay.day = 07:32:00: unknown key"),
+        (FLOWS, "loss = 1979-05-27", "dumbbell.loss = 1979-05-27: expected a number from 0 to 1"),
+        (FLOWS, "queue = 07:32:00", "dumbbell.queue = 07:32:00: expected \"unlimited\", or a table such as"),
+    ] {
+        let message = parse_any(&format!("{text}{line}\n"), "s.toml", &[]).unwrap_err().to_string();
+        assert!(message.starts_with("s.toml:5:") && message.contains(expected), "{line}: {message}");
+        assert!(message.contains("unknown key") || message.ends_with("found a date or a time"), "{line}: {message}");
+    }
+}
+
+#[test]
 fn a_large_matrix_on_one_line_reads_in_reasonable_time() {
     let peers = 700;
     let rows = format!("{:?},", vec![12; peers]).repeat(peers);

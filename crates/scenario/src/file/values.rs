@@ -3,9 +3,9 @@
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use serde::{Serialize, Serializer};
 
-use super::shape::{Scalar, Shape, nearest};
+use super::error::Problem;
+use super::shape::{Part, Shape, Value, nearest, write};
 
 /// No rate in a scenario is higher: 100 Gbit/s.
 pub const HIGHEST_RATE: Rate = Rate::from_bits_per_sec(100_000_000_000);
@@ -25,7 +25,7 @@ const LONGEST_NAME: usize = 60;
 const NANO: f64 = 1e9;
 
 /// A whole number in a range.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy)]
 pub struct Whole<const LEAST: u64, const MOST: u64>(pub u64);
 
 impl<const LEAST: u64, const MOST: u64> Shape for Whole<LEAST, MOST> {
@@ -33,19 +33,23 @@ impl<const LEAST: u64, const MOST: u64> Shape for Whole<LEAST, MOST> {
         format!("a whole number from {LEAST} to {MOST}")
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match value {
-            Scalar::Whole(number) => match u64::try_from(number) {
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::Whole(number) => match u64::try_from(number) {
                 Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
-                _ => Err(format!("expected {}", Self::expected())),
+                _ => Err(value.wrong(format!("expected {}", Self::expected()))),
             },
-            other => Err(other.instead_of(&Self::expected())),
+            _ => Err(value.instead_of(&Self::expected())),
         }
+    }
+
+    fn write(&self, out: &mut String) {
+        write(&self.0, out);
     }
 }
 
 /// A number in a range whose lower end is written in billionths.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Number<const LEAST_NANO: u64, const MOST: u64>(pub f64);
 
 impl<const LEAST_NANO: u64, const MOST: u64> Shape for Number<LEAST_NANO, MOST> {
@@ -53,37 +57,39 @@ impl<const LEAST_NANO: u64, const MOST: u64> Shape for Number<LEAST_NANO, MOST> 
         format!("a number from {} to {MOST}", LEAST_NANO as f64 / NANO)
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
         number_in(value, LEAST_NANO, MOST, Self::expected).map(Number)
+    }
+
+    fn write(&self, out: &mut String) {
+        write_number(self.0, out);
     }
 }
 
 /// The number, if it is in the range; otherwise what was `expected`.
-fn number_in(value: Scalar<'_>, least_nano: u64, most: u64, expected: fn() -> String) -> Result<f64, String> {
-    let number = match value {
-        Scalar::Whole(number) => number as f64,
-        Scalar::Number(number) => number,
-        other => return Err(other.instead_of(&expected())),
+fn number_in(value: &Value<'_>, least_nano: u64, most: u64, expected: fn() -> String) -> Result<f64, Problem> {
+    let number = match value.part {
+        Part::Whole(number) => number as f64,
+        Part::Number(number) => number,
+        _ => return Err(value.instead_of(&expected())),
     };
     // Nothing below 0: -0 is written as a whole number, which has no sign.
     match (least_nano as f64 / NANO..=most as f64).contains(&number) {
         true => Ok(number + 0.0),
-        false => Err(format!("expected {}", expected())),
+        false => Err(value.wrong(format!("expected {}", expected()))),
     }
 }
 
-/// As a whole number where it is one.
-impl<const LEAST_NANO: u64, const MOST: u64> Serialize for Number<LEAST_NANO, MOST> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            whole if whole.fract() == 0.0 && whole.abs() < 1e15 => to.serialize_i64(whole as i64),
-            other => to.serialize_f64(other),
-        }
+/// Writes a number, as a whole one where it is one.
+fn write_number(number: f64, out: &mut String) {
+    match number {
+        whole if whole.fract() == 0.0 && whole.abs() < 1e15 => write(&(whole as i64), out),
+        other => write(&other, out),
     }
 }
 
 /// A span written in seconds, in a range whose lower end is written in nanoseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Seconds<const LEAST_NANO: u64, const MOST: u64>(pub Duration);
 
 impl<const LEAST_NANO: u64, const MOST: u64> Seconds<LEAST_NANO, MOST> {
@@ -103,20 +109,18 @@ impl<const LEAST_NANO: u64, const MOST: u64> Shape for Seconds<LEAST_NANO, MOST>
         Number::<LEAST_NANO, MOST>::expected().replace("a number", "a number of seconds")
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
         let number = number_in(value, LEAST_NANO, MOST, Self::expected)?;
         Ok(Seconds(nanos(number, NANO)))
     }
-}
 
-impl<const LEAST_NANO: u64, const MOST: u64> Serialize for Seconds<LEAST_NANO, MOST> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Number::<LEAST_NANO, MOST>(self.0.as_secs_f64()).serialize(to)
+    fn write(&self, out: &mut String) {
+        write_number(self.0.as_secs_f64(), out);
     }
 }
 
 /// A span written in milliseconds, an hour at most.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Millis(pub Duration);
 
 /// No time that is written in milliseconds is longer: an hour.
@@ -127,15 +131,13 @@ impl Shape for Millis {
         format!("a number of milliseconds from 0 to {LONGEST_MS}")
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
         let number = number_in(value, 0, LONGEST_MS, Self::expected)?;
         Ok(Millis(nanos(number, 1e6)))
     }
-}
 
-impl Serialize for Millis {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Number::<0, LONGEST_MS>(self.0.as_millis_f64()).serialize(to)
+    fn write(&self, out: &mut String) {
+        write_number(self.0.as_millis_f64(), out);
     }
 }
 
@@ -146,7 +148,7 @@ fn nanos(number: f64, unit: f64) -> Duration {
 }
 
 /// A rate with its unit, more than nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct BitRate(pub Rate);
 
 impl Shape for BitRate {
@@ -154,23 +156,21 @@ impl Shape for BitRate {
         "a rate with its unit, such as \"400000 B/s\" or \"3.2 Mbit/s\"".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(text) = value else { return Err(value.instead_of(&Self::expected())) };
-        match text.parse()? {
-            Rate::ZERO => Err(NOTHING_PASSES.to_owned()),
-            rate if rate > HIGHEST_RATE => Err("expected at most \"100 Gbit/s\"".to_owned()),
-            rate => Ok(BitRate(rate)),
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.text(Self::expected)?.parse::<Rate>() {
+            Ok(Rate::ZERO) => Err(value.wrong(NOTHING_PASSES)),
+            Ok(rate) if rate > HIGHEST_RATE => Err(value.wrong("expected at most \"100 Gbit/s\"")),
+            Ok(rate) => Ok(BitRate(rate)),
+            Err(problem) => Err(value.wrong(problem)),
         }
     }
-}
 
-/// In the largest unit that leaves no fraction.
-impl Serialize for BitRate {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+    /// In the largest unit that leaves no fraction.
+    fn write(&self, out: &mut String) {
         let bits = self.0.bits_per_sec();
         let units = [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000), ("bit/s", 1)];
         let (name, unit) = units.into_iter().find(|(_, unit)| bits.is_multiple_of(*unit)).unwrap_or(("bit/s", 1));
-        to.collect_str(&format_args!("{} {name}", bits / unit))
+        write(&format!("{} {name}", bits / unit), out);
     }
 }
 
@@ -179,11 +179,15 @@ impl Shape for bool {
         "true or false".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match value {
-            Scalar::Flag(yes) => Ok(yes),
-            other => Err(other.instead_of(&Self::expected())),
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::Flag(yes) => Ok(yes),
+            _ => Err(value.instead_of(&Self::expected())),
         }
+    }
+
+    fn write(&self, out: &mut String) {
+        write(self, out);
     }
 }
 
@@ -193,16 +197,16 @@ impl Shape for String {
         "a name in quotes".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match value {
-            Scalar::Text(text) => Ok(text.to_owned()),
-            other => Err(other.instead_of(&Self::expected())),
-        }
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        value.text(Self::expected).map(str::to_owned)
+    }
+
+    fn write(&self, out: &mut String) {
+        write(self, out);
     }
 }
 
 /// A name that fits into tables.
-#[derive(Clone, Debug, Serialize)]
 pub struct Name(pub String);
 
 impl Shape for Name {
@@ -210,10 +214,14 @@ impl Shape for Name {
         format!("a name of 1 to {LONGEST_NAME} characters in quotes")
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(text) = value else { return Err(value.instead_of(&Self::expected())) };
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        let text = value.text(Self::expected)?;
         let fits = (1..=LONGEST_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-        if fits { Ok(Name(text.to_owned())) } else { Err(format!("expected {}", Self::expected())) }
+        if fits { Ok(Name(text.to_owned())) } else { Err(value.wrong(format!("expected {}", Self::expected()))) }
+    }
+
+    fn write(&self, out: &mut String) {
+        write(&self.0, out);
     }
 }
 
@@ -230,7 +238,7 @@ pub trait Words: Copy + PartialEq + 'static {
 }
 
 /// One word of a few.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Word<T>(pub T);
 
 impl<T: Words> Word<T> {
@@ -245,21 +253,19 @@ impl<T: Words> Shape for Word<T> {
         T::expected()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(text) = value else { return Err(value.instead_of(&Self::expected())) };
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        let text = value.text(T::expected)?;
         if let Some((_, meaning)) = T::WORDS.iter().find(|(word, _)| *word == text) {
             return Ok(Word(*meaning));
         }
         let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        Err(match nearest(text, &words) {
+        Err(value.wrong(match nearest(text, &words) {
             Some(near) => format!("did you mean \"{near}\"? (expected {})", T::expected()),
             None => format!("expected {}", T::expected()),
-        })
+        }))
     }
-}
 
-impl<T: Words> Serialize for Word<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
+    fn write(&self, out: &mut String) {
+        write(self.name(), out);
     }
 }

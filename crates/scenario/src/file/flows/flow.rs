@@ -7,11 +7,11 @@ use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
-use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::error::Problem;
+use super::super::parameters::Parameters;
 use super::super::shape::{
-    Each, Optional, Parameters, Said, Scalar, Section, Sections, Shape, one_of, sections, some, span,
+    Each, Optional, Said, Section, Sections, Shape, Value, keys, one_of, sections, some, span, write,
 };
 use super::super::values::{Name, Seconds, Whole};
 use super::ways::{self, ReceiverKeys, numbered};
@@ -21,31 +21,30 @@ use crate::flows::topology::Topology;
 use crate::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver, Stack, Workload};
 use crate::remy_table;
 
-/// `[[flow]]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FlowKeys {
-    name: Optional<Name>,
-    count: Optional<Whole<1, { MOST_FLOWS as u64 }>>,
-    first: Optional<Whole<0, { MOST_FLOWS as u64 }>>,
-    controller: Said<Controller>,
-    parameters: Optional<Parameters>,
-    from: Optional<String>,
-    to: Optional<Each<String>>,
-    receivers: Sections<ReceiverKeys>,
-    workload: Optional<Sends>,
-    start_s: Optional<RunSeconds>,
-    start_within_s: Optional<RunSeconds>,
-    start_step_s: Optional<RunSeconds>,
-    stop_s: Optional<RunSeconds>,
-    initial_window_packets: Optional<Whole<1, MOST_PACKETS>>,
-    initial_window_bytes: Optional<Whole<1, MOST_BYTES>>,
-    handshake: Optional<bool>,
-    steered: Optional<bool>,
+keys! {
+    /// `[[flow]]`.
+    pub struct FlowKeys {
+        name: Optional<Name>,
+        count: Optional<Whole<1, { MOST_FLOWS as u64 }>>,
+        first: Optional<Whole<0, { MOST_FLOWS as u64 }>>,
+        controller: Said<Controller>,
+        parameters: Optional<Parameters>,
+        from: Optional<String>,
+        to: Optional<Each<String>>,
+        receivers: Sections<ReceiverKeys>,
+        workload: Optional<Sends>,
+        start_s: Optional<RunSeconds>,
+        start_within_s: Optional<RunSeconds>,
+        start_step_s: Optional<RunSeconds>,
+        stop_s: Optional<RunSeconds>,
+        initial_window_packets: Optional<Whole<1, MOST_PACKETS>>,
+        initial_window_bytes: Optional<Whole<1, MOST_BYTES>>,
+        handshake: Optional<bool>,
+        steered: Optional<bool>,
+    }
 }
 
 /// Who decides, and on whose machine.
-#[derive(Clone, Debug)]
 struct Controller {
     stack: Stack,
     entry: &'static Entry,
@@ -56,20 +55,19 @@ impl Shape for Controller {
         "a controller's name in quotes (anabranch controllers)".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(text) = value else { return Err(value.instead_of(&Self::expected())) };
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        let text = value.text(Self::expected)?;
         let (stack, name) = match (text.strip_prefix(Stack::KERNEL), text.strip_prefix(Stack::QUIC)) {
             (Some(kernel), _) => (Stack::Kernel(kernel.to_owned()), kernel),
             (None, Some(ours)) => (Stack::Quic, ours),
             (None, None) => (Stack::Ours, text),
         };
-        registry::find(name).map(|entry| Controller { stack, entry }).map_err(|unknown| unknown.to_string())
+        let entry = registry::find(name).map_err(|unknown| value.wrong(unknown.to_string()))?;
+        Ok(Controller { stack, entry })
     }
-}
 
-impl Serialize for Controller {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.stack.named(self.entry))
+    fn write(&self, out: &mut String) {
+        write(&*self.stack.named(self.entry), out);
     }
 }
 

@@ -5,10 +5,9 @@ use anabranch_control::units::Rate;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter};
 use anabranch_sim::varying::{Change, Course};
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Each, Optional, Said, Section, Sections, some, span};
+use super::super::shape::{Each, Optional, Said, Section, Sections, keys, some, span};
 use super::super::values::{BitRate, HIGHEST_RATE, Millis, Name, Whole};
 use super::queues::{self, Queue};
 use super::varying::{self, LinkRate, Losses, Varying};
@@ -22,54 +21,54 @@ const ACCESS_FACTOR: u64 = 10;
 
 const UNLIMITED: QueueSpec = QueueSpec::DropTail(Capacity::Unlimited);
 
-/// `[dumbbell]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DumbbellKeys {
-    pairs: Optional<Whole<1, MOST_HOSTS>>,
-    rate: Said<LinkRate>,
-    delay_ms: Optional<Varying<Millis>>,
-    queue: Optional<Queue>,
-    loss: Optional<Losses>,
-    jitter_ms: Optional<Millis>,
-    reorder: Optional<bool>,
-    access_rate: Optional<Each<BitRate>>,
-    access_delay_ms: Optional<Each<Millis>>,
-    sender_rate: Optional<Each<BitRate>>,
-    sender_delay_ms: Optional<Each<Millis>>,
-    receiver_rate: Optional<Each<BitRate>>,
-    receiver_delay_ms: Optional<Each<Millis>>,
-    access_queue: Optional<Queue>,
+keys! {
+    /// `[dumbbell]`.
+    pub struct DumbbellKeys {
+        pairs: Optional<Whole<1, MOST_HOSTS>>,
+        rate: Said<LinkRate>,
+        delay_ms: Optional<Varying<Millis>>,
+        queue: Optional<Queue>,
+        loss: Optional<Losses>,
+        jitter_ms: Optional<Millis>,
+        reorder: Optional<bool>,
+        access_rate: Optional<Each<BitRate>>,
+        access_delay_ms: Optional<Each<Millis>>,
+        sender_rate: Optional<Each<BitRate>>,
+        sender_delay_ms: Optional<Each<Millis>>,
+        receiver_rate: Optional<Each<BitRate>>,
+        receiver_delay_ms: Optional<Each<Millis>>,
+        access_queue: Optional<Queue>,
+    }
 }
 
-/// `[star]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StarKeys {
-    hosts: Said<Whole<2, MOST_HOSTS>>,
-    rate: Said<Each<LinkRate>>,
-    down_rate: Optional<Each<LinkRate>>,
-    delay_ms: Optional<Each<Varying<Millis>>>,
-    queue: Optional<Queue>,
-    loss: Optional<Losses>,
-    jitter_ms: Optional<Millis>,
-    reorder: Optional<bool>,
+keys! {
+    /// `[star]`.
+    pub struct StarKeys {
+        hosts: Said<Whole<2, MOST_HOSTS>>,
+        rate: Said<Each<LinkRate>>,
+        down_rate: Optional<Each<LinkRate>>,
+        delay_ms: Optional<Each<Varying<Millis>>>,
+        queue: Optional<Queue>,
+        loss: Optional<Losses>,
+        jitter_ms: Optional<Millis>,
+        reorder: Optional<bool>,
+    }
 }
 
-/// `[[link]]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkKeys {
-    name: Optional<Name>,
-    from: Optional<Name>,
-    to: Optional<Name>,
-    both_ways: Optional<bool>,
-    rate: Said<LinkRate>,
-    delay_ms: Optional<Varying<Millis>>,
-    queue: Optional<Queue>,
-    loss: Optional<Losses>,
-    jitter_ms: Optional<Millis>,
-    reorder: Optional<bool>,
+keys! {
+    /// `[[link]]`.
+    pub struct LinkKeys {
+        name: Optional<Name>,
+        from: Optional<Name>,
+        to: Optional<Name>,
+        both_ways: Optional<bool>,
+        rate: Said<LinkRate>,
+        delay_ms: Optional<Varying<Millis>>,
+        queue: Optional<Queue>,
+        loss: Optional<Losses>,
+        jitter_ms: Optional<Millis>,
+        reorder: Optional<bool>,
+    }
 }
 
 /// The network that is described, and how many pairs of hosts its dumbbell has;

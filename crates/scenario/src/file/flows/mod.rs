@@ -92,10 +92,9 @@ use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{AckPolicy, LossRecovery};
-use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
-use super::shape::{Optional, Said, Section, Sections, Table, some};
+use super::shape::{Optional, Said, Section, Sections, Table, keys, some};
 use super::values::{Millis, Seconds, Seed, Whole, Word, Words};
 use crate::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Steering};
 
@@ -145,53 +144,53 @@ const MOST_TO_ACK: u64 = 1000;
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;
 type PacketBytes = Whole<1, LARGEST_PACKET>;
 
-/// All tables.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct File {
-    run: Option<Section<Run>>,
-    packets: Option<Section<Packets>>,
-    steering: Option<Section<SteeringKeys>>,
-    dumbbell: Option<Section<links::DumbbellKeys>>,
-    star: Option<Section<links::StarKeys>>,
-    link: Sections<links::LinkKeys>,
-    flow: Sections<flow::FlowKeys>,
-    cross_traffic: Sections<traffic::CrossTrafficKeys>,
+keys! {
+    /// All tables.
+    pub(super) struct File {
+        run: Option<Section<Run>>,
+        packets: Option<Section<Packets>>,
+        steering: Option<Section<SteeringKeys>>,
+        dumbbell: Option<Section<links::DumbbellKeys>>,
+        star: Option<Section<links::StarKeys>>,
+        link: Sections<links::LinkKeys>,
+        flow: Sections<flow::FlowKeys>,
+        cross_traffic: Sections<traffic::CrossTrafficKeys>,
+    }
 }
 
-/// `[run]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Run {
-    /// A millisecond at least.
-    seconds: Optional<Seconds<1_000_000, LONGEST_RUN_S>>,
-    seed: Optional<Seed>,
-    goodput_from_s: Optional<RunSeconds>,
-    delays_from_s: Optional<RunSeconds>,
-    sample_every_s: Optional<RunSeconds>,
+keys! {
+    /// `[run]`.
+    struct Run {
+        /// A millisecond at least.
+        seconds: Optional<Seconds<1_000_000, LONGEST_RUN_S>>,
+        seed: Optional<Seed>,
+        goodput_from_s: Optional<RunSeconds>,
+        delays_from_s: Optional<RunSeconds>,
+        sample_every_s: Optional<RunSeconds>,
+    }
 }
 
-/// `[packets]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Packets {
-    data_bytes: Optional<PacketBytes>,
-    header_bytes: Optional<Whole<0, LARGEST_PACKET>>,
-    ack_bytes: Optional<PacketBytes>,
-    ack_every: Optional<Whole<1, MOST_TO_ACK>>,
-    max_ack_delay_ms: Optional<Millis>,
-    ecn: Optional<bool>,
-    paced: Optional<bool>,
-    recovery: Optional<Word<LossRecovery>>,
+keys! {
+    /// `[packets]`.
+    struct Packets {
+        data_bytes: Optional<PacketBytes>,
+        header_bytes: Optional<Whole<0, LARGEST_PACKET>>,
+        ack_bytes: Optional<PacketBytes>,
+        ack_every: Optional<Whole<1, MOST_TO_ACK>>,
+        max_ack_delay_ms: Optional<Millis>,
+        ecn: Optional<bool>,
+        paced: Optional<bool>,
+        recovery: Optional<Word<LossRecovery>>,
+    }
 }
 
-/// `[steering]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SteeringKeys {
-    link: Said<String>,
-    every_ms: Said<Millis>,
-    actuator: Optional<Word<Actuator>>,
+keys! {
+    /// `[steering]`.
+    struct SteeringKeys {
+        link: Said<String>,
+        every_ms: Said<Millis>,
+        actuator: Optional<Word<Actuator>>,
+    }
 }
 
 impl Words for LossRecovery {

@@ -1,10 +1,9 @@
 //! What waits for a link.
 
 use anabranch_sim::network::{Capacity, CodelConfig, CodelLaw, FqCodelConfig, Limit, RedConfig, RedMeasure};
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Optional, Said, Shape, Span, Table, one_of, some, span};
+use super::super::shape::{Either, Optional, Said, Shape, Span, Table, keys, one_of, some, span};
 use super::super::values::{Millis, Number, Share, Whole, Word, Words};
 use super::{LARGEST_PACKET, MOST_BYTES, MOST_PACKETS, PacketBytes};
 use crate::flows::QueueSpec;
@@ -17,27 +16,28 @@ type Threshold = Number<0, MOST_BYTES>;
 /// A queue: `"unlimited"`, or a table.
 pub type Queue = Either<Word<Unlimited>, QueueKeys>;
 
-/// The keys of all kinds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QueueKeys {
-    kind: Optional<Word<Kind>>,
-    bytes: Optional<Whole<0, MOST_BYTES>>,
-    packets: Optional<Whole<0, MOST_PACKETS>>,
-    ms: Optional<Millis>,
-    measure: Optional<Word<RedMeasure>>,
-    min_threshold: Optional<Threshold>,
-    max_threshold: Optional<Threshold>,
-    weight: Optional<Number<1, 1>>,
-    max_probability: Optional<Share>,
-    gentle: Optional<bool>,
-    full_packet_bytes: Optional<PacketBytes>,
-    target_ms: Optional<Millis>,
-    interval_ms: Optional<Millis>,
-    mtu_bytes: Optional<PacketBytes>,
-    ecn: Optional<bool>,
-    queues: Optional<Whole<1, MOST_QUEUES>>,
-    quantum_bytes: Optional<Whole<1, LARGEST_PACKET>>,
+keys! {
+    /// The keys of all kinds.
+    #[derive(Default)]
+    pub struct QueueKeys {
+        kind: Optional<Word<Kind>>,
+        bytes: Optional<Whole<0, MOST_BYTES>>,
+        packets: Optional<Whole<0, MOST_PACKETS>>,
+        ms: Optional<Millis>,
+        measure: Optional<Word<RedMeasure>>,
+        min_threshold: Optional<Threshold>,
+        max_threshold: Optional<Threshold>,
+        weight: Optional<Number<1, 1>>,
+        max_probability: Optional<Share>,
+        gentle: Optional<bool>,
+        full_packet_bytes: Optional<PacketBytes>,
+        target_ms: Optional<Millis>,
+        interval_ms: Optional<Millis>,
+        mtu_bytes: Optional<PacketBytes>,
+        ecn: Optional<bool>,
+        queues: Optional<Whole<1, MOST_QUEUES>>,
+        quantum_bytes: Optional<Whole<1, LARGEST_PACKET>>,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let spec = queue(written).unwrap();
             let mut text = String::new();
-            super::written(spec).serialize(toml::ser::ValueSerializer::new(&mut text)).unwrap();
+            super::written(spec).write(&mut text);
             assert_eq!(queue(&text), Ok(spec), "{written}");
         }
         assert!(matches!(queue("{ kind = \"codel\", packets = 9 }"), Ok(QueueSpec::Codel(_))));

@@ -5,11 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, Serializer};
-
 use super::super::document::is_option;
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Scalar, Shape, Span, Table, nearest, one_of, some, span};
+use super::super::shape::{Either, Many, Optional, Said, Shape, Span, Table, Value, keys, nearest, one_of, some, span};
 use super::super::values::{Number, Word, Words};
 use super::MOST_BYTES;
 use crate::flows::sizes::{Interpolation, MOST_POINTS, SizeDistribution, SizeError, SizePoint, named, names};
@@ -23,13 +21,13 @@ const LONGEST_FILE: u64 = 100 * MOST_POINTS as u64;
 /// A distribution by its name, or a table.
 pub type Sizes = Either<Named, SizesKeys>;
 
-/// The points of a distribution.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SizesKeys {
-    cdf: Optional<Many<Many<Number<0, MOST_BYTES>>>>,
-    file: Optional<String>,
-    interpolate: Optional<Word<Interpolation>>,
+keys! {
+    /// The points of a distribution.
+    pub struct SizesKeys {
+        cdf: Optional<Many<Many<Number<0, MOST_BYTES>>>>,
+        file: Optional<String>,
+        interpolate: Optional<Word<Interpolation>>,
+    }
 }
 
 impl Words for Interpolation {
@@ -37,7 +35,6 @@ impl Words for Interpolation {
 }
 
 /// A distribution that many papers measured with.
-#[derive(Clone, Debug)]
 pub struct Named(SizeDistribution);
 
 impl Shape for Named {
@@ -46,20 +43,18 @@ impl Shape for Named {
         format!("{}, {{ cdf = [[100, 0], [5000, 1]] }} or {{ file = \"sizes.csv\" }}", listed.join(", "))
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(name) = value else { return Err(value.instead_of(&Self::expected())) };
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        let name = value.text(Self::expected)?;
         named(name).map(Named).ok_or_else(|| {
             let known: Vec<&str> = names().collect();
             let near = nearest(name, &known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
-            format!("there is no distribution of this name; {near}expected {}", Self::expected())
+            value.wrong(format!("there is no distribution of this name; {near}expected {}", Self::expected()))
         })
     }
-}
 
-/// Names are not written: every point is.
-impl Serialize for Named {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        written(&self.0).serialize(to)
+    /// Names are not written: every point is.
+    fn write(&self, out: &mut String) {
+        written(&self.0).write(out);
     }
 }
 

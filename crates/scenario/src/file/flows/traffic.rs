@@ -2,10 +2,9 @@
 
 use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Section, Sections, Span, Table, one_of, some, span};
+use super::super::shape::{Either, Many, Optional, Said, Section, Sections, Span, Table, keys, one_of, some, span};
 use super::super::values::{BitRate, Name, Seconds, Whole, Word, Words};
 use super::{LONGEST_RUN_S, MOST_FLOWS, PacketBytes, RunSeconds, ways};
 use crate::flows::topology::Topology;
@@ -17,29 +16,30 @@ const STANDARD_PACKET: u64 = 1500;
 /// An on time is at least a microsecond.
 type OnTime = Seconds<1000, LONGEST_RUN_S>;
 
-/// `[[cross_traffic]]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CrossTrafficKeys {
-    name: Optional<Name>,
-    from: Optional<String>,
-    to: Optional<String>,
-    path: Optional<Many<String>>,
-    rate: Said<BitRate>,
-    packet_bytes: Optional<PacketBytes>,
-    pattern: Optional<Either<Word<Constant>, PatternKeys>>,
-    start_s: Optional<RunSeconds>,
-    stop_s: Optional<RunSeconds>,
+keys! {
+    /// `[[cross_traffic]]`.
+    pub struct CrossTrafficKeys {
+        name: Optional<Name>,
+        from: Optional<String>,
+        to: Optional<String>,
+        path: Optional<Many<String>>,
+        rate: Said<BitRate>,
+        packet_bytes: Optional<PacketBytes>,
+        pattern: Optional<Either<Word<Constant>, PatternKeys>>,
+        start_s: Optional<RunSeconds>,
+        stop_s: Optional<RunSeconds>,
+    }
 }
 
-/// When it is on.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PatternKeys {
-    on_s: Optional<OnTime>,
-    off_s: Optional<RunSeconds>,
-    on_mean_s: Optional<OnTime>,
-    off_mean_s: Optional<RunSeconds>,
+keys! {
+    /// When it is on.
+    #[derive(Default)]
+    pub struct PatternKeys {
+        on_s: Optional<OnTime>,
+        off_s: Optional<RunSeconds>,
+        on_mean_s: Optional<OnTime>,
+        off_mean_s: Optional<RunSeconds>,
+    }
 }
 
 /// It is always on.

@@ -4,10 +4,9 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_sim::loss::{GilbertElliott, LossModel};
 use anabranch_sim::varying::{Change, Course};
-use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Scalar, Shape, Span, Table, one_of, some, span};
+use super::super::shape::{Either, Many, Optional, Said, Shape, Span, Table, Value, keys, one_of, some, span, write};
 use super::super::values::{BitRate, Millis, Number, Seconds, Share};
 use super::{LONGEST_RUN_S, RunSeconds};
 
@@ -21,32 +20,32 @@ pub type LinkRate = Either<MaybeUnlimited, Changes<BitRate>>;
 /// What a link loses.
 pub type Losses = Either<Share, LossKeys>;
 
-/// How a value changes: at times, or at random.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "T: Shape"))]
-pub struct Changes<T> {
-    at_s: Optional<Many<RunSeconds>>,
-    values: Optional<Many<T>>,
-    uniform: Optional<Many<T>>,
-    every_s: Optional<Period>,
+keys! {
+    /// How a value changes: at times, or at random.
+    pub struct Changes<T> {
+        at_s: Optional<Many<RunSeconds>>,
+        values: Optional<Many<T>>,
+        uniform: Optional<Many<T>>,
+        every_s: Optional<Period>,
+    }
 }
 
-/// How a link's losses change, or the model of Gilbert and Elliott.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LossKeys {
-    at_s: Optional<Many<RunSeconds>>,
-    values: Optional<Many<Share>>,
-    uniform: Optional<Many<Share>>,
-    every_s: Optional<Period>,
-    to_bad: Optional<Share>,
-    to_good: Optional<Share>,
-    loss_good: Optional<Share>,
-    loss_bad: Optional<Share>,
+keys! {
+    /// How a link's losses change, or the model of Gilbert and Elliott.
+    #[derive(Default)]
+    pub struct LossKeys {
+        at_s: Optional<Many<RunSeconds>>,
+        values: Optional<Many<Share>>,
+        uniform: Optional<Many<Share>>,
+        every_s: Optional<Period>,
+        to_bad: Optional<Share>,
+        to_good: Optional<Share>,
+        loss_good: Optional<Share>,
+        loss_bad: Optional<Share>,
+    }
 }
 
 /// A rate, or none if a packet takes no time.
-#[derive(Clone, Copy, Debug)]
 pub struct MaybeUnlimited(Option<BitRate>);
 
 const UNLIMITED: &str = "unlimited";
@@ -56,20 +55,17 @@ impl Shape for MaybeUnlimited {
         "a rate with its unit, such as \"10 Mbit/s\", or \"unlimited\"".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match value {
-            Scalar::Text(UNLIMITED) => Ok(MaybeUnlimited(None)),
-            Scalar::Text(_) => BitRate::scalar(value).map(|rate| MaybeUnlimited(Some(rate))),
-            other => Err(other.instead_of(&Self::expected())),
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.text(Self::expected)? {
+            UNLIMITED => Ok(MaybeUnlimited(None)),
+            _ => BitRate::read(value).map(|rate| MaybeUnlimited(Some(rate))),
         }
     }
-}
 
-impl Serialize for MaybeUnlimited {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+    fn write(&self, out: &mut String) {
         match self.0 {
-            Some(rate) => rate.serialize(to),
-            None => to.serialize_str(UNLIMITED),
+            Some(rate) => rate.write(out),
+            None => write(UNLIMITED, out),
         }
     }
 }

@@ -3,10 +3,9 @@
 use std::fmt;
 
 use anabranch_control::time::Duration;
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Many, Optional, Said, Section, Span, nearest, some};
+use super::super::shape::{Many, Optional, Said, Section, Span, keys, nearest, some};
 use super::MOST_LINKS;
 use crate::flows::topology::{Topology, least};
 use crate::flows::{LinkSpec, Path, Receiver};
@@ -20,12 +19,12 @@ const SHORTEST_ROUND_TRIP: Duration = Duration::from_nanos(1000);
 /// How many names an error lists.
 const NAMES_LISTED: usize = 12;
 
-/// The way to one receiver.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReceiverKeys {
-    path: Said<Many<String>>,
-    back: Said<Many<String>>,
+keys! {
+    /// The way to one receiver.
+    pub struct ReceiverKeys {
+        path: Said<Many<String>>,
+        back: Said<Many<String>>,
+    }
 }
 
 impl Section<ReceiverKeys> {

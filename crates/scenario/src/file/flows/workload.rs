@@ -4,10 +4,9 @@ use std::path::Path;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Optional, Said, Span, Table, one_of, some, span};
+use super::super::shape::{Either, Optional, Said, Span, Table, keys, one_of, some, span};
 use super::super::values::{Seconds, Whole, Word, Words};
 use super::sizes::{self, Sizes};
 use super::{LONGEST_RUN_S, MOST_BYTES, RunSeconds};
@@ -21,18 +20,19 @@ type Amount = Whole<1, MOST_BYTES>;
 /// `"bulk"`, or a table.
 pub type Sends = Either<Word<Bulk>, WorkloadKeys>;
 
-/// Which of these there are says what the workload is.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkloadKeys {
-    once_bytes: Optional<Amount>,
-    block_bytes: Optional<Amount>,
-    on_mean_s: Optional<OnTime>,
-    on_mean_bytes: Optional<Amount>,
-    sizes: Optional<Sizes>,
-    every_s: Optional<OnTime>,
-    off_mean_s: Optional<RunSeconds>,
-    new_connections: Optional<bool>,
+keys! {
+    /// Which of these there are says what the workload is.
+    #[derive(Default)]
+    pub struct WorkloadKeys {
+        once_bytes: Optional<Amount>,
+        block_bytes: Optional<Amount>,
+        on_mean_s: Optional<OnTime>,
+        on_mean_bytes: Optional<Amount>,
+        sizes: Optional<Sizes>,
+        every_s: Optional<OnTime>,
+        off_mean_s: Optional<RunSeconds>,
+        new_connections: Optional<bool>,
+    }
 }
 
 /// All that the controller lets through.

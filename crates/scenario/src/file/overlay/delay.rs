@@ -2,10 +2,9 @@
 
 use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
-use serde::{Deserialize, Serialize};
 
 use super::super::error::Problem;
-use super::super::shape::{Many, Optional, Said, Section, some, span};
+use super::super::shape::{Many, Optional, Said, Section, keys, some, span};
 use super::super::values::{Millis, Number, Share, Word, Words};
 use super::chosen;
 use crate::overlay::Overlay;
@@ -13,17 +12,18 @@ use crate::overlay::Overlay;
 /// A shorter delay would let a controller send without end in no time.
 const SHORTEST_DELAY: Duration = Duration::from_nanos(1000);
 
-/// `[overlay.delay]`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Delay {
-    model: Optional<Word<Model>>,
-    span_ms: Optional<Millis>,
-    access_ms: Optional<Millis>,
-    stretch: Optional<Number<10_000_000, 100>>,
-    matrix_ms: Optional<Many<Many<Millis>>>,
-    constant_ms: Optional<Millis>,
-    pub jitter: Optional<Share>,
+keys! {
+    /// `[overlay.delay]`.
+    #[derive(Default)]
+    pub struct Delay {
+        model: Optional<Word<Model>>,
+        span_ms: Optional<Millis>,
+        access_ms: Optional<Millis>,
+        stretch: Optional<Number<10_000_000, 100>>,
+        matrix_ms: Optional<Many<Many<Millis>>>,
+        constant_ms: Optional<Millis>,
+        pub jitter: Optional<Share>,
+    }
 }
 
 /// Where delays come from.

@@ -6,12 +6,12 @@ use anabranch_control::registry::no_parameters;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use serde::{Deserialize, Serialize, Serializer};
 
 use super::document::is_option;
 use super::error::Problem;
+use super::parameters::Parameters;
 use super::shape::{
-    Many, Optional, Parameters, Said, Scalar, Section, Sections, Shape, Span, Table, sections, some, span,
+    Many, Optional, Part, Said, Section, Sections, Shape, Span, Table, Value, keys, sections, some, span, write,
 };
 use super::values::{BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words};
 use crate::overlay::{
@@ -35,80 +35,80 @@ type PacketBytes = Whole<1, LARGEST_PACKET>;
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;
 type Peer = Whole<0, { MOST_PEERS - 1 }>;
 
-/// All tables.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct File {
-    run: Option<Section<Run>>,
-    overlay: Section<OverlayKeys>,
+keys! {
+    /// All tables.
+    pub struct File {
+        run: Option<Section<Run>>,
+        overlay: Section<OverlayKeys>,
+    }
 }
 
-/// `[run]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Run {
-    seconds: Optional<Whole<1, LONGEST_RUN_S>>,
-    seed: Optional<Seed>,
-    watch: Optional<Peer>,
+keys! {
+    /// `[run]`.
+    pub struct Run {
+        seconds: Optional<Whole<1, LONGEST_RUN_S>>,
+        seed: Optional<Seed>,
+        watch: Optional<Peer>,
+    }
 }
 
-/// `[overlay]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OverlayKeys {
-    peers: Said<Whole<2, MOST_PEERS>>,
-    relays: Said<Whole<1, { MAX_RELAYS as u64 }>>,
-    known_peers: Optional<Whole<2, MOST_PEERS>>,
-    limit: Optional<RelayRate>,
-    limit_model: Optional<Word<LimitModel>>,
-    bucket_bytes: Optional<Whole<1, { 1 << 40 }>>,
-    queue_ms: Optional<Millis>,
-    packet_bytes: Optional<PacketBytes>,
-    ack_bytes: Optional<PacketBytes>,
-    controller: Said<Controller>,
-    pacing: Optional<Word<Pacing>>,
-    loss: Optional<Share>,
-    offered: Optional<RelayRate>,
-    parameters: Optional<Parameters>,
-    delay: Option<Section<Delay>>,
-    rtt: Option<Section<Rtt>>,
-    join: Option<Section<Join>>,
-    limit_change: Sections<Change>,
-    misbehave: Sections<Misbehave>,
+keys! {
+    /// `[overlay]`.
+    pub struct OverlayKeys {
+        peers: Said<Whole<2, MOST_PEERS>>,
+        relays: Said<Whole<1, { MAX_RELAYS as u64 }>>,
+        known_peers: Optional<Whole<2, MOST_PEERS>>,
+        limit: Optional<RelayRate>,
+        limit_model: Optional<Word<LimitModel>>,
+        bucket_bytes: Optional<Whole<1, { 1 << 40 }>>,
+        queue_ms: Optional<Millis>,
+        packet_bytes: Optional<PacketBytes>,
+        ack_bytes: Optional<PacketBytes>,
+        controller: Said<Controller>,
+        pacing: Optional<Word<Pacing>>,
+        loss: Optional<Share>,
+        offered: Optional<RelayRate>,
+        parameters: Optional<Parameters>,
+        delay: Option<Section<Delay>>,
+        rtt: Option<Section<Rtt>>,
+        join: Option<Section<Join>>,
+        limit_change: Sections<Change>,
+        misbehave: Sections<Misbehave>,
+    }
 }
 
-/// `[overlay.rtt]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rtt {
-    gain: Optional<Share>,
-    deviations: Optional<Number<0, 100>>,
+keys! {
+    /// `[overlay.rtt]`.
+    pub struct Rtt {
+        gain: Optional<Share>,
+        deviations: Optional<Number<0, 100>>,
+    }
 }
 
-/// `[overlay.join]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Join {
-    every_s: Said<RunSeconds>,
+keys! {
+    /// `[overlay.join]`.
+    pub struct Join {
+        every_s: Said<RunSeconds>,
+    }
 }
 
-/// `[[overlay.limit_change]]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Change {
-    at_s: Said<RunSeconds>,
-    peers: Said<Peers>,
-    limit: Said<RelayRate>,
+keys! {
+    /// `[[overlay.limit_change]]`.
+    pub struct Change {
+        at_s: Said<RunSeconds>,
+        peers: Said<Peers>,
+        limit: Said<RelayRate>,
+    }
 }
 
-/// `[[overlay.misbehave]]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Misbehave {
-    peers: Said<Peers>,
-    drop: Optional<Share>,
-    delay_ms: Optional<Millis>,
-    forge: Optional<bool>,
+keys! {
+    /// `[[overlay.misbehave]]`.
+    pub struct Misbehave {
+        peers: Said<Peers>,
+        drop: Optional<Share>,
+        delay_ms: Optional<Millis>,
+        forge: Optional<bool>,
+    }
 }
 
 /// How a limit is held.
@@ -129,7 +129,7 @@ impl Words for Pacing {
 }
 
 /// Who decides the rates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Controller(&'static Entry);
 
 impl Shape for Controller {
@@ -137,20 +137,17 @@ impl Shape for Controller {
         "a controller's name in quotes (anabranch controllers)".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        let Scalar::Text(name) = value else { return Err(value.instead_of(&Self::expected())) };
-        registry::find(name).map(Controller).map_err(|unknown| unknown.to_string())
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        let name = value.text(Self::expected)?;
+        registry::find(name).map(Controller).map_err(|unknown| value.wrong(unknown.to_string()))
     }
-}
 
-impl Serialize for Controller {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.0.name)
+    fn write(&self, out: &mut String) {
+        write(self.0.name, out);
     }
 }
 
 /// What a relay passes on.
-#[derive(Clone, Copy, Debug)]
 struct RelayRate(Rate);
 
 impl Shape for RelayRate {
@@ -158,30 +155,26 @@ impl Shape for RelayRate {
         BitRate::expected()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match BitRate::scalar(value) {
-            Ok(rate) => Ok(RelayRate(rate.0)),
-            Err(nothing) if nothing == NOTHING_PASSES => {
-                Err(format!("{nothing} (a relay that passes nothing on is [[overlay.misbehave]] with drop = 1)"))
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        BitRate::read(value).map(|rate| RelayRate(rate.0)).map_err(|mut problem| {
+            if problem.text == NOTHING_PASSES {
+                problem.text += " (a relay that passes nothing on is [[overlay.misbehave]] with drop = 1)";
             }
-            Err(problem) => Err(problem),
-        }
+            problem
+        })
     }
-}
 
-/// In bytes where they are whole.
-impl Serialize for RelayRate {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0.bits_per_sec() {
-            bits if bits.is_multiple_of(8) => to.collect_str(&format_args!("{} B/s", bits / 8)),
-            bits => to.collect_str(&format_args!("{bits} bit/s")),
-        }
+    /// In bytes where they are whole.
+    fn write(&self, out: &mut String) {
+        let text = match self.0.bits_per_sec() {
+            bits if bits.is_multiple_of(8) => format!("{} B/s", bits / 8),
+            bits => format!("{bits} bit/s"),
+        };
+        write(&text, out);
     }
 }
 
 /// Peers by number: a list, a range such as "0-9", or several with commas between.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
 enum Peers {
     Ranges(String),
     Listed(Many<Peer>),
@@ -192,15 +185,18 @@ impl Shape for Peers {
         "peers as [0, 3] or \"0-9\"".to_owned()
     }
 
-    fn scalar(value: Scalar<'_>) -> Result<Self, String> {
-        match value {
-            Scalar::Text(text) => Ok(Peers::Ranges(text.to_owned())),
-            other => Err(other.instead_of(&Self::expected())),
+    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+        match value.part {
+            Part::List(_) => Many::read(value).map(Peers::Listed),
+            _ => value.text(Self::expected).map(|text| Peers::Ranges(text.to_owned())),
         }
     }
 
-    fn list<'de, A: serde::de::SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Many::list(list).map(Peers::Listed)
+    fn write(&self, out: &mut String) {
+        match self {
+            Peers::Ranges(text) => text.write(out),
+            Peers::Listed(list) => list.write(out),
+        }
     }
 }
 
