@@ -70,7 +70,7 @@ impl RoundTripEstimator {
 
     /// How long a packet may stay behind one that was acknowledged before it is lost: 9/8 of
     /// the larger of the smoothed and the latest time (RFC 9002, 6.1.2), or, on a path that
-    /// reorders, so many `quarters` of the least time behind it, up to the smoothed one
+    /// reorders, `quarters` quarters of the least time behind it, up to the smoothed one
     /// (RFC 8985, 6.2, step 4), if that is longer.
     #[inline]
     pub fn loss_delay(&self, quarters: u64) -> Duration {

@@ -80,117 +80,142 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(
         Overlay,
         "raiber-table-7.1",
-        "Round-trip estimate: weight of a sample, deviations",
+        "How much should a new round-trip sample weigh, and when is an ACK late?",
         raiber_table_7_1::run
     ),
     experiment!(
         Overlay,
         "raiber-fig-7.2",
-        "AIMD: throughput over increase and decrease",
+        "What does AIMD receive for each increase and decrease?",
         raiber_grids::aimd_throughput
     ),
-    experiment!(Overlay, "raiber-fig-7.3", "AIMD: drops over increase and decrease", raiber_grids::aimd_drops),
-    experiment!(Overlay, "raiber-table-7.2", "Q-learning: reward of an ACK", raiber_grids::reward),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.3",
+        "What does AIMD drop for each increase and decrease?",
+        raiber_grids::aimd_drops
+    ),
+    experiment!(Overlay, "raiber-table-7.2", "What should Q-learning pay for an ACK?", raiber_grids::reward),
     experiment!(
         Overlay,
         "raiber-table-7.3",
-        "Q-learning: learning rate and discount",
+        "How fast should Q-learning learn, and how far look ahead?",
         raiber_grids::learning_rate_and_discount
     ),
     experiment!(
         Overlay,
         "raiber-table-7.4",
-        "Throughput, convergence and drops of every controller",
+        "How much does each controller receive and drop, and how soon?",
         raiber_table_7_4::run
     ),
-    experiment!(Overlay, "raiber-table-7.5", "One sender's rate for one peer over 600 s", raiber_rates::progression),
-    experiment!(Overlay, "raiber-fig-7.4", "Throughput against the number of peers", raiber_fig_7_4_to_7_8::peers),
-    experiment!(Overlay, "raiber-fig-7.5", "Throughput against the number of hops", raiber_fig_7_4_to_7_8::hops),
-    experiment!(Overlay, "raiber-fig-7.6", "Throughput against the delay", raiber_fig_7_4_to_7_8::delay),
-    experiment!(Overlay, "raiber-fig-7.7", "AIMD's rate under different delays", raiber_rates::under_delay),
+    experiment!(
+        Overlay,
+        "raiber-table-7.5",
+        "How does one sender's rate for one peer settle?",
+        raiber_rates::progression
+    ),
+    experiment!(Overlay, "raiber-fig-7.4", "Does throughput hold with more peers?", raiber_fig_7_4_to_7_8::peers),
+    experiment!(Overlay, "raiber-fig-7.5", "Does throughput hold with more hops?", raiber_fig_7_4_to_7_8::hops),
+    experiment!(Overlay, "raiber-fig-7.6", "Does throughput hold with longer delays?", raiber_fig_7_4_to_7_8::delay),
+    experiment!(Overlay, "raiber-fig-7.7", "How does AIMD's rate move under longer delays?", raiber_rates::under_delay),
     experiment!(
         Overlay,
         "raiber-fig-7.8",
-        "Throughput against the rate of each peer",
+        "Does throughput grow with the rate of each peer?",
         raiber_fig_7_4_to_7_8::bandwidth
     ),
-    experiment!(Overlay, "raiber-table-7.6", "Drops against peers, rate, hops and delay", raiber_table_7_6::run),
-    experiment!(Overlay, "raiber-table-7.7", "A peer begins to send every 500 s", raiber_changes::joining),
-    experiment!(Overlay, "raiber-fig-7.9", "Limits exchanged: throughput", raiber_changes::exchange_throughput),
-    experiment!(Overlay, "raiber-fig-7.10", "Limits exchanged: drops", raiber_changes::exchange_drops),
+    experiment!(
+        Overlay,
+        "raiber-table-7.6",
+        "Who drops how much with more peers, rate, hops and delay?",
+        raiber_table_7_6::run
+    ),
+    experiment!(
+        Overlay,
+        "raiber-table-7.7",
+        "How soon is there room for a peer that begins to send?",
+        raiber_changes::joining
+    ),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.9",
+        "How soon is throughput back after limits are exchanged?",
+        raiber_changes::exchange_throughput
+    ),
+    experiment!(
+        Overlay,
+        "raiber-fig-7.10",
+        "How much is dropped after limits are exchanged?",
+        raiber_changes::exchange_drops
+    ),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
-    experiment!(Quic, "c3-cross-traffic", "Cubic and Cubic steered beside periodic cross traffic", c3::cross_traffic),
-    experiment!(Quic, "c3-fct", "Completion of short flows, Cubic and Cubic steered", c3::completion),
-    experiment!(Flows, "c3-loss", "Random loss, Cubic and Cubic steered", c3::loss),
-    experiment!(Flows, "learningcc-fig-2", "LearningCC: mean one-way delay of path 1", learningcc::delay),
-    experiment!(Flows, "learningcc-fig-3", "LearningCC: Jain's index of four flows", learningcc::fairness),
-    experiment!(Packets, "learningcc-fig-4", "LearningCC: throughput against Reno and Cubic", learningcc::ratio),
+    experiment!(Quic, "c3-cross-traffic", "Does steering use what periodic cross traffic leaves?", c3::cross_traffic),
+    experiment!(Quic, "c3-fct", "Do short flows complete sooner when they are steered?", c3::completion),
+    experiment!(Flows, "c3-loss", "Does a steered flow keep its goodput under random loss?", c3::loss),
+    experiment!(Flows, "learningcc-fig-2", "How long is LearningCC's queue?", learningcc::delay),
+    experiment!(Flows, "learningcc-fig-3", "Do four flows of LearningCC share fairly?", learningcc::fairness),
+    experiment!(Packets, "learningcc-fig-4", "What does LearningCC get beside Reno and Cubic?", learningcc::ratio),
     experiment!(
         Packets,
         "learningcc-fig-5",
-        "LearningCC: utilisation under 3.5 % random loss",
+        "Does LearningCC fill links that lose 3.5 %?",
         learningcc::utilisation_3_5
     ),
-    experiment!(
-        Packets,
-        "learningcc-fig-6",
-        "LearningCC: utilisation under 5 % random loss",
-        learningcc::utilisation_5
-    ),
-    experiment!(Flows, "learningcc-fluid", "LearningCC: its fluid model against simulation", learningcc::fluid),
+    experiment!(Packets, "learningcc-fig-6", "Does LearningCC fill links that lose 5 %?", learningcc::utilisation_5),
+    experiment!(Flows, "learningcc-fluid", "Does LearningCC's fluid model say what packets do?", learningcc::fluid),
     experiment!(
         Flows,
         "efthymiopoulos-fig-3-5",
-        "Block window: the latency of the path changes",
+        "Does the block window follow a path whose latency changes?",
         efthymiopoulos::alone::latency
     ),
     experiment!(
         Flows,
         "efthymiopoulos-fig-6",
-        "Block window: four receivers at different distances",
+        "Does one block window serve receivers at four distances?",
         efthymiopoulos::alone::receivers
     ),
     experiment!(
         Flows,
         "efthymiopoulos-fig-7-9",
-        "Block window: the rate of the upload changes",
+        "Does the block window follow an upload whose rate changes?",
         efthymiopoulos::alone::bandwidth
     ),
     experiment!(
         Packets,
         "efthymiopoulos-fig-10-12",
-        "Block window: TCP BIC joins for 60 s",
+        "What does the block window leave TCP BIC that joins?",
         efthymiopoulos::tcp::bic_joins
     ),
     experiment!(
         Packets,
         "efthymiopoulos-fig-13-15",
-        "Block window: TCP BIC is ahead and leaves",
+        "What does the block window get from TCP BIC that is ahead?",
         efthymiopoulos::tcp::bic_first
     ),
     experiment!(
         Packets,
         "efthymiopoulos-fig-16-18",
-        "Block window: TCP Reno from 15 to 75 s",
+        "What does the block window leave TCP Reno that joins?",
         efthymiopoulos::tcp::reno_joins
     ),
     experiment!(
         Packets,
         "efthymiopoulos-fig-19-21",
-        "Block window: TCP Reno is ahead",
+        "What does the block window get from TCP Reno that is ahead?",
         efthymiopoulos::tcp::reno_first
     ),
     experiment!(
         Flows,
         "efthymiopoulos-lemmas",
-        "Block window: the two lemmas over packets",
+        "Do the block window's two lemmas hold over packets?",
         efthymiopoulos::lemmas::run
     ),
-    experiment!(Flows, "xavier-fig-1", "Xavier, baselines, tables and TCPs at 15 Mbit/s", xavier::fig_1),
-    experiment!(Flows, "xavier-fig-2", "The same at 3 Mbit/s", xavier::fig_2),
-    experiment!(Flows, "xavier-fig-3", "Xavier: throughput and delay by the bonus for growth", xavier::fig_3),
-    experiment!(Flows, "xavier-fig-4", "Xavier: features taken away one by one", xavier::fig_4),
-    experiment!(Flows, "remy-golden", "Remy's tables in the network of Remy's simulator", remy_golden::run),
+    experiment!(Flows, "xavier-fig-1", "Where is Xavier between throughput and delay, at 15 Mbit/s?", xavier::fig_1),
+    experiment!(Flows, "xavier-fig-2", "Where is Xavier between throughput and delay, at 3 Mbit/s?", xavier::fig_2),
+    experiment!(Flows, "xavier-fig-3", "What does Xavier's bonus for growth buy?", xavier::fig_3),
+    experiment!(Flows, "xavier-fig-4", "Which of Xavier's features are needed?", xavier::fig_4),
+    experiment!(Flows, "remy-golden", "Do Remy's tables do here what they do in Remy's simulator?", remy_golden::run),
 ];
 
 /// What an experiment found.

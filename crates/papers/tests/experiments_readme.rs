@@ -21,6 +21,8 @@ fn every_experiment_has_its_three_files_and_its_page_names_the_command() {
         }
         let page = fs::read_to_string(folder.join("README.md")).unwrap();
         let command = format!("anabranch reproduce {}\n", experiment.id);
+        let heading = format!("# {}: {}\n", experiment.id, experiment.title);
+        assert!(page.starts_with(&heading), "experiments/{}/README.md does not begin with {heading}", experiment.id);
         assert!(page.contains(&command), "experiments/{}/README.md does not name `{}`", experiment.id, command.trim());
     }
 }

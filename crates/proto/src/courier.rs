@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 
+use anabranch_control::pacer::Pacer;
 use anabranch_control::path::{MAX_RELAYS, Slot};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -63,7 +64,7 @@ pub struct Courier {
     mask_key: [u8; 32],
     upload: Option<Rate>,
     /// When the upload limit lets the next packet leave.
-    upload_free: Time,
+    pacer: Pacer,
     packet: Bytes,
     smoothed_rtt: Option<Duration>,
     counters: SendCounters,
@@ -85,7 +86,7 @@ impl Courier {
             addresses,
             mask_key,
             upload,
-            upload_free: Time::ZERO,
+            pacer: Pacer::default(),
             packet,
             smoothed_rtt: None,
             counters: SendCounters::default(),
@@ -102,16 +103,16 @@ impl Courier {
 
     /// A packet to `destination`, or what it waits for.
     pub fn depart(&mut self, now: Time, destination: Slot) -> Wake<Parcel> {
-        if self.upload_free > now {
-            return Wake::WaitUntil(self.upload_free);
+        let release = self.pacer.release();
+        if release > now {
+            return Wake::WaitUntil(release);
         }
         self.sender.poll(now, destination).map(|departure| self.address(now, destination, &departure))
     }
 
     fn address(&mut self, now: Time, destination: Slot, departure: &Departure) -> Parcel {
         if let Some(upload) = self.upload {
-            let earliest = Time::ZERO + now.since(Time::ZERO + UPLOAD_BURST);
-            self.upload_free = self.upload_free.max(earliest) + self.packet / upload;
+            self.pacer.charge(now, UPLOAD_BURST, self.packet / upload);
         }
         self.counters.sent += 1;
         let mut relays = [self.addresses[0]; MAX_RELAYS];
@@ -169,7 +170,7 @@ impl Courier {
 
     /// What a packet waits for: the upload limit, and then the sending machine.
     pub fn wake(&self, now: Time) -> Wake {
-        Wake::at(self.upload_free, now).and(self.sender.wake(now))
+        Wake::at(self.pacer.release(), now).and(self.sender.wake(now))
     }
 
     /// What it has done and seen.

@@ -2,7 +2,8 @@
 //!
 //! A fabric knows how long a message takes from one node to another, and whether it is lost; what
 //! a message says is nothing to it. [`Pairs`](crate::pairs::Pairs) has a delay for every pair of
-//! nodes and no bandwidth; [`Links`](crate::network::Links) has routes over links with queues.
+//! nodes and no bandwidth; [`Links`](crate::network::Links) has routes over links with queues,
+//! [`Access`](crate::access::Access) an uplink and a downlink for every node.
 
 use anabranch_control::time::{Duration, Time};
 

@@ -98,6 +98,11 @@ impl<F: Fabric> Faulty<F> {
     pub fn inner(&self) -> &F {
         &self.inner
     }
+
+    /// What is beneath, to change: a rate, the links of the next node.
+    pub fn inner_mut(&mut self) -> &mut F {
+        &mut self.inner
+    }
 }
 
 impl<F: Fabric<Payload: Clone + Corrupt>> Faulty<F> {

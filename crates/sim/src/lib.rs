@@ -1,6 +1,7 @@
 //! A discrete-event simulator: a queue of events, and what lies between nodes.
 //! It knows no protocol; who uses it decides what an event is.
 
+pub mod access;
 pub mod delay;
 pub mod event_queue;
 pub mod fabric;

@@ -147,7 +147,7 @@ impl WindowRule for Bic {
 mod tests {
     use super::*;
     use crate::flow::classic::testing::{avoiding, window};
-    use crate::flow::testing::{PACKET, Path, drive, silence, told};
+    use crate::flow::testing::{PACKET, Path, acknowledge, drive, silence};
     use crate::rng::Rng;
     use crate::time::{Duration, Time};
     use crate::units::Rate;
@@ -196,7 +196,7 @@ mod tests {
             let mut round_trips = 0.0;
             while 200.0 - bic.size() > distance {
                 round_trips += 1.0 / bic.size();
-                told(&mut bic, Time::from_secs_f64(1.0), Duration::from_millis(100), false, &mut rng);
+                acknowledge(&mut bic, Time::from_secs_f64(1.0), Duration::from_millis(100), false, &mut rng);
             }
             round_trips
         };

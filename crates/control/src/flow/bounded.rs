@@ -220,7 +220,7 @@ impl FlowController for Bounded {
 mod tests {
     use super::*;
     use crate::flow::registry::{Setup, find};
-    use crate::flow::testing::{PACKET, PATH, Path, drive, silence, told};
+    use crate::flow::testing::{PACKET, PATH, Path, acknowledge, drive, silence};
     use crate::flow::{LossCause, Lost};
     use crate::time::Duration;
 
@@ -311,7 +311,7 @@ mod tests {
         bounded.set(Bounds { initial: Some(PACKET * 60), ..Bounds::default() });
         assert_eq!(bounded.limits().window, PACKET * 60);
         let mut rng = Rng::stream(1, "controller");
-        told(&mut bounded, Time::from_secs_f64(0.1), Duration::from_millis(100), false, &mut rng);
+        acknowledge(&mut bounded, Time::from_secs_f64(0.1), Duration::from_millis(100), false, &mut rng);
         assert_eq!(bounded.limits().window, PACKET * 60);
         let sent = Sent { at: Time::from_secs_f64(0.05), size: PACKET, ..Sent::default() };
         let lost = [Lost { sent, cause: LossCause::PacketThreshold }];
@@ -337,7 +337,7 @@ mod tests {
             let (mut last, mut rng) = (PACKET * 30, Rng::stream(2, "controller"));
             for i in 1..50 {
                 let now = expires + Duration::from_millis(i);
-                told(&mut bounded, now, Duration::from_millis(100), false, &mut rng);
+                acknowledge(&mut bounded, now, Duration::from_millis(100), false, &mut rng);
                 let window = bounded.limits().window;
                 assert!(window <= last + PACKET || window <= PACKET * 30, "{name}: from {last} to {window}");
                 last = window;

@@ -113,8 +113,8 @@ mod tests {
         let setup = Setup::new(PACKET, Time::ZERO);
         let mut granted = build(&setup, &"granted_mbit_s = 4.0".parse().unwrap()).unwrap();
         let lost = [Lost { sent: Sent { size: PACKET, ..Sent::default() }, cause: LossCause::TimeThreshold }];
-        let told = Feedback { lost: &lost, ..silence() };
-        granted.on_feedback(Time::from_secs_f64(1.0), &told, &mut Rng::stream(1, "controller"));
+        let report = Feedback { lost: &lost, ..silence() };
+        granted.on_feedback(Time::from_secs_f64(1.0), &report, &mut Rng::stream(1, "controller"));
         assert!(granted.limits().window < setup.initial_window, "{:?}", granted.limits().window);
     }
 

@@ -167,7 +167,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let Classic { window, recovery, counting, rule } = self;
         rule.observe(now, feedback);
-        if recovery.begins(now, feedback) {
+        if recovery.enter(now, feedback) {
             rule.reduce(window, feedback);
         } else {
             let counted = window.in_unit(counting.counted(feedback, recovery, window.in_bytes(window.packet)));

@@ -64,8 +64,8 @@ const MAX_RTT_ROUNDS: u64 = 4;
 /// Round trips without a nearly empty queue before somebody else must be filling it (2.2).
 const FULL_ROUNDS: u64 = 5;
 
-/// Of so many packets or more, acknowledged or lost over so many round trips, so large a
-/// share must be lost before the window falls, and to this share of itself. The constants
+/// Over `rounds` round trips, of `packets` packets or more, the share `share` must be lost before
+/// the window falls, and to the share `kept` of itself. The constants
 /// are those of the sender that the authors released; the paper leaves losses out.
 const HEAVY_LOSS: HeavyLoss = HeavyLoss { packets: 20, rounds: 2, share: 0.3, kept: 0.7 };
 
@@ -237,7 +237,7 @@ impl Copa {
 impl FlowController for Copa {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        let lost = self.recovery.begins(now, feedback);
+        let lost = self.recovery.enter(now, feedback);
         let round_ended = self.rounds.ends(feedback);
         let smoothed = feedback.rtt.smoothed;
         self.answer_heavy_loss(now, feedback);
@@ -294,7 +294,7 @@ impl FlowController for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::testing::{Drive, PACKET, PATH, Path, drive, drive_behind, silence, told, traced};
+    use crate::flow::testing::{Drive, PACKET, PATH, Path, acknowledge, drive, drive_behind, silence, traced};
 
     fn copa(parameters: &str) -> Box<dyn FlowController> {
         build(&Setup::new(PACKET, Time::ZERO), &parameters.parse().unwrap()).unwrap()
@@ -377,7 +377,7 @@ mod tests {
         let mut rng = Rng::stream(1, "controller");
         for ms in 0..5000 {
             let now = Time::ZERO + Duration::from_millis(1000 + ms);
-            told(&mut *copa, now, Duration::from_millis(100), true, &mut rng);
+            acknowledge(&mut *copa, now, Duration::from_millis(100), true, &mut rng);
         }
         assert_eq!((traced(&*copa, "competing"), traced(&*copa, "delta")), (0.0, 0.5));
     }

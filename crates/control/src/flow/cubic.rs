@@ -219,7 +219,7 @@ impl WindowRule for Cubic {
 mod tests {
     use super::*;
     use crate::flow::classic::testing::{avoiding, window};
-    use crate::flow::testing::{Drive, PACKET, Path, drive, silence, told};
+    use crate::flow::testing::{Drive, PACKET, Path, acknowledge, drive, silence};
     use crate::rng::Rng;
     use crate::time::Duration;
     use crate::units::Rate;
@@ -303,7 +303,7 @@ mod tests {
         let mut rng = Rng::stream(1, "controller");
         let mut tell = |cubic: &mut Classic<Cubic>, at_ms: u64, app_limited: bool| {
             let now = Time::ZERO + Duration::from_millis(at_ms);
-            told(cubic, now, Duration::from_millis(100), app_limited, &mut rng);
+            acknowledge(cubic, now, Duration::from_millis(100), app_limited, &mut rng);
             cubic.size()
         };
         let before = tell(&mut cubic, 1000, false);

@@ -16,7 +16,7 @@ const DAY: u64 = 86_400_000_000_000;
 #[derive(Clone, Debug)]
 enum Call {
     Sent(Clock, Sent),
-    Feedback(Clock, Box<Told>),
+    Feedback(Clock, Box<OwnedFeedback>),
     Timer(Clock),
 }
 
@@ -37,8 +37,8 @@ impl Call {
     fn make(&self, now: Time, controller: &mut Bounded, rng: &mut Rng) -> bool {
         match self {
             Call::Sent(_, sent) => return controller.on_sent(now, PeerId(0), sent, rng),
-            Call::Feedback(_, told) => {
-                let feedback = Feedback { acked: &told.acked, lost: &told.lost, ..told.said };
+            Call::Feedback(_, owned) => {
+                let feedback = Feedback { acked: &owned.acked, lost: &owned.lost, ..owned.rest };
                 controller.on_feedback(now, &feedback, rng);
             }
             Call::Timer(_) => controller.on_timer(now, rng),
@@ -58,10 +58,10 @@ enum Clock {
 
 /// A feedback that owns its packets.
 #[derive(Clone, Debug)]
-struct Told {
+struct OwnedFeedback {
     acked: Vec<Sent>,
     lost: Vec<Lost>,
-    said: Feedback<'static>,
+    rest: Feedback<'static>,
 }
 
 fn nanos() -> impl Strategy<Value = u64> {
@@ -97,7 +97,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn owned_feedback() -> impl Strategy<Value = OwnedFeedback> {
     let lost = (sent(), any::<bool>()).prop_map(|(sent, threshold)| {
         let cause = if threshold { LossCause::PacketThreshold } else { LossCause::TimeThreshold };
         Lost { sent, cause }
@@ -122,10 +122,10 @@ fn told() -> impl Strategy<Value = Told> {
             rate,
             (acked_bytes, in_flight, delivered, ecn_marked_packets),
             (receiver, persistent_congestion, app_limited),
-        )| Told {
+        )| OwnedFeedback {
             acked,
             lost,
-            said: Feedback {
+            rest: Feedback {
                 receiver: PeerId(receiver),
                 rtt,
                 acked: &[],
@@ -151,11 +151,11 @@ fn call() -> impl Strategy<Value = Call> {
         1 => span().prop_map(Clock::Backwards),
         2 => span().prop_map(Clock::Due),
     ];
-    (clock, prop_oneof![3 => sent().prop_map(Some), 4 => Just(None)], told(), 0..8).prop_map(
-        |(clock, sent, told, kind)| match (sent, kind) {
+    (clock, prop_oneof![3 => sent().prop_map(Some), 4 => Just(None)], owned_feedback(), 0..8).prop_map(
+        |(clock, sent, owned, kind)| match (sent, kind) {
             (Some(sent), _) => Call::Sent(clock, sent),
             (None, 0) => Call::Timer(clock),
-            (None, _) => Call::Feedback(clock, Box::new(told)),
+            (None, _) => Call::Feedback(clock, Box::new(owned)),
         },
     )
 }
@@ -260,7 +260,7 @@ fn seen(controller: &Bounded) -> (Limits, Option<Time>, Vec<(&'static str, u64)>
 }
 
 /// A controller that has been told `before`, its driver's clock and its random numbers.
-fn told_before(entry: &Entry, parameters: &str, before: &[Call], seed: u64) -> (Bounded, Time, Rng) {
+fn after_calls(entry: &Entry, parameters: &str, before: &[Call], seed: u64) -> (Bounded, Time, Rng) {
     let packet = Bytes::new(1000);
     let mut rng = Rng::stream(seed, "controller");
     let mut controller = make(entry, parameters, packet);
@@ -280,7 +280,7 @@ fn check_clone(
     after: &[Call],
     seed: u64,
 ) -> Result<(), TestCaseError> {
-    let (mut original, at, rng) = told_before(entry, parameters, before, seed);
+    let (mut original, at, rng) = after_calls(entry, parameters, before, seed);
     let mut clone = original.clone();
     let seen_at_first = seen(&clone);
     prop_assert_eq!(&seen_at_first, &seen(&original), "{}", entry.name);
@@ -290,7 +290,7 @@ fn check_clone(
         call.make(now, &mut original, &mut its_rng);
     }
     prop_assert_eq!(seen_at_first, seen(&clone), "{}: the original's calls reach its clone", entry.name);
-    let (mut alone, mut now, mut rng_alone) = told_before(entry, parameters, before, seed);
+    let (mut alone, mut now, mut rng_alone) = after_calls(entry, parameters, before, seed);
     let mut rng = rng;
     for call in after {
         now = call.time(now, &alone);

@@ -130,13 +130,13 @@ mod tests {
         for i in 0..10 {
             let delivered = Bytes::new(10 * number * PACKET.get());
             let acked = [Sent { size: PACKET, delivered, ..Sent::default() }];
-            let mut told = feedback(&acked, Duration::from_secs_f64(rtt_ms / 1e3));
-            told.delivered = delivered + PACKET * (i + 1);
+            let mut ack = feedback(&acked, Duration::from_secs_f64(rtt_ms / 1e3));
+            ack.delivered = delivered + PACKET * (i + 1);
             if i == 0 {
                 // The next round begins with packets that leave now.
-                told.delivered = Bytes::new(10 * (number + 1) * PACKET.get());
+                ack.delivered = Bytes::new(10 * (number + 1) * PACKET.get());
             }
-            grown += hystart.growth(1.0, 1.0, &told);
+            grown += hystart.growth(1.0, 1.0, &ack);
         }
         grown
     }

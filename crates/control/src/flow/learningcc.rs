@@ -56,7 +56,7 @@ const STARTUP_GAIN: f64 = 2.0;
 const DRAIN_GAIN: f64 = 0.5;
 /// A start-up round that does not grow the bandwidth by this is a sign of a full path...
 const STARTUP_GROWTH: f64 = 1.5;
-/// ...and so many of them end it.
+/// ...and this number of them ends it.
 const STARTUP_FULL_ROUNDS: u32 = 3;
 /// Pace over `W / srtt`.
 const PACING_GAIN: f64 = 1.25;

@@ -72,7 +72,7 @@ impl<K: Copy> Trial<K> {
         self.packets_per_rtt(self.minimum_packets)
     }
 
-    /// The rate of so many packets a smoothed round trip, Mbit/s.
+    /// The rate of `packets` in a smoothed round trip, Mbit/s.
     pub fn packets_per_rtt(&self, packets: f64) -> f64 {
         packets * mbit(self.packet) / self.srtt().as_secs_f64().max(1e-6)
     }

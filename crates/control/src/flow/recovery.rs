@@ -23,10 +23,10 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Whether `feedback` reports a loss or a mark that the last reduction has not
-    /// answered; if so, the recovery period begins at `now`.
+    /// Enters a recovery period at `now` if `feedback` reports a loss or a mark that the last
+    /// reduction has not answered; whether it does.
     #[inline]
-    pub fn begins(&mut self, now: Time, feedback: &Feedback<'_>) -> bool {
+    pub fn enter(&mut self, now: Time, feedback: &Feedback<'_>) -> bool {
         let lost = match feedback.tcp {
             None => feedback.lost.last().is_some_and(|lost| !self.covers(&lost.sent)),
             Some(TcpRecovery::Open | TcpRecovery::Resting) => false,

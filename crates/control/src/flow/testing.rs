@@ -87,7 +87,7 @@ pub fn feedback(acked: &[Sent], rtt: Duration) -> Feedback<'_> {
 }
 
 /// Tells `controller` that one packet was acknowledged `rtt` after it left.
-pub fn told(controller: &mut dyn FlowController, now: Time, rtt: Duration, app_limited: bool, rng: &mut Rng) {
+pub fn acknowledge(controller: &mut dyn FlowController, now: Time, rtt: Duration, app_limited: bool, rng: &mut Rng) {
     let acked = [Sent { at: Time::from_nanos(now.as_nanos() - rtt.as_nanos()), size: PACKET, ..Sent::default() }];
     controller.on_feedback(now, &Feedback { app_limited, ..feedback(&acked, rtt) }, rng);
 }

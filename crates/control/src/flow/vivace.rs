@@ -278,12 +278,12 @@ impl Vivace {
 
 impl FlowController for Vivace {
     fn on_sent(&mut self, now: Time, _: PeerId, packet: &Sent, rng: &mut Rng) -> bool {
-        let begins = self.trial.monitor.is_due(now);
-        if begins {
+        let is_due = self.trial.monitor.is_due(now);
+        if is_due {
             self.begin(now, rng);
         }
         self.trial.monitor.on_sent(packet);
-        begins
+        is_due
     }
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {

@@ -154,17 +154,17 @@ mod tests {
     #[test]
     fn what_is_delivered_after_a_pause_is_no_sample_and_neither_is_the_first_ack() {
         let mut bandwidth = Bandwidth::default();
-        let mut told = |at_ms: u64, delivered_when_sent: u64, delivered: u64, app_limited: bool| {
+        let mut estimate = |at_ms: u64, delivered_when_sent: u64, delivered: u64, app_limited: bool| {
             let acked = [Sent { delivered: Bytes::new(delivered_when_sent), app_limited, ..Sent::default() }];
-            let told = Feedback { delivered: Bytes::new(delivered), ..feedback(&acked, Duration::from_millis(100)) };
-            bandwidth.observe(Time::ZERO + Duration::from_millis(at_ms), &told, 0.9);
+            let ack = Feedback { delivered: Bytes::new(delivered), ..feedback(&acked, Duration::from_millis(100)) };
+            bandwidth.observe(Time::ZERO + Duration::from_millis(at_ms), &ack, 0.9);
             bandwidth.estimate
         };
-        assert_eq!(told(100, 0, 1000, false), None, "nothing could be delivered in the first round trip");
-        assert_eq!(told(200, 1000, 11_000, false), Some(100_000.0));
+        assert_eq!(estimate(100, 0, 1000, false), None, "nothing could be delivered in the first round trip");
+        assert_eq!(estimate(200, 1000, 11_000, false), Some(100_000.0));
         // Ten seconds later a packet that left into an empty network ends the round.
-        assert_eq!(told(10_300, 11_000, 12_000, true), Some(100_000.0));
-        assert_eq!(told(10_400, 12_000, 22_000, false), Some(100_000.0));
+        assert_eq!(estimate(10_300, 11_000, 12_000, true), Some(100_000.0));
+        assert_eq!(estimate(10_400, 12_000, 22_000, false), Some(100_000.0));
     }
 
     #[test]

@@ -71,19 +71,33 @@ pub struct Aimd<I> {
     reading: PhantomData<I>,
 }
 
-impl<I> Aimd<I> {
-    /// The rate in the low 31 bits (a positive `f32` has no sign), slow start in the highest.
-    fn ticket(&self) -> Ticket {
-        Ticket((self.rate_bytes_per_sec as f32).to_bits() | u32::from(self.slow_start) << 31)
-    }
+/// How a packet was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentAt {
+    rate_bytes_per_sec: f32,
+    slow_start: bool,
+}
 
-    fn on_timeout(&mut self, decrease: f64, floor: f64, sent: Ticket) {
-        let sent_in_slow_start = sent.0 >> 31 == 1;
+/// The rate is in the low 31 bits (a positive `f32` has no sign), slow start in the highest.
+impl From<SentAt> for Ticket {
+    fn from(sent: SentAt) -> Ticket {
+        Ticket(sent.rate_bytes_per_sec.to_bits() | u32::from(sent.slow_start) << 31)
+    }
+}
+
+impl From<Ticket> for SentAt {
+    fn from(Ticket(bits): Ticket) -> SentAt {
+        SentAt { rate_bytes_per_sec: f32::from_bits(bits & (u32::MAX >> 1)), slow_start: bits >> 31 == 1 }
+    }
+}
+
+impl<I> Aimd<I> {
+    fn on_timeout(&mut self, decrease: f64, floor: f64, sent: SentAt) {
         if self.slow_start {
             // R = R / 2, of the rate at which the lost packet was sent.
             self.slow_start = false;
-            self.rate_bytes_per_sec = f64::from(f32::from_bits(sent.0 & (u32::MAX >> 1))) / 2.0;
-        } else if !sent_in_slow_start {
+            self.rate_bytes_per_sec = f64::from(sent.rate_bytes_per_sec) / 2.0;
+        } else if !sent.slow_start {
             // R = β R (4.11)
             self.rate_bytes_per_sec *= decrease;
         }
@@ -95,6 +109,7 @@ impl<I> Aimd<I> {
 
 impl<I: Increase> RateLearner for Aimd<I> {
     type Config = AimdConfig;
+    type Note = SentAt;
 
     fn check(config: &AimdConfig) -> Result<(), ParameterError> {
         in_range("increase", config.increase, 0.0..=1e6)?;
@@ -109,15 +124,15 @@ impl<I: Increase> RateLearner for Aimd<I> {
         Rate::from_bytes_per_sec_f64(self.rate_bytes_per_sec)
     }
 
-    fn on_sent(&mut self, _config: &AimdConfig) -> Ticket {
-        self.ticket()
+    fn on_sent(&mut self, _config: &AimdConfig) -> SentAt {
+        SentAt { rate_bytes_per_sec: self.rate_bytes_per_sec as f32, slow_start: self.slow_start }
     }
 
-    fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_>, _rng: &mut Rng) {
+    fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_, SentAt>, _rng: &mut Rng) {
         // One packet a second: below it, a peer would never be tried again.
         let floor = packet.get() as f64;
         match evidence.outcome {
-            Outcome::TimedOut => self.on_timeout(config.decrease, floor, evidence.ticket),
+            Outcome::TimedOut => self.on_timeout(config.decrease, floor, evidence.note),
             // R = R + M (4.12)
             Outcome::Acked if self.slow_start => self.rate_bytes_per_sec += floor,
             Outcome::Acked => {
@@ -148,13 +163,16 @@ mod tests {
 
     const PACKET: Bytes = Bytes::new(1500);
 
-    fn after<I: Increase>(learner: &mut Aimd<I>, outcome: Outcome, ticket: Ticket, srtt_ms: u64) -> f64 {
+    fn after<I: Increase>(learner: &mut Aimd<I>, outcome: Outcome, note: SentAt, srtt_ms: u64) -> f64 {
         let mut rtts = PairRtts::new(&RttConfig::default(), 1);
         rtts.sample(&[Slot(0)], Duration::from_millis(srtt_ms));
-        let evidence = Evidence { outcome, ticket, relay: Slot(0), rtts: &rtts };
+        let evidence = Evidence { outcome, note, relay: Slot(0), rtts: &rtts };
         learner.on_outcome(&AimdConfig::default(), PACKET, evidence, &mut Rng::stream(1, "aimd"));
         learner.rate_bytes_per_sec
     }
+
+    /// An ACK's note says nothing to it.
+    const SLOWLY: SentAt = SentAt { rate_bytes_per_sec: 1500.0, slow_start: false };
 
     fn steady<I: Increase>(rate: f64) -> Aimd<I> {
         Aimd { rate_bytes_per_sec: rate, slow_start: false, reading: PhantomData }
@@ -164,33 +182,33 @@ mod tests {
     fn consistent_units_add_alpha_packets_a_round_trip_each_round_trip() {
         let mut learner = steady::<Consistent>(60_000.0);
         // L = 0.5 s: 20 packets in a round trip, which add 1.5 × 1500 / 0.5 B/s together.
-        let rate = (0..20).map(|_| after(&mut learner, Outcome::Acked, Ticket(0), 500)).last().unwrap();
+        let rate = (0..20).map(|_| after(&mut learner, Outcome::Acked, SLOWLY, 500)).last().unwrap();
         assert!((rate - 60_000.0 - 4500.0).abs() < 200.0, "{rate}");
     }
 
     #[test]
     fn to_the_letter_an_ack_adds_hardly_anything() {
         let mut learner = steady::<Literal>(15_000.0);
-        let rate = after(&mut learner, Outcome::Acked, Ticket(0), 500);
+        let rate = after(&mut learner, Outcome::Acked, SLOWLY, 500);
         assert!((rate - 15_000.3).abs() < 1e-9, "{rate}"); // 1.5 × 1500 / (0.5 × 15000)
     }
 
     #[test]
     fn slow_start_adds_a_packet_a_second_for_each_ack() {
         let mut learner = Aimd::<Consistent>::new(&AimdConfig::default(), PACKET);
-        assert_eq!(after(&mut learner, Outcome::Acked, Ticket(0), 100), 3000.0);
-        assert_eq!(after(&mut learner, Outcome::Acked, Ticket(0), 100), 4500.0);
+        assert_eq!(after(&mut learner, Outcome::Acked, SLOWLY, 100), 3000.0);
+        assert_eq!(after(&mut learner, Outcome::Acked, SLOWLY, 100), 4500.0);
     }
 
     #[test]
     fn slow_start_ends_at_half_the_rate_of_the_lost_packet_and_only_once() {
         let mut learner = Aimd::<Consistent>::new(&AimdConfig::default(), PACKET);
         for _ in 0..9 {
-            after(&mut learner, Outcome::Acked, Ticket(0), 100);
+            after(&mut learner, Outcome::Acked, SLOWLY, 100);
         }
         let (lost, also_lost) = (learner.on_sent(&AimdConfig::default()), learner.on_sent(&AimdConfig::default()));
         for _ in 0..10 {
-            after(&mut learner, Outcome::Acked, Ticket(0), 100);
+            after(&mut learner, Outcome::Acked, SLOWLY, 100);
         }
         assert_eq!(after(&mut learner, Outcome::TimedOut, lost, 100), 7500.0); // sent at 15 000
         assert_eq!(after(&mut learner, Outcome::TimedOut, also_lost, 100), 7500.0);
@@ -201,8 +219,8 @@ mod tests {
     #[test]
     fn repeated_timeouts_hold_one_packet_a_second() {
         let mut learner = steady::<Consistent>(60_000.0);
-        let ticket = learner.ticket();
-        let rate = (0..50).map(|_| after(&mut learner, Outcome::TimedOut, ticket, 100)).last().unwrap();
+        let note = learner.on_sent(&AimdConfig::default());
+        let rate = (0..50).map(|_| after(&mut learner, Outcome::TimedOut, note, 100)).last().unwrap();
         assert_eq!(rate, 1500.0);
     }
 
@@ -218,9 +236,9 @@ mod tests {
             let before = learner.rate_bytes_per_sec / 1500.0;
             let packets = before as u32;
             for packet in 0..packets {
-                let ticket = learner.ticket();
+                let note = learner.on_sent(&AimdConfig::default());
                 let outcome = if packet < LIMIT { Outcome::Acked } else { Outcome::TimedOut };
-                after(&mut learner, outcome, ticket, 500);
+                after(&mut learner, outcome, note, 500);
             }
             let (acked, lost) = (packets.min(LIMIT), packets.saturating_sub(LIMIT));
             let risen = (before * before + 2.0 * 6.0 * f64::from(acked)).sqrt();

@@ -20,7 +20,7 @@ const DAY: u64 = 86_400_000_000_000;
 /// One call of a driver, and how its time moves before.
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    /// As many packets as there is room for, up to so many.
+    /// Packets while there is room, up to this number.
     Select(Clock, usize),
     /// What becomes of the packet at a place among those under way.
     Outcome(Clock, usize, Outcome, u64),

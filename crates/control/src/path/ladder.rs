@@ -5,8 +5,8 @@
 
 use serde::Deserialize;
 
+use super::Outcome;
 use super::learner::{Evidence, RateLearner};
-use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::units::{Bytes, Rate};
@@ -36,6 +36,7 @@ pub struct Ladder {
 
 impl RateLearner for Ladder {
     type Config = LadderConfig;
+    type Note = u32;
 
     fn check(config: &LadderConfig) -> Result<(), ParameterError> {
         in_range("patience", f64::from(config.patience), 1.0..=1e6)?;
@@ -51,11 +52,11 @@ impl RateLearner for Ladder {
     }
 
     /// The step at which the packet leaves, so that its timeout is not counted twice.
-    fn on_sent(&mut self, _config: &LadderConfig) -> Ticket {
-        Ticket(self.packets_per_sec)
+    fn on_sent(&mut self, _config: &LadderConfig) -> u32 {
+        self.packets_per_sec
     }
 
-    fn on_outcome(&mut self, config: &LadderConfig, _packet: Bytes, evidence: Evidence<'_>, _rng: &mut Rng) {
+    fn on_outcome(&mut self, config: &LadderConfig, _packet: Bytes, evidence: Evidence<'_, u32>, _rng: &mut Rng) {
         match evidence.outcome {
             Outcome::Acked => {
                 self.acks += 1;
@@ -65,7 +66,7 @@ impl RateLearner for Ladder {
                 }
             }
             // The rate is lower already than when this packet left: an old story.
-            Outcome::TimedOut if evidence.ticket.0 > self.packets_per_sec => {}
+            Outcome::TimedOut if evidence.note > self.packets_per_sec => {}
             Outcome::TimedOut => {
                 self.packets_per_sec = ((f64::from(self.packets_per_sec) * config.keep) as u32).max(1);
                 self.acks = 0;
@@ -90,9 +91,9 @@ mod tests {
 
     const PACKET: Bytes = Bytes::new(1500);
 
-    fn after(learner: &mut Ladder, outcome: Outcome, ticket: Ticket) -> u32 {
+    fn after(learner: &mut Ladder, outcome: Outcome, note: u32) -> u32 {
         let rtts = PairRtts::new(&RttConfig::default(), 1);
-        let evidence = Evidence { outcome, ticket, relay: Slot(0), rtts: &rtts };
+        let evidence = Evidence { outcome, note, relay: Slot(0), rtts: &rtts };
         learner.on_outcome(&LadderConfig::default(), PACKET, evidence, &mut Rng::stream(1, "ladder"));
         learner.packets_per_sec
     }
@@ -100,15 +101,15 @@ mod tests {
     #[test]
     fn timeouts_of_one_step_cost_one_fall() {
         let mut learner = Ladder { packets_per_sec: 10, acks: 0 };
-        let ticket = learner.on_sent(&LadderConfig::default());
-        assert_eq!(after(&mut learner, Outcome::TimedOut, ticket), 8);
-        assert_eq!(after(&mut learner, Outcome::TimedOut, ticket), 8);
+        let note = learner.on_sent(&LadderConfig::default());
+        assert_eq!(after(&mut learner, Outcome::TimedOut, note), 8);
+        assert_eq!(after(&mut learner, Outcome::TimedOut, note), 8);
     }
 
     #[test]
     fn patience_is_worth_a_step() {
         let mut learner = Ladder::new(&LadderConfig::default(), PACKET);
-        let steps: Vec<u32> = (0..20).map(|_| after(&mut learner, Outcome::Acked, Ticket(1))).collect();
+        let steps: Vec<u32> = (0..20).map(|_| after(&mut learner, Outcome::Acked, 1)).collect();
         assert_eq!((steps[18], steps[19]), (1, 2));
     }
 }

@@ -11,20 +11,20 @@ use crate::rtt::PairRtts;
 use crate::time::Duration;
 use crate::units::{Bytes, Rate};
 
-/// What one outcome says about one relay of the path.
+/// What one outcome says about one relay of the path, whose learner notes an `N` for each packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct Evidence<'a, N> {
     /// What became of the packet.
     pub outcome: Outcome,
     /// What this learner noted when the packet left.
-    pub ticket: Ticket,
+    pub note: N,
     /// The relay.
     pub relay: Slot,
     /// What is known of round-trip times.
     pub rtts: &'a PairRtts,
 }
 
-impl Evidence<'_> {
+impl<N> Evidence<'_, N> {
     /// The smoothed round-trip time from us to the relay, once there is a sample of it.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtts.mean_to(self.relay)
@@ -37,6 +37,9 @@ impl Evidence<'_> {
 pub trait RateLearner: Debug + Clone + Send + 'static {
     /// What may be set, with the paper's values as default.
     type Config: Debug + Clone + Default + Send + DeserializeOwned;
+    /// What is true of the learner when a packet leaves, and matters with its outcome. A sender
+    /// keeps it for every relay of every packet, so it must fit a ticket; a number does.
+    type Note: Copy + Debug + From<Ticket> + Into<Ticket>;
 
     /// Refuses parameters outside their range, naming the key and the range.
     fn check(config: &Self::Config) -> Result<(), ParameterError>;
@@ -49,10 +52,10 @@ pub trait RateLearner: Debug + Clone + Send + 'static {
     fn rate(&self, config: &Self::Config, packet: Bytes) -> Rate;
 
     /// A packet leaves; the answer comes back with its outcome.
-    fn on_sent(&mut self, config: &Self::Config) -> Ticket;
+    fn on_sent(&mut self, config: &Self::Config) -> Self::Note;
 
     /// A packet's outcome is known.
-    fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence<'_>, rng: &mut Rng);
+    fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence<'_, Self::Note>, rng: &mut Rng);
 
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;

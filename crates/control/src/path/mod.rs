@@ -41,9 +41,23 @@ pub const MAX_RELAYS: usize = 8;
 pub const MAX_KNOWN_PEERS: usize = u16::MAX as usize - 1;
 
 /// What a learner noted when a packet left; it comes back with the outcome.
-/// Only the learner that wrote it knows what it means.
+/// Only the learner that wrote it knows what it means: see [`RateLearner::Note`](learner::RateLearner::Note).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket(pub u32);
+
+impl From<u32> for Ticket {
+    #[inline]
+    fn from(number: u32) -> Ticket {
+        Ticket(number)
+    }
+}
+
+impl From<Ticket> for u32 {
+    #[inline]
+    fn from(ticket: Ticket) -> u32 {
+        ticket.0
+    }
+}
 
 /// One relay of a packet's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -63,7 +63,7 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
             return false;
         }
         for hop in path {
-            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config);
+            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
             self.credit.charge(now, hop.slot, &mut self.candidates);
         }
         true
@@ -73,7 +73,7 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
         for hop in path {
             let learner = &mut self.learners[hop.slot.index()];
             let before = learner.rate(&self.config, self.packet);
-            let evidence = Evidence { outcome, ticket: hop.ticket, relay: hop.slot, rtts };
+            let evidence = Evidence { outcome, note: hop.ticket.into(), relay: hop.slot, rtts };
             learner.on_outcome(&self.config, self.packet, evidence, rng);
             let after = learner.rate(&self.config, self.packet);
             if after != before {

@@ -164,9 +164,37 @@ fn possible(config: &QLearningConfig, state: u32) -> core::ops::Range<usize> {
     first..last + 1
 }
 
-impl QLearning {
-    const FAST_START: u32 = 1 << 31;
+/// How a packet was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentIn {
+    in_fast_start: bool,
+    state: u32,
+    /// What led to the state.
+    action: u8,
+}
 
+impl SentIn {
+    const FAST_START: u32 = 1 << 31;
+}
+
+/// The action is in the two low bits, fast start in the highest, the state between.
+impl From<SentIn> for Ticket {
+    #[inline]
+    fn from(sent: SentIn) -> Ticket {
+        let mark = if sent.in_fast_start { SentIn::FAST_START } else { 0 };
+        Ticket(mark | sent.state << 2 | u32::from(sent.action))
+    }
+}
+
+impl From<Ticket> for SentIn {
+    #[inline]
+    fn from(Ticket(bits): Ticket) -> SentIn {
+        let in_fast_start = bits & SentIn::FAST_START != 0;
+        SentIn { in_fast_start, state: (bits & !SentIn::FAST_START) >> 2, action: (bits & 3) as u8 }
+    }
+}
+
+impl QLearning {
     fn fast_start(&mut self, config: &QLearningConfig, outcome: Outcome) {
         match outcome {
             Outcome::Acked => self.state = (self.state + 1).min(config.max_state),
@@ -180,8 +208,8 @@ impl QLearning {
         }
     }
 
-    fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_>) {
-        let (state, action) = (evidence.ticket.0 >> 2, (evidence.ticket.0 & 3) as u8);
+    fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_, SentIn>) {
+        let SentIn { state, action, .. } = evidence.note;
         let reward = match evidence.outcome {
             Outcome::Acked => config.reward_ack,
             Outcome::TimedOut => config.reward_timeout,
@@ -266,6 +294,7 @@ fn softmax(values: &[f32; ACTIONS], possible: core::ops::Range<usize>, temperatu
 
 impl RateLearner for QLearning {
     type Config = QLearningConfig;
+    type Note = SentIn;
 
     fn check(config: &QLearningConfig) -> Result<(), ParameterError> {
         in_range("learning_rate", config.learning_rate, 1e-6..=1.0)?;
@@ -293,18 +322,17 @@ impl RateLearner for QLearning {
     }
 
     #[inline]
-    fn on_sent(&mut self, _config: &QLearningConfig) -> Ticket {
-        let mark = if self.table.in_fast_start() { Self::FAST_START } else { 0 };
-        Ticket(mark | self.state << 2 | u32::from(self.action))
+    fn on_sent(&mut self, _config: &QLearningConfig) -> SentIn {
+        SentIn { in_fast_start: self.table.in_fast_start(), state: self.state, action: self.action }
     }
 
-    fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_>, rng: &mut Rng) {
+    fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_, SentIn>, rng: &mut Rng) {
         if self.table.in_fast_start() {
             return self.fast_start(config, evidence.outcome);
         }
         // What left in fast start has had its say in the first timeout: its state was
         // passed through, not chosen, and would fill the table with states never used.
-        if evidence.ticket.0 & Self::FAST_START == 0 {
+        if !evidence.note.in_fast_start {
             self.collect(config, evidence);
         }
         self.outcomes += 1;
@@ -336,20 +364,20 @@ mod tests {
 
     const PACKET: Bytes = Bytes::new(1500);
 
-    fn feed(agent: &mut QLearning, config: &QLearningConfig, outcome: Outcome, ticket: Ticket, rng: &mut Rng) {
+    fn feed(agent: &mut QLearning, config: &QLearningConfig, outcome: Outcome, note: SentIn, rng: &mut Rng) {
         let rtts = PairRtts::new(&RttConfig::default(), 1);
-        agent.on_outcome(config, PACKET, Evidence { outcome, ticket, relay: Slot(0), rtts: &rtts }, rng);
+        agent.on_outcome(config, PACKET, Evidence { outcome, note, relay: Slot(0), rtts: &rtts }, rng);
     }
 
     /// An agent that left fast start at `congested`, in state `congested / 2`.
     fn learned(config: &QLearningConfig, congested: u32) -> QLearning {
         let (mut agent, mut rng) = (QLearning::new(config, PACKET), Rng::stream(1, "q"));
         for _ in 1..congested {
-            let ticket = agent.on_sent(config);
-            feed(&mut agent, config, Outcome::Acked, ticket, &mut rng);
+            let note = agent.on_sent(config);
+            feed(&mut agent, config, Outcome::Acked, note, &mut rng);
         }
-        let ticket = agent.on_sent(config);
-        feed(&mut agent, config, Outcome::TimedOut, ticket, &mut rng);
+        let note = agent.on_sent(config);
+        feed(&mut agent, config, Outcome::TimedOut, note, &mut rng);
         agent
     }
 
@@ -378,12 +406,12 @@ mod tests {
         let (mut agent, mut rng) = (learned(&config, 20), Rng::stream(2, "q"));
         let mut changes = 0;
         for _ in 0..200 {
-            let (state, ticket) = (agent.state, agent.on_sent(&config));
+            let (state, note) = (agent.state, agent.on_sent(&config));
             for outcome in 1..state {
-                feed(&mut agent, &config, Outcome::Acked, ticket, &mut rng);
+                feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
                 assert_eq!((agent.state, agent.outcomes), (state, outcome));
             }
-            feed(&mut agent, &config, Outcome::Acked, ticket, &mut rng);
+            feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
             assert_eq!(agent.outcomes, 0);
             assert!(agent.state.abs_diff(state) <= 1);
             changes += u32::from(agent.state != state);
@@ -396,9 +424,9 @@ mod tests {
         let config = QLearningConfig { epsilon: 0.0, ..QLearningConfig::default() };
         let (mut agent, mut rng) = (learned(&config, 8), Rng::stream(3, "q"));
         assert_eq!(agent.state, 4);
-        let ticket = Ticket(5 << 2 | UP as u32); // left in state 5, reached by going up from 4
+        let note = SentIn { in_fast_start: false, state: 5, action: UP as u8 }; // up from 4
         for outcome in [Outcome::Acked, Outcome::Acked, Outcome::Acked, Outcome::TimedOut] {
-            feed(&mut agent, &config, outcome, ticket, &mut rng);
+            feed(&mut agent, &config, outcome, note, &mut rng);
         }
         // r = (3 × 0.015 × 5 − 1 × 5) / 4; Q(4, up) = 0.25 (r + 0.9 × 0 − 0)
         let expected = 0.25 * (3.0 * 0.015 * 5.0 - 5.0) / 4.0;
@@ -412,9 +440,9 @@ mod tests {
         let config = QLearningConfig { epsilon: 0.0, max_state: 1 << 20, ..QLearningConfig::default() };
         let (mut agent, mut rng) = (learned(&config, 200_000), Rng::stream(3, "q"));
         assert_eq!(agent.state, 100_000);
-        let ticket = agent.on_sent(&config);
+        let note = agent.on_sent(&config);
         for _ in 0..100_000 {
-            feed(&mut agent, &config, Outcome::Acked, ticket, &mut rng);
+            feed(&mut agent, &config, Outcome::Acked, note, &mut rng);
         }
         assert_eq!(agent.outcomes, 0, "a transition has come");
         // r = 0.015 × 100 000; Q(100 000, stay) = 0.25 (r + 0.9 × 0 − 0); a sum of singles is that exact.
@@ -423,12 +451,20 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_keeps_what_was_noted() {
+        for (in_fast_start, state, action) in [(false, 1, DOWN), (true, 39, UP), (true, (1 << 29) - 1, STAY)] {
+            let note = SentIn { in_fast_start, state, action: action as u8 };
+            assert_eq!(SentIn::from(Ticket::from(note)), note);
+        }
+    }
+
+    #[test]
     fn packets_of_fast_start_leave_no_trace_in_the_table() {
         let config = QLearningConfig::default();
         let (mut agent, mut rng) = (learned(&config, 40), Rng::stream(4, "q"));
-        let ticket = Ticket(QLearning::FAST_START | 39 << 2 | UP as u32);
+        let note = SentIn { in_fast_start: true, state: 39, action: UP as u8 };
         for _ in 0..20 {
-            feed(&mut agent, &config, Outcome::TimedOut, ticket, &mut rng);
+            feed(&mut agent, &config, Outcome::TimedOut, note, &mut rng);
         }
         assert_eq!(agent.heap_bytes(), 0);
     }
@@ -439,9 +475,9 @@ mod tests {
         let (mut agent, mut rng) = (QLearning::new(&config, PACKET), Rng::stream(5, "q"));
         let mut seen = [false; 3];
         for round in 0..5_000 {
-            let ticket = agent.on_sent(&config);
+            let note = agent.on_sent(&config);
             let outcome = if round % 7 == 6 { Outcome::TimedOut } else { Outcome::Acked };
-            feed(&mut agent, &config, outcome, ticket, &mut rng);
+            feed(&mut agent, &config, outcome, note, &mut rng);
             seen[agent.state as usize - 1] = true;
         }
         assert_eq!(seen, [true; 3]);
@@ -468,9 +504,9 @@ mod tests {
         let mut states = Vec::new();
         for _ in 0..4_000 {
             for packet in 0..agent.state {
-                let ticket = agent.on_sent(&config);
+                let note = agent.on_sent(&config);
                 let outcome = if packet < 40 { Outcome::Acked } else { Outcome::TimedOut };
-                feed(&mut agent, &config, outcome, ticket, &mut rng);
+                feed(&mut agent, &config, outcome, note, &mut rng);
             }
             states.push(agent.state);
         }

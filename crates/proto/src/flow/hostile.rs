@@ -18,7 +18,7 @@ const DAY: u64 = 86_400_000_000_000;
 #[derive(Clone, Debug)]
 enum Call {
     Write(u64),
-    /// Sends what may leave, up to so many packets.
+    /// Sends what may leave, up to this number of packets.
     Poll(usize),
     Ack(u32, Ack),
     Timer,

@@ -119,8 +119,8 @@ pub struct ReceivedNumbers {
     /// Where the newest arrival's range stands.
     newest: usize,
     form: AckForm,
-    /// A number of each block that the last ACK told, the block that changed last first.
-    told: [Option<u64>; SACK_BLOCKS],
+    /// A number of each block that the last ACK reported, the block that changed last first.
+    reported: [Option<u64>; SACK_BLOCKS],
 }
 
 impl ReceivedNumbers {
@@ -197,7 +197,7 @@ impl ReceivedNumbers {
     }
 
     /// What an ACK says: the highest ranges, and in place of the last of them the range of
-    /// the newest arrival if it is lower (RFC 2018, 4: the newest must be told).
+    /// the newest arrival if it is lower (RFC 2018, 4: the newest must be reported).
     #[inline(always)]
     pub fn next_ack(&mut self) -> AckRanges {
         if let [only] = self.ranges[..] {
@@ -210,30 +210,30 @@ impl ReceivedNumbers {
         if self.newest >= highest {
             return AckRanges::new(self.ranges[highest..].iter().rev().copied());
         }
-        let told = self.ranges[highest + 1..].iter().rev();
-        AckRanges::new(told.chain([&self.ranges[self.newest]]).copied())
+        let reported = self.ranges[highest + 1..].iter().rev();
+        AckRanges::new(reported.chain([&self.ranges[self.newest]]).copied())
     }
 
     /// A cumulative acknowledgment, if number 0 has arrived, and of the ranges behind it the
-    /// newest arrival's and those that were told last (RFC 2018, 4).
+    /// newest arrival's and those that were reported last (RFC 2018, 4).
     #[cold]
     fn next_sack(&mut self) -> AckRanges {
         let cumulative = usize::from(self.ranges.first().is_some_and(|(low, _)| *low == 0));
         let mut blocks = [usize::MAX; SACK_BLOCKS];
         let mut count = 0;
-        let before = self.told;
-        let mut told_now = [None; SACK_BLOCKS];
-        let told = before.into_iter().flatten().map(|number| self.place(number));
-        // Room that is left tells the highest.
-        let places = [self.newest].into_iter().chain(told).chain((cumulative..self.ranges.len()).rev());
+        let before = self.reported;
+        let mut reported_now = [None; SACK_BLOCKS];
+        let reported = before.into_iter().flatten().map(|number| self.place(number));
+        // Room that is left reports the highest.
+        let places = [self.newest].into_iter().chain(reported).chain((cumulative..self.ranges.len()).rev());
         for place in places.take(2 * SACK_BLOCKS + 1) {
             if place >= cumulative && count < SACK_BLOCKS && !blocks[..count].contains(&place) {
                 blocks[count] = place;
-                told_now[count] = Some(self.ranges[place].0);
+                reported_now[count] = Some(self.ranges[place].0);
                 count += 1;
             }
         }
-        self.told = told_now;
+        self.reported = reported_now;
         let blocks = &mut blocks[..count];
         blocks.sort_unstable_by(|a, b| b.cmp(a));
         AckRanges::new(blocks.iter().copied().chain((0..cumulative).rev()).map(|place| self.ranges[place]))
@@ -320,16 +320,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_that_arrived_are_told_once_each(arrivals in prop::collection::vec(0u64..60, 1..120)) {
+        fn numbers_that_arrived_are_reported_once_each(arrivals in prop::collection::vec(0u64..60, 1..120)) {
             let mut ranges = ReceivedNumbers::default();
             let mut seen = BTreeSet::new();
             for &number in &arrivals {
                 prop_assert_eq!(ranges.insert(number), seen.insert(number));
                 let ack = ranges.next_ack();
                 prop_assert_eq!(ack.largest(), seen.last().copied());
-                let told: Vec<u64> = ack.iter().flat_map(|(a, b)| a..=b).collect();
-                prop_assert!(told.iter().all(|number| seen.contains(number)));
-                prop_assert!(told.contains(&number));
+                let reported: Vec<u64> = ack.iter().flat_map(|(a, b)| a..=b).collect();
+                prop_assert!(reported.iter().all(|number| seen.contains(number)));
+                prop_assert!(reported.contains(&number));
                 let listed: Vec<(u64, u64)> = ack.iter().collect();
                 prop_assert!(listed.windows(2).all(|pair| pair[1].1 + 1 < pair[0].0));
                 prop_assert_eq!(AckRanges::new(listed), ack);
@@ -372,22 +372,22 @@ mod tests {
     #[test]
     fn a_sack_tells_what_is_cumulative_and_the_blocks_that_changed_last() {
         let mut numbers = ReceivedNumbers::new(AckForm::Sack);
-        let mut told = |number: u64| {
+        let mut report = |number: u64| {
             numbers.insert(number);
             numbers.next_ack().iter().collect::<Vec<_>>()
         };
-        assert_eq!(told(2), [(2, 2)], "nothing is cumulative");
-        assert_eq!(told(0), [(2, 2), (0, 0)]);
+        assert_eq!(report(2), [(2, 2)], "nothing is cumulative");
+        assert_eq!(report(0), [(2, 2), (0, 0)]);
         for number in [4, 6, 8, 10] {
-            told(number);
+            report(number);
         }
-        assert_eq!(told(12), [(12, 12), (10, 10), (8, 8), (0, 0)]);
-        // A block that grows is told first, whatever lies above it.
-        assert_eq!(told(5), [(12, 12), (10, 10), (4, 6), (0, 0)]);
-        assert_eq!(told(14), [(14, 14), (12, 12), (4, 6), (0, 0)]);
-        assert_eq!(told(1), [(14, 14), (12, 12), (4, 6), (0, 2)]);
-        // Where room is left, the highest of the others are told.
-        assert_eq!(told(3), [(14, 14), (12, 12), (10, 10), (0, 6)]);
+        assert_eq!(report(12), [(12, 12), (10, 10), (8, 8), (0, 0)]);
+        // A block that grows is reported first, whatever lies above it.
+        assert_eq!(report(5), [(12, 12), (10, 10), (4, 6), (0, 0)]);
+        assert_eq!(report(14), [(14, 14), (12, 12), (4, 6), (0, 0)]);
+        assert_eq!(report(1), [(14, 14), (12, 12), (4, 6), (0, 2)]);
+        // Where room is left, the highest of the others are reported.
+        assert_eq!(report(3), [(14, 14), (12, 12), (10, 10), (0, 6)]);
     }
 
     #[test]

@@ -50,8 +50,8 @@ struct Segment {
     offset: u64,
     length: u32,
     fin: bool,
-    /// The ACK that was the first to tell its arrival, counted from 1; 0 if none has.
-    told_by: u64,
+    /// The ACK that was the first to report its arrival, counted from 1; 0 if none has.
+    reported_by: u64,
     /// Transmissions in the network as far as the sender knows (RFC 6675's Pipe).
     copies: u8,
     /// Its loss is known, and it has not been sent again since.
@@ -64,7 +64,7 @@ struct Segment {
 
 impl Segment {
     fn has_arrived(&self) -> bool {
-        self.told_by > 0
+        self.reported_by > 0
     }
 
     fn piece(&self) -> Piece {
@@ -236,13 +236,14 @@ impl Scoreboard {
                 if segment.has_arrived() {
                     continue;
                 }
-                segment.told_by = self.acks;
+                segment.reported_by = self.acks;
                 acked.push(segment.sent);
                 acked_bytes += segment.sent.size;
                 let copies = core::mem::take(&mut segment.copies);
                 pipe_bytes += segment.sent.size * u64::from(copies);
                 self.in_flight -= u32::from(copies);
-                if segment.is_lost {
+                // A rescue waits there too, though its loss is not known.
+                if !again.is_empty() {
                     let offset = segment.offset;
                     again.retain(|piece| piece.offset != offset);
                 }
@@ -263,7 +264,7 @@ impl Scoreboard {
         let (mut is_ambiguous, mut oldest, before) = (false, None, self.first);
         while let Some(segment) = self.segments.front().filter(|segment| segment.has_arrived()) {
             is_ambiguous |= segment.is_retransmitted;
-            if segment.told_by == self.acks {
+            if segment.reported_by == self.acks {
                 oldest.get_or_insert(segment.sent.at);
             }
             self.segments.pop_front();
@@ -283,17 +284,17 @@ impl Scoreboard {
         Some(sample.is_some())
     }
 
-    /// What an ACK means that told of arrivals, if `told`, and moved HighACK, if `advanced`.
-    fn note_phase(&mut self, told: bool, advanced: bool, again: &mut VecDeque<Piece>) {
+    /// What an ACK means that reports arrivals, if `reports`, and moved HighACK, if `advanced`.
+    fn note_phase(&mut self, reports: bool, advanced: bool, again: &mut VecDeque<Piece>) {
         self.event = if advanced { TcpRecovery::Open } else { TcpRecovery::Resting };
         if advanced {
             self.duplicate_acks = 0;
-        } else if told {
+        } else if reports {
             self.duplicate_acks += 1;
         }
         let is_over = self.first >= self.recovery_point;
         match self.phase {
-            Phase::Open if told && !advanced => {
+            Phase::Open if reports && !advanced => {
                 // RFC 6675, 5, steps 1, 2 and 4.
                 if self.duplicate_acks >= DUP_THRESH || self.lost_below() > self.first {
                     self.phase = Phase::Recovery;

@@ -105,7 +105,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The sender has taken leave, or was not heard of any more.
+    /// The sender has closed the session, or was not heard of any more.
     Closed {
         /// Whose.
         session: SessionId,

@@ -32,12 +32,11 @@ const PATIENCE: Duration = Duration::from_millis(30_000);
 /// Greetings whose answer is waited for at once.
 const MAX_GREETINGS: usize = 16;
 
-/// Of the last blocks, so many leave again at once.
+/// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
 
-/// So often, by as many paths, the receiver is told that it is over; nobody waits for an
-/// answer to that.
-const BYES: u8 = 3;
+/// Copies of the closing message, each by another path; nobody waits for an answer to it.
+const BYE_COPIES: u8 = 3;
 
 /// Where the file comes from.
 pub trait Source: DynClone + Send {
@@ -149,8 +148,8 @@ pub struct FileSender {
     repeat_at: Time,
     started: Time,
     heard: Time,
-    /// How often leave is still to be taken.
-    byes: u8,
+    /// Copies of the closing message that are still to leave.
+    byes_left: u8,
     outcome: Option<Result<Transferred, TransferError>>,
     message: Vec<u8>,
     block: Vec<u8>,
@@ -190,7 +189,7 @@ impl FileSender {
             repeat_at: now,
             started: now,
             heard: now,
-            byes: 0,
+            byes_left: 0,
             outcome: None,
             message: Vec::new(),
             block: vec![0; usize::from(offer.block)],
@@ -211,9 +210,9 @@ impl FileSender {
                 let parcel = self.repeat(now, Carried::Finish)?;
                 self.write(&parcel, &Message::Finish, out)
             }
-            Phase::Over if self.byes > 0 => {
+            Phase::Over if self.byes_left > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
-                self.byes -= 1;
+                self.byes_left -= 1;
                 self.write(&parcel, &Message::Bye, out)
             }
             _ => None,
@@ -358,14 +357,14 @@ impl FileSender {
                 // receiver can have sealed it.
                 let answers_finish = self.on_proof(now, id, report.proof) == Some(Carried::Finish);
                 self.heard = now;
-                self.heed(now, report, answers_finish);
+                self.act_on(now, report, answers_finish);
             }
             None => self.courier.count_unreadable(),
         }
         self.message = opened;
     }
 
-    fn heed(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
+    fn act_on(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
         match (report.code, self.phase) {
             (_, Phase::Over | Phase::Greeting) => {}
             (Code::Refused, _) => self.fail(TransferError::Refused(report.text.to_owned())),
@@ -374,7 +373,7 @@ impl FileSender {
                 let took = now.since(self.started);
                 let name = report.text.to_owned();
                 self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
-                self.byes = BYES;
+                self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;
             }
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
@@ -437,7 +436,7 @@ impl FileSender {
             Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
             Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
             Phase::Sending => may_leave.max(self.repeat_at),
-            Phase::Over if self.byes > 0 => may_leave,
+            Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
@@ -447,7 +446,7 @@ impl FileSender {
 
     fn fail(&mut self, error: TransferError) {
         self.outcome = Some(Err(error));
-        self.byes = if self.session.is_some() { BYES } else { 0 };
+        self.byes_left = if self.session.is_some() { BYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
 
@@ -463,9 +462,9 @@ impl FileSender {
         self.outcome.as_ref()
     }
 
-    /// Whether there is nothing left to say: the outcome is known and leave is taken.
+    /// Whether there is nothing left to say: the outcome is known, and the receiver was told of it.
     pub fn is_over(&self) -> bool {
-        self.outcome.is_some() && self.byes == 0
+        self.outcome.is_some() && self.byes_left == 0
     }
 
     /// How it ended.

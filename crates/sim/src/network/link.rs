@@ -100,6 +100,8 @@ pub struct Link {
     /// Transmission times of the sizes seen last, under the present rate.
     known: [(u32, Duration); 2],
     known_until: Time,
+    /// The rate is not that of `config` any more.
+    rate_was_set: bool,
     pub count: LinkCount,
 }
 
@@ -156,6 +158,7 @@ impl Link {
             pipe,
             known: [(0, Duration::ZERO); 2],
             known_until: Time::ZERO,
+            rate_was_set: false,
             count: LinkCount::default(),
             config: Box::new(config),
         }
@@ -165,10 +168,10 @@ impl Link {
     pub fn reset(&mut self, seed: u64) {
         let config = &self.config;
         let streams = Streams { seed, name: &config.name };
-        if let Some(course) = &config.rate
-            && course.change != Change::Never
-        {
-            self.rate = Some(Varying::new(course, streams.rate(course)));
+        let is_constant = config.rate.as_ref().is_none_or(|course| course.change == Change::Never);
+        if self.rate_was_set || !is_constant {
+            self.rate = config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course)));
+            self.rate_was_set = false;
         }
         if config.delay.change != Change::Never {
             self.delay = Varying::new(&config.delay, streams.of("delay", config.delay.is_random()));
@@ -193,6 +196,13 @@ impl Link {
         self.known = [(0, Duration::ZERO); 2];
         self.known_until = Time::ZERO;
         self.count = LinkCount::default();
+    }
+
+    /// From the next transmission on it has `rate`, whatever its course was.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = Some(Varying::new(&Course::constant(rate), Rng::stream(0, "")));
+        self.rate_was_set = true;
+        self.known_until = Time::ZERO;
     }
 
     /// Whether packets leave in the order of their coming, so that all is known in advance.

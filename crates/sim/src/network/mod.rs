@@ -23,7 +23,7 @@ pub use queue::{
 };
 
 use crate::tournament::Tournament;
-use link::{Link, Offer};
+pub(crate) use link::{Link, Offer};
 use merge::Merge;
 use plan::{End, Hop, Kind, Plan, Then};
 

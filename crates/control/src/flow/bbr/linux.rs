@@ -129,7 +129,7 @@ mod tests {
         toml::from_str::<Table>(&format!("linux = [{names}]")).unwrap().linux
     }
 
-    /// A thousand bytes each millisecond, in ACKs of so many milliseconds each.
+    /// A thousand bytes each millisecond, in an ACK every `every_ms` milliseconds.
     fn aggregated(every_ms: u64, rounds_at: impl Fn(u64) -> bool, until_ms: u64, start: Aggregation) -> Aggregation {
         let mut aggregation = start;
         for at in (0..until_ms).step_by(every_ms as usize) {

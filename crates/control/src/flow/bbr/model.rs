@@ -89,11 +89,11 @@ pub struct Lull {
 
 impl Lull {
     /// Packets that leave until `delivered` and what is in flight now is delivered belong
-    /// to it (MarkConnectionAppLimited); `begins` if those before do not.
-    pub fn extend(&mut self, feedback: &Feedback<'_>, begins: bool) {
+    /// to it (MarkConnectionAppLimited); a new one, `is_new`, if those before do not.
+    pub fn extend(&mut self, feedback: &Feedback<'_>, is_new: bool) {
         let end = feedback.delivered + feedback.in_flight;
         self.span = match self.span {
-            Some((start, _)) if !begins => Some((start, end)),
+            Some((start, _)) if !is_new => Some((start, end)),
             _ => Some((feedback.delivered, end)),
         };
     }
@@ -136,7 +136,7 @@ impl LossRecovery {
     pub fn step(&mut self, now: Time, feedback: &Feedback<'_>) -> Step {
         // BBR has no answer to ECN marks (draft-ietf-ccwg-bbr-04 leaves them out).
         let unmarked = Feedback { ecn_marked_packets: 0, ..*feedback };
-        if self.recovery.begins(now, &unmarked) {
+        if self.recovery.enter(now, &unmarked) {
             self.active = true;
             return Step::Begins;
         }

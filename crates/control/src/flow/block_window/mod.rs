@@ -267,7 +267,7 @@ impl FlowController for BlockWindow {
             self.delays.0 += (rtt - feedback.rtt.min).as_secs_f64() * packets as f64;
             self.delays.1 += packets;
         }
-        if self.recovery.begins(now, feedback)
+        if self.recovery.enter(now, feedback)
             && let Some(first) = feedback.lost.first()
             && let Some(rtt) = self.receivers.round_trip_before(feedback.receiver, first.sent.at)
         {

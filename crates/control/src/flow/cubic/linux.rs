@@ -196,7 +196,7 @@ mod tests {
     use crate::flow::classic::testing::avoiding;
     use crate::flow::classic::{Classic, WindowRule};
     use crate::flow::counting::Counting;
-    use crate::flow::testing::{silence, told};
+    use crate::flow::testing::{acknowledge, silence};
     use crate::rng::Rng;
 
     const RTT: Duration = Duration::from_millis(60);
@@ -221,7 +221,7 @@ mod tests {
     fn windows(cubic: &mut Classic<Cubic>, packets: u64) -> Vec<f64> {
         let mut rng = Rng::stream(1, "controller");
         let each = |at| {
-            told(cubic, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
+            acknowledge(cubic, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
             cubic.size()
         };
         (0..packets).map(each).collect()
@@ -275,7 +275,7 @@ mod tests {
         let mut counts = Vec::new();
         for at in [0, 31, 32, 63] {
             // What is told grows the window by a fraction; it is put back.
-            told(&mut with, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
+            acknowledge(&mut with, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
             let (cubic, window) = with.parts();
             window.size = 700.0;
             counts.push(cubic.linux.count);

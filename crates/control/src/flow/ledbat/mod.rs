@@ -101,7 +101,7 @@ impl FlowController for Ledbat {
             let flight = (feedback.in_flight + lost).get() as f64 + acked;
             self.window = self.window.min(flight + ALLOWED_INCREASE * self.packet).max(minimum);
         }
-        if self.recovery.begins(now, feedback) {
+        if self.recovery.enter(now, feedback) {
             // cwnd = min(cwnd, max(cwnd / 2, MIN_CWND * MSS)), at most once a round trip
             self.window = self.window.min((self.window / 2.0).max(minimum));
         }

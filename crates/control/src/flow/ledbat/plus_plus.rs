@@ -170,7 +170,7 @@ impl FlowController for LedbatPlusPlus {
         if let Some(rtt) = feedback.rtt.latest {
             self.delay.update(now, rtt);
         }
-        if self.recovery.begins(now, feedback) {
+        if self.recovery.enter(now, feedback) {
             let held = matches!(self.phase, Phase::Hold { .. });
             let before = if held { self.threshold } else { self.window };
             self.threshold = (before / 2.0).max(MINIMUM_PACKETS);

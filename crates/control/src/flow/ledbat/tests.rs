@@ -1,7 +1,7 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{PACKET, PATH, Path, drive, drive_behind, feedback, silence, told};
+use crate::flow::testing::{PACKET, PATH, Path, acknowledge, drive, drive_behind, feedback, silence};
 use crate::flow::{LossCause, Lost, Sent};
 use crate::units::Rate;
 
@@ -60,8 +60,8 @@ fn ack_with_losses(controller: &mut dyn FlowController, now_ms: u64, rtt_ms: u64
     let sent = Sent { at: left, size: PACKET, ..Sent::default() };
     let lost = vec![Lost { sent, cause: LossCause::PacketThreshold }; lost];
     let acked = [sent];
-    let told = Feedback { lost: &lost, ..feedback(&acked, Duration::from_millis(rtt_ms)) };
-    controller.on_feedback(Time::ZERO + Duration::from_millis(now_ms), &told, &mut Rng::stream(1, "controller"));
+    let report = Feedback { lost: &lost, ..feedback(&acked, Duration::from_millis(rtt_ms)) };
+    controller.on_feedback(Time::ZERO + Duration::from_millis(now_ms), &report, &mut Rng::stream(1, "controller"));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn after_acks(controller: &mut dyn FlowController, from_ms: u64, rtt_ms: u64, ac
     let mut rng = Rng::stream(1, "controller");
     for ms in 0..acks {
         let now = Time::ZERO + Duration::from_millis(from_ms + ms);
-        told(controller, now, Duration::from_millis(rtt_ms), app_limited, &mut rng);
+        acknowledge(controller, now, Duration::from_millis(rtt_ms), app_limited, &mut rng);
     }
     controller.limits().window.get() as f64 / PACKET.get() as f64
 }
@@ -118,8 +118,8 @@ fn plus_plus_comes_back_from_persistent_congestion_by_slow_start() {
     let before = controller.limits().window.get() as f64 / PACKET.get() as f64;
     let sent = Sent { at: Time::from_secs_f64(31.0), size: PACKET, ..Sent::default() };
     let lost = [Lost { sent, cause: LossCause::PacketThreshold }];
-    let told = Feedback { lost: &lost, persistent_congestion: true, ..silence() };
-    controller.on_feedback(Time::from_secs_f64(32.0), &told, &mut Rng::stream(1, "controller"));
+    let report = Feedback { lost: &lost, persistent_congestion: true, ..silence() };
+    controller.on_feedback(Time::from_secs_f64(32.0), &report, &mut Rng::stream(1, "controller"));
     assert_eq!(controller.limits().window, PACKET * 2);
     let window = after_acks(&mut *controller, 33_000, 101, 400, false);
     assert!((window / before - 0.5).abs() < 0.1, "back at {window} of {before} packets");

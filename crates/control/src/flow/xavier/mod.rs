@@ -324,7 +324,7 @@ impl FlowController for Xavier {
         if feedback.persistent_congestion {
             self.window = 1.0;
             self.recovery.reset();
-        } else if self.recovery.begins(now, feedback) && self.config.loss == OnLoss::Halve {
+        } else if self.recovery.enter(now, feedback) && self.config.loss == OnLoss::Halve {
             self.window = (self.window / 2.0).max(1.0);
         }
         for lost in feedback.lost {
