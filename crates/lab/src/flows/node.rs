@@ -231,11 +231,12 @@ impl FlowSource {
     fn on_timer(&mut self, now: Time, out: &mut impl Out<FlowNode>) {
         if self.application.wake <= now {
             self.wake_application(now, out);
+            if self.end.due(now) > now {
+                return;
+            }
         }
-        if self.end.due(now) <= now {
-            self.end.on_due(now, out);
-            self.pump(now, out);
-        }
+        self.end.on_due(now, out);
+        self.pump(now, out);
     }
 
     /// The application begins, ends or goes on.

@@ -26,6 +26,8 @@ pub struct AsTheyAre;
 impl Carrier<FlowNode> for AsTheyAre {
     type Payload = FlowMessage;
 
+    const REUSES_MEMORY: bool = false;
+
     #[inline(always)]
     fn pack(&mut self, message: &FlowMessage, slot: &mut FlowMessage) {
         *slot = *message;

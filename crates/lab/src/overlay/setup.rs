@@ -47,6 +47,8 @@ pub struct AsTheyAre;
 impl Carrier<OverlayPeer<u32>> for AsTheyAre {
     type Payload = Routed;
 
+    const REUSES_MEMORY: bool = false;
+
     #[inline(always)]
     fn pack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
         slot.0 = *packet;

@@ -8,6 +8,10 @@ pub trait Carrier<M: Machine> {
     /// What a slot holds.
     type Payload;
 
+    /// Messages own memory that is worth using again for the next. Those that do not are read into
+    /// a new place each time, so that only what a machine looks at is read at all.
+    const REUSES_MEMORY: bool = true;
+
     /// Writes `message` into a slot, whatever was there before.
     fn pack(&mut self, message: &M::Message, payload: &mut Self::Payload);
 

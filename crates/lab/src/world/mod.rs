@@ -264,6 +264,13 @@ where
             surroundings.counters.undeliverable += 1;
             return;
         };
+        let mut fresh;
+        let inbox = if C::REUSES_MEMORY {
+            inbox
+        } else {
+            fresh = M::Message::default();
+            &mut fresh
+        };
         let is_readable = surroundings.carrier.unpack(surroundings.fabric.arrived(), inbox);
         let departed = surroundings.fabric.departed();
         if !is_readable {

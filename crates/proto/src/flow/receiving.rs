@@ -141,3 +141,70 @@ impl<A: Copy + Eq + Debug> Machine for ReceivingEnd<A> {
         self.due()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::wire::Handshake;
+
+    const SIZES: WireSizes = WireSizes { header: 40, control: 40 };
+    const SENDER: u32 = 5;
+
+    #[derive(Default)]
+    struct Seen {
+        left: Vec<FlowMessage>,
+        events: Vec<FlowEvent>,
+    }
+
+    impl Out<ReceivingEnd<u32>> for Seen {
+        fn send(&mut self, departure: Departure<u32>, message: &FlowMessage) {
+            assert_eq!((departure.to, message.receiver), (SENDER, 2));
+            self.left.push(*message);
+        }
+
+        fn event(&mut self, event: FlowEvent) {
+            self.events.push(event);
+        }
+
+        fn job(&mut self, job: Infallible) {
+            match job {}
+        }
+    }
+
+    fn packet(connection: u32, number: u64) -> FlowMessage {
+        let data = Data { number, offset: number * 100, length: 100, fin: false };
+        FlowMessage { connection, receiver: 2, ack_number: 0, body: FlowBody::Data(data) }
+    }
+
+    fn hear(end: &mut ReceivingEnd<u32>, from: u32, message: &FlowMessage, seen: &mut Seen) {
+        end.hear(Time::ZERO, Arrival { from, marked: false }, message, seen);
+    }
+
+    #[test]
+    fn a_newer_connection_ends_the_one_before_and_stale_data_is_not_answered() {
+        let (mut end, mut seen) = (ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2), Seen::default());
+        for number in 0..4 {
+            hear(&mut end, SENDER, &packet(0, number), &mut seen);
+        }
+        assert_eq!((end.receiver().contiguous(), seen.left.len()), (400, 2));
+        assert_eq!(seen.left[1].ack_number, 1);
+        hear(&mut end, SENDER, &packet(1, 0), &mut seen);
+        assert_eq!((end.connection(), end.receiver().contiguous()), (1, 100));
+        hear(&mut end, SENDER, &packet(0, 4), &mut seen);
+        assert_eq!(seen.events.last(), Some(&FlowEvent::Stale { bytes: 100 }));
+        assert_eq!((end.receiver().contiguous(), seen.left.len()), (100, 2));
+        let late = Handshake { attempt: 1, nonce: [1; 16] };
+        hear(&mut end, SENDER, &FlowMessage { body: FlowBody::Syn(late), ..packet(0, 0) }, &mut seen);
+        assert_eq!(seen.left.len(), 2, "a late first packet opens no connection again");
+        hear(&mut end, SENDER, &FlowMessage { body: FlowBody::Syn(late), ..packet(2, 0) }, &mut seen);
+        assert_eq!((end.connection(), seen.left[2].body), (2, FlowBody::SynAck(late)));
+    }
+
+    #[test]
+    fn what_strangers_or_other_receivers_are_sent_is_not_heard() {
+        let (mut end, mut seen) = (ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2), Seen::default());
+        hear(&mut end, SENDER + 1, &packet(0, 0), &mut seen);
+        hear(&mut end, SENDER, &FlowMessage { receiver: 1, ..packet(0, 0) }, &mut seen);
+        assert_eq!((end.receiver().contiguous(), seen.events.len(), seen.left.len()), (0, 0, 0));
+    }
+}

@@ -232,7 +232,8 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
             return self.shake_hands(now, out);
         }
         self.is_fresh = false;
-        if let Some(sender) = self.sender.as_mut().filter(|sender| sender.timer().is_some_and(|due| due <= now)) {
+        if let Some(sender) = &mut self.sender {
+            // What is not due yet is not done.
             sender.on_timer(now);
             tell_losses(sender, out);
         }
@@ -304,5 +305,129 @@ impl<A: Copy + Eq + Debug> Machine for SendingEnd<A> {
 
     fn timer(&self, now: Time) -> Time {
         self.due(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::flow::registry::{Setup, find};
+    use anabranch_control::rng::Rng;
+    use anabranch_control::units::Bytes;
+
+    use super::*;
+    use crate::flow::{LossRecovery, SenderConfig};
+
+    const SIZES: WireSizes = WireSizes { header: 40, control: 40 };
+    const RECEIVER: u32 = 7;
+    const NONCE: Nonce = [9; 16];
+
+    /// What has left, and what was told.
+    #[derive(Default)]
+    struct Seen {
+        left: Vec<FlowBody>,
+        events: Vec<FlowEvent>,
+    }
+
+    impl Out<SendingEnd<u32>> for Seen {
+        fn send(&mut self, departure: Departure<u32>, message: &FlowMessage) {
+            assert_eq!((departure.to, message.connection), (RECEIVER, 3));
+            self.left.push(message.body);
+        }
+
+        fn event(&mut self, event: FlowEvent) {
+            self.events.push(event);
+        }
+
+        fn job(&mut self, job: Infallible) {
+            match job {}
+        }
+    }
+
+    fn sender() -> FlowSender {
+        let packet = Bytes::new(1000);
+        let controller = (find("reno").unwrap().build)(&Setup::new(packet, Time::ZERO), &toml::Table::new()).unwrap();
+        let (max_ack_delay, recovery) = (Duration::ZERO, LossRecovery::Rack);
+        let config = SenderConfig { packet, max_ack_delay, paced: false, ecn: false, recovery };
+        let mut sender = FlowSender::new(config, controller, 1, Rng::stream(1, "test"));
+        sender.write(PeerId(0), 1_000_000, true);
+        sender
+    }
+
+    fn open() -> SendingEnd<u32> {
+        let mut end = SendingEnd::new(SIZES, [RECEIVER]).numbered(3, NONCE);
+        end.open(Time::ZERO, sender(), true);
+        end
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::SECOND * seconds
+    }
+
+    fn answer(attempt: u8, nonce: Nonce) -> FlowMessage {
+        FlowMessage { connection: 3, body: FlowBody::SynAck(Handshake { attempt, nonce }), ..FlowMessage::default() }
+    }
+
+    #[test]
+    fn a_first_packet_is_repeated_after_doubled_waits() {
+        let (mut end, mut seen) = (open(), Seen::default());
+        let mut due = Vec::new();
+        for _ in 0..4 {
+            let now = end.timer(Time::ZERO);
+            due.push(now);
+            end.on_timer(now, &mut seen);
+        }
+        assert_eq!(due, [at(0), at(1), at(3), at(7)]);
+        let attempts = [0, 1, 2, 3].map(|attempt| FlowBody::Syn(Handshake { attempt, nonce: NONCE }));
+        assert_eq!(seen.left, attempts);
+    }
+
+    #[test]
+    fn data_leaves_with_the_timer_that_is_due_at_once_after_the_answer() {
+        let (mut end, mut seen) = (open(), Seen::default());
+        end.on_timer(at(0), &mut seen);
+        let now = Time::ZERO + Duration::from_millis(80);
+        assert_eq!(end.hear(now, RECEIVER, &answer(0, NONCE), &mut seen), Heard::Established);
+        assert_eq!(seen.events, [FlowEvent::Established]);
+        assert_eq!(end.sender().unwrap().min_rtt(PeerId(0)), Some(Duration::from_millis(80)));
+        end.pump(now, |_| {}, &mut seen);
+        assert_eq!(seen.left.len(), 1, "whoever steers has not seen it yet");
+        assert_eq!(end.timer(now), now);
+        end.on_timer(now, &mut seen);
+        assert!(matches!(seen.left[1..], [FlowBody::Data(_), FlowBody::Data(_), ..]), "{:?}", seen.left);
+        // A second answer tells nothing new.
+        assert_eq!(end.hear(now, RECEIVER, &answer(0, NONCE), &mut seen), Heard::Nothing);
+        assert_eq!(end.untrue(), 0);
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_attempt_opens_but_says_nothing_of_the_round_trip() {
+        let (mut end, mut seen) = (open(), Seen::default());
+        end.on_timer(at(0), &mut seen);
+        end.on_timer(at(1), &mut seen);
+        assert_eq!(end.hear(at(2), RECEIVER, &answer(0, NONCE), &mut seen), Heard::Established);
+        assert_eq!(end.sender().unwrap().min_rtt(PeerId(0)), None);
+    }
+
+    #[test]
+    fn what_a_stranger_or_an_earlier_connection_says_opens_nothing() {
+        let (mut end, mut seen) = (open(), Seen::default());
+        end.on_timer(at(0), &mut seen);
+        assert_eq!(end.hear(at(0), RECEIVER + 1, &answer(0, NONCE), &mut seen), Heard::Nothing);
+        let earlier = FlowMessage { connection: 2, ..answer(0, NONCE) };
+        assert_eq!(end.hear(at(0), RECEIVER, &earlier, &mut seen), Heard::Nothing);
+        assert_eq!(end.untrue(), 0);
+        assert_eq!(end.hear(at(0), RECEIVER, &answer(0, [0; 16]), &mut seen), Heard::Nothing);
+        assert_eq!((end.untrue(), end.is_shaking_hands(), seen.events.len()), (1, true, 0));
+    }
+
+    #[test]
+    fn a_closed_end_is_silent_until_it_opens_again_under_the_next_number() {
+        let (mut end, mut seen) = (open(), Seen::default());
+        end.on_timer(at(0), &mut seen);
+        assert!(end.close().is_some() && end.close().is_none());
+        assert_eq!((end.connection(), end.timer(at(1))), (4, Time::MAX));
+        end.on_timer(at(1), &mut seen);
+        assert_eq!(end.hear(at(1), RECEIVER, &answer(0, NONCE), &mut seen), Heard::Nothing);
+        assert_eq!(seen.left.len(), 1);
     }
 }
