@@ -66,7 +66,9 @@ impl<'a> KernelSender<'a> {
     fn work(&mut self) -> std::io::Result<Option<Happened>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         if self.is_ending {
-            stream.read(&mut [0])?;
+            if stream.read(&mut [0])? > 0 {
+                return Ok(None);
+            }
             self.stream = None;
             return Ok(Some(Happened::Delivered));
         }
