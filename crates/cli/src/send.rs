@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "q-learning", value_parser = network::controller)]
     controller: &'static Entry,
     /// The receiver's public key, as it prints it
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, visible_alias = "fingerprint", value_name = "KEY")]
     key: Option<PublicKey>,
     /// How rates become sending times
     #[arg(long, value_name = "HOW", default_value = "burst")]

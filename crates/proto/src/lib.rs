@@ -3,6 +3,7 @@
 
 pub mod courier;
 pub mod flow;
+pub mod key_text;
 pub mod limiter;
 pub mod load;
 pub mod machine;

@@ -20,6 +20,8 @@ use snow::resolvers::{CryptoResolver, DefaultResolver, FallbackResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
+use crate::key_text;
+
 /// Bytes that sealing adds to a message.
 pub const TAG: usize = 16;
 
@@ -70,7 +72,7 @@ impl From<snow::Error> for SealError {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        key_text::write(&self.0, f)
     }
 }
 
@@ -84,16 +86,7 @@ impl FromStr for PublicKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PublicKey, String> {
-        let wrong =
-            || format!("expected a public key of 64 hexadecimal digits, as the receiver prints it; got {text:?}");
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut key = [0; 32];
-        for (place, byte) in key.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(PublicKey(key))
+        key_text::parse(text).map(PublicKey)
     }
 }
 

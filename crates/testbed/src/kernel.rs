@@ -1,18 +1,23 @@
-//! Flows of the kernel's TCP: each sender a thread with its application, all receivers one.
+//! Flows of the kernel's TCP: each sender has a thread, which its connection may block.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use crate::kernel_tcp::{self, Receivers};
-use anabranch_control::time::{Duration, Time};
+use anabranch_control::flow::PeerId;
+use anabranch_control::time::Time;
 use anabranch_lab::flows::measured::FlowSeries;
-use anabranch_lab::flows::traffic::{Action, Application};
+use anabranch_lab::flows::traffic::Outlet;
 use anabranch_net::clock::std_duration;
 use anabranch_scenario::flows::Stack;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::kernel_tcp::{self, Receivers};
 
 use super::failure::TestbedFailure;
 use super::kernel_info::Samples;
-use super::{LONGEST_WAIT, Pending, Run, Tick, Ticks};
+use super::receiving::ReceiverStack;
+use super::sending::{Event, Happened, Packets, SenderStack, Shared};
+use super::{Pending, Run};
 
 /// Bytes written at once.
 const CHUNK: usize = 1 << 16;
@@ -20,255 +25,166 @@ const CHUNK: usize = 1 << 16;
 /// How long a connection may take to begin.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// What a flow of the kernel's did.
-#[derive(Debug)]
-pub struct Sent {
-    /// The flow.
-    pub flow: usize,
-    /// How long transfers with an end took until the receiver's end was known.
-    pub completion_acked: Vec<Duration>,
-    /// When each connection's transfer began.
-    pub since: Vec<Time>,
-    /// How long it was on.
-    pub on_time: Duration,
-    /// When it went on and off.
-    pub notes: Vec<(Time, usize, bool)>,
-    /// What the kernel said of it.
-    pub series: FlowSeries,
-}
-
-impl Sent {
-    fn none(flow: usize) -> Sent {
-        Sent {
-            flow,
-            completion_acked: Vec::new(),
-            since: Vec::new(),
-            on_time: Duration::ZERO,
-            notes: Vec::new(),
-            series: FlowSeries::default(),
-        }
-    }
-}
-
-/// What a flow of the kernel's brought.
-#[derive(Debug)]
-pub struct Arrived {
-    /// The flow.
-    pub flow: usize,
-    /// Bytes.
-    pub delivered: u64,
-    /// Bytes when goodput began to count.
-    pub before: u64,
-    /// Bytes at each row.
-    pub rows: Vec<u64>,
-    /// When each connection's stream had arrived whole, in their order.
-    pub completed: Vec<Option<Time>>,
-}
-
-struct Sender<'a> {
+/// One sender of the kernel's; to be used on a thread in the senders' namespace.
+pub struct KernelSender<'a> {
     run: &'a Run<'a>,
-    flow: usize,
-    application: Application,
+    number: usize,
+    congestion: &'a str,
     stream: Option<TcpStream>,
     pending: Pending,
+    /// Whether all is written, and the receiver's end awaited.
+    is_ending: bool,
     samples: Samples,
-    sent: Sent,
+    chunk: Vec<u8>,
 }
 
-/// Sends one flow until the run is over; on a thread in the senders' namespace.
-pub fn send(run: &Run<'_>, flow: usize) -> Result<Sent, TestbedFailure> {
-    let spec = &run.scenario.flows[flow];
-    let paces = matches!(&spec.stack, Stack::Kernel(name) if name.starts_with("bbr"));
-    let mut sender = Sender {
-        run,
-        flow,
-        application: Application::new(spec, run.scenario.seed),
-        stream: None,
-        pending: Pending::default(),
-        samples: Samples::new(run.scenario, spec, paces),
-        sent: Sent::none(flow),
-    };
-    let chunk = vec![0x5a; CHUNK];
-    loop {
-        let now = run.clock.now();
-        sender.samples.take(now, sender.stream.as_ref());
-        if !run.goes_on(now) {
-            break;
-        }
-        sender.step(now, &chunk)?;
-    }
-    sender.sent.series = std::mem::take(&mut sender.samples.series);
-    let end = run.clock.now().min(run.end());
-    sender.sent.on_time = sender.application.on_time(end);
-    if let Some(stream) = sender.stream.take() {
-        kernel_tcp::abort(stream).map_err(TestbedFailure::sockets("end a TCP connection"))?;
-    }
-    Ok(sender.sent)
-}
-
-impl Sender<'_> {
-    fn failed(&self, why: impl ToString) -> TestbedFailure {
-        let flow = self.run.scenario.flows[self.flow].name.clone();
-        TestbedFailure::Flow { flow, at: self.run.clock.now(), why: why.to_string() }
-    }
-
-    /// Does what is due, or waits a moment. The receivers end with the run, so that what a
-    /// connection says after it is no failure.
-    fn step(&mut self, now: Time, chunk: &[u8]) -> Result<(), TestbedFailure> {
-        let done = self.work(now, chunk);
-        if self.run.goes_on(self.run.clock.now()) { done } else { Ok(()) }
-    }
-
-    fn work(&mut self, now: Time, chunk: &[u8]) -> Result<(), TestbedFailure> {
-        if self.application.wake <= now {
-            self.wake(now)?;
-        }
-        self.application.refill(&mut self.pending);
-        if self.pending.bytes == 0 || self.stream.is_none() {
-            let wake = self.application.wake.min(self.samples.next()).min(self.run.end());
-            let wake = wake.since(self.run.clock.now());
-            std::thread::sleep(std_duration(wake).min(LONGEST_WAIT));
-            return Ok(());
-        }
-        self.write(chunk)
-    }
-
-    fn note(&mut self) {
-        self.sent.notes.push((self.run.clock.now(), self.flow, self.application.is_on()));
-    }
-
-    fn wake(&mut self, now: Time) -> Result<(), TestbedFailure> {
-        match self.application.wake(now) {
-            Action::Open => self.open(now)?,
-            Action::Resume => self.application.begin(now, &mut self.pending),
-            Action::Pause => self.pending = Pending::default(),
-            Action::Close => self.close()?,
-        }
-        self.note();
-        Ok(())
-    }
-
-    fn open(&mut self, now: Time) -> Result<(), TestbedFailure> {
-        self.close()?;
-        let plan = self.run.plan;
-        let local = SocketAddr::from((plan.senders[self.flow], 0));
-        let remote = plan.receiver(plan.receivers[self.flow][0]);
-        let Stack::Kernel(congestion) = &self.run.scenario.flows[self.flow].stack else {
-            return Err(self.failed("it is not the kernel's"));
+impl<'a> KernelSender<'a> {
+    /// That of flow `number`.
+    pub fn new(run: &'a Run<'a>, number: usize) -> Result<KernelSender<'a>, TestbedFailure> {
+        let Stack::Kernel(congestion) = &run.scenario.flows[number].stack else {
+            return Err(run.failed(number, "it is not the kernel's"));
         };
-        self.sent.since.push(now);
+        Ok(KernelSender {
+            run,
+            number,
+            congestion,
+            stream: None,
+            pending: Pending::default(),
+            is_ending: false,
+            samples: Samples::new(congestion.starts_with("bbr")),
+            chunk: vec![0x5a; CHUNK],
+        })
+    }
+
+    fn failed(&self, why: impl ToString) -> TestbedFailure {
+        self.run.failed(self.number, why)
+    }
+
+    /// Writes as much as the kernel takes, or hears of the receiver's end. That ends the
+    /// connection when it has all, which is known here half a round trip later, as an ACK
+    /// would be.
+    fn work(&mut self) -> std::io::Result<Option<Happened>> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        if self.is_ending {
+            if stream.read(&mut [0])? > 0 {
+                return Ok(None);
+            }
+            self.stream = None;
+            return Ok(Some(Happened::Delivered));
+        }
+        let length = self.chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(self.chunk.len()));
+        let written = stream.write(&self.chunk[..length])?;
+        self.pending.took(written as u64);
+        if self.pending.bytes > 0 {
+            return Ok(None);
+        }
+        if self.pending.last {
+            stream.shutdown(Shutdown::Write)?;
+            self.is_ending = true;
+            return Ok(None);
+        }
+        // The connection goes on: what is in flight cannot be told from what arrived.
+        Ok(Some(Happened::Written))
+    }
+}
+
+impl SenderStack for KernelSender<'_> {
+    fn open(&mut self, _: usize, _: u32, _: &Shared) -> Result<bool, TestbedFailure> {
+        let plan = self.run.plan;
+        let local = SocketAddr::from((plan.senders[self.number], 0));
+        let remote = plan.receiver(plan.receivers[self.number][0]);
         self.samples.begin_connection();
-        self.application.await_handshake(now);
-        let stream = kernel_tcp::connect(local, remote, congestion, CONNECT).map_err(|error| self.failed(error))?;
-        stream.set_write_timeout(Some(LONGEST_WAIT)).map_err(|error| self.failed(error))?;
-        stream.set_read_timeout(Some(LONGEST_WAIT)).map_err(|error| self.failed(error))?;
-        self.stream = Some(stream);
-        self.application.begin(self.run.clock.now(), &mut self.pending);
-        Ok(())
+        let stream = kernel_tcp::connect(local, remote, self.congestion, CONNECT);
+        let stream = stream.and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
+        self.stream = Some(stream.map_err(|error| self.failed(error))?);
+        Ok(true)
     }
 
-    fn close(&mut self) -> Result<(), TestbedFailure> {
+    fn write(&mut self, _: usize, to: PeerId, bytes: u64, last: bool) {
+        self.pending.write(to, bytes, last);
+    }
+
+    fn unsent(&self, _: usize) -> u64 {
+        self.pending.bytes
+    }
+
+    fn pause(&mut self, _: usize) {
         self.pending = Pending::default();
-        match self.stream.take() {
-            Some(stream) => kernel_tcp::abort(stream).map_err(TestbedFailure::sockets("end a TCP connection")),
-            None => Ok(()),
-        }
     }
 
-    /// Writes as much as the kernel takes in a moment; at the end of a transfer waits until
-    /// its receiver has it.
-    fn write(&mut self, chunk: &[u8]) -> Result<(), TestbedFailure> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
-        let length = chunk.len().min(usize::try_from(self.pending.bytes).unwrap_or(chunk.len()));
-        match stream.write(&chunk[..length]) {
-            Ok(written) => self.pending.took(written as u64),
-            Err(error) if is_pause(error.kind()) => {}
-            Err(error) => return Err(self.failed(error)),
-        }
-        if self.pending.bytes == 0 && self.application.ends_with_its_data() {
-            self.finish()?;
-        }
-        Ok(())
+    fn close(&mut self, _: usize) -> Result<(), TestbedFailure> {
+        (self.pending, self.is_ending) = (Pending::default(), false);
+        let ended = self.stream.take().map_or(Ok(()), kernel_tcp::abort);
+        ended.map_err(TestbedFailure::sockets("end a TCP connection"))
     }
 
-    /// The last byte is written. Its receiver ends the connection when it has it, which is
-    /// known here half a round trip later, as an ACK would be.
-    fn finish(&mut self) -> Result<(), TestbedFailure> {
-        if !self.pending.last {
-            // The connection goes on: what is in flight cannot be told from what arrived.
-            self.application.finished(self.run.clock.now());
-            self.note();
+    fn turn(&mut self, until: Time, events: &mut Vec<Event>) -> Result<(), TestbedFailure> {
+        let longest = std_duration(until.since(self.run.clock.now()));
+        let stream = self.stream.as_ref().filter(|_| self.is_ending || self.pending.bytes > 0);
+        let Some(stream) = stream else {
+            std::thread::sleep(longest);
             return Ok(());
-        }
-        let Some(mut stream) = self.stream.take() else { return Ok(()) };
-        stream.shutdown(std::net::Shutdown::Write).map_err(|error| self.failed(error))?;
-        let mut byte = [0];
-        while self.run.goes_on(self.run.clock.now()) {
-            self.samples.take(self.run.clock.now(), Some(&stream));
-            match stream.read(&mut byte) {
-                Ok(_) => {
-                    let now = self.run.clock.now();
-                    let since = self.sent.since.last().copied().unwrap_or(now);
-                    self.sent.completion_acked.push(now.since(since));
-                    self.application.finished(now);
-                    self.note();
-                    break;
-                }
-                Err(error) if is_pause(error.kind()) => {}
-                Err(error) => return Err(self.failed(error)),
+        };
+        let awaited = if self.is_ending { PollFlags::IN } else { PollFlags::OUT };
+        let timeout = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+        let ready = poll(&mut [PollFd::new(stream, awaited)], Some(&timeout));
+        let happened = match ready {
+            Ok(0) => return Ok(()),
+            Ok(_) => self.work(),
+            Err(error) => Err(error.into()),
+        };
+        match happened {
+            Ok(happened) => {
+                events.extend(happened.map(|happened| Event { flow: 0, at: self.run.clock.now(), happened }));
+                Ok(())
             }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(error) => Err(self.failed(error)),
         }
-        Ok(())
+    }
+
+    fn sample(&mut self, _: usize, series: &mut FlowSeries, is_late: bool) {
+        self.samples.push(series, self.stream.as_ref().filter(|_| !is_late));
+    }
+
+    fn packets(&self, _: usize) -> Option<Packets> {
+        None
     }
 }
 
-fn is_pause(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}
-
-/// Receives all flows of the kernel's until the run is over.
-pub fn receive(run: &Run<'_>, listeners: Vec<(usize, TcpListener)>) -> Result<Vec<Arrived>, TestbedFailure> {
+/// Receivers of the kernel's, each at a listener.
+pub fn receivers(run: &Run<'_>, listeners: Vec<(usize, TcpListener)>) -> Result<Receivers, TestbedFailure> {
     let mut receivers = Receivers::new(run.clock).map_err(TestbedFailure::sockets("drive TCP receivers"))?;
-    let mut flows = Vec::new();
-    for (flow, listener) in listeners {
+    for (_, listener) in listeners {
         receivers.add(listener).map_err(TestbedFailure::sockets("accept TCP connections"))?;
-        flows.push(Arrived { flow, delivered: 0, before: 0, rows: Vec::new(), completed: Vec::new() });
     }
-    let mut ticks = Ticks::new(run.scenario);
-    loop {
-        let now = run.clock.now();
-        while let Some(tick) = ticks.pop(now) {
-            for (number, flow) in flows.iter_mut().enumerate() {
-                let delivered = receivers.report(number).delivered;
-                match tick {
-                    Tick::Row => flow.rows.push(delivered),
-                    Tick::Goodput => flow.before = delivered,
-                    Tick::Steering => {}
-                }
-            }
-        }
-        if !run.goes_on(now) {
-            break;
-        }
-        receivers.turn(run.until(now, ticks.next())).map_err(TestbedFailure::sockets("receive TCP"))?;
+    Ok(receivers)
+}
+
+impl ReceiverStack for Receivers {
+    fn turn(&mut self, until: Time) -> Result<(), TestbedFailure> {
+        Receivers::turn(self, until).map_err(TestbedFailure::sockets("receive TCP"))
     }
-    for (number, flow) in flows.iter_mut().enumerate() {
-        let report = receivers.report(number);
-        flow.delivered = report.delivered;
-        flow.completed = report.connections.iter().map(|(_, end)| *end).collect();
+
+    fn delivered(&self, receiver: usize) -> u64 {
+        Receivers::delivered(self, receiver)
     }
-    Ok(flows)
+
+    fn poll_completed(&mut self) -> Option<(usize, Time)> {
+        Receivers::poll_completed(self)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Shutdown};
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use anabranch_net::clock::Clock;
     use anabranch_scenario::file::parse_flows;
 
     use super::super::plan::Plan;
+    use super::super::sending::Driver;
     use super::super::watch::Watched;
     use super::*;
 
@@ -291,17 +207,12 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // As after a reset by the other end: each write fails.
         stream.shutdown(Shutdown::Write).unwrap();
-        let mut sender = Sender {
-            run: &run,
-            flow: 0,
-            application: Application::new(&scenario.flows[0], 1),
-            stream: Some(stream),
-            pending: Pending { bytes: u64::MAX, last: false },
-            samples: Samples::new(&scenario, &scenario.flows[0], false),
-            sent: Sent::none(0),
-        };
-        assert!(matches!(sender.step(Time::ZERO, &[0; 8]), Err(TestbedFailure::Flow { .. })));
+        let mut sender = KernelSender::new(&run, 0).unwrap();
+        sender.stream = Some(stream);
+        sender.write(0, PeerId(0), u64::MAX, false);
+        let mut driver = Driver::new(&run, &[0], sender);
+        assert!(matches!(driver.step(Time::ZERO, Time::MAX), Err(TestbedFailure::Flow { .. })));
         stop.store(true, Ordering::Relaxed);
-        assert!(sender.step(Time::ZERO, &[0; 8]).is_ok());
+        assert!(driver.step(Time::ZERO, Time::MAX).is_ok());
     }
 }

@@ -4,14 +4,10 @@
 
 use std::net::TcpStream;
 
-use anabranch_control::time::{Duration, Time};
-use anabranch_lab::flows::FlowScenario;
+use anabranch_control::time::Duration;
 use anabranch_lab::flows::measured::FlowSeries;
-use anabranch_scenario::flows::FlowSpec;
 use nix::libc;
 use nix::sys::socket::getsockopt;
-
-use super::{Tick, Ticks};
 
 /// A threshold from here on is none: Linux begins with 0x7fffffff packets.
 const NO_THRESHOLD: u32 = i32::MAX as u32;
@@ -121,30 +117,20 @@ pub fn info(stream: &TcpStream) -> std::io::Result<Info> {
     Ok(getsockopt(stream, option::TcpInfo).map(Info::from)?)
 }
 
-/// A flow's rows.
+/// What one flow's rows say.
 #[derive(Debug)]
 pub struct Samples {
-    ticks: Ticks,
     paces: bool,
     /// What was sent again by connections that have ended.
     earlier: u64,
     /// By the connection that there is.
     current: u64,
-    /// The columns.
-    pub series: FlowSeries,
 }
 
 impl Samples {
-    /// None yet of `flow`, whose congestion control paces or leaves that to its window.
-    pub fn new(scenario: &FlowScenario, flow: &FlowSpec, paces: bool) -> Samples {
-        let trace = ["window", "slow_start_threshold", "retransmits"].map(|name| (name, Vec::new()));
-        let series = FlowSeries { trace: trace.to_vec(), ..FlowSeries::of(flow) };
-        Samples { ticks: Ticks::new(scenario), paces, earlier: 0, current: 0, series }
-    }
-
-    /// When a row is due.
-    pub fn next(&self) -> Time {
-        self.ticks.next()
+    /// Of a flow whose congestion control paces, or leaves that to its window.
+    pub fn new(paces: bool) -> Samples {
+        Samples { paces, earlier: 0, current: 0 }
     }
 
     /// Another connection begins.
@@ -152,30 +138,23 @@ impl Samples {
         self.earlier += std::mem::take(&mut self.current);
     }
 
-    /// Adds the rows that are due at `now`; those that nobody looked at in time are unknown.
-    pub fn take(&mut self, now: Time, stream: Option<&TcpStream>) {
-        while let Some(tick) = self.ticks.pop(now) {
-            if tick == Tick::Row {
-                let is_last = self.ticks.next() > now;
-                let info = stream.filter(|_| is_last).and_then(|stream| info(stream).ok());
-                self.push(info);
-            }
-        }
-    }
-
-    fn push(&mut self, info: Option<Info>) {
+    /// Adds a row; all is unknown without a connection.
+    pub fn push(&mut self, series: &mut FlowSeries, stream: Option<&TcpStream>) {
+        let info = stream.and_then(|stream| info(stream).ok());
         let or_unknown = |value: Option<f64>| value.unwrap_or(f64::NAN);
         let of = |value: fn(&Info) -> Option<f64>| or_unknown(info.as_ref().and_then(value));
         self.current = info.map_or(self.current, |info| info.retransmits);
         let window = of(|info| Some(info.window));
         let retransmits = info.map(|_| (self.earlier + self.current) as f64);
-        let paced = self.paces;
-        self.series.window.push(window);
-        self.series.in_flight.push(of(|info| Some(info.in_flight)));
-        self.series.srtt_ms.push(of(|info| info.smoothed_rtt.map(Duration::as_millis_f64)));
-        self.series.rate_mbit_s.push(if paced { of(|info| info.pacing_mbit_s) } else { f64::NAN });
+        series.window.push(window);
+        series.in_flight.push(of(|info| Some(info.in_flight)));
+        series.srtt_ms.push(of(|info| info.smoothed_rtt.map(Duration::as_millis_f64)));
+        series.rate_mbit_s.push(if self.paces { of(|info| info.pacing_mbit_s) } else { f64::NAN });
+        if series.trace.is_empty() {
+            series.trace = ["window", "slow_start_threshold", "retransmits"].map(|name| (name, Vec::new())).into();
+        }
         let values = [window, of(|info| info.threshold), or_unknown(retransmits)];
-        self.series.trace.iter_mut().zip(values).for_each(|((_, column), value)| column.push(value));
+        series.trace.iter_mut().zip(values).for_each(|((_, column), value)| column.push(value));
     }
 }
 

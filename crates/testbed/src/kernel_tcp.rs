@@ -1,6 +1,7 @@
 //! The operating system's own TCP, to be measured beside ours: connections under a
 //! congestion control that is named, and a receiver that counts what they bring.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -66,16 +67,6 @@ pub fn abort(stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What a listener's connections have brought.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Bytes, of all connections together.
-    pub delivered: u64,
-    /// When each connection was accepted, and when its stream ended, if it did whole; in
-    /// the order in which they were accepted.
-    pub connections: Vec<(Time, Option<Time>)>,
-}
-
 /// Receivers of TCP, each a listener and its connections.
 #[derive(Debug)]
 pub struct Receivers {
@@ -83,7 +74,9 @@ pub struct Receivers {
     poll: Poll,
     events: Events,
     listeners: Vec<mio::net::TcpListener>,
-    reports: Vec<Report>,
+    /// Bytes, of all connections of each listener together.
+    delivered: Vec<u64>,
+    completed: VecDeque<(usize, Time)>,
     streams: Vec<Option<Stream>>,
     buffer: Vec<u8>,
 }
@@ -92,7 +85,6 @@ pub struct Receivers {
 struct Stream {
     io: mio::net::TcpStream,
     listener: usize,
-    connection: usize,
 }
 
 impl Receivers {
@@ -107,7 +99,8 @@ impl Receivers {
             poll: Poll::new()?,
             events: Events::with_capacity(256),
             listeners: Vec::new(),
-            reports: Vec::new(),
+            delivered: Vec::new(),
+            completed: VecDeque::new(),
             streams: Vec::new(),
             buffer: vec![0; CHUNK],
         })
@@ -125,13 +118,18 @@ impl Receivers {
         let mut listener = mio::net::TcpListener::from_std(listener);
         self.poll.registry().register(&mut listener, Token(number), Interest::READABLE)?;
         self.listeners.push(listener);
-        self.reports.push(Report::default());
+        self.delivered.push(0);
         Ok(number)
     }
 
-    /// What listener `number` has received.
-    pub fn report(&self, number: usize) -> &Report {
-        &self.reports[number]
+    /// Bytes that listener `number` has received.
+    pub fn delivered(&self, number: usize) -> u64 {
+        self.delivered[number]
+    }
+
+    /// The next stream that has arrived whole: at which listener, and when.
+    pub fn poll_completed(&mut self) -> Option<(usize, Time)> {
+        self.completed.pop_front()
     }
 
     /// Waits for something to come, at most until `until`, and takes it.
@@ -160,23 +158,20 @@ impl Receivers {
         while let Ok((mut io, _)) = self.listeners[listener].accept() {
             let token = Token(self.listeners.len() + self.streams.len());
             self.poll.registry().register(&mut io, token, Interest::READABLE)?;
-            let connections = &mut self.reports[listener].connections;
-            connections.push((self.clock.now(), None));
-            self.streams.push(Some(Stream { io, listener, connection: connections.len() - 1 }));
+            self.streams.push(Some(Stream { io, listener }));
         }
         Ok(())
     }
 
     fn read(&mut self, number: usize) {
         let Some(Some(stream)) = self.streams.get_mut(number) else { return };
-        let report = &mut self.reports[stream.listener];
         loop {
             match stream.io.read(&mut self.buffer) {
                 Ok(0) => {
-                    report.connections[stream.connection].1 = Some(self.clock.now());
+                    self.completed.push_back((stream.listener, self.clock.now()));
                     break;
                 }
-                Ok(length) => report.delivered += length as u64,
+                Ok(length) => self.delivered[stream.listener] += length as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Its sender has ended it.
@@ -214,10 +209,9 @@ mod tests {
                 break;
             }
         }
-        let report = receivers.report(number);
-        assert_eq!((report.delivered, report.connections.len()), (1000, 2));
-        let ends: Vec<bool> = report.connections.iter().map(|(_, end)| end.is_some()).collect();
-        assert_eq!(ends, [true, false]);
+        assert_eq!(receivers.delivered(number), 1000);
+        assert_eq!(receivers.poll_completed().map(|(listener, _)| listener), Some(number));
+        assert_eq!(receivers.poll_completed(), None, "who aborts has not said all");
     }
 
     #[test]

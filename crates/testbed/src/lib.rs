@@ -21,10 +21,12 @@ mod plan;
 pub mod probe;
 mod quic;
 mod realtime;
-mod receivers;
-mod senders;
+mod receiving;
+mod sending;
 mod steering;
+mod ticks;
 pub mod tun;
+mod udp;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,9 +39,14 @@ use anabranch_net::clock::{Clock, std_duration};
 use anabranch_scenario::flows::Stack;
 
 pub use failure::TestbedFailure;
+use kernel::KernelSender;
 use pending::Pending;
 use plan::Plan;
+use quic::{QuicReceivers, QuicSenders};
+use receiving::{Arrived, receive};
+use sending::{Sent, send};
 use steering::Steered;
+use udp::{UdpReceivers, UdpSenders};
 use watch::Sights;
 
 /// What a run on real packets gave.
@@ -78,71 +85,16 @@ impl Run<'_> {
         wake.min(self.end()).min(now + Duration::from_nanos(LONGEST_WAIT.as_nanos() as u64))
     }
 
+    /// For `map_err`: why a flow has failed now.
+    fn failed(&self, flow: usize, why: impl ToString) -> TestbedFailure {
+        let (flow, at) = (self.scenario.flows[flow].name.clone(), self.clock.now());
+        TestbedFailure::Flow { flow, at, why: why.to_string() }
+    }
+
     /// The flows that are the kernel's.
     fn of_kernel(&self) -> Vec<usize> {
         let is_kernel = |flow: &usize| matches!(self.scenario.flows[*flow].stack, Stack::Kernel(_));
         (0..self.scenario.flows.len()).filter(is_kernel).collect()
-    }
-}
-
-/// When rows of the series are due, and goodput begins to count: the same for every thread.
-/// Senders make their coordinator's decisions beside.
-#[derive(Clone, Copy, Debug)]
-struct Ticks {
-    every: Option<Duration>,
-    row: Time,
-    goodput_from: Time,
-    steer_every: Duration,
-    steering: Time,
-}
-
-/// What is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tick {
-    Row,
-    Goodput,
-    Steering,
-}
-
-impl Ticks {
-    fn new(scenario: &FlowScenario) -> Ticks {
-        let every = scenario.sample_every;
-        let row = every.map_or(Time::MAX, |every| Time::ZERO + every);
-        let (steer_every, steering) = (Duration::ZERO, Time::MAX);
-        Ticks { every, row, goodput_from: scenario.goodput_from, steer_every, steering }
-    }
-
-    fn steered(scenario: &FlowScenario) -> Ticks {
-        match &scenario.steering {
-            Some(steering) => Ticks { steer_every: steering.every, steering: Time::ZERO, ..Ticks::new(scenario) },
-            None => Ticks::new(scenario),
-        }
-    }
-
-    /// When something is due.
-    fn next(&self) -> Time {
-        self.row.min(self.goodput_from).min(self.steering)
-    }
-
-    /// What is due at `now`, in order; none if nothing is any more.
-    fn pop(&mut self, now: Time) -> Option<Tick> {
-        let next = self.next();
-        if next > now {
-            return None;
-        }
-        if next == self.goodput_from {
-            self.goodput_from = Time::MAX;
-            return Some(Tick::Goodput);
-        }
-        if next == self.row {
-            self.row += self.every.expect("rows are due only where there are any");
-            return Some(Tick::Row);
-        }
-        // Decisions that were missed are not made up for.
-        while self.steering <= now {
-            self.steering += self.steer_every;
-        }
-        Some(Tick::Steering)
     }
 }
 
@@ -158,19 +110,23 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
     let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
     let run = &run;
     let mut seen = std::thread::scope(|scope| {
-        let sockets = ready.sockets;
-        let (identity, fingerprint) = (&ready.identity, ready.identity.fingerprint());
-        let receiving = spawn(scope, run, move || receivers::run(run, sockets.receivers));
-        let quic_receiving = spawn(scope, run, move || quic::receivers::receive(run, sockets.quic_receivers, identity));
-        let kernel_receiving = spawn(scope, run, move || kernel::receive(run, sockets.listeners));
-        let sending = spawn(scope, run, move || senders::run(run, sockets.senders));
-        let quic_sending = spawn(scope, run, move || quic::senders::send(run, sockets.quic_senders, fingerprint));
-        let left = &ready.left;
-        let kernel: Vec<_> = run
-            .of_kernel()
-            .into_iter()
-            .map(|flow| spawn(scope, run, move || left.run(|| kernel::send(run, flow))?))
-            .collect();
+        let (sockets, left, identity) = (ready.sockets, &ready.left, &ready.identity);
+        let receivers: Vec<Joined<'_, Vec<Arrived>>> = vec![
+            spawn(scope, run, || receive(run, sockets.receivers, |sockets| UdpReceivers::new(run, sockets))),
+            spawn(scope, run, || {
+                receive(run, sockets.quic_receivers, |sockets| QuicReceivers::new(run, sockets, identity))
+            }),
+            spawn(scope, run, || receive(run, sockets.listeners, |listeners| kernel::receivers(run, listeners))),
+        ];
+        let mut senders: Vec<Joined<'_, Vec<Sent>>> = vec![
+            spawn(scope, run, || send(run, sockets.senders, |sockets| UdpSenders::new(run, sockets))),
+            spawn(scope, run, || {
+                send(run, sockets.quic_senders, |sockets| QuicSenders::new(run, sockets, identity.fingerprint()))
+            }),
+        ];
+        senders.extend(run.of_kernel().into_iter().map(|flow| {
+            spawn(scope, run, move || left.run(|| send(run, vec![(flow, ())], |_| KernelSender::new(run, flow)))?)
+        }));
         let mut second = Time::ZERO + Duration::SECOND;
         while run.goes_on(clock.now()) && !emulator.has_ended() {
             std::thread::sleep(std_duration(second.min(run.end()).since(clock.now())).min(LONGEST_WAIT));
@@ -183,14 +139,9 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
         }
         let end = clock.now().min(run.end());
         stop.store(true, Ordering::Relaxed);
-        let kernel: Result<Vec<_>, _> = kernel.into_iter().map(join).collect();
         Ok::<_, TestbedFailure>(measure::Seen {
-            ours: join(sending)?,
-            quic: join(quic_sending)?,
-            theirs: kernel?,
-            arrivals: join(receiving)?,
-            quic_arrivals: join(quic_receiving)?,
-            kernel_arrivals: join(kernel_receiving)?,
+            sent: join(senders)?,
+            arrived: join(receivers)?,
             watched: Sights::default(),
             end,
         })
@@ -220,6 +171,9 @@ fn spawn<'scope, T: Send + 'scope>(
     })
 }
 
-fn join<T>(thread: Joined<'_, T>) -> Result<T, TestbedFailure> {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// What all of `threads` have brought.
+fn join<T>(threads: Vec<Joined<'_, Vec<T>>>) -> Result<Vec<T>, TestbedFailure> {
+    let joined =
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    Ok(joined.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }

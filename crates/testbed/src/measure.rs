@@ -1,5 +1,9 @@
 //! What a run on real packets measured, in the types of a simulation.
 
+use super::plan::Plan;
+use super::receiving::Arrived;
+use super::sending::Sent;
+use super::watch::Sights;
 use crate::emulator::Report;
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowScenario;
@@ -7,20 +11,11 @@ use anabranch_lab::flows::measured::{
     CrossMeasured, FlowMeasured, FlowSeries, FlowsMeasured, LinkMeasured, ReceiverMeasured, Series,
 };
 use anabranch_lab::flows::shares::Shares;
-use anabranch_scenario::flows::Stack;
-
-use super::plan::Plan;
-use super::watch::Sights;
-use super::{kernel, quic, receivers, senders};
 
 /// What the threads of a run brought.
 pub struct Seen {
-    pub ours: senders::Sending,
-    pub quic: Vec<quic::senders::QuicSent>,
-    pub theirs: Vec<kernel::Sent>,
-    pub arrivals: receivers::Arrivals,
-    pub quic_arrivals: Vec<quic::receivers::Arrived>,
-    pub kernel_arrivals: Vec<kernel::Arrived>,
+    pub sent: Vec<Sent>,
+    pub arrived: Vec<Arrived>,
     pub watched: Sights,
     pub end: Time,
 }
@@ -28,9 +23,8 @@ pub struct Seen {
 /// Puts it together.
 pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: &Report) -> FlowsMeasured {
     let mut shares = Shares::new(scenario.flows.len());
-    let mut notes: Vec<(Time, usize, bool)> = std::mem::take(&mut seen.ours.notes);
-    notes.extend(seen.theirs.iter().flat_map(|sent| sent.notes.iter().copied()));
-    notes.extend(seen.quic.iter().flat_map(|sent| sent.notes.iter().copied()));
+    let of_one = |sent: &Sent| sent.notes.iter().map(|&(at, on)| (at, sent.flow, on)).collect::<Vec<_>>();
+    let mut notes: Vec<(Time, usize, bool)> = seen.sent.iter().flat_map(of_one).collect();
     notes.sort_unstable();
     notes.iter().for_each(|&(at, flow, on)| shares.note(at, flow, on));
     (0..scenario.flows.len()).for_each(|flow| shares.note(seen.end, flow, false));
@@ -56,18 +50,15 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
             completion: Vec::new(),
             completion_acked: Vec::new(),
         };
-        let delivered = match &spec.stack {
-            Stack::Ours => seen.of_ours(plan, flow, &mut measured),
-            Stack::Quic => seen.of_quic(flow, &mut measured),
-            Stack::Kernel(_) => seen.of_kernel(flow, &mut measured),
-        };
-        let columns = columns(scenario, &delivered, rows);
+        let arrived = arrived(plan, &seen.arrived, flow);
+        count(&mut measured, &arrived);
+        let mut own = FlowSeries::of(spec);
+        if let Some(sent) = seen.sent.iter_mut().find(|sent| sent.flow == flow) {
+            said(&mut measured, sent, &arrived);
+            own = std::mem::take(&mut sent.series);
+        }
+        let columns = columns(scenario, &arrived, rows);
         let of_all = (0..rows).map(|row| columns.iter().map(|column| column[row]).sum()).collect();
-        let quic = seen.quic.iter_mut().map(|quic| &mut quic.sent);
-        let own = seen.ours.flows.iter_mut().chain(quic).find(|sent| sent.flow == flow);
-        let own = own.map(|sent| &mut sent.series);
-        let theirs = seen.theirs.iter_mut().find(|sent| sent.flow == flow).map(|sent| &mut sent.series);
-        let mut own = own.or(theirs).map_or_else(|| FlowSeries::of(spec), std::mem::take);
         own.goodput_mbit_s = of_all;
         own.receivers_mbit_s = if columns.len() > 1 { columns } else { Vec::new() };
         own.one_way_ms = std::mem::take(&mut seen.watched.one_way_ms[flow]);
@@ -97,79 +88,38 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
     }
 }
 
-/// A receiver's bytes: in all, when goodput began to count, and at each row.
-type Delivered = Vec<(u64, u64, Vec<u64>)>;
-
-impl Seen {
-    fn of_ours(&self, plan: &Plan, flow: usize, measured: &mut FlowMeasured) -> Delivered {
-        if let Some(sent) = self.ours.flows.iter().find(|sent| sent.flow == flow) {
-            said(measured, sent);
-        }
-        let connections = &self.ours.connections;
-        let completed = self.arrivals.completed.iter().filter_map(|&(connection, at)| {
-            let &(of, since) = connections.get(connection as usize)?;
-            (of == flow).then(|| at.since(since))
-        });
-        measured.completion = completed.collect();
-        let arrived = |number: &usize| self.arrivals.receivers.iter().find(|arrived| arrived.number == *number);
-        let each: Delivered = plan.receivers[flow]
-            .iter()
-            .filter_map(arrived)
-            .map(|arrived| (arrived.delivered, arrived.before, arrived.rows.clone()))
-            .collect();
-        count(measured, &each);
-        each
-    }
-
-    fn of_quic(&self, flow: usize, measured: &mut FlowMeasured) -> Delivered {
-        let quic = self.quic.iter().find(|quic| quic.sent.flow == flow);
-        let arrived = self.quic_arrivals.iter().find(|arrived| arrived.flow == flow);
-        let (Some(quic), Some(arrived)) = (quic, arrived) else { return Vec::new() };
-        said(measured, &quic.sent);
-        // Connections come one after the other: a stream is of the last that had begun.
-        let began = |end: Time| quic.since.iter().copied().take_while(|since| *since <= end).last();
-        measured.completion = arrived.completed.iter().filter_map(|&end| Some(end.since(began(end)?))).collect();
-        let each = vec![(arrived.delivered, arrived.before, arrived.rows.clone())];
-        count(measured, &each);
-        each
-    }
-
-    fn of_kernel(&self, flow: usize, measured: &mut FlowMeasured) -> Delivered {
-        let sent = self.theirs.iter().find(|sent| sent.flow == flow);
-        let arrived = self.kernel_arrivals.iter().find(|arrived| arrived.flow == flow);
-        let (Some(sent), Some(arrived)) = (sent, arrived) else { return Vec::new() };
-        measured.on_time = sent.on_time;
-        measured.completion_acked = sent.completion_acked.clone();
-        let whole = arrived.completed.iter().zip(&sent.since);
-        measured.completion = whole.filter_map(|(end, since)| Some((*end)?.since(*since))).collect();
-        let each = vec![(arrived.delivered, arrived.before, arrived.rows.clone())];
-        count(measured, &each);
-        each
-    }
+/// What a flow's receivers got.
+fn arrived<'a>(plan: &Plan, all: &'a [Arrived], flow: usize) -> Vec<&'a Arrived> {
+    let of = |&number: &usize| all.iter().find(|arrived| arrived.number == number);
+    plan.receivers[flow].iter().filter_map(of).collect()
 }
 
-/// What a sender of ours says.
-fn said(measured: &mut FlowMeasured, sent: &senders::Sent) {
+/// What a sender says.
+fn said(measured: &mut FlowMeasured, sent: &Sent, arrived: &[&Arrived]) {
     measured.controller = sent.controller.clone();
-    measured.packets_sent = sent.packets_sent;
-    measured.packets_lost = sent.packets_lost;
-    measured.spurious_losses = sent.spurious_losses;
+    if let Some(packets) = sent.packets {
+        measured.packets_sent = packets.sent;
+        measured.packets_lost = packets.lost;
+        measured.spurious_losses = packets.spurious_losses;
+    }
     measured.on_time = sent.on_time;
     measured.completion_acked = sent.completion_acked.clone();
+    // Connections come one after the other: a stream is of the last that had begun.
+    let began = |end: Time| sent.since.iter().copied().take_while(|since| *since <= end).last();
+    let mut ends: Vec<Time> = arrived.iter().flat_map(|arrived| arrived.completed.iter().copied()).collect();
+    ends.sort_unstable();
+    measured.completion = ends.into_iter().filter_map(|end| Some(end.since(began(end)?))).collect();
 }
 
-fn count(measured: &mut FlowMeasured, each: &Delivered) {
-    measured.delivered_bytes = each.iter().map(|(delivered, ..)| delivered).sum();
-    measured.goodput_bytes = each.iter().map(|(delivered, before, _)| delivered - before).sum();
-    measured.receivers = if each.len() > 1 {
-        let receiver = |(delivered, before, _): &(u64, u64, Vec<u64>)| ReceiverMeasured {
-            goodput_bytes: delivered - before,
-            delivered_bytes: *delivered,
-        };
-        each.iter().map(receiver).collect()
-    } else {
-        Vec::new()
+fn count(measured: &mut FlowMeasured, each: &[&Arrived]) {
+    let receiver = |arrived: &&Arrived| ReceiverMeasured {
+        goodput_bytes: arrived.delivered - arrived.before,
+        delivered_bytes: arrived.delivered,
     };
+    let receivers: Vec<ReceiverMeasured> = each.iter().map(receiver).collect();
+    measured.delivered_bytes = receivers.iter().map(|receiver| receiver.delivered_bytes).sum();
+    measured.goodput_bytes = receivers.iter().map(|receiver| receiver.goodput_bytes).sum();
+    measured.receivers = if receivers.len() > 1 { receivers } else { Vec::new() };
 }
 
 /// Rows that every column has.
@@ -177,26 +127,21 @@ fn rows(scenario: &FlowScenario, seen: &Seen) -> usize {
     if scenario.sample_every.is_none() {
         return 0;
     }
-    let ours = seen.ours.flows.iter().map(|sent| sent.series.window.len());
-    let arrived = seen.arrivals.receivers.iter().map(|arrived| arrived.rows.len());
-    let kernel = seen.kernel_arrivals.iter().map(|arrived| arrived.rows.len());
-    let theirs = seen.theirs.iter().map(|sent| sent.series.window.len());
-    let kernel = kernel.chain(theirs);
-    let quic = seen.quic.iter().map(|quic| quic.sent.series.window.len());
-    let quic = quic.chain(seen.quic_arrivals.iter().map(|arrived| arrived.rows.len()));
+    let sent = seen.sent.iter().map(|sent| sent.series.window.len());
+    let arrived = seen.arrived.iter().map(|arrived| arrived.rows.len());
     let watched = seen.watched.one_way_ms.iter().map(Vec::len);
-    ours.chain(arrived).chain(kernel).chain(quic).chain(watched).min().unwrap_or(0)
+    sent.chain(arrived).chain(watched).min().unwrap_or(0)
 }
 
 /// Mbit/s of each receiver in each row.
-fn columns(scenario: &FlowScenario, delivered: &Delivered, rows: usize) -> Vec<Vec<f64>> {
+fn columns(scenario: &FlowScenario, arrived: &[&Arrived], rows: usize) -> Vec<Vec<f64>> {
     let every = scenario.sample_every.map_or(f64::NAN, Duration::as_secs_f64);
-    let column = |(.., cumulative): &(u64, u64, Vec<u64>)| {
-        let before = [0].into_iter().chain(cumulative.iter().copied());
-        let each = cumulative.iter().zip(before).take(rows);
+    let column = |arrived: &&Arrived| {
+        let before = [0].into_iter().chain(arrived.rows.iter().copied());
+        let each = arrived.rows.iter().zip(before).take(rows);
         each.map(|(now, before)| (now - before) as f64 * 8.0 / every / 1e6).collect()
     };
-    delivered.iter().map(column).collect()
+    arrived.iter().map(column).collect()
 }
 
 fn truncate(series: &mut FlowSeries, rows: usize) {

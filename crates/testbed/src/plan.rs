@@ -71,9 +71,9 @@ pub struct Sockets {
     pub receivers: Vec<(usize, UdpSocket)>,
     /// One for each flow under QUIC: the flow, and its sender's socket.
     pub quic_senders: Vec<(usize, UdpSocket)>,
-    /// One for each flow under QUIC: the flow, and its receiver's socket.
+    /// One for each flow under QUIC: its receiver's number, and its socket.
     pub quic_receivers: Vec<(usize, UdpSocket)>,
-    /// One for each receiver of the kernel's flows: the flow, and its listener.
+    /// One for each receiver of the kernel's flows: its number, and its listener.
     pub listeners: Vec<(usize, TcpListener)>,
 }
 
@@ -223,7 +223,7 @@ fn sockets(
     })?;
     let is_quic = |flow: usize| *stack(flow) == Stack::Quic;
     let (quic_senders, senders) = senders?.into_iter().partition(|&(flow, _)| is_quic(flow));
-    let first = |flow: usize| addresses[receivers[flow][0]];
+    let first = |flow: usize| (receivers[flow][0], addresses[receivers[flow][0]]);
     let (ours, quic, listeners) = right.run(|| {
         let ours: Result<Vec<_>, TestbedFailure> = flows
             .clone()
@@ -231,14 +231,18 @@ fn sockets(
             .flat_map(|flow| receivers[flow].iter())
             .map(|&number| Ok((number, bound(addresses[number], PORT)?)))
             .collect();
-        let quic: Result<Vec<_>, TestbedFailure> =
-            flows.clone().filter(|&flow| is_quic(flow)).map(|flow| Ok((flow, bound(first(flow), PORT)?))).collect();
+        let quic: Result<Vec<_>, TestbedFailure> = flows
+            .clone()
+            .filter(|&flow| is_quic(flow))
+            .map(first)
+            .map(|(number, ip)| Ok((number, bound(ip, PORT)?)))
+            .collect();
         let listeners: Result<Vec<_>, TestbedFailure> = flows
             .filter(|&flow| is_kernel(flow))
-            .map(|flow| {
-                let ip = first(flow);
+            .map(first)
+            .map(|(number, ip)| {
                 let listener = TcpListener::bind((ip, PORT));
-                Ok((flow, listener.map_err(TestbedFailure::sockets(format!("listen at {ip}")))?))
+                Ok((number, listener.map_err(TestbedFailure::sockets(format!("listen at {ip}")))?))
             })
             .collect();
         (ours, quic, listeners)

@@ -7,7 +7,7 @@ use anabranch_control::flow::registry::CONTROLLERS;
 use anabranch_control::units::Bytes;
 use anabranch_net::disk::DiskStore;
 use anabranch_net::quic::identity::{self, Identity, Trust};
-use anabranch_net::quic::transfer::{Event, PROTOCOL, Progress, Receiver, Sender, TransferError};
+use anabranch_net::quic::transfer::{Event, PROTOCOL, Progress, QuicError, Receiver, Sender};
 use anabranch_net::quic::{self, ControllerError};
 use anabranch_proto::message::{Code, FileName, Message, Offer, Report};
 use anabranch_proto::transfer::Limits;
@@ -161,7 +161,7 @@ async fn a_receivers_words_are_made_printable_and_nonsense_is_refused() {
         framed(&message)
     };
     for (answer, says) in [
-        (report(Code::Refused, "no\x1b[2J"), "the receiver says: no_[2J"),
+        (report(Code::Refused, "no\x1b[2J"), "the receiver refuses the file: no_[2J"),
         (report(Code::Complete, "a"), "a report out of turn"),
         (framed(&[9; 20]), "a report that cannot be read"),
         (vec![0xff; 9], "a message that is too long"),
@@ -181,7 +181,7 @@ async fn a_receivers_words_are_made_printable_and_nonsense_is_refused() {
         let sender = Sender::new(address, Trust::Only(identity.fingerprint()), factory).unwrap();
         let error = sender.send(&file, &Progress::default()).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}, not {says}");
-        assert!(!matches!(error, TransferError::Connection(_)));
+        assert!(!matches!(error, QuicError::Connection(_)));
         sender.close().await;
         answers.await.unwrap();
     }

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = controller)]
     controller: &'static Entry,
     /// The receiver's fingerprint, as it prints it
-    #[arg(long, value_name = "HEX", conflicts_with = "insecure")]
+    #[arg(long, visible_alias = "key", value_name = "KEY", conflicts_with = "insecure")]
     fingerprint: Option<Fingerprint>,
     /// Send to whoever answers
     #[arg(long)]

@@ -70,7 +70,10 @@ impl Ending {
         match error {
             TransferError::NoAnswer(_) => Ending::NoAnswer,
             TransferError::Refused(_) => Ending::Refused,
-            TransferError::Failed(_) => Ending::Failed,
+            TransferError::Failed(_)
+            | TransferError::Malformed(_)
+            | TransferError::Store(_)
+            | TransferError::WrongHash => Ending::Failed,
             TransferError::Unreadable(_) => Ending::Unreadable,
             TransferError::Cancelled => Ending::Cancelled,
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anabranch_proto::key_text;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -25,7 +26,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        key_text::write(&self.0, f)
     }
 }
 
@@ -34,9 +35,7 @@ impl FromStr for Fingerprint {
 
     /// Reads the 64 hexadecimal digits that a receiver prints.
     fn from_str(text: &str) -> Result<Fingerprint, String> {
-        let hash = blake3::Hash::from_hex(text.trim().to_ascii_lowercase());
-        let hash = hash.map_err(|_| "expected the 64 hexadecimal digits that the receiver prints".to_owned())?;
-        Ok(Fingerprint(*hash.as_bytes()))
+        key_text::parse(text).map(Fingerprint)
     }
 }
 

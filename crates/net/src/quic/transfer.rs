@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Limits, Source, Store, StoreError};
+use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError, printable};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
 
@@ -47,9 +47,12 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// How a connection that was given up says so.
 const GIVEN_UP: VarInt = VarInt::from_u32(1);
 
-/// Why a file was not transferred.
+/// Why a file was not transferred over QUIC.
 #[derive(Debug, thiserror::Error)]
-pub enum TransferError {
+pub enum QuicError {
+    /// For a reason that does not come of QUIC.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     /// There is no socket.
     #[error("cannot use {address}: {why}")]
     Socket {
@@ -75,21 +78,6 @@ pub enum TransferError {
     /// The connection is over.
     #[error("the connection was lost: {0}")]
     Connection(String),
-    /// The other side says why it does not want the file, or could not keep it.
-    #[error("the receiver says: {0}")]
-    Refused(String),
-    /// The other side sends what makes no sense.
-    #[error("the other side sends {0}")]
-    Malformed(&'static str),
-    /// The file cannot be read.
-    #[error("cannot read the file: {0}")]
-    Read(std::io::Error),
-    /// The file cannot be kept.
-    #[error("{0}")]
-    Store(StoreError),
-    /// The file is not what was offered.
-    #[error("the hash is wrong: the file has changed while it was sent, or was damaged")]
-    WrongHash,
     /// TLS does not work here.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -97,9 +85,9 @@ pub enum TransferError {
 
 macro_rules! lost_connection {
     ($($error:ty),*) => {$(
-        impl From<$error> for TransferError {
-            fn from(error: $error) -> TransferError {
-                TransferError::Connection(printable(&error.to_string()))
+        impl From<$error> for QuicError {
+            fn from(error: $error) -> QuicError {
+                QuicError::Connection(printable(&error.to_string()))
             }
         }
     )*};
@@ -147,13 +135,13 @@ impl Sender {
     /// # Errors
     ///
     /// When there is no socket, or TLS cannot be set up.
-    pub fn new(to: SocketAddr, trust: Trust, factory: Arc<Factory>) -> Result<Sender, TransferError> {
+    pub fn new(to: SocketAddr, trust: Trust, factory: Arc<Factory>) -> Result<Sender, QuicError> {
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
             SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
         };
-        let endpoint = Endpoint::client(any).map_err(|why| TransferError::Socket { address: any, why })?;
-        let failed = |error: &dyn std::fmt::Display| TransferError::Tls(error.to_string());
+        let endpoint = Endpoint::client(any).map_err(|why| QuicError::Socket { address: any, why })?;
+        let failed = |error: &dyn std::fmt::Display| QuicError::Tls(error.to_string());
         let (tls, answered) = identity::tls_to(trust, PROTOCOL).map_err(|error| failed(&error))?;
         let tls = QuicClientConfig::try_from(tls).map_err(|error| failed(&error))?;
         let mut config = noq::ClientConfig::new(Arc::new(tls));
@@ -170,12 +158,12 @@ impl Sender {
     /// # Errors
     ///
     /// When it was not kept over there, or cannot be read.
-    pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, TransferError> {
+    pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, QuicError> {
         // A long file takes its time to be hashed, and who waits may give up meanwhile.
         let file = path.to_owned();
         let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE)).await;
         let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
-        let (offer, mut source) = hashed.map_err(TransferError::Read)?;
+        let (offer, mut source) = hashed.map_err(TransferError::unreadable)?;
         progress.total.store(offer.length, Ordering::Relaxed);
         let connection = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await?;
@@ -188,7 +176,7 @@ impl Sender {
         let mut offset = 0;
         while offset < offer.length {
             let length = (offer.length - offset).min(u64::from(PIECE)) as usize;
-            source.read(offset, &mut piece[..length]).map_err(TransferError::Read)?;
+            source.read(offset, &mut piece[..length]).map_err(TransferError::unreadable)?;
             to.write_all(&piece[..length]).await?;
             offset += length as u64;
             progress.done.store(offset, Ordering::Relaxed);
@@ -200,19 +188,19 @@ impl Sender {
         let stats = connection.path_stats(PathId::ZERO);
         connection.close(VarInt::from_u32(0), b"");
         let (Some(flow), Some(stats)) = (flow, stats) else {
-            return Err(TransferError::Malformed("its farewell before its report"));
+            return Err(TransferError::Malformed("its farewell before its report").into());
         };
         let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
         Ok(Done { name, length: offer.length, took, flow, packets, packets_lost })
     }
 
-    async fn connect(&self) -> Result<noq::Connection, TransferError> {
+    async fn connect(&self) -> Result<noq::Connection, QuicError> {
         let connecting = self.endpoint.connect(self.to, identity::NAME);
-        let connecting = connecting.map_err(|error| TransferError::Connection(error.to_string()))?;
+        let connecting = connecting.map_err(|error| QuicError::Connection(error.to_string()))?;
         connecting.await.map_err(|error| match (&error, self.answered.fingerprint()) {
-            (ConnectionError::TimedOut, None) => TransferError::NobodyAnswers(self.to),
+            (ConnectionError::TimedOut, None) => QuicError::NobodyAnswers(self.to),
             // TLS ends the handshake on our side only when the certificate is not accepted.
-            (ConnectionError::TransportError(_), Some(answered)) => TransferError::Stranger { to: self.to, answered },
+            (ConnectionError::TransportError(_), Some(answered)) => QuicError::Stranger { to: self.to, answered },
             _ => error.into(),
         })
     }
@@ -245,7 +233,7 @@ pub enum Event {
     /// It did not arrive, and nothing of it is left.
     Failed {
         /// Why.
-        why: TransferError,
+        why: QuicError,
     },
 }
 
@@ -282,8 +270,8 @@ impl Receiver {
         identity: &Identity,
         store: DiskStore,
         limits: Limits,
-    ) -> Result<Receiver, TransferError> {
-        let failed = |error: &dyn std::fmt::Display| TransferError::Tls(error.to_string());
+    ) -> Result<Receiver, QuicError> {
+        let failed = |error: &dyn std::fmt::Display| QuicError::Tls(error.to_string());
         let tls = identity.tls(PROTOCOL).map_err(|error| failed(&error))?;
         let tls = QuicServerConfig::try_from(tls).map_err(|error| failed(&error))?;
         let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
@@ -293,8 +281,7 @@ impl Receiver {
         transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
         transport.max_concurrent_uni_streams(VarInt::from_u32(0));
         config.transport_config(Arc::new(transport));
-        let endpoint =
-            Endpoint::server(config, listen).map_err(|why| TransferError::Socket { address: listen, why })?;
+        let endpoint = Endpoint::server(config, listen).map_err(|why| QuicError::Socket { address: listen, why })?;
         let shared = Shared {
             store: Mutex::new(store),
             files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
@@ -350,17 +337,16 @@ async fn take(
     shared: &Shared,
     incoming: noq::Incoming,
     events: &tokio::sync::mpsc::Sender<Event>,
-) -> Result<(), TransferError> {
+) -> Result<(), QuicError> {
     let connection = incoming.await?;
     let asked = async {
         let (to, mut from) = connection.accept_bi().await?;
         let offer = read_offer(&mut from).await?;
-        Ok::<_, TransferError>((to, from, offer))
+        Ok::<_, QuicError>((to, from, offer))
     };
     let late = |_| TransferError::Malformed("nothing: it has offered no file");
     let (mut to, mut from, offer) = tokio::time::timeout(PATIENCE, asked).await.map_err(late)??;
-    if offer.length > shared.limits.file_bytes {
-        let why = format!("the file has {} bytes; {} are taken", offer.length, shared.limits.file_bytes);
+    if let Some(why) = shared.limits.refusal(&offer) {
         report(&mut to, Code::Refused, &why).await?;
         return leave(&connection, &mut to).await;
     }
@@ -369,12 +355,12 @@ async fn take(
         Err(why) => {
             report(&mut to, Code::Refused, &why.0).await?;
             leave(&connection, &mut to).await?;
-            return Err(TransferError::Store(why));
+            return Err(TransferError::Store(why).into());
         }
     };
     let _ = events.send(Event::Offered { name: offer.name.to_string(), length: offer.length }).await;
     report(&mut to, Code::Accepted, "").await?;
-    match arriving.rest(&mut from, &offer).await {
+    match arriving.rest(&mut from).await {
         Ok(name) => {
             // The file is kept, whether the sender learns it or not.
             let told = report(&mut to, Code::Complete, &name).await;
@@ -398,8 +384,7 @@ async fn take(
 struct Arriving<'a> {
     shared: &'a Shared,
     session: SessionId,
-    length: u64,
-    arrived: u64,
+    check: FileCheck,
 }
 
 impl<'a> Arriving<'a> {
@@ -407,89 +392,72 @@ impl<'a> Arriving<'a> {
         let session = SessionId(random_seed());
         shared.store().create(session, offer)?;
         shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
-        Ok(Arriving { shared, session, length: offer.length, arrived: 0 })
+        Ok(Arriving { shared, session, check: FileCheck::new(offer.clone()) })
     }
 
-    async fn rest(mut self, from: &mut RecvStream, offer: &Offer) -> Result<String, TransferError> {
-        let mut hasher = blake3::Hasher::new();
+    async fn rest(mut self, from: &mut RecvStream) -> Result<String, QuicError> {
         while let Some(chunk) = from.read_chunk(usize::from(PIECE)).await? {
-            let next = self.arrived + chunk.len() as u64;
-            if next > self.length {
-                return Err(TransferError::Malformed("more than it has offered"));
-            }
-            hasher.update(&chunk);
-            self.shared.store().write(self.session, self.arrived, &chunk).map_err(TransferError::Store)?;
+            let offset = self.check.hashed();
+            self.check.update(&chunk)?;
             self.shared.progress.done.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-            self.arrived = next;
+            self.shared.store().write(self.session, offset, &chunk).map_err(TransferError::from)?;
         }
-        if self.arrived < self.length {
-            return Err(TransferError::Malformed("less than it has offered"));
-        }
-        if *hasher.finalize().as_bytes() != offer.hash {
-            return Err(TransferError::WrongHash);
-        }
-        self.shared.store().publish(self.session, offer).map_err(TransferError::Store)
+        Ok(self.check.publish(&mut *self.shared.store(), self.session)?)
     }
 }
 
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         self.shared.store().discard(self.session);
-        self.shared.progress.total.fetch_sub(self.length, Ordering::Relaxed);
-        self.shared.progress.done.fetch_sub(self.arrived, Ordering::Relaxed);
+        self.shared.progress.total.fetch_sub(self.check.offer().length, Ordering::Relaxed);
+        self.shared.progress.done.fetch_sub(self.check.hashed(), Ordering::Relaxed);
     }
 }
 
 /// Waits until the sender has heard all and closes the connection.
-async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), TransferError> {
+async fn leave(connection: &noq::Connection, to: &mut SendStream) -> Result<(), QuicError> {
     to.finish()?;
     let _ = tokio::time::timeout(PATIENCE, connection.closed()).await;
     Ok(())
 }
 
-async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), TransferError> {
+async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), QuicError> {
     let mut message = Vec::new();
     Report { proof: 0, code, text }.encode(&mut message);
     write_message(to, &message).await
 }
 
 /// The text of the report that must come next.
-async fn expect(from: &mut RecvStream, expected: Code) -> Result<String, TransferError> {
+async fn expect(from: &mut RecvStream, expected: Code) -> Result<String, QuicError> {
     let message = read_message(from).await?;
     let report = Report::decode(&message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
-    match report.code {
-        code if code == expected => Ok(printable(report.text)),
-        Code::Refused | Code::Failed => Err(TransferError::Refused(printable(report.text))),
-        _ => Err(TransferError::Malformed("a report out of turn")),
+    if report.code == expected {
+        return Ok(printable(report.text));
     }
+    Err(TransferError::reported(&report).unwrap_or(TransferError::Malformed("a report out of turn")).into())
 }
 
-/// What the other side says, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
-}
-
-async fn read_offer(from: &mut RecvStream) -> Result<Offer, TransferError> {
+async fn read_offer(from: &mut RecvStream) -> Result<Offer, QuicError> {
     let message = read_message(from).await?;
     match Message::decode(&message) {
         Ok((_, Message::Offer(offer))) => Ok(offer),
-        _ => Err(TransferError::Malformed("something other than an offer")),
+        _ => Err(TransferError::Malformed("something other than an offer").into()),
     }
 }
 
-async fn write_message(to: &mut SendStream, message: &[u8]) -> Result<(), TransferError> {
+async fn write_message(to: &mut SendStream, message: &[u8]) -> Result<(), QuicError> {
     let length = u16::try_from(message.len()).expect("names and texts are cut to a few hundred bytes");
     to.write_all(&length.to_be_bytes()).await?;
     to.write_all(message).await?;
     Ok(())
 }
 
-async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, TransferError> {
+async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, QuicError> {
     let mut length = [0; 2];
     from.read_exact(&mut length).await?;
     let length = u16::from_be_bytes(length);
     if length > LONGEST_MESSAGE {
-        return Err(TransferError::Malformed("a message that is too long"));
+        return Err(TransferError::Malformed("a message that is too long").into());
     }
     let mut message = vec![0; usize::from(length)];
     from.read_exact(&mut message).await?;

@@ -17,9 +17,13 @@
 //! Every packet takes its own path, and its answer is evidence about the relays on it.
 
 mod around;
+mod check;
+mod error;
 mod receiving;
 mod sending;
 
 pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
+pub use check::FileCheck;
+pub use error::{TransferError, printable};
 pub use receiving::{MAX_EVENTS, Receiver};
-pub use sending::{FileSender, Phase, Source, TransferError, Transferred, block_size};
+pub use sending::{FileSender, Phase, Source, Transferred, block_size};

@@ -11,6 +11,8 @@ use std::fmt;
 use anabranch_control::time::{Duration, Time};
 
 use super::around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
+use super::check::FileCheck;
+use super::error::TransferError;
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Identity, Session, SessionId};
 
@@ -27,11 +29,7 @@ enum Phase {
     /// A session that was agreed on otherwise: fillers may come.
     Load,
     Receiving(Incoming),
-    Checking {
-        incoming: Incoming,
-        hashed: u64,
-        hasher: Box<blake3::Hasher>,
-    },
+    Checking(FileCheck),
     Complete {
         name: String,
     },
@@ -202,7 +200,7 @@ impl Receiver {
                 (Code::Incomplete, String::new())
             }
             Some(Phase::Receiving(_)) => (Code::Accepted, String::new()),
-            Some(Phase::Checking { .. }) => (Code::Checking, String::new()),
+            Some(Phase::Checking(_)) => (Code::Checking, String::new()),
             Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
             Some(Phase::Over { code, reason }) => (*code, reason.clone()),
             Some(Phase::Greeted(_) | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
@@ -218,8 +216,8 @@ impl Receiver {
         let limits = &self.limits;
         let refused = if busy {
             Some(format!("{} files are being received already", limits.files))
-        } else if offer.length > limits.file_bytes {
-            Some(format!("the file has {} bytes, and {} are the most that are taken", offer.length, limits.file_bytes))
+        } else if let Some(refusal) = limits.refusal(&offer) {
+            Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
         } else {
@@ -231,43 +229,36 @@ impl Receiver {
         let blocks = offer.blocks();
         let arrived = vec![0; blocks.div_ceil(64) as usize];
         let incoming = Incoming { offer: offer.clone(), arrived, missing: blocks };
-        entry.phase = if blocks == 0 { incoming.check() } else { Phase::Receiving(incoming) };
+        entry.phase =
+            if blocks == 0 { Phase::Checking(FileCheck::new(incoming.offer)) } else { Phase::Receiving(incoming) };
         self.note(Event::Offered { session: id, offer });
     }
 
     /// Whether files that have arrived are to be hashed.
     pub fn has_work(&self) -> bool {
-        self.sessions.values().any(|entry| matches!(entry.phase, Phase::Checking { .. }))
+        self.sessions.values().any(|entry| matches!(entry.phase, Phase::Checking(_)))
     }
 
     /// Hashes a part of a file that has arrived.
     pub fn work(&mut self) {
-        let checking = |(id, entry): (&SessionId, &Entry)| matches!(entry.phase, Phase::Checking { .. }).then_some(*id);
+        let checking = |(id, entry): (&SessionId, &Entry)| matches!(entry.phase, Phase::Checking(_)).then_some(*id);
         if let Some(id) = self.sessions.iter().find_map(checking)
-            && let Err(reason) = self.check(id)
+            && let Err(error) = self.check(id)
         {
-            self.fail(id, Code::Failed, reason);
+            self.fail(id, Code::Failed, error.to_string());
         }
     }
 
-    fn check(&mut self, id: SessionId) -> Result<(), String> {
-        let Some(Entry { phase: Phase::Checking { incoming, hashed, hasher }, .. }) = self.sessions.get_mut(&id) else {
-            return Ok(());
-        };
-        let left = incoming.offer.length - *hashed;
-        if left > 0 {
-            let step = left.min(WORK_STEP as u64) as usize;
+    fn check(&mut self, id: SessionId) -> Result<(), TransferError> {
+        let Some(Entry { phase: Phase::Checking(check), .. }) = self.sessions.get_mut(&id) else { return Ok(()) };
+        if check.left() > 0 {
+            let step = check.left().min(WORK_STEP as u64) as usize;
             self.message.resize(step, 0);
-            self.store.read(id, *hashed, &mut self.message).map_err(|error| error.0)?;
-            hasher.update(&self.message);
-            *hashed += step as u64;
-            return Ok(());
+            self.store.read(id, check.hashed(), &mut self.message)?;
+            return check.update(&self.message);
         }
-        if hasher.finalize() != blake3::Hash::from_bytes(incoming.offer.hash) {
-            return Err("what has arrived does not have the hash that was announced".into());
-        }
-        let name = self.store.publish(id, &incoming.offer).map_err(|error| error.0)?;
-        let event = Event::Complete { session: id, name: name.clone(), length: incoming.offer.length };
+        let name = check.publish(&mut *self.store, id)?;
+        let event = Event::Complete { session: id, name: name.clone(), length: check.offer().length };
         if let Some(entry) = self.sessions.get_mut(&id) {
             entry.phase = Phase::Complete { name };
         }
@@ -286,7 +277,7 @@ impl Receiver {
     fn close(&mut self, id: SessionId) {
         let Some(entry) = self.sessions.remove(&id) else { return };
         let complete = matches!(entry.phase, Phase::Complete { .. });
-        if let Phase::Receiving(_) | Phase::Checking { .. } = entry.phase {
+        if let Phase::Receiving(_) | Phase::Checking(_) = entry.phase {
             self.store.discard(id);
         }
         // Of what was refused or failed, everything has been said.
@@ -345,14 +336,12 @@ impl Receiver {
 
     /// Blocks that have arrived and blocks in all, of all files that are arriving.
     pub fn progress(&self) -> (u64, u64) {
-        let incoming = self.sessions.values().filter_map(|entry| match &entry.phase {
-            Phase::Receiving(incoming) | Phase::Checking { incoming, .. } => Some(incoming),
+        let each = self.sessions.values().filter_map(|entry| match &entry.phase {
+            Phase::Receiving(incoming) => Some((incoming.missing, incoming.offer.blocks())),
+            Phase::Checking(check) => Some((0, check.offer().blocks())),
             _ => None,
         });
-        incoming.fold((0, 0), |(arrived, all), incoming| {
-            let blocks = incoming.offer.blocks();
-            (arrived + blocks - incoming.missing, all + blocks)
-        })
+        each.fold((0, 0), |(arrived, all), (missing, blocks)| (arrived + blocks - missing, all + blocks))
     }
 
     /// Sessions that are remembered, of whatever kind.
@@ -368,17 +357,11 @@ impl Receiver {
 
 impl Phase {
     fn is_transfer(&self) -> bool {
-        matches!(self, Phase::Receiving(_) | Phase::Checking { .. })
+        matches!(self, Phase::Receiving(_) | Phase::Checking(_))
     }
 
     fn may_be_forgotten(&self) -> bool {
         !self.is_transfer() && !matches!(self, Phase::Load)
-    }
-}
-
-impl Incoming {
-    fn check(self) -> Phase {
-        Phase::Checking { incoming: self, hashed: 0, hasher: Box::new(blake3::Hasher::new()) }
     }
 }
 
@@ -393,7 +376,7 @@ fn on_block(
 ) -> Result<bool, StoreError> {
     let incoming = match &mut entry.phase {
         Phase::Receiving(incoming) => incoming,
-        Phase::Checking { .. } | Phase::Complete { .. } => {
+        Phase::Checking(_) | Phase::Complete { .. } => {
             counters.duplicates += 1;
             return Ok(true);
         }
@@ -413,8 +396,7 @@ fn on_block(
     incoming.arrived[word] |= bit;
     incoming.missing -= 1;
     if incoming.missing == 0 {
-        let incoming = Incoming { offer: incoming.offer.clone(), arrived: Vec::new(), missing: 0 };
-        entry.phase = incoming.check();
+        entry.phase = Phase::Checking(FileCheck::new(incoming.offer.clone()));
     }
     Ok(true)
 }

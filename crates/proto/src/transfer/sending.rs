@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 use dyn_clone::{DynClone, clone_trait_object};
 
+use super::error::{TransferError, printable};
 use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
@@ -27,7 +27,7 @@ use crate::wire::{self, OwnedDatagram, Type};
 const REPEAT: Duration = Duration::from_millis(500);
 
 /// After so long without any answer the receiver is given up.
-const PATIENCE: Duration = Duration::from_millis(30_000);
+pub(super) const PATIENCE: Duration = Duration::from_millis(30_000);
 
 /// Greetings whose answer is waited for at once.
 const MAX_GREETINGS: usize = 16;
@@ -78,45 +78,6 @@ pub struct Transferred {
     /// From the start until the receiver confirmed it.
     pub took: Duration,
 }
-
-/// Why a file did not arrive.
-#[derive(Clone, Debug)]
-pub enum TransferError {
-    /// Nothing was heard of the receiver for 30 s.
-    NoAnswer(Phase),
-    /// The receiver does not want the file.
-    Refused(String),
-    /// The receiver could not keep the file, or its hash was wrong.
-    Failed(String),
-    /// The file could not be read.
-    Unreadable(Arc<io::Error>),
-    /// It was given up on this side.
-    Cancelled,
-}
-
-impl fmt::Display for TransferError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = PATIENCE.as_secs_f64();
-        match self {
-            TransferError::NoAnswer(Phase::Greeting) => {
-                write!(
-                    f,
-                    "no answer from the receiver for {seconds} s: is it running at this address, do the relays run, and is the key its own?"
-                )
-            }
-            TransferError::NoAnswer(Phase::Finishing) => {
-                write!(f, "all blocks have arrived, but the receiver did not confirm the file for {seconds} s")
-            }
-            TransferError::NoAnswer(_) => write!(f, "nothing was heard of the receiver for {seconds} s"),
-            TransferError::Refused(reason) => write!(f, "the receiver refuses the file: {reason}"),
-            TransferError::Failed(reason) => write!(f, "the receiver could not keep the file: {reason}"),
-            TransferError::Unreadable(error) => write!(f, "the file can't be read any more: {error}"),
-            TransferError::Cancelled => f.write_str("the transfer was given up"),
-        }
-    }
-}
-
-impl std::error::Error for TransferError {}
 
 /// What a packet carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,7 +229,7 @@ impl FileSender {
         let mut block = std::mem::take(&mut self.block);
         let read = self.source.read(offset, &mut block[..length]);
         if let Err(error) = read {
-            self.fail(TransferError::Unreadable(Arc::new(error)));
+            self.fail(TransferError::unreadable(error));
             return None;
         }
         let to = self.write(&parcel, &Message::Block { index, bytes: &block[..length] }, out);
@@ -365,13 +326,16 @@ impl FileSender {
     }
 
     fn act_on(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
+        if let Phase::Over | Phase::Greeting = self.phase {
+            return;
+        }
+        if let Some(error) = TransferError::reported(&report) {
+            return self.fail(error);
+        }
         match (report.code, self.phase) {
-            (_, Phase::Over | Phase::Greeting) => {}
-            (Code::Refused, _) => self.fail(TransferError::Refused(report.text.to_owned())),
-            (Code::Failed, _) => self.fail(TransferError::Failed(report.text.to_owned())),
             (Code::Complete, _) => {
                 let took = now.since(self.started);
-                let name = report.text.to_owned();
+                let name = printable(report.text);
                 self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
                 self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;

@@ -1,0 +1,135 @@
+//! The last step of every file that arrives, whatever carried it: only one that is whole and
+//! has the hash of its offer gets its place.
+
+use super::around::{Limits, Store};
+use super::error::TransferError;
+use crate::message::Offer;
+use crate::seal::SessionId;
+
+/// A file that is being hashed, from its beginning on.
+#[derive(Clone, Debug)]
+pub struct FileCheck {
+    offer: Offer,
+    hashed: u64,
+    hasher: Box<blake3::Hasher>,
+}
+
+impl FileCheck {
+    /// Nothing is hashed yet of the file of `offer`.
+    pub fn new(offer: Offer) -> FileCheck {
+        FileCheck { offer, hashed: 0, hasher: Box::new(blake3::Hasher::new()) }
+    }
+
+    /// What was offered.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Bytes that are hashed.
+    pub fn hashed(&self) -> u64 {
+        self.hashed
+    }
+
+    /// Bytes that are not hashed yet.
+    pub fn left(&self) -> u64 {
+        self.offer.length - self.hashed
+    }
+
+    /// The next bytes of the file.
+    ///
+    /// # Errors
+    ///
+    /// When they are more than was offered.
+    pub fn update(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
+        if bytes.len() as u64 > self.left() {
+            return Err(TransferError::Malformed("more than it has offered"));
+        }
+        self.hasher.update(bytes);
+        self.hashed += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Puts the file of `session` in its place, and says its name there.
+    ///
+    /// # Errors
+    ///
+    /// When it is not whole, its hash is wrong, or the store fails.
+    pub fn publish(&self, store: &mut dyn Store, session: SessionId) -> Result<String, TransferError> {
+        if self.left() > 0 {
+            return Err(TransferError::Malformed("less than it has offered"));
+        }
+        if self.hasher.finalize() != blake3::Hash::from_bytes(self.offer.hash) {
+            return Err(TransferError::WrongHash);
+        }
+        Ok(store.publish(session, &self.offer)?)
+    }
+}
+
+impl Limits {
+    /// Why a file is not taken, if it is too long.
+    pub fn refusal(&self, offer: &Offer) -> Option<String> {
+        let is_long = offer.length > self.file_bytes;
+        is_long.then(|| format!("the file has {} bytes; {} are taken", offer.length, self.file_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StoreError;
+    use super::*;
+    use crate::message::FileName;
+
+    /// Counts what gets its place.
+    #[derive(Clone, Default)]
+    struct Counting(usize);
+
+    impl Store for Counting {
+        fn create(&mut self, _: SessionId, _: &Offer) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn write(&mut self, _: SessionId, _: u64, _: &[u8]) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn read(&mut self, _: SessionId, _: u64, _: &mut [u8]) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn publish(&mut self, _: SessionId, offer: &Offer) -> Result<String, StoreError> {
+            self.0 += 1;
+            Ok(offer.name.to_string())
+        }
+
+        fn discard(&mut self, _: SessionId) {}
+    }
+
+    #[test]
+    fn only_a_whole_file_with_its_hash_gets_its_place() {
+        let hash = *blake3::hash(b"whole").as_bytes();
+        let offer = Offer { name: FileName::sanitised("a"), length: 5, block: 2, hash };
+        let made_of = |pieces: &[&[u8]]| {
+            let (mut check, mut store) = (FileCheck::new(offer.clone()), Counting::default());
+            let all: Result<(), TransferError> = pieces.iter().try_for_each(|piece| check.update(piece));
+            let name = all.and_then(|()| check.publish(&mut store, SessionId(1)));
+            (name.map_err(|error| error.to_string()), store.0)
+        };
+        assert_eq!(made_of(&[b"who", b"le"]), (Ok("a".into()), 1));
+        for (pieces, says) in [
+            (&[&b"who"[..]][..], "less than it has offered"),
+            (&[b"whole", b"r"], "more than it has offered"),
+            (&[b"whale"], "the hash is wrong"),
+        ] {
+            let (name, placed) = made_of(pieces);
+            assert!(name.unwrap_err().contains(says) && placed == 0, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_with_the_longest_that_is_taken() {
+        let limits = Limits { file_bytes: 4, ..Limits::default() };
+        let offer = |length| Offer { name: FileName::sanitised("a"), length, block: 2, hash: [0; 32] };
+        assert_eq!(limits.refusal(&offer(4)), None);
+        assert_eq!(limits.refusal(&offer(5)).unwrap(), "the file has 5 bytes; 4 are taken");
+    }
+}

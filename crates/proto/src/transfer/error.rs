@@ -1,0 +1,102 @@
+//! Why a file does not arrive, in the same words whatever carries it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::around::StoreError;
+use super::sending::{PATIENCE, Phase};
+use crate::message::{Code, Report};
+
+/// Why a file did not arrive.
+#[derive(Clone, Debug)]
+pub enum TransferError {
+    /// Nothing was heard of the receiver for 30 s.
+    NoAnswer(Phase),
+    /// The receiver does not want the file.
+    Refused(String),
+    /// The receiver could not keep the file, or its hash was wrong.
+    Failed(String),
+    /// The other side sends what makes no sense.
+    Malformed(&'static str),
+    /// The file could not be read.
+    Unreadable(Arc<io::Error>),
+    /// The file could not be kept.
+    Store(StoreError),
+    /// What has arrived is not what was offered.
+    WrongHash,
+    /// It was given up on this side.
+    Cancelled,
+}
+
+impl TransferError {
+    /// For `map_err`: reading the file that is sent failed.
+    pub fn unreadable(error: io::Error) -> TransferError {
+        TransferError::Unreadable(Arc::new(error))
+    }
+
+    /// What a receiver's report says went wrong, if it says so.
+    pub fn reported(report: &Report<'_>) -> Option<TransferError> {
+        match report.code {
+            Code::Refused => Some(TransferError::Refused(printable(report.text))),
+            Code::Failed => Some(TransferError::Failed(printable(report.text))),
+            Code::Accepted | Code::Incomplete | Code::Checking | Code::Complete => None,
+        }
+    }
+}
+
+/// What the other side says, without what a terminal would obey.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+}
+
+impl From<StoreError> for TransferError {
+    fn from(error: StoreError) -> TransferError {
+        TransferError::Store(error)
+    }
+}
+
+impl fmt::Display for TransferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = PATIENCE.as_secs_f64();
+        match self {
+            TransferError::NoAnswer(Phase::Greeting) => {
+                write!(
+                    f,
+                    "no answer from the receiver for {seconds} s: is it running at this address, do the relays run, and is the key its own?"
+                )
+            }
+            TransferError::NoAnswer(Phase::Finishing) => {
+                write!(f, "all blocks have arrived, but the receiver did not confirm the file for {seconds} s")
+            }
+            TransferError::NoAnswer(_) => write!(f, "nothing was heard of the receiver for {seconds} s"),
+            TransferError::Refused(reason) => write!(f, "the receiver refuses the file: {reason}"),
+            TransferError::Failed(reason) => write!(f, "the receiver could not keep the file: {reason}"),
+            TransferError::Malformed(what) => write!(f, "the other side sends {what}"),
+            TransferError::Unreadable(error) => write!(f, "cannot read the file: {error}"),
+            TransferError::Store(error) => error.fmt(f),
+            TransferError::WrongHash => {
+                f.write_str("the hash is wrong: the file has changed while it was sent, or was damaged")
+            }
+            TransferError::Cancelled => f.write_str("the transfer was given up"),
+        }
+    }
+}
+
+impl std::error::Error for TransferError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_receiver_says_moves_no_terminal() {
+        let said = |code| {
+            let report = Report { proof: 0, code, text: "no\x1b[2J\n" };
+            TransferError::reported(&report).map(|error| error.to_string())
+        };
+        assert_eq!(said(Code::Refused).unwrap(), "the receiver refuses the file: no_[2J_");
+        assert_eq!(said(Code::Failed).unwrap(), "the receiver could not keep the file: no_[2J_");
+        assert_eq!(said(Code::Complete), None);
+    }
+}

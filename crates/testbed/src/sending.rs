@@ -1,0 +1,335 @@
+//! What a run's senders do, by whichever stack: their applications, their coordinator and
+//! their series.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anabranch_control::flow::{Bounds, PeerId};
+use anabranch_control::time::{Duration, Time};
+use anabranch_lab::flows::measured::FlowSeries;
+use anabranch_lab::flows::traffic::{Action, Application, Outlet};
+use anabranch_scenario::flows::FlowSpec;
+
+use super::Run;
+use super::failure::TestbedFailure;
+use super::ticks::{Tick, Ticks};
+
+/// An application, which its flow's stack may ask for more while packets leave.
+pub type Shared = Arc<Mutex<Application>>;
+
+/// Whoever holds it cannot leave it half changed.
+pub fn lock(application: &Shared) -> MutexGuard<'_, Application> {
+    application.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Senders by one stack, known here by their place among those that it was made for. Each
+/// has one connection at a time.
+pub trait SenderStack {
+    /// Begins a connection, the `connection`-th of the stack: true if it takes data now, else
+    /// it says when it does.
+    fn open(&mut self, flow: usize, connection: u32, application: &Shared) -> Result<bool, TestbedFailure>;
+
+    /// Hands over `bytes` for receiver `to`, the last of the stream to it if `last`;
+    /// `u64::MAX` never end.
+    fn write(&mut self, flow: usize, to: PeerId, bytes: u64, last: bool);
+
+    /// Bytes that were handed over and wait.
+    fn unsent(&self, flow: usize) -> u64;
+
+    /// Takes back what waits.
+    fn pause(&mut self, flow: usize);
+
+    /// Ends the connection, if there is one; what is on its way is not waited for.
+    fn close(&mut self, flow: usize) -> Result<(), TestbedFailure>;
+
+    /// Sends what may leave, waits for something to happen, until `until` at most, and says
+    /// what has.
+    fn turn(&mut self, until: Time, events: &mut Vec<Event>) -> Result<(), TestbedFailure>;
+
+    /// Adds to `series` a row of what the sender says of itself; one that nobody asked for in
+    /// time if `is_late`.
+    fn sample(&mut self, flow: usize, series: &mut FlowSeries, is_late: bool);
+
+    /// Packets of all connections that are closed; none if the stack does not count them.
+    fn packets(&self, flow: usize) -> Option<Packets>;
+
+    /// The least round-trip time, once there was a sample.
+    fn min_rtt(&self, _flow: usize) -> Option<Duration> {
+        None
+    }
+
+    /// Bounds the window.
+    fn set_bounds(&mut self, _flow: usize, _bounds: Bounds) {}
+}
+
+/// Something that has happened to a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// Its flow.
+    pub flow: usize,
+    /// When.
+    pub at: Time,
+    /// What.
+    pub happened: Happened,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// It takes data.
+    Established,
+    /// All that was handed over has been acknowledged.
+    Delivered,
+    /// All that was handed over has been taken; when it arrives will not be known.
+    Written,
+}
+
+/// What a sender counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets declared lost.
+    pub lost: u64,
+    /// Of those, packets that were only late.
+    pub spurious_losses: u64,
+}
+
+/// What a flow's sender did.
+#[derive(Debug)]
+pub struct Sent {
+    /// The flow.
+    pub flow: usize,
+    /// The name of the controller that ran.
+    pub controller: Cow<'static, str>,
+    /// Its packets, if its stack counts them.
+    pub packets: Option<Packets>,
+    /// How long transfers with an end took until all was acknowledged.
+    pub completion_acked: Vec<Duration>,
+    /// When each connection began.
+    pub since: Vec<Time>,
+    /// How long it was on.
+    pub on_time: Duration,
+    /// When it went on and off.
+    pub notes: Vec<(Time, bool)>,
+    /// What its sender said of itself.
+    pub series: FlowSeries,
+}
+
+/// A flow at work.
+struct Working {
+    application: Shared,
+    /// Whether there is a connection that takes data.
+    established: bool,
+    /// When the transfer began whose end is awaited.
+    since: Time,
+    sent: Sent,
+}
+
+/// Sends until the run is over, with the stack that `make` makes of `sockets`, each of them a
+/// flow's.
+pub fn send<T, S: SenderStack>(
+    run: &Run<'_>,
+    sockets: Vec<(usize, T)>,
+    make: impl FnOnce(Vec<(usize, T)>) -> Result<S, TestbedFailure>,
+) -> Result<Vec<Sent>, TestbedFailure> {
+    if sockets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let flows: Vec<usize> = sockets.iter().map(|(flow, _)| *flow).collect();
+    let mut driver = Driver::new(run, &flows, make(sockets)?);
+    let mut ticks = Ticks::steered(run.scenario);
+    loop {
+        let now = run.clock.now();
+        driver.look(&mut ticks, now);
+        if !run.goes_on(now) {
+            return driver.finish();
+        }
+        driver.step(now, ticks.next())?;
+    }
+}
+
+/// Steps one stack's flows.
+pub struct Driver<'a, S> {
+    run: &'a Run<'a>,
+    stack: S,
+    flows: Vec<Working>,
+    /// Connections so far.
+    connections: u32,
+    events: Vec<Event>,
+}
+
+/// Where an application's data goes.
+struct Hand<'a, S> {
+    stack: &'a mut S,
+    flow: usize,
+}
+
+impl<S: SenderStack> Outlet for Hand<'_, S> {
+    fn write(&mut self, to: PeerId, bytes: u64, last: bool) {
+        self.stack.write(self.flow, to, bytes, last);
+    }
+
+    fn unsent(&self) -> u64 {
+        self.stack.unsent(self.flow)
+    }
+}
+
+impl Working {
+    fn new(flow: usize, spec: &FlowSpec, seed: u64) -> Working {
+        let sent = Sent {
+            flow,
+            controller: spec.controller_name(),
+            packets: None,
+            completion_acked: Vec::new(),
+            since: Vec::new(),
+            on_time: Duration::ZERO,
+            notes: Vec::new(),
+            series: FlowSeries::of(spec),
+        };
+        let application = Arc::new(Mutex::new(Application::new(spec, seed)));
+        Working { application, established: false, since: Time::ZERO, sent }
+    }
+}
+
+impl<'a, S: SenderStack> Driver<'a, S> {
+    /// Nothing has left yet of `flows`, which `stack` was made for.
+    pub fn new(run: &'a Run<'a>, flows: &[usize], stack: S) -> Driver<'a, S> {
+        let working = |&flow: &usize| Working::new(flow, &run.scenario.flows[flow], run.scenario.seed);
+        Driver { run, stack, flows: flows.iter().map(working).collect(), connections: 0, events: Vec::new() }
+    }
+
+    /// Does what is due at `now`: rows and decisions.
+    fn look(&mut self, ticks: &mut Ticks, now: Time) {
+        while let Some(tick) = ticks.pop(now) {
+            if let (Tick::Steering, Some(steered)) = (tick, &self.run.steered) {
+                steered.observe(now);
+            }
+            for flow in 0..self.flows.len() {
+                match tick {
+                    Tick::Row => {
+                        let series = &mut self.flows[flow].sent.series;
+                        self.stack.sample(flow, series, ticks.next_row() <= now);
+                    }
+                    Tick::Steering => self.steer(flow, now),
+                    Tick::Goodput => {}
+                }
+            }
+        }
+    }
+
+    /// Wakes applications, and lets the stack turn until `until` at most. The receivers end
+    /// with the run, so that what a connection says after it is no failure.
+    pub fn step(&mut self, now: Time, until: Time) -> Result<(), TestbedFailure> {
+        let done = self.work(now, until);
+        if self.run.goes_on(self.run.clock.now()) { done } else { Ok(()) }
+    }
+
+    fn work(&mut self, now: Time, until: Time) -> Result<(), TestbedFailure> {
+        let mut wake = until;
+        for flow in 0..self.flows.len() {
+            if lock(&self.flows[flow].application).wake <= now {
+                self.wake(flow, now)?;
+            }
+            let this = &self.flows[flow];
+            let mut application = lock(&this.application);
+            if this.established {
+                application.refill(&mut Hand { stack: &mut self.stack, flow });
+            }
+            wake = wake.min(application.wake);
+        }
+        self.stack.turn(self.run.until(now, wake), &mut self.events)?;
+        for event in std::mem::take(&mut self.events) {
+            self.on_event(event);
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, flow: usize, now: Time) -> Result<(), TestbedFailure> {
+        let action = lock(&self.flows[flow].application).wake(now);
+        match action {
+            Action::Open => self.open(flow, now)?,
+            Action::Resume => {
+                self.flows[flow].since = now;
+                self.begin(flow, now);
+            }
+            Action::Pause => self.stack.pause(flow),
+            Action::Close => self.close(flow)?,
+        }
+        self.note(flow, now);
+        Ok(())
+    }
+
+    fn open(&mut self, flow: usize, now: Time) -> Result<(), TestbedFailure> {
+        self.close(flow)?;
+        let this = &mut self.flows[flow];
+        this.since = now;
+        this.sent.since.push(now);
+        lock(&this.application).await_handshake(now);
+        let connection = self.connections;
+        self.connections += 1;
+        if self.stack.open(flow, connection, &this.application)? {
+            self.begin(flow, self.run.clock.now());
+        }
+        Ok(())
+    }
+
+    /// The application hands over what it sends.
+    fn begin(&mut self, flow: usize, now: Time) {
+        self.flows[flow].established = true;
+        lock(&self.flows[flow].application).begin(now, &mut Hand { stack: &mut self.stack, flow });
+    }
+
+    fn close(&mut self, flow: usize) -> Result<(), TestbedFailure> {
+        self.flows[flow].established = false;
+        self.stack.close(flow)
+    }
+
+    fn note(&mut self, flow: usize, at: Time) {
+        let this = &mut self.flows[flow];
+        let is_on = lock(&this.application).is_on();
+        this.sent.notes.push((at, is_on));
+        if let Some(steered) = &self.run.steered {
+            steered.note(this.sent.flow, is_on);
+        }
+    }
+
+    /// Sets a flow's bounds, if there is a coordinator and it is steered.
+    fn steer(&mut self, flow: usize, now: Time) {
+        let Some(steered) = &self.run.steered else { return };
+        let min_rtt = self.stack.min_rtt(flow);
+        if let Some(bounds) = steered.bounds(now, self.flows[flow].sent.flow, min_rtt) {
+            self.stack.set_bounds(flow, bounds);
+        }
+    }
+
+    fn on_event(&mut self, Event { flow, at, happened }: Event) {
+        if happened == Happened::Established {
+            self.begin(flow, at);
+            self.steer(flow, at);
+            return;
+        }
+        let this = &mut self.flows[flow];
+        let mut application = lock(&this.application);
+        if !application.ends_with_its_data() {
+            return;
+        }
+        if happened == Happened::Delivered {
+            this.sent.completion_acked.push(at.since(this.since));
+        }
+        application.finished(at);
+        drop(application);
+        self.note(flow, at);
+    }
+
+    fn finish(mut self) -> Result<Vec<Sent>, TestbedFailure> {
+        let end = self.run.clock.now().min(self.run.end());
+        for flow in 0..self.flows.len() {
+            self.close(flow)?;
+            let this = &mut self.flows[flow];
+            this.sent.on_time = lock(&this.application).on_time(end);
+            this.sent.packets = self.stack.packets(flow);
+        }
+        Ok(self.flows.into_iter().map(|flow| flow.sent).collect())
+    }
+}
