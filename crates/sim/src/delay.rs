@@ -67,6 +67,9 @@ impl Jitter {
 
     #[inline(always)]
     fn draw(&mut self) {
+        if self.deviation == 0.0 {
+            return;
+        }
         self.next = loop {
             let drawn = 1.0 + self.deviation * self.rng.normal();
             if drawn >= 0.0 {
