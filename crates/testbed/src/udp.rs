@@ -4,17 +4,15 @@ use std::collections::{HashSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use anabranch_control::flow::registry::Setup;
 use anabranch_control::flow::{Bounds, PeerId};
-use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
-use anabranch_lab::flows::FlowRunError;
 use anabranch_lab::flows::measured::FlowSeries;
+use anabranch_lab::flows::{FlowRunError, node};
 use anabranch_net::flow::{
     Accept, EndReason, FlowId, FlowKey, FlowSpec, Pattern, ReceiverConfig, ReceiverEvent, Receivers, SenderEvent,
     Senders, Source,
 };
-use anabranch_proto::flow::{FlowSender, SenderConfig};
+use anabranch_proto::flow::FlowSender;
 use anabranch_scenario::flows::{FlowSpec as Flow, Workload};
 
 use super::Run;
@@ -76,23 +74,9 @@ impl<'a> UdpSenders<'a> {
 }
 
 fn new_sender(run: &Run<'_>, spec: &Flow, connection: u32) -> Result<FlowSender, TestbedFailure> {
-    let packets = &run.scenario.packets;
-    let mut setup = Setup::new(packets.data, run.clock.now());
-    setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
-    let controller = (spec.controller.build)(&setup, &spec.parameters).map_err(|error| FlowRunError::Parameter {
-        flow: spec.name.clone(),
-        controller: spec.controller.name,
-        error,
-    })?;
-    let config = SenderConfig {
-        packet: packets.data,
-        max_ack_delay: packets.ack_policy.max_delay,
-        paced: packets.paced,
-        ecn: packets.ecn,
-        recovery: packets.recovery,
-    };
-    let rng = Rng::indexed(run.scenario.seed, &format!("controller/{}", spec.name), u64::from(connection));
-    Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
+    let scenario = run.scenario;
+    let sender = node::new_sender(spec, &scenario.packets, scenario.seed, run.clock.now(), connection);
+    Ok(sender.map_err(|error| FlowRunError::refused(spec, error))?)
 }
 
 impl SenderStack for UdpSenders<'_> {

@@ -65,6 +65,11 @@ pub enum FlowRunError {
 }
 
 impl FlowRunError {
+    /// A controller refuses its parameters.
+    pub fn refused(spec: &FlowSpec, error: ParameterError) -> FlowRunError {
+        FlowRunError::Parameter { flow: spec.name.clone(), controller: spec.controller.name, error }
+    }
+
     /// A controller has stopped its flow.
     pub fn stuck(spec: &FlowSpec, at: Time, fault: Fault) -> FlowRunError {
         let what = match fault {

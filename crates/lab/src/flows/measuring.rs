@@ -165,8 +165,7 @@ impl Measuring {
             NodeEvent::Finished { took } => measured.completion_acked.push(took),
             NodeEvent::Active(is_on) => self.shares.note(now, flow, is_on),
             NodeEvent::Refused(error) => {
-                let (flow, controller) = (spec.name.clone(), spec.controller.name);
-                self.error.get_or_insert(FlowRunError::Parameter { flow, controller, error });
+                self.error.get_or_insert(FlowRunError::refused(spec, error));
             }
         }
     }

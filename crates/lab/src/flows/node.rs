@@ -107,6 +107,28 @@ pub fn wire_sizes(packets: &PacketSpec) -> WireSizes {
     WireSizes { header: packets.header.get() as u32, control: packets.ack.get() as u32 }
 }
 
+/// The sender of a flow's connection with number `connection`, which begins at `now`, with a new
+/// controller that draws from a stream of `seed`; simulated or not.
+///
+/// # Errors
+///
+/// What the controller says of its parameters.
+pub fn new_sender(
+    spec: &FlowSpec,
+    packets: &PacketSpec,
+    seed: u64,
+    now: Time,
+    connection: u32,
+) -> Result<FlowSender, ParameterError> {
+    let PacketSpec { data, ack_policy, paced, ecn, recovery, .. } = *packets;
+    let mut setup = Setup::new(data, now);
+    setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
+    let controller = (spec.controller.build)(&setup, &spec.parameters)?;
+    let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn, recovery };
+    let rng = Rng::indexed(seed, &format!("controller/{}", spec.name), u64::from(connection));
+    Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
+}
+
 /// A flow's sending end with its application.
 #[derive(Clone, Debug)]
 pub struct FlowSource {
@@ -175,14 +197,7 @@ impl FlowSource {
     ///
     /// What the controller says of its parameters.
     pub fn new_sender(&self, now: Time) -> Result<FlowSender, ParameterError> {
-        let spec = self.spec();
-        let PacketSpec { data, ack_policy, paced, ecn, recovery, .. } = self.scenario.packets;
-        let mut setup = Setup::new(data, now);
-        setup.initial_window = spec.initial_window.unwrap_or(setup.initial_window);
-        let controller = (spec.controller.build)(&setup, &spec.parameters)?;
-        let config = SenderConfig { packet: data, max_ack_delay: ack_policy.max_delay, paced, ecn, recovery };
-        let rng = Rng::indexed(self.seed, &format!("controller/{}", spec.name), u64::from(self.end.connection()));
-        Ok(FlowSender::new(config, controller, spec.receivers.len(), rng))
+        new_sender(self.spec(), &self.scenario.packets, self.seed, now, self.end.connection())
     }
 
     /// Bounds that hold for the connection's window from now on; what may leave then leaves.

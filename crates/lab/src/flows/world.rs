@@ -100,11 +100,7 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
         world.join_all(world.scenario.seed);
         // Parameters are refused before anything runs.
         for (flow, spec) in world.scenario.flows.iter().enumerate() {
-            world.source(flow).new_sender(Time::ZERO).map_err(|error| FlowRunError::Parameter {
-                flow: spec.name.clone(),
-                controller: spec.controller.name,
-                error,
-            })?;
+            world.source(flow).new_sender(Time::ZERO).map_err(|error| FlowRunError::refused(spec, error))?;
         }
         Ok(world)
     }

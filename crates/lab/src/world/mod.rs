@@ -521,6 +521,44 @@ mod tests {
         assert_eq!(world.node(NodeId(0)).unwrap().done, 80);
     }
 
+    /// Calls an agent at every third act, until the agent has seen it.
+    #[derive(Default)]
+    struct Calling {
+        acts: u64,
+        seen: u64,
+    }
+
+    impl Observer<Clerk> for Calling {
+        fn on_acted(&mut self, _: Time, _: NodeId, _: &Clerk) {
+            self.acts += 1;
+        }
+
+        fn calls_agent(&self) -> bool {
+            self.acts >= self.seen + 3
+        }
+    }
+
+    #[test]
+    fn an_observer_calls_an_agent_in_the_middle_of_a_step_and_nothing_is_lost() {
+        let config = PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, loss: 0.0 };
+        let mut called = World::new(Pairs::new(config, 1, 1), Nothing, Calling::default(), Slowly);
+        called.join(Clerk::default());
+        let end = Time::ZERO + MS(100);
+        let mut calls = Vec::new();
+        while !called.step_until_called(end) {
+            called.observer_mut().seen += 3;
+            calls.push(called.now());
+        }
+        // Timers at 0, 1, 2, ... ms.
+        assert_eq!(calls[..2], [Time::ZERO + MS(2), Time::ZERO + MS(5)]);
+        // 100 timers and 80 jobs' ends.
+        assert_eq!((calls.len(), called.observer().acts, called.now()), (60, 180, end));
+        let mut alone = world(Clerk::default());
+        alone.step(end);
+        assert_eq!(called.node(NodeId(0)).unwrap().done, alone.node(NodeId(0)).unwrap().done);
+        assert_eq!(called.counters(), alone.counters());
+    }
+
     #[test]
     fn timers_that_have_passed_are_counted() {
         let mut world = world(Clerk { next: Time::ZERO + MS(10), early: MS(2), ..Clerk::default() });
