@@ -11,6 +11,7 @@ use anabranch_sim::fabric::NodeId;
 use anabranch_sim::faults::Faults;
 
 use super::liar::{LIES, Lie};
+use super::network::Network;
 use super::store::SourceFault;
 
 /// Controllers that are tried, those of the overlay three times as often as one for each peer.
@@ -62,7 +63,9 @@ pub struct Case {
     pub hops: usize,
     /// The longest datagram; none for the shortest that carries a byte of a file.
     pub packet: Option<usize>,
-    /// The way over the plane of the nodes, and the jitter of delays.
+    /// What lies between the nodes.
+    pub network: Network,
+    /// The way over the plane of the nodes.
     pub span: Duration,
     /// The standard deviation of delays as a share of their mean.
     pub jitter: f64,
@@ -93,17 +96,17 @@ pub struct Case {
 }
 
 /// Log-uniform in [low, high).
-fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(super) fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * libm::exp(rng.uniform() * libm::log(high / low))
 }
 
 /// 0 half of the time, else up to `most`, rather little than much.
-fn now_and_then(rng: &mut Rng, most: f64) -> f64 {
+pub(super) fn now_and_then(rng: &mut Rng, most: f64) -> f64 {
     let share = rng.uniform();
     if rng.chance(0.5) { most * share * share } else { 0.0 }
 }
 
-fn seconds(rng: &mut Rng, low: f64, high: f64) -> Duration {
+pub(super) fn seconds(rng: &mut Rng, low: f64, high: f64) -> Duration {
     Duration::from_secs_f64(log_uniform(rng, low, high))
 }
 
@@ -140,6 +143,7 @@ impl Case {
             relays,
             hops,
             packet,
+            network: Network::draw(&mut Rng::stream(seed, "soak/access"), count as u32 + 2),
             span,
             jitter,
             controller,
@@ -235,7 +239,7 @@ impl Case {
         (self.controller, self.upload, self.packet, self.hops) = ("random", None, None, 1);
         (self.length, self.source, self.room) = (MANY_BLOCKS, SourceFault::None, u64::MAX);
         self.limits = Limits::default();
-        (self.troubles, self.calm) = (Vec::new(), Time::ZERO);
+        (self.troubles, self.calm, self.network) = (Vec::new(), Time::ZERO, Network::Pairs);
     }
 
     /// Strangers greet so often that a receiver whose events nobody fetches can't keep them all.

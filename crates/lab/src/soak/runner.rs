@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::case::Case;
 use super::invariants::Invariant;
 use super::liar::Lie;
+use super::network::FabricKind;
 use super::transfer::{self, Ending, Ran};
 use crate::parallel::Progress;
 
@@ -65,6 +66,8 @@ pub struct Troubles {
 pub struct Soaked {
     /// Cases that were run to their end.
     pub cases: u64,
+    /// Of those, by what lay between the nodes.
+    pub fabrics: BTreeMap<FabricKind, u64>,
     /// Simulated hours.
     pub simulated_hours: f64,
     /// Of those, with a transfer under way.
@@ -93,6 +96,7 @@ impl Soaked {
     fn add(&mut self, ran: Ran) {
         let hours = |span: Duration| span.as_secs_f64() / 3600.0;
         self.cases += 1;
+        *self.fabrics.entry(ran.fabric).or_default() += 1;
         self.simulated_hours += hours(ran.simulated);
         self.under_way_hours += hours(ran.under_way);
         self.transfers += ran.transfers;

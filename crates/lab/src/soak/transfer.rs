@@ -20,15 +20,16 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{FileSender, MAX_EVENTS, Receiver, TransferError, block_size};
 use anabranch_proto::wire::{self, MAX_DATAGRAM};
-use anabranch_sim::delay::DelayModel;
-use anabranch_sim::fabric::NodeId;
+use anabranch_sim::access::Access;
+use anabranch_sim::fabric::{Fabric, NodeId};
 use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
-use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
+use anabranch_sim::pairs::Letter;
 use serde::Serialize;
 
 use super::case::{Case, Trouble};
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
+use super::network::{self, FabricKind, Network};
 use super::node::Node;
 use super::store::{MemorySource, MemoryStore, Shelf};
 use crate::world::{Address, OnTheWire, World};
@@ -85,6 +86,8 @@ impl Ending {
 pub struct Ran {
     /// The case's seed.
     pub seed: u64,
+    /// What lay between the nodes.
+    pub fabric: FabricKind,
     /// How its last transfer ended; none if a rule was broken before.
     pub ending: Option<Ending>,
     /// The rule that was broken first.
@@ -115,11 +118,23 @@ pub struct Ran {
     pub lies: Vec<Lie>,
 }
 
-type Network = World<Node, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire, Watch>;
+type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch>;
 
 /// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
 pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
-    let mut transfer = Transfer::new(case);
+    match &case.network {
+        Network::Pairs => run_over(Transfer::new(case, network::pairs(case), |_, _| {}), goes_on),
+        Network::Access(links) => {
+            let join = |access: &mut Access<_>, node: NodeId| access.set_next(network::own_links(&links[node.index()]));
+            run_over(Transfer::new(case, network::access(case, links), join), goes_on)
+        }
+    }
+}
+
+fn run_over<F>(mut transfer: Transfer<'_, F>, goes_on: impl FnMut() -> bool) -> Option<Ran>
+where
+    F: Fabric<Payload = Letter<Vec<u8>>>,
+{
     // What a panic leaves behind is only counted, not used.
     let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(goes_on)));
     let violation = match ended {
@@ -135,9 +150,9 @@ pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
     Some(transfer.ran(violation))
 }
 
-struct Transfer<'a> {
+struct Transfer<'a, F: Fabric> {
     case: &'a Case,
-    world: Network,
+    world: Simulated<F>,
     identity: Identity,
     surroundings: Surroundings,
     file: Arc<[u8]>,
@@ -162,8 +177,9 @@ struct Counted {
     partitions: u64,
 }
 
-impl<'a> Transfer<'a> {
-    fn new(case: &'a Case) -> Transfer<'a> {
+impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
+    /// `case` over `fabric`, which `before_join` prepares for each node.
+    fn new(case: &'a Case, fabric: F, mut before_join: impl FnMut(&mut F, NodeId)) -> Transfer<'a, F> {
         let nodes: Vec<SocketAddr> = (0..case.nodes()).map(|node| SocketAddr::of(NodeId(node))).collect();
         let longest =
             [&[wire::unknown_source(nodes[0])], &nodes[..case.hops], &nodes[case.relays.len()..][..1]].concat();
@@ -176,10 +192,8 @@ impl<'a> Transfer<'a> {
         let file: Arc<[u8]> = (0..case.length).map(|_| rng.bits() as u8).collect();
         let hash = *blake3::hash(&file).as_bytes();
         let offer = Offer { name: FileName::sanitised(NAME), length: case.length, block, hash };
-        let delay = DelayModel::Plane { span: case.span, access: Duration::from_millis(1), stretch: 1.0 };
-        let pairs = Pairs::new(PairsConfig { delay, jitter: case.jitter, loss: 0.0 }, nodes.len(), case.seed);
         let watch = Watch::new(&case.relays, |relay| case.lies[relay].is_none(), MAX_DATAGRAM as u64);
-        let fabric = Faulty::new(pairs, Faults::default(), case.seed);
+        let fabric = Faulty::new(fabric, Faults::default(), case.seed);
         let identity = Identity::generate();
         let mut transfer = Transfer {
             case,
@@ -199,6 +213,7 @@ impl<'a> Transfer<'a> {
         };
         for node in (0..case.nodes()).map(NodeId) {
             let machine = transfer.machine(node);
+            before_join(transfer.world.fabric_mut().inner_mut(), node);
             transfer.world.join(machine);
         }
         transfer
@@ -429,6 +444,7 @@ impl<'a> Transfer<'a> {
         let Counted { transfers, published, crashes, restarts, partitions } = self.counted;
         Ran {
             seed: case.seed,
+            fabric: case.network.kind(),
             ending: self.ending.filter(|_| violation.is_none()),
             violation,
             simulated: self.world.now().since(Time::ZERO),
