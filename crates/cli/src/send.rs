@@ -10,7 +10,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_net::disk;
-use anabranch_net::pool::NoWork;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
-    let mut runtime = Runtime::new(NoWork)?;
+    let mut runtime = Runtime::new(NoFiles)?;
     let mut peers = relays.clone();
     peers.push(to);
     let courier = SenderSetup {

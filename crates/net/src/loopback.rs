@@ -17,8 +17,9 @@ use anabranch_proto::message::Offer;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
-use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
+use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Store, StoreError};
 
+use crate::pool::Work;
 use crate::runtime::{Link, Runtime};
 use crate::setup::{PACKET, SenderSetup, SetupError};
 use crate::udp::Socket;
@@ -96,7 +97,7 @@ impl Crowd {
     pub fn peers(&self, addresses: &[SocketAddr]) -> Result<Vec<Peer>, SetupError> {
         let identity = Identity::generate();
         let mut receivers: Vec<Receiver> =
-            addresses.iter().map(|_| Receiver::new(identity.clone(), Limits::default(), Box::new(NoFiles))).collect();
+            addresses.iter().map(|_| Receiver::new(identity.clone(), Limits::default())).collect();
         let mut senders = Vec::with_capacity(addresses.len());
         for node in 0..addresses.len() {
             // A peer knows all others, in their order.
@@ -153,4 +154,10 @@ impl Store for NoFiles {
     }
 
     fn discard(&mut self, _: SessionId) {}
+}
+
+impl Work<Peer> for NoFiles {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(self)
+    }
 }

@@ -17,7 +17,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
 use anabranch_net::disk::{self, DiskStore};
-use anabranch_net::pool::NoWork;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_net::udp::Socket;
@@ -157,8 +157,8 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
     let identity = Identity::generate();
     let key = with_key.then(|| identity.public());
     let store = DiskStore::open(&folder.path().join("in")).unwrap();
-    let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
-    let mut runtime = Runtime::new(NoWork).unwrap();
+    let receiver = Receiver::new(identity, Limits::default());
+    let mut runtime = Runtime::new(store).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
     runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
@@ -266,7 +266,7 @@ fn damaged_datagrams_do_no_harm() {
 
 #[test]
 fn an_oversized_or_foreign_datagram_is_counted_and_forgotten() {
-    let mut runtime = Runtime::new(NoWork).unwrap();
+    let mut runtime = Runtime::new(NoFiles).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
     let relay = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, LIMIT);

@@ -10,6 +10,7 @@ use anabranch_proto::transfer::Limits;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::faults::Faults;
 
+use super::disks::SlowDisk;
 use super::liar::{LIES, Lie};
 use super::network::Network;
 use super::store::SourceFault;
@@ -85,6 +86,8 @@ pub struct Case {
     pub limits: Limits,
     /// Bytes that fit its disk.
     pub room: u64,
+    /// How slow its disk is; none if jobs take no time.
+    pub disk: Option<SlowDisk>,
     /// Whether the receiver's events are fetched.
     pub fetches_events: bool,
     /// Whether it is waited for until the receiver has forgotten everything.
@@ -154,12 +157,14 @@ impl Case {
             source,
             limits: Limits::default(),
             room: u64::MAX,
+            disk: None,
             fetches_events: true,
             lingers: false,
             troubles: Vec::new(),
             calm: Time::ZERO,
         };
         case.draw_receiver(&mut Rng::stream(seed, "soak/receiver"));
+        case.draw_disk(&mut Rng::stream(seed, "soak/disk"));
         case.draw_troubles(&mut Rng::stream(seed, "soak/troubles"));
         let mut rng = Rng::stream(seed, "soak/extremes");
         if rng.chance(0.002) {
@@ -178,12 +183,29 @@ impl Case {
             file_bytes: if rng.chance(0.03) { self.length / 2 } else { 1 << 26 },
             blocks: 1 << 20,
             idle: seconds(rng, 8.0, 60.0),
+            ..Limits::default()
         };
         if rng.chance(0.08) {
             self.room = rng.below(self.length as usize + 1) as u64;
         }
         self.fetches_events = rng.chance(0.5);
         self.lingers = rng.chance(0.1);
+    }
+
+    /// Half of all disks are slow, some slower than what comes, and what waits for them is bounded
+    /// closely in half of all cases.
+    fn draw_disk(&mut self, rng: &mut Rng) {
+        let disk = SlowDisk {
+            access: seconds(rng, 1e-4, 0.5),
+            rate: Rate::from_bytes_per_sec_f64(log_uniform(rng, 5e3, 1e7)),
+            stalls: now_and_then(rng, 0.2),
+            stall: seconds(rng, 0.1, 20.0),
+        };
+        self.disk = rng.chance(0.5).then_some(disk);
+        if rng.chance(0.5) {
+            self.limits.file_writes = log_uniform(rng, 2e3, 2e5) as usize;
+            self.limits.writes = self.limits.file_writes * (1 + rng.below(self.limits.files));
+        }
     }
 
     fn draw_troubles(&mut self, rng: &mut Rng) {
@@ -237,7 +259,7 @@ impl Case {
         self.relays.fill(RelayLimit { model: LimitModel::Window { phase: Duration::ZERO }, rate });
         self.lies.fill(None);
         (self.controller, self.upload, self.packet, self.hops) = ("random", None, None, 1);
-        (self.length, self.source, self.room) = (MANY_BLOCKS, SourceFault::None, u64::MAX);
+        (self.length, self.source, self.room, self.disk) = (MANY_BLOCKS, SourceFault::None, u64::MAX, None);
         self.limits = Limits::default();
         (self.troubles, self.calm, self.network) = (Vec::new(), Time::ZERO, Network::Pairs);
     }

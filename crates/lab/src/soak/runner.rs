@@ -57,6 +57,8 @@ pub struct Troubles {
     pub crashes: u64,
     /// Nodes that came back.
     pub restarts: u64,
+    /// Receivers whose disk was slow.
+    pub slow_disks: u64,
     /// Relays that lied, by lie.
     pub liars: BTreeMap<Lie, u64>,
 }
@@ -78,8 +80,10 @@ pub struct Soaked {
     pub published: u64,
     /// How cases ended.
     pub endings: BTreeMap<Ending, u64>,
-    /// Messages and timers.
+    /// Messages, timers and jobs.
     pub events: u64,
+    /// Jobs that disks have done.
+    pub jobs: u64,
     /// Messages that could not be read.
     pub unreadable: u64,
     /// The longest time in seconds from calm to the end, and its seed.
@@ -102,6 +106,7 @@ impl Soaked {
         self.transfers += ran.transfers;
         self.published += ran.published;
         self.events += ran.events;
+        self.jobs += ran.jobs;
         self.unreadable += ran.unreadable;
         if let Some(ending) = ran.ending {
             *self.endings.entry(ending).or_default() += 1;
@@ -119,6 +124,7 @@ impl Soaked {
         troubles.partitions += ran.partitions;
         troubles.crashes += ran.crashes;
         troubles.restarts += ran.restarts;
+        troubles.slow_disks += u64::from(ran.is_disk_slow);
         for lie in ran.lies {
             *troubles.liars.entry(lie).or_default() += 1;
         }

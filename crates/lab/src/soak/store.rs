@@ -55,7 +55,7 @@ impl Shelf {
     }
 }
 
-/// Keeps files on a shelf. A clone has a shelf of its own, with the same files on it.
+/// Keeps files on a shelf: what does receivers' jobs. A clone has a shelf of its own, with the same files on it.
 #[derive(Debug)]
 pub struct MemoryStore {
     shelf: Shelf,

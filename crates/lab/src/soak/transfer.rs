@@ -27,11 +27,12 @@ use anabranch_sim::pairs::Letter;
 use serde::Serialize;
 
 use super::case::{Case, Trouble};
+use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
 use super::network::{self, FabricKind, Network};
 use super::node::Node;
-use super::store::{MemorySource, MemoryStore, Shelf};
+use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::world::{Address, OnTheWire, World};
 
 /// What the file is called.
@@ -102,8 +103,12 @@ pub struct Ran {
     pub transfers: u64,
     /// Files that were published, strangers' too.
     pub published: u64,
-    /// Messages and timers.
+    /// Messages, timers and jobs.
     pub events: u64,
+    /// Jobs that disks have done.
+    pub jobs: u64,
+    /// Whether the receiver's disk was slow.
+    pub is_disk_slow: bool,
     /// What went wrong with messages.
     pub faults: FaultCounters,
     /// Messages that could not be read where they arrived.
@@ -118,7 +123,7 @@ pub struct Ran {
     pub lies: Vec<Lie>,
 }
 
-type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch>;
+type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch, Disks>;
 
 /// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
 pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
@@ -195,15 +200,17 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let watch = Watch::new(&case.relays, |relay| case.lies[relay].is_none(), MAX_DATAGRAM as u64);
         let fabric = Faulty::new(fabric, Faults::default(), case.seed);
         let identity = Identity::generate();
+        let shelf = Shelf::default();
+        let disks = Disks::new(MemoryStore::new(shelf.clone(), case.room), case.disk, case.seed);
         let mut transfer = Transfer {
             case,
-            world: World::new(fabric, OnTheWire, watch, ()),
+            world: World::new(fabric, OnTheWire, watch, disks),
             surroundings: Surroundings { nodes, key: identity.public() },
             identity,
             file,
             offer,
             packet,
-            shelf: Shelf::default(),
+            shelf,
             whole: BTreeSet::new(),
             ending: None,
             under_way: Duration::ZERO,
@@ -229,8 +236,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         if node == case.receiver() {
             // What had arrived is found by nobody.
             self.shelf.clear_arriving();
-            let store = Box::new(MemoryStore::new(self.shelf.clone(), case.room));
-            let receiver = Receiver::new(self.identity.clone(), case.limits, store);
+            let receiver = Receiver::new(self.identity.clone(), case.limits);
             return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
         }
         let limit = case.relays[node.index()];
@@ -365,6 +371,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             let limits = &self.case.limits;
             at_most("sessions", receiver.sessions(), limits.greetings + limits.files)?;
             at_most("files that arrive", self.shelf.arriving(), limits.files)?;
+            at_most("bytes that are not written", receiver.unwritten(), limits.writes)?;
+            at_most("files that are discarded", receiver.closing(), limits.files)?;
             at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
         }
         if let Some(sender) = self.file_sender() {
@@ -382,12 +390,28 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
                 let what = format!("the sender believes that {:?} has arrived, and it has not", done.name);
                 return Err(Violation::new(Invariant::Whole, what));
             }
-            Some(Err(error)) => Ending::of(error),
+            Some(Err(error)) => {
+                self.check_reason(error)?;
+                Ending::of(error)
+            }
             None => return Err(Violation::new(Invariant::Ends, "it is over without an outcome")),
         };
         self.ending = Some(ending);
         self.ended = Some(self.world.now());
         Ok(())
+    }
+
+    /// A receiver says that it has failed only for what has happened.
+    fn check_reason(&self, error: &TransferError) -> Result<(), Violation> {
+        let TransferError::Failed(reason) = error else { return Ok(()) };
+        let is_possible = match reason.as_str() {
+            "no space left" => self.case.room < self.case.length,
+            "there is no such transfer" => self.counted.restarts > 0,
+            _ if *reason == TransferError::WrongHash.to_string() => self.case.source == SourceFault::Changed,
+            _ => false,
+        };
+        let wrong = || Violation::new(Invariant::Whole, format!("a file failed for no reason: {reason}"));
+        if is_possible { Ok(()) } else { Err(wrong()) }
     }
 
     fn happen(&mut self, trouble: &Trouble) {
@@ -425,7 +449,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         if !self.case.lingers {
             return Ok(());
         }
-        let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 2;
+        // A disk may stand still in between.
+        let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 120;
         while self.world.now() < until {
             self.step(self.world.now() + Duration::SECOND)?;
         }
@@ -441,19 +466,23 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
 
     fn ran(self, violation: Option<Violation>) -> Ran {
         let (case, counters) = (self.case, self.world.counters());
+        let mut world = self.world;
+        let jobs = world.worker_mut().done();
         let Counted { transfers, published, crashes, restarts, partitions } = self.counted;
         Ran {
             seed: case.seed,
             fabric: case.network.kind(),
             ending: self.ending.filter(|_| violation.is_none()),
             violation,
-            simulated: self.world.now().since(Time::ZERO),
+            simulated: world.now().since(Time::ZERO),
             under_way: self.under_way,
             after_calm: self.ended.unwrap_or(Time::ZERO).since(case.calm.max(self.started)),
             transfers,
             published,
             events: counters.events,
-            faults: self.world.fabric().counters(),
+            jobs,
+            is_disk_slow: case.disk.is_some(),
+            faults: world.fabric().counters(),
             unreadable: counters.unreadable,
             crashes,
             restarts,

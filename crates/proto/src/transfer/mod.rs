@@ -19,11 +19,13 @@
 mod around;
 mod check;
 mod error;
+mod jobs;
 mod receiving;
 mod sending;
 
 pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
 pub use check::FileCheck;
 pub use error::{TransferError, printable};
+pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
 pub use receiving::{MAX_EVENTS, Receiver};
 pub use sending::{FileSender, Phase, Source, Transferred, block_size};
