@@ -370,9 +370,9 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         if let Some(receiver) = self.receiver() {
             let limits = &self.case.limits;
             at_most("sessions", receiver.sessions(), limits.greetings + limits.files)?;
-            at_most("files that arrive", self.shelf.arriving(), limits.files)?;
+            at_most("files that are kept", receiver.files(), limits.files)?;
+            at_most("files on a disk", self.shelf.arriving(), receiver.files())?;
             at_most("bytes that are not written", receiver.unwritten(), limits.writes)?;
-            at_most("files that are discarded", receiver.closing(), limits.files)?;
             at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
         }
         if let Some(sender) = self.file_sender() {

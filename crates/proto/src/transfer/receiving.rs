@@ -249,7 +249,7 @@ impl Receiver {
     }
 
     fn on_offer(&mut self, id: SessionId, offer: Offer) {
-        let files = self.sessions.values().filter(|entry| entry.phase.is_transfer()).count() + self.closing.len();
+        let files = self.files();
         let Some(entry) = self.sessions.get_mut(&id) else { return };
         if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
             return; // Offered again: the answer was lost.
@@ -474,6 +474,11 @@ impl Receiver {
     /// Sessions that are remembered, of whatever kind.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Files of which something is kept: those that arrive, and those of which something is left.
+    pub fn files(&self) -> usize {
+        self.sessions.values().filter(|entry| entry.phase.is_transfer()).count() + self.closing.len()
     }
 
     /// Files of which something is left, though nobody waits for them: at most as many as it
