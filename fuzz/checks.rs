@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
@@ -127,7 +128,7 @@ pub fn receiver(input: &[u8]) {
         ours.seal_data(message, &mut sealed);
         receiver.on_data(Time::ZERO, &sealed, &mut reply);
         while let Some(job) = receiver.next_job() {
-            receiver.on_done(job.work(&mut store));
+            receiver.on_done(job.work(&mut store, &mut NoFiles));
         }
     }
     receiver.close_all();

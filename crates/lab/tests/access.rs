@@ -68,12 +68,12 @@ fn network(up: Rate, faults: Faults, seed: u64) -> (Network, Shelf, Vec<u8>) {
     let courier = Courier::new(path_sender, addresses, packet, None, [3; 32]);
     let hash = *blake3::hash(&file).as_bytes();
     let offer = Offer { name: FileName::sanitised("a.bin"), length: LENGTH as u64, block, hash };
-    let source = Box::new(MemorySource::new(file.clone().into(), SourceFault::None));
+    let source = MemorySource::new(file.clone().into(), SourceFault::None);
     let identity = Identity::generate();
     let key = Some(identity.public());
-    let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER.0 as u16), key, offer, source);
+    let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER.0 as u16), key, offer);
     let shelf = Shelf::default();
-    let disks = Disks::new(MemoryStore::new(shelf.clone(), u64::MAX), None, seed);
+    let disks = Disks::new(MemoryStore::new(shelf.clone(), u64::MAX), source, [None; 2], seed);
     let receiver = Receiver::new(identity, Limits::default());
 
     let delay = DelayModel::Constant(Duration::from_millis(15));

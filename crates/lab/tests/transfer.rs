@@ -100,7 +100,8 @@ struct Case {
     identity: Identity,
     limits: Limits,
     room: u64,
-    disk: Option<SlowDisk>,
+    /// The receiver's, and the sender's.
+    disks: [Option<SlowDisk>; 2],
     upload: Option<Rate>,
     seed: u64,
 }
@@ -119,7 +120,7 @@ impl Case {
             identity,
             limits: Limits::default(),
             room: u64::MAX,
-            disk: None,
+            disks: [None; 2],
             upload: Some(Rate::from_bytes_per_sec(200_000)),
             seed,
         }
@@ -139,11 +140,11 @@ impl Case {
         let courier = Courier::new(machine, addresses, packet, self.upload, [3; 32]);
         let length = self.file.len() as u64;
         let offer = Offer { name: FileName::sanitised("a.bin"), length, block, hash: self.hash };
-        let source = Box::new(MemorySource::new(self.file.into(), SourceFault::None));
-        let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER as u16), self.key, offer, source);
+        let source = MemorySource::new(self.file.into(), SourceFault::None);
+        let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER as u16), self.key, offer);
         let shelf = Shelf::default();
         let store = MemoryStore::new(shelf.clone(), self.room);
-        let disks = Disks::new(store, self.disk, self.seed);
+        let disks = Disks::new(store, source, self.disks, self.seed);
         let receiver = Receiver::new(self.identity, self.limits);
         let limit = Rate::from_bytes_per_sec(50_000);
         let relay = || RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, limit);
@@ -283,11 +284,28 @@ fn a_full_disk_is_said_to_the_sender() {
     assert!(shelf.is_empty());
 }
 
+fn slow(rate: Rate) -> SlowDisk {
+    SlowDisk { access: Duration::from_millis(20), rate, stalls: 0.0, stall: Duration::ZERO }
+}
+
+#[test]
+fn a_sender_waits_for_its_disk_however_long_that_takes_and_does_not_blame_the_receiver() {
+    let mut case = Case::new(200_000, 10);
+    // A part of 64 kB takes longer than an answer is waited for.
+    let rate = Rate::from_bytes_per_sec(1_500);
+    case.disks[1] = Some(slow(rate));
+    let (outcome, shelf, _) = case.run();
+    let done = outcome.unwrap().unwrap();
+    assert_eq!(shelf.values().next().unwrap().len(), 200_000);
+    // Two parts are read at a time.
+    assert!(done.took >= Bytes::new(100_000) / rate, "{}", done.took);
+}
+
 #[test]
 fn a_disk_that_is_slower_than_what_comes_holds_its_sender_back_and_memory_is_bounded() {
     let mut case = Case::new(100_000, 9);
     let rate = Rate::from_bytes_per_sec(10_000);
-    case.disk = Some(SlowDisk { access: Duration::from_millis(20), rate, stalls: 0.0, stall: Duration::ZERO });
+    case.disks[0] = Some(slow(rate));
     (case.limits.file_writes, case.limits.writes) = (5_000, 5_000);
     let (outcome, shelf, network) = case.run();
     let done = outcome.unwrap().unwrap();
@@ -323,6 +341,7 @@ fn strangers_can_not_make_a_receiver_remember_without_bound() {
     let limits = Limits { greetings: 8, files: 4, file_bytes: 1000, ..Limits::default() };
     let identity = Identity::generate();
     let mut store = MemoryStore::new(Shelf::default(), u64::MAX);
+    let mut nothing = MemorySource::new([].into(), SourceFault::None);
     let mut receiver = Receiver::new(identity.clone(), limits);
     let mut now = Time::ZERO;
     let offer =
@@ -346,7 +365,7 @@ fn strangers_can_not_make_a_receiver_remember_without_bound() {
         session.seal_data(&plain, &mut sealed);
         fillers += usize::from(receiver.on_data(now, &sealed, &mut report).is_some() && stranger % 4 == 0);
         while let Some(job) = receiver.next_job() {
-            receiver.on_done(job.work(&mut store));
+            receiver.on_done(job.work(&mut store, &mut nothing));
         }
         most = most.max(receiver.sessions());
     }

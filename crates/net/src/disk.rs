@@ -14,6 +14,7 @@ use anabranch_proto::peer::Peer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
 
+use crate::loopback::NoFiles;
 use crate::pool::Work;
 
 /// How many other names are tried for a file whose name is taken.
@@ -116,7 +117,20 @@ impl Store for DiskStore {
 
 impl Work<Peer> for DiskStore {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
-        job.work(self)
+        job.work(self, &mut NoFiles)
+    }
+}
+
+impl Work<Peer> for DiskSource {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(&mut NoFiles, self)
+    }
+}
+
+/// Of a runtime in which one peer receives and one sends.
+impl Work<Peer> for (DiskStore, DiskSource) {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(&mut self.0, &mut self.1)
     }
 }
 
@@ -153,7 +167,7 @@ fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that is sent. Clones read the same one.
+/// A file that is sent: what does a sender's jobs in a pool of threads. Clones read the same one.
 #[derive(Clone, Debug)]
 pub struct DiskSource(SharedFile);
 

@@ -17,7 +17,7 @@ use anabranch_proto::message::Offer;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
-use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Store, StoreError};
+use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Source, Store, StoreError};
 
 use crate::pool::Work;
 use crate::runtime::{Link, Runtime};
@@ -132,7 +132,7 @@ impl Crowd {
     }
 }
 
-/// Takes no files.
+/// Takes no files and has none.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 
@@ -156,8 +156,14 @@ impl Store for NoFiles {
     fn discard(&mut self, _: SessionId) {}
 }
 
+impl Source for NoFiles {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "no files are sent from here"))
+    }
+}
+
 impl Work<Peer> for NoFiles {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
-        job.work(self)
+        job.work(self, &mut NoFiles)
     }
 }

@@ -158,11 +158,8 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
     let key = with_key.then(|| identity.public());
     let store = DiskStore::open(&folder.path().join("in")).unwrap();
     let receiver = Receiver::new(identity, Limits::default());
-    let mut runtime = Runtime::new(store).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
-    runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
-
     let mut peers: Vec<SocketAddr> = relays.iter().map(|relay| relay.address).collect();
     let block = transfer::block_size(&setup::longest_route(&peers, 3, to), PACKET).unwrap();
     peers.push(to);
@@ -173,13 +170,15 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
         parameters: toml::Table::new(),
         pacing: Pacing::Burst,
         upload: None,
-        start: runtime.now(),
+        start: Time::ZERO,
         rng: Rng::stream(1, "sender"),
     }
     .build()
     .unwrap();
     let (offer, source) = disk::offer(&folder.path().join("original.bin"), block).unwrap();
-    let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer, Box::new(source));
+    let mut runtime = Runtime::new((store, source)).unwrap();
+    runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
+    let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer);
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let sender = Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))));
     let number = runtime.add(socket, sender, None).unwrap();

@@ -10,7 +10,7 @@ use crate::courier::Courier;
 use crate::load::LoadSender;
 use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::relay_node::{Handling, RelayNode};
-use crate::transfer::{FileDone, FileJob, FileSender, Receiver, Reply};
+use crate::transfer::{FileDone, FileJob, FileResult, FileSender, Receiver, Reply};
 use crate::wire::{OwnedDatagram, Type};
 
 /// Datagrams of its own that a peer sends in one call, so that a burst neither fills a socket's
@@ -118,11 +118,13 @@ impl Peer {
         });
     }
 
-    /// Has the receiver's jobs done elsewhere.
+    /// Has jobs done elsewhere.
     fn hand_out(&mut self, out: &mut impl Out<Peer>) {
-        let Some(receiver) = &mut self.receiver else { return };
-        while let Some(job) = receiver.next_job() {
-            out.job(job);
+        if let Some(receiver) = &mut self.receiver {
+            std::iter::from_fn(|| receiver.next_job()).for_each(|job| out.job(job));
+        }
+        if let Some(Sender::File(sender)) = &mut self.sender {
+            std::iter::from_fn(|| sender.next_job()).for_each(|job| out.job(job));
         }
     }
 
@@ -191,6 +193,7 @@ impl Machine for Peer {
                 if let Some(sender) = &mut self.sender {
                     sender.on_answer(now, datagram);
                     self.pump(now, out);
+                    self.hand_out(out);
                 }
             }
             Handling::Discard => out.keep_timer(),
@@ -201,16 +204,22 @@ impl Machine for Peer {
         if let Some(receiver) = &mut self.receiver {
             receiver.on_timer(now);
         }
-        self.hand_out(out);
         if let Some(sender) = &mut self.sender {
             sender.on_timer(now);
         }
         self.pump(now, out);
+        self.hand_out(out);
     }
 
-    fn on_done(&mut self, _: Time, done: FileDone, out: &mut impl Out<Peer>) {
-        if let Some(receiver) = &mut self.receiver {
-            receiver.on_done(done);
+    fn on_done(&mut self, now: Time, done: FileDone, out: &mut impl Out<Peer>) {
+        match (&done.result, &mut self.receiver, &mut self.sender) {
+            (FileResult::Read(..), _, Some(Sender::File(sender))) => {
+                sender.on_done(now, done);
+                self.pump(now, out);
+            }
+            (FileResult::Read(..), ..) => {}
+            (_, Some(receiver), _) => receiver.on_done(done),
+            _ => {}
         }
         self.hand_out(out);
     }

@@ -49,7 +49,6 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         None => make_file(args, &received)?,
     };
     let limits = limits(args.limit.unwrap_or(LIMIT));
-    let mut runtime = Runtime::new(store)?;
     let sockets = Sockets::bind(PEERS + 2)?;
     let route = setup::longest_route(&sockets.addresses()[..PEERS], args.hops, sockets.addresses()[RECEIVER]);
     let block = transfer::block_size(&route, PACKET)
@@ -69,13 +68,14 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         pacing: args.pacing.into(),
         // What limits nothing would send as fast as the machine can.
         upload: Some(upload(ceiling, &sizes)),
-        start: runtime.now(),
+        start: Time::ZERO,
         rng: Rng::stream(args.seed, "sender"),
     }
     .build()?;
     let length = offer.length;
+    let mut runtime = Runtime::new((store, source))?;
     let key = Some(identity.public());
-    let sender = FileSender::new(runtime.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, Slot(RECEIVER as u16), key, offer);
     let relays = limits
         .iter()
         .zip(super::phases(args.seed, PEERS))

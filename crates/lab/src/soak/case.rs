@@ -86,8 +86,8 @@ pub struct Case {
     pub limits: Limits,
     /// Bytes that fit its disk.
     pub room: u64,
-    /// How slow its disk is; none if jobs take no time.
-    pub disk: Option<SlowDisk>,
+    /// How slow its disk and the sender's are; none if jobs take no time.
+    pub disks: [Option<SlowDisk>; 2],
     /// Whether the receiver's events are fetched.
     pub fetches_events: bool,
     /// Whether it is waited for until the receiver has forgotten everything.
@@ -157,14 +157,14 @@ impl Case {
             source,
             limits: Limits::default(),
             room: u64::MAX,
-            disk: None,
+            disks: [None; 2],
             fetches_events: true,
             lingers: false,
             troubles: Vec::new(),
             calm: Time::ZERO,
         };
         case.draw_receiver(&mut Rng::stream(seed, "soak/receiver"));
-        case.draw_disk(&mut Rng::stream(seed, "soak/disk"));
+        case.draw_disks(&mut Rng::stream(seed, "soak/disk"));
         case.draw_troubles(&mut Rng::stream(seed, "soak/troubles"));
         let mut rng = Rng::stream(seed, "soak/extremes");
         if rng.chance(0.002) {
@@ -194,14 +194,8 @@ impl Case {
 
     /// Half of all disks are slow, some slower than what comes, and what waits for them is bounded
     /// closely in half of all cases.
-    fn draw_disk(&mut self, rng: &mut Rng) {
-        let disk = SlowDisk {
-            access: seconds(rng, 1e-4, 0.5),
-            rate: Rate::from_bytes_per_sec_f64(log_uniform(rng, 5e3, 1e7)),
-            stalls: now_and_then(rng, 0.2),
-            stall: seconds(rng, 0.1, 20.0),
-        };
-        self.disk = rng.chance(0.5).then_some(disk);
+    fn draw_disks(&mut self, rng: &mut Rng) {
+        self.disks = [(); 2].map(|()| slow_disk(rng));
         if rng.chance(0.5) {
             self.limits.file_writes = log_uniform(rng, 2e3, 2e5) as usize;
             self.limits.writes = self.limits.file_writes * (1 + rng.below(self.limits.files));
@@ -259,7 +253,7 @@ impl Case {
         self.relays.fill(RelayLimit { model: LimitModel::Window { phase: Duration::ZERO }, rate });
         self.lies.fill(None);
         (self.controller, self.upload, self.packet, self.hops) = ("random", None, None, 1);
-        (self.length, self.source, self.room, self.disk) = (MANY_BLOCKS, SourceFault::None, u64::MAX, None);
+        (self.length, self.source, self.room, self.disks) = (MANY_BLOCKS, SourceFault::None, u64::MAX, [None; 2]);
         self.limits = Limits::default();
         (self.troubles, self.calm, self.network) = (Vec::new(), Time::ZERO, Network::Pairs);
     }
@@ -298,6 +292,16 @@ fn lies(rng: &mut Rng, relays: usize) -> Vec<Option<(Lie, Duration)>> {
         }
     }
     lies
+}
+
+fn slow_disk(rng: &mut Rng) -> Option<SlowDisk> {
+    let disk = SlowDisk {
+        access: seconds(rng, 1e-4, 0.5),
+        rate: Rate::from_bytes_per_sec_f64(log_uniform(rng, 5e3, 1e7)),
+        stalls: now_and_then(rng, 0.2),
+        stall: seconds(rng, 0.1, 20.0),
+    };
+    rng.chance(0.5).then_some(disk)
 }
 
 fn relay_limit(rng: &mut Rng, all: f64, spread: f64) -> RelayLimit {

@@ -57,7 +57,7 @@ pub struct Troubles {
     pub crashes: u64,
     /// Nodes that came back.
     pub restarts: u64,
-    /// Receivers whose disk was slow.
+    /// Disks that were slow, receivers' and senders'.
     pub slow_disks: u64,
     /// Relays that lied, by lie.
     pub liars: BTreeMap<Lie, u64>,
@@ -124,7 +124,7 @@ impl Soaked {
         troubles.partitions += ran.partitions;
         troubles.crashes += ran.crashes;
         troubles.restarts += ran.restarts;
-        troubles.slow_disks += u64::from(ran.is_disk_slow);
+        troubles.slow_disks += ran.slow_disks;
         for lie in ran.lies {
             *troubles.liars.entry(lie).or_default() += 1;
         }

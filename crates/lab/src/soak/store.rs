@@ -141,7 +141,7 @@ pub enum SourceFault {
     Broken(u64),
 }
 
-/// A file to send.
+/// A file to send: what does a sender's jobs.
 #[derive(Clone, Debug)]
 pub struct MemorySource {
     file: Arc<[u8]>,

@@ -18,7 +18,7 @@ use anabranch_proto::path_sender::{MAX_REMEMBERED, PathSender, SenderConfig};
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
-use anabranch_proto::transfer::{FileSender, MAX_EVENTS, Receiver, TransferError, block_size};
+use anabranch_proto::transfer::{FileSender, MAX_EVENTS, MOST_KEPT, Receiver, TransferError, block_size};
 use anabranch_proto::wire::{self, MAX_DATAGRAM};
 use anabranch_sim::access::Access;
 use anabranch_sim::fabric::{Fabric, NodeId};
@@ -107,8 +107,8 @@ pub struct Ran {
     pub events: u64,
     /// Jobs that disks have done.
     pub jobs: u64,
-    /// Whether the receiver's disk was slow.
-    pub is_disk_slow: bool,
+    /// Disks that were slow, the receiver's and the sender's.
+    pub slow_disks: u64,
     /// What went wrong with messages.
     pub faults: FaultCounters,
     /// Messages that could not be read where they arrived.
@@ -201,7 +201,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let fabric = Faulty::new(fabric, Faults::default(), case.seed);
         let identity = Identity::generate();
         let shelf = Shelf::default();
-        let disks = Disks::new(MemoryStore::new(shelf.clone(), case.room), case.disk, case.seed);
+        let source = MemorySource::new(Arc::clone(&file), case.source);
+        let disks = Disks::new(MemoryStore::new(shelf.clone(), case.room), source, case.disks, case.seed);
         let mut transfer = Transfer {
             case,
             world: World::new(fabric, OnTheWire, watch, disks),
@@ -268,9 +269,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let mask = std::array::from_fn(|_| masks.bits() as u8);
         let courier = Courier::new(machine, addresses, packet, case.upload, mask);
         let key = case.has_key.then(|| self.identity.public());
-        let source = Box::new(MemorySource::new(Arc::clone(&self.file), case.source));
         let to = Slot(case.receiver().0 as u16);
-        let sender = FileSender::new(now, courier, to, key, self.offer.clone(), source);
+        let sender = FileSender::new(now, courier, to, key, self.offer.clone());
         self.counted.transfers += 1;
         self.started = now;
         Node::Peer(Box::new(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))))))
@@ -376,6 +376,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
         }
         if let Some(sender) = self.file_sender() {
+            at_most("bytes of a file", sender.kept(), MOST_KEPT)?;
             at_most("packets", sender.courier().sender().most_remembered(), MAX_REMEMBERED)?;
         }
         Ok(())
@@ -481,7 +482,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             published,
             events: counters.events,
             jobs,
-            is_disk_slow: case.disk.is_some(),
+            slow_disks: case.disks.iter().flatten().count() as u64,
             faults: world.fabric().counters(),
             unreadable: counters.unreadable,
             crashes,

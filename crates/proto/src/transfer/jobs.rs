@@ -1,9 +1,15 @@
-//! Slow work on files that a receiver hands out: disk and hashes. Of one file there is one job at
-//! a time, so that a pool of several threads needs no order.
+//! Slow work on files that a receiver and a sender hand out: disk and hashes. Of one file that
+//! arrives there is one job at a time, so that a pool of several threads needs no order; reads of a
+//! file that is sent may end in any.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::around::{Store, StoreError};
 use super::check::FileCheck;
 use super::error::TransferError;
+use super::sending::Source;
 use crate::message::Offer;
 use crate::seal::SessionId;
 
@@ -29,6 +35,8 @@ pub enum FileTask {
     Publish(FileCheck),
     /// Forget what is kept of it.
     Discard,
+    /// Read this part of the file that is sent.
+    Read(Range<u64>),
 }
 
 /// A job that is done.
@@ -53,11 +61,13 @@ pub enum FileResult {
     Published(Result<String, TransferError>),
     /// Nothing is kept of it.
     Discarded,
+    /// What was read from this offset on, or why not.
+    Read(u64, Result<Vec<u8>, Arc<io::Error>>),
 }
 
 impl FileJob {
-    /// Does it with `store`.
-    pub fn work(self, store: &mut dyn Store) -> FileDone {
+    /// Does it with `store`, where a receiver's files are, or `source`, the file that is sent.
+    pub fn work(self, store: &mut dyn Store, source: &mut dyn Source) -> FileDone {
         let session = self.session;
         let result = match self.task {
             FileTask::Create(offer) => FileResult::Created(store.create(session, &offer)),
@@ -74,6 +84,11 @@ impl FileJob {
                 store.discard(session);
                 FileResult::Discarded
             }
+            FileTask::Read(part) => {
+                let mut bytes = vec![0; (part.end - part.start) as usize];
+                let read = source.read(part.start, &mut bytes);
+                FileResult::Read(part.start, read.map(|()| bytes).map_err(Arc::new))
+            }
         };
         FileDone { session, result }
     }
@@ -83,6 +98,7 @@ impl FileJob {
         match &self.task {
             FileTask::Write(batch) => batch.bytes.len() as u64,
             FileTask::Check(check) => check.next_part(),
+            FileTask::Read(part) => part.end - part.start,
             FileTask::Create(_) | FileTask::Publish(_) | FileTask::Discard => 0,
         }
     }

@@ -1,4 +1,4 @@
-use super::super::{Store, StoreError};
+use super::super::{Source, Store, StoreError};
 use super::*;
 use crate::message::FileName;
 use crate::seal::Hello;
@@ -48,6 +48,16 @@ impl Store for Memory {
 
     fn discard(&mut self, session: SessionId) {
         self.files.remove(&session);
+    }
+}
+
+/// A receiver reads nothing.
+#[derive(Clone)]
+struct NoSource;
+
+impl Source for NoSource {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+        unreachable!("a receiver reads nothing")
     }
 }
 
@@ -118,6 +128,7 @@ impl Pair {
             FileTask::Check(_) => "check",
             FileTask::Publish(_) => "publish",
             FileTask::Discard => "discard",
+            FileTask::Read(_) => "read",
         };
         self.jobs.iter().map(name).collect()
     }
@@ -125,7 +136,7 @@ impl Pair {
     /// The disk does the next job.
     fn work(&mut self) {
         let job = self.jobs.pop_front().expect("a job is under way");
-        self.receiver.on_done(job.work(&mut self.store));
+        self.receiver.on_done(job.work(&mut self.store, &mut NoSource));
         self.jobs.extend(std::iter::from_fn(|| self.receiver.next_job()));
     }
 
@@ -248,7 +259,7 @@ fn a_file_that_nobody_waits_for_takes_a_place_until_nothing_is_left_of_it() {
     let mut other = Pair { receiver, session: ours, jobs: VecDeque::new(), ..Pair::new(1, Limits::default()) };
     let offer = other.offer();
     assert_eq!(other.say(&Message::Offer(offer)).unwrap().unwrap().0, Code::Refused);
-    other.receiver.on_done(jobs.pop_front().unwrap().work(&mut store));
+    other.receiver.on_done(jobs.pop_front().unwrap().work(&mut store, &mut NoSource));
     assert_eq!(other.receiver.closing(), 1);
 }
 
