@@ -12,7 +12,8 @@ const MOST_THREADS: usize = 4;
 
 /// Does what machines hand out.
 pub trait Work<E: Endpoint>: Clone + Send + 'static {
-    /// Does `job` for machine `number`.
+    /// Does `job` for machine `number`. A runtime replaces no machine, so that a result never
+    /// comes to another than asked for it.
     fn work(&mut self, number: usize, job: E::Job) -> E::Done;
 }
 
