@@ -295,7 +295,8 @@ impl<F: Fabric<Payload: Clone + Corrupt>> Fabric for Faulty<F> {
             self.arrived = Some(held);
             let Held { from, to, marked, is_drawn, .. } = held;
             // Its nodes may have been parted since it came.
-            if if is_drawn { self.passes(from, to) } else { self.arrives(from, to, marked) } {
+            let is_seen = if is_drawn { self.passes(from, to) } else { self.arrives(from, to, marked) };
+            if is_seen {
                 return Some(Event::Arrival { from, to, marked });
             }
         }

@@ -299,11 +299,11 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
+/// When something happened, what, and what an arrival says and when it departed.
+type Happened = (Time, Event, Option<(Vec<u8>, Option<Time>)>);
+
 /// What happens and what arrives, when each third message is forwarded once.
-fn happens<F: Fabric<Payload: Default + AsMut<Vec<u8>>>>(
-    fabric: &mut F,
-    steps: &[Step],
-) -> Vec<(Time, Event, Option<(Vec<u8>, Option<Time>)>)> {
+fn happens<F: Fabric<Payload: Default + AsMut<Vec<u8>>>>(fabric: &mut F, steps: &[Step]) -> Vec<Happened> {
     (0..3).for_each(|node| assert_eq!(fabric.join(), NodeId(node)));
     let mut course = Vec::new();
     let ends = steps.iter().map(Some).chain([None]);
