@@ -90,7 +90,7 @@ pub fn handshake(input: &[u8]) {
     if seal::answer(identity(), input, &mut out).is_err() {
         assert!(out.is_empty(), "a refused handshake is not answered");
     }
-    let mut receiver = Receiver::new(identity().clone(), Limits::default(), Box::new(NoFiles));
+    let mut receiver = Receiver::new(identity().clone(), Limits::default());
     out.clear();
     receiver.on_hello(Time::ZERO, input, &mut out);
     assert!(receiver.on_data(Time::ZERO, input, &mut out).is_none());
@@ -117,7 +117,8 @@ pub fn message(input: &[u8]) {
 pub fn receiver(input: &[u8]) {
     let (mut ours, theirs) = seal::local_session(identity());
     let limits = Limits { file_bytes: 1 << 16, blocks: 1 << 12, ..Limits::default() };
-    let mut receiver = Receiver::new(identity().clone(), limits, Box::new(Memory(Vec::new())));
+    let mut store = Memory(Vec::new());
+    let mut receiver = Receiver::new(identity().clone(), limits);
     receiver.install(Time::ZERO, theirs);
     let mut rest = input;
     while let Some((&length, behind)) = rest.split_first() {
@@ -126,8 +127,8 @@ pub fn receiver(input: &[u8]) {
         let (mut sealed, mut reply) = (Vec::new(), Vec::new());
         ours.seal_data(message, &mut sealed);
         receiver.on_data(Time::ZERO, &sealed, &mut reply);
-        while receiver.has_work() {
-            receiver.work();
+        while let Some(job) = receiver.next_job() {
+            receiver.on_done(job.work(&mut store, &mut NoFiles));
         }
     }
     receiver.close_all();

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
-use anabranch_net::pool::NoWork;
 use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
@@ -49,10 +48,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
     let socket = network::bind(args.listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let receiver = Receiver::new(Identity::generate(), limits, Box::new(store));
+    let receiver = Receiver::new(Identity::generate(), limits);
     println!("receiving on {}", socket.local_addr()?);
     println!("public key {}", receiver.public_key());
-    let mut runtime = Runtime::new(NoWork)?;
+    let mut runtime = Runtime::new(store)?;
     let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
     let display = ProgressBar::no_length()
         .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
@@ -77,9 +76,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         display.set_position(arrived);
     }
     display.finish_and_clear();
-    if let Some(receiver) = runtime.machine_mut(number).receiver_mut() {
-        receiver.close_all();
-    }
+    runtime.act(number, |peer, _, out| peer.close_all(out));
     let peer = runtime.machine(number);
     let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
     println!(

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_net::pool::NoWork;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let socket = network::bind(args.listen)?;
     println!("relaying up to {} on {}", args.limit, socket.local_addr()?);
-    let mut runtime = Runtime::new(NoWork)?;
+    let mut runtime = Runtime::new(NoFiles)?;
     let relay = RelayNode::new(args.limit_model.model(args.limit, Duration::ZERO), args.limit);
     let number = runtime.add(socket, Peer::new(relay, None, None), None)?;
     let display = ProgressBar::new_spinner();

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use anabranch_control::path::Slot;
 use anabranch_control::path::registry::Entry;
 use anabranch_control::rng::Rng;
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::disk;
-use anabranch_net::pool::NoWork;
 use anabranch_net::relay_list;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
@@ -75,7 +74,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
-    let mut runtime = Runtime::new(NoWork)?;
     let mut peers = relays.clone();
     peers.push(to);
     let courier = SenderSetup {
@@ -85,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         parameters,
         pacing: args.pacing.into(),
         upload: args.upload,
-        start: runtime.now(),
+        start: Time::ZERO,
         rng: Rng::stream(setup::random_seed(), "sender"),
     }
     .build()?;
@@ -94,8 +92,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (offer, source) = disk::offer(&args.file, block)
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", args.file.display())))?;
     let length = offer.length;
+    let mut runtime = Runtime::new(source)?;
     let destination = Slot(relays.len() as u16);
-    let sender = FileSender::new(runtime.now(), courier, destination, args.key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
     let socket = network::bind(any_address(&relays))?;
     let number = runtime.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
 

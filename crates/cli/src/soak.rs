@@ -112,6 +112,7 @@ fn print(soaked: &Soaked, wall_s: f64, processor_s: f64, stdout: &mut impl Write
     let busy = 100.0 * under_way_hours / simulated_hours.max(f64::MIN_POSITIVE);
     let hours = short(*simulated_hours);
     writeln!(stdout, "{cases} cases, {hours} simulated hours, {} % of them with a transfer under way", short(busy))?;
+    writeln!(stdout, "over     {}", list(&soaked.fabrics)?)?;
     writeln!(stdout, "{transfers} transfers begun, {published} files published")?;
     writeln!(stdout, "ended    {}", list(&soaked.endings)?)?;
     let mut wrong = serde_json::to_value(troubles)?;

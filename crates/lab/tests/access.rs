@@ -9,6 +9,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_lab::soak::disks::Disks;
 use anabranch_lab::soak::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use anabranch_lab::world::{Address, OnTheWire, World};
 use anabranch_proto::courier::Courier;
@@ -37,7 +38,7 @@ const LENGTH: usize = 200_000;
 /// Of relays and receiver.
 const USUAL: Rate = Rate::from_bytes_per_sec(500_000);
 
-type Network = World<Peer, Faulty<Access<Letter<Vec<u8>>>>, OnTheWire>;
+type Network = World<Peer, Faulty<Access<Letter<Vec<u8>>>>, OnTheWire, (), Disks>;
 
 fn links(up: Rate, down: Rate) -> AccessLinks {
     let link = |name: &str, rate| LinkConfig {
@@ -67,18 +68,18 @@ fn network(up: Rate, faults: Faults, seed: u64) -> (Network, Shelf, Vec<u8>) {
     let courier = Courier::new(path_sender, addresses, packet, None, [3; 32]);
     let hash = *blake3::hash(&file).as_bytes();
     let offer = Offer { name: FileName::sanitised("a.bin"), length: LENGTH as u64, block, hash };
-    let source = Box::new(MemorySource::new(file.clone().into(), SourceFault::None));
+    let source = MemorySource::new(file.clone().into(), SourceFault::None);
     let identity = Identity::generate();
     let key = Some(identity.public());
-    let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER.0 as u16), key, offer, source);
+    let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER.0 as u16), key, offer);
     let shelf = Shelf::default();
-    let store = Box::new(MemoryStore::new(shelf.clone(), u64::MAX));
-    let receiver = Receiver::new(identity, Limits::default(), store);
+    let disks = Disks::new(MemoryStore::new(shelf.clone(), u64::MAX), source, [None; 2], seed);
+    let receiver = Receiver::new(identity, Limits::default());
 
     let delay = DelayModel::Constant(Duration::from_millis(15));
     let config = AccessConfig { delay, jitter: 0.05, links: links(USUAL, USUAL) };
     let access = Access::new(config, SENDER.index() + 1, seed);
-    let mut world = World::new(Faulty::new(access, faults, seed), OnTheWire, (), ());
+    let mut world = World::new(Faulty::new(access, faults, seed), OnTheWire, (), disks);
     for _ in 0..RELAYS {
         // Relays hold to no limit of their own that their links do not have.
         let relay = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, USUAL);

@@ -2,6 +2,7 @@
 
 use anabranch_lab::parallel::Progress;
 use anabranch_lab::soak::case::Case;
+use anabranch_lab::soak::network::FabricKind;
 use anabranch_lab::soak::runner::{Length, Soaked, soak};
 use anabranch_lab::soak::transfer::{self, Ending};
 
@@ -14,6 +15,11 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     let soaked = run(1, 64, 2);
     assert!(soaked.failures.is_empty(), "repeat with anabranch soak --repeat SEED: {:#?}", soaked.failures);
     assert_eq!((soaked.cases, soaked.endings.values().sum::<u64>()), (64, 64));
+    assert!(
+        soaked.fabrics[&FabricKind::Pairs] >= 24 && soaked.fabrics[&FabricKind::Access] >= 12,
+        "{:?}",
+        soaked.fabrics
+    );
     // Rules that hold because nothing happens would be none.
     assert!(soaked.endings[&Ending::Whole] >= 24 && soaked.endings.len() >= 4, "{:?}", soaked.endings);
     // Strangers publish files too.
@@ -22,7 +28,10 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     let troubles = &soaked.troubles;
     let all = [troubles.lost, troubles.duplicated, troubles.reordered, troubles.corrupted, troubles.partitioned];
     assert!(all.iter().all(|&count| count > 100) && soaked.unreadable > 0, "{troubles:?}");
-    assert!(troubles.crashes > 20 && troubles.restarts > 20 && troubles.liars.len() >= 5, "{troubles:?}");
+    assert!(
+        troubles.crashes > 20 && troubles.restarts > 20 && troubles.liars.len() >= 5 && troubles.slow_disks > 20,
+        "{troubles:?}"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_lab::soak::disks::{Disks, SlowDisk};
 use anabranch_lab::soak::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use anabranch_lab::world::{Address, OnTheWire, World};
 use anabranch_proto::courier::Courier;
@@ -19,7 +20,7 @@ use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{Hello, Identity, PublicKey};
-use anabranch_proto::transfer::{Event, FileSender, Limits, Receiver, Transferred, block_size};
+use anabranch_proto::transfer::{Event, FileSender, Limits, Receiver, ReceiverCounters, Transferred, block_size};
 use anabranch_proto::wire;
 use anabranch_sim::delay::DelayModel;
 use anabranch_sim::fabric::NodeId;
@@ -49,7 +50,7 @@ struct Weather {
 /// How the sender ended, if it did; what was published; and all that took part.
 type Ended = (Option<Result<Transferred, String>>, BTreeMap<String, Vec<u8>>, Network);
 
-type Network = World<Peer, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire>;
+type Network = World<Peer, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire, (), Disks>;
 
 const fn node(number: usize) -> NodeId {
     NodeId(number as u32)
@@ -99,6 +100,8 @@ struct Case {
     identity: Identity,
     limits: Limits,
     room: u64,
+    /// The receiver's, and the sender's.
+    disks: [Option<SlowDisk>; 2],
     upload: Option<Rate>,
     seed: u64,
 }
@@ -117,6 +120,7 @@ impl Case {
             identity,
             limits: Limits::default(),
             room: u64::MAX,
+            disks: [None; 2],
             upload: Some(Rate::from_bytes_per_sec(200_000)),
             seed,
         }
@@ -136,16 +140,17 @@ impl Case {
         let courier = Courier::new(machine, addresses, packet, self.upload, [3; 32]);
         let length = self.file.len() as u64;
         let offer = Offer { name: FileName::sanitised("a.bin"), length, block, hash: self.hash };
-        let source = Box::new(MemorySource::new(self.file.into(), SourceFault::None));
-        let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER as u16), self.key, offer, source);
+        let source = MemorySource::new(self.file.into(), SourceFault::None);
+        let sender = FileSender::new(Time::ZERO, courier, Slot(RECEIVER as u16), self.key, offer);
         let shelf = Shelf::default();
         let store = MemoryStore::new(shelf.clone(), self.room);
-        let receiver = Receiver::new(self.identity, self.limits, Box::new(store));
+        let disks = Disks::new(store, source, self.disks, self.seed);
+        let receiver = Receiver::new(self.identity, self.limits);
         let limit = Rate::from_bytes_per_sec(50_000);
         let relay = || RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, limit);
         let delay = DelayModel::Constant(Duration::from_millis(5));
         let pairs = Pairs::new(PairsConfig { delay, jitter: 0.0, loss: 0.0 }, SENDER + 1, self.seed);
-        let mut network = World::new(Faulty::new(pairs, self.weather.faults, self.seed), OnTheWire, (), ());
+        let mut network = World::new(Faulty::new(pairs, self.weather.faults, self.seed), OnTheWire, (), disks);
         for _ in 0..RELAYS {
             network.join(Peer::new(relay(), None, None));
         }
@@ -279,6 +284,41 @@ fn a_full_disk_is_said_to_the_sender() {
     assert!(shelf.is_empty());
 }
 
+fn slow(rate: Rate) -> SlowDisk {
+    SlowDisk { access: Duration::from_millis(20), rate, stalls: 0.0, stall: Duration::ZERO }
+}
+
+#[test]
+fn a_sender_waits_for_its_disk_however_long_that_takes_and_does_not_blame_the_receiver() {
+    let mut case = Case::new(200_000, 10);
+    // A part of 64 kB takes longer than an answer is waited for.
+    let rate = Rate::from_bytes_per_sec(1_500);
+    case.disks[1] = Some(slow(rate));
+    let (outcome, shelf, _) = case.run();
+    let done = outcome.unwrap().unwrap();
+    assert_eq!(shelf.values().next().unwrap().len(), 200_000);
+    // Two parts are read at a time.
+    assert!(done.took >= Bytes::new(100_000) / rate, "{}", done.took);
+}
+
+#[test]
+fn a_disk_that_is_slower_than_what_comes_holds_its_sender_back_and_memory_is_bounded() {
+    let mut case = Case::new(100_000, 9);
+    let rate = Rate::from_bytes_per_sec(10_000);
+    case.disks[0] = Some(slow(rate));
+    (case.limits.file_writes, case.limits.writes) = (5_000, 5_000);
+    let (outcome, shelf, network) = case.run();
+    let done = outcome.unwrap().unwrap();
+    assert_eq!(shelf.values().next().unwrap().len(), 100_000);
+    // It is written and read once.
+    assert!(done.took >= Duration::SECOND * 20, "{}", done.took);
+    let receiver = receiver(&network);
+    let ReceiverCounters { deferred, blocks, .. } = *receiver.counters();
+    assert!(deferred > 0 && receiver.unwritten() == 0, "{deferred} of {blocks} blocks had to come again");
+    // What is not acknowledged is lost for the sender's controller.
+    assert!(file_sender(&network).courier().counters().lost >= deferred);
+}
+
 #[test]
 fn a_file_beyond_the_receivers_limits_is_refused() {
     for limits in [
@@ -300,7 +340,9 @@ fn a_file_beyond_the_receivers_limits_is_refused() {
 fn strangers_can_not_make_a_receiver_remember_without_bound() {
     let limits = Limits { greetings: 8, files: 4, file_bytes: 1000, ..Limits::default() };
     let identity = Identity::generate();
-    let mut receiver = Receiver::new(identity.clone(), limits, Box::new(MemoryStore::new(Shelf::default(), u64::MAX)));
+    let mut store = MemoryStore::new(Shelf::default(), u64::MAX);
+    let mut nothing = MemorySource::new([].into(), SourceFault::None);
+    let mut receiver = Receiver::new(identity.clone(), limits);
     let mut now = Time::ZERO;
     let offer =
         |length: u64| Offer { name: FileName::sanitised("a"), length, block: 100, hash: *blake3::hash(&[]).as_bytes() };
@@ -322,8 +364,8 @@ fn strangers_can_not_make_a_receiver_remember_without_bound() {
         message.encode(stranger, &mut plain);
         session.seal_data(&plain, &mut sealed);
         fillers += usize::from(receiver.on_data(now, &sealed, &mut report).is_some() && stranger % 4 == 0);
-        while receiver.has_work() {
-            receiver.work();
+        while let Some(job) = receiver.next_job() {
+            receiver.on_done(job.work(&mut store, &mut nothing));
         }
         most = most.max(receiver.sessions());
     }

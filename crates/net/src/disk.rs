@@ -11,12 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_proto::message::{FileName, Offer};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Source, Store, StoreError};
+use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
+
+use crate::loopback::NoFiles;
+use crate::pool::Work;
 
 /// How many other names are tried for a file whose name is taken.
 const MAX_SUFFIX: u32 = 1000;
 
-/// A folder that receives files. Clones share it, and the files that arrive there.
+/// A folder that receives files: what does receivers' jobs in a pool of threads. Clones share it,
+/// and the files that arrive there.
 #[derive(Clone, Debug)]
 pub struct DiskStore {
     folder: PathBuf,
@@ -25,7 +29,10 @@ pub struct DiskStore {
 
 /// Files that arrive, with their paths.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, (File, PathBuf)>);
+struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf)>);
+
+/// A file at which one thread works at a time.
+type SharedFile = Arc<Mutex<File>>;
 
 impl DiskStore {
     /// Receives into `folder`, which is made if it is missing. An error if it is no
@@ -42,12 +49,15 @@ impl DiskStore {
         // Whoever panicked has left each file as it was found.
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The file of `session` and its path; others are not kept waiting by who works at it.
+    fn file(&self, session: SessionId) -> Result<(SharedFile, PathBuf), StoreError> {
+        self.arriving().0.get(&session).cloned().ok_or_else(|| StoreError("the file is not open any more".into()))
+    }
 }
 
-impl Arriving {
-    fn file(&mut self, session: SessionId) -> Result<&mut (File, PathBuf), StoreError> {
-        self.0.get_mut(&session).ok_or_else(|| StoreError("the file is not open any more".into()))
-    }
+fn lock(file: &SharedFile) -> MutexGuard<'_, File> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Without the path: the sender is told this too, and need not know our folders.
@@ -60,34 +70,32 @@ impl Store for DiskStore {
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed("create", &error))?;
-        self.arriving().0.insert(session, (file, path));
+        self.arriving().0.insert(session, (Arc::new(Mutex::new(file)), path));
         Ok(())
     }
 
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut arriving = self.arriving();
-        let (file, _) = arriving.file(session)?;
+        let (file, _) = self.file(session)?;
+        let mut file = lock(&file);
         let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
         written.map_err(|error| failed("write", &error))
     }
 
     fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let mut arriving = self.arriving();
-        let (file, _) = arriving.file(session)?;
+        let (file, _) = self.file(session)?;
+        let mut file = lock(&file);
         let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes));
         read.map_err(|error| failed("read", &error))
     }
 
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
-        let mut arriving = self.arriving();
-        let (file, path) = arriving.file(session)?;
-        file.sync_all().map_err(|error| failed("write", &error))?;
-        let path = path.clone();
+        let (file, path) = self.file(session)?;
+        lock(&file).sync_all().map_err(|error| failed("write", &error))?;
         for suffix in 0..MAX_SUFFIX {
             let name = with_suffix(&offer.name, suffix);
             match rename_without_replacing(&path, &self.folder.join(&name)) {
                 Ok(()) => {
-                    arriving.0.remove(&session);
+                    self.arriving().0.remove(&session);
                     return Ok(name);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -98,10 +106,30 @@ impl Store for DiskStore {
     }
 
     fn discard(&mut self, session: SessionId) {
-        if let Some((_, path)) = self.arriving().0.remove(&session) {
+        let removed = self.arriving().0.remove(&session);
+        if let Some((_, path)) = removed {
             // It is of no use to anybody, and its name is never looked at.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+impl Work<FileJob, FileDone> for DiskStore {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(self, &mut NoFiles)
+    }
+}
+
+impl Work<FileJob, FileDone> for DiskSource {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(&mut NoFiles, self)
+    }
+}
+
+/// Of a runtime in which one peer receives and one sends.
+impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(&mut self.0, &mut self.1)
     }
 }
 
@@ -138,13 +166,13 @@ fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that is sent. Clones read the same one.
+/// A file that is sent: what does a sender's jobs in a pool of threads. Clones read the same one.
 #[derive(Clone, Debug)]
-pub struct DiskSource(Arc<Mutex<File>>);
+pub struct DiskSource(SharedFile);
 
 impl Source for DiskSource {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.0);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(bytes)
     }

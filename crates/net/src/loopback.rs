@@ -17,9 +17,10 @@ use anabranch_proto::message::Offer;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
-use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
+use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Source, Store, StoreError};
 
 use crate::endpoint::Link;
+use crate::pool::Work;
 use crate::runtime::Runtime;
 use crate::setup::{PACKET, SenderSetup, SetupError};
 use crate::udp::Socket;
@@ -97,7 +98,7 @@ impl Crowd {
     pub fn peers(&self, addresses: &[SocketAddr]) -> Result<Vec<Peer>, SetupError> {
         let identity = Identity::generate();
         let mut receivers: Vec<Receiver> =
-            addresses.iter().map(|_| Receiver::new(identity.clone(), Limits::default(), Box::new(NoFiles))).collect();
+            addresses.iter().map(|_| Receiver::new(identity.clone(), Limits::default())).collect();
         let mut senders = Vec::with_capacity(addresses.len());
         for node in 0..addresses.len() {
             // A peer knows all others, in their order.
@@ -132,7 +133,7 @@ impl Crowd {
     }
 }
 
-/// Takes no files.
+/// Takes no files and has none.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 
@@ -154,4 +155,16 @@ impl Store for NoFiles {
     }
 
     fn discard(&mut self, _: SessionId) {}
+}
+
+impl Source for NoFiles {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "no files are sent from here"))
+    }
+}
+
+impl Work<FileJob, FileDone> for NoFiles {
+    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
+        job.work(self, &mut NoFiles)
+    }
 }

@@ -12,7 +12,8 @@ const MOST_THREADS: usize = 4;
 
 /// Does jobs `J`, which endpoints hand out, and gives `D`.
 pub trait Work<J, D>: Clone + Send + 'static {
-    /// Does `job` for endpoint `number`.
+    /// Does `job` for endpoint `number`. A runtime replaces no endpoint, so that a result never
+    /// comes to another than asked for it.
     fn work(&mut self, number: usize, job: J) -> D;
 }
 

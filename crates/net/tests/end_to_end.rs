@@ -17,7 +17,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
 use anabranch_net::disk::{self, DiskStore};
-use anabranch_net::pool::NoWork;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_net::udp::Socket;
@@ -157,12 +157,9 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
     let identity = Identity::generate();
     let key = with_key.then(|| identity.public());
     let store = DiskStore::open(&folder.path().join("in")).unwrap();
-    let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
-    let mut runtime = Runtime::new(NoWork).unwrap();
+    let receiver = Receiver::new(identity, Limits::default());
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
-    runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
-
     let mut peers: Vec<SocketAddr> = relays.iter().map(|relay| relay.address).collect();
     let block = transfer::block_size(&setup::longest_route(&peers, 3, to), PACKET).unwrap();
     peers.push(to);
@@ -173,13 +170,15 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
         parameters: toml::Table::new(),
         pacing: Pacing::Burst,
         upload: None,
-        start: runtime.now(),
+        start: Time::ZERO,
         rng: Rng::stream(1, "sender"),
     }
     .build()
     .unwrap();
     let (offer, source) = disk::offer(&folder.path().join("original.bin"), block).unwrap();
-    let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer, Box::new(source));
+    let mut runtime = Runtime::new((store, source)).unwrap();
+    runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
+    let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer);
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let sender = Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))));
     let number = runtime.add(socket, sender, None).unwrap();
@@ -266,7 +265,7 @@ fn damaged_datagrams_do_no_harm() {
 
 #[test]
 fn an_oversized_or_foreign_datagram_is_counted_and_forgotten() {
-    let mut runtime = Runtime::new(NoWork).unwrap();
+    let mut runtime = Runtime::new(NoFiles).unwrap();
     let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let to = socket.local_addr().unwrap();
     let relay = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, LIMIT);

@@ -96,7 +96,7 @@ pub trait Machine: Sized {
     /// What applications and observers are told; [`Infallible`](core::convert::Infallible) if nothing.
     type Event;
     /// Slow work that is handed out.
-    type Job;
+    type Job: Clone + Debug;
     /// What such work gives.
     type Done: Clone + Debug;
 

@@ -10,7 +10,7 @@ use crate::courier::Courier;
 use crate::load::LoadSender;
 use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::relay_node::{Handling, RelayNode};
-use crate::transfer::{FileSender, Receiver, Reply};
+use crate::transfer::{FileDone, FileJob, FileResult, FileSender, Receiver, Reply};
 use crate::wire::{OwnedDatagram, Type};
 
 /// Datagrams of its own that a peer sends in one call, so that a burst neither fills a socket's
@@ -118,6 +118,24 @@ impl Peer {
         });
     }
 
+    /// Has jobs done elsewhere.
+    fn hand_out(&mut self, out: &mut impl Out<Peer>) {
+        if let Some(receiver) = &mut self.receiver {
+            std::iter::from_fn(|| receiver.next_job()).for_each(|job| out.job(job));
+        }
+        if let Some(Sender::File(sender)) = &mut self.sender {
+            std::iter::from_fn(|| sender.next_job()).for_each(|job| out.job(job));
+        }
+    }
+
+    /// Gives up every session of its receiver, and what has arrived of unfinished files.
+    pub fn close_all(&mut self, out: &mut impl Out<Peer>) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.close_all();
+        }
+        self.hand_out(out);
+    }
+
     /// Its relay.
     pub fn relay(&self) -> &RelayNode {
         &self.relay
@@ -151,8 +169,8 @@ impl Machine for Peer {
     type Address = SocketAddr;
     type Message = OwnedDatagram;
     type Event = Infallible;
-    type Job = Infallible;
-    type Done = Infallible;
+    type Job = FileJob;
+    type Done = FileDone;
 
     fn on_message(
         &mut self,
@@ -167,11 +185,15 @@ impl Machine for Peer {
                 out.send(Departure::after(wait, to, size as u32), datagram);
                 out.keep_timer();
             }
-            Handling::Deliver { wait } => self.on_delivery(now, wait, datagram, out),
+            Handling::Deliver { wait } => {
+                self.on_delivery(now, wait, datagram, out);
+                self.hand_out(out);
+            }
             Handling::Home => {
                 if let Some(sender) = &mut self.sender {
                     sender.on_answer(now, datagram);
                     self.pump(now, out);
+                    self.hand_out(out);
                 }
             }
             Handling::Discard => out.keep_timer(),
@@ -181,21 +203,29 @@ impl Machine for Peer {
     fn on_timer(&mut self, now: Time, out: &mut impl Out<Peer>) {
         if let Some(receiver) = &mut self.receiver {
             receiver.on_timer(now);
-            receiver.work();
         }
         if let Some(sender) = &mut self.sender {
             sender.on_timer(now);
         }
         self.pump(now, out);
+        self.hand_out(out);
     }
 
-    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Peer>) {
-        match done {}
+    fn on_done(&mut self, now: Time, done: FileDone, out: &mut impl Out<Peer>) {
+        match (&done.result, &mut self.receiver, &mut self.sender) {
+            (FileResult::Read(..), _, Some(Sender::File(sender))) => {
+                sender.on_done(now, done);
+                self.pump(now, out);
+            }
+            (FileResult::Read(..), ..) => {}
+            (_, Some(receiver), _) => receiver.on_done(done),
+            _ => {}
+        }
+        self.hand_out(out);
     }
 
     fn timer(&self, now: Time) -> Time {
-        let works = self.receiver.as_ref().is_some_and(Receiver::has_work);
-        if self.has_more || works {
+        if self.has_more {
             return now;
         }
         let receiver = self.receiver.as_ref().map_or(Time::MAX, Receiver::timer);

@@ -27,11 +27,23 @@ pub trait Addressed: Default {
 }
 
 /// A message with its ends beside it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Letter<P> {
     ends: (NodeId, NodeId),
     /// What it says.
     pub content: P,
+}
+
+impl<P: Clone> Clone for Letter<P> {
+    fn clone(&self) -> Letter<P> {
+        Letter { ends: self.ends, content: self.content.clone() }
+    }
+
+    /// Uses the memory of what it said before again.
+    fn clone_from(&mut self, other: &Letter<P>) {
+        self.ends = other.ends;
+        self.content.clone_from(&other.content);
+    }
 }
 
 impl<P: Default> Addressed for Letter<P> {

@@ -3,8 +3,8 @@
 use anabranch_control::path::registry::Build;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::loopback::{Crowd, Sockets};
-use anabranch_net::pool::NoWork;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET};
 use anabranch_proto::message::FILLER_PREFIX;
@@ -74,7 +74,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     };
     let members = crowd.peers(sockets.addresses())?;
     // Before its clock starts: agreeing on keys takes a moment.
-    let mut runtime = Runtime::new(NoWork)?;
+    let mut runtime = Runtime::new(NoFiles)?;
     sockets.serve(&mut runtime, members, super::delays(args.seed, peers))?;
     println!(
         "{peers} peers, each relaying, receiving and sending to random others over {} relays; \

@@ -10,7 +10,6 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::disk::{self, DiskStore};
 use anabranch_net::loopback::Sockets;
-use anabranch_net::pool::NoWork;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_proto::courier::SendCounters;
@@ -50,7 +49,6 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         None => make_file(args, &received)?,
     };
     let limits = limits(args.limit.unwrap_or(LIMIT));
-    let mut runtime = Runtime::new(NoWork)?;
     let sockets = Sockets::bind(PEERS + 2)?;
     let route = setup::longest_route(&sockets.addresses()[..PEERS], args.hops, sockets.addresses()[RECEIVER]);
     let block = transfer::block_size(&route, PACKET)
@@ -70,18 +68,19 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         pacing: args.pacing.into(),
         // What limits nothing would send as fast as the machine can.
         upload: Some(upload(ceiling, &sizes)),
-        start: runtime.now(),
+        start: Time::ZERO,
         rng: Rng::stream(args.seed, "sender"),
     }
     .build()?;
     let length = offer.length;
+    let mut runtime = Runtime::new((store, source))?;
     let key = Some(identity.public());
-    let sender = FileSender::new(runtime.now(), courier, Slot(RECEIVER as u16), key, offer, Box::new(source));
+    let sender = FileSender::new(runtime.now(), courier, Slot(RECEIVER as u16), key, offer);
     let relays = limits
         .iter()
         .zip(super::phases(args.seed, PEERS))
         .map(|(&limit, phase)| Peer::new(RelayNode::new(args.limit_model.model(limit, phase), limit), None, None));
-    let receiver = Receiver::new(identity, Limits::default(), Box::new(store));
+    let receiver = Receiver::new(identity, Limits::default());
     let ends = [
         Peer::new(RelayNode::end(), Some(receiver), None),
         Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))),

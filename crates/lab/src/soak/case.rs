@@ -10,7 +10,9 @@ use anabranch_proto::transfer::Limits;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::faults::Faults;
 
+use super::disks::SlowDisk;
 use super::liar::{LIES, Lie};
+use super::network::Network;
 use super::store::SourceFault;
 
 /// Controllers that are tried, those of the overlay three times as often as one for each peer.
@@ -62,7 +64,9 @@ pub struct Case {
     pub hops: usize,
     /// The longest datagram; none for the shortest that carries a byte of a file.
     pub packet: Option<usize>,
-    /// The way over the plane of the nodes, and the jitter of delays.
+    /// What lies between the nodes.
+    pub network: Network,
+    /// The way over the plane of the nodes.
     pub span: Duration,
     /// The standard deviation of delays as a share of their mean.
     pub jitter: f64,
@@ -82,6 +86,8 @@ pub struct Case {
     pub limits: Limits,
     /// Bytes that fit its disk.
     pub room: u64,
+    /// How slow its disk and the sender's are; none if jobs take no time.
+    pub disks: [Option<SlowDisk>; 2],
     /// Whether the receiver's events are fetched.
     pub fetches_events: bool,
     /// Whether it is waited for until the receiver has forgotten everything.
@@ -93,17 +99,17 @@ pub struct Case {
 }
 
 /// Log-uniform in [low, high).
-fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(super) fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * libm::exp(rng.uniform() * libm::log(high / low))
 }
 
 /// 0 half of the time, else up to `most`, rather little than much.
-fn now_and_then(rng: &mut Rng, most: f64) -> f64 {
+pub(super) fn now_and_then(rng: &mut Rng, most: f64) -> f64 {
     let share = rng.uniform();
     if rng.chance(0.5) { most * share * share } else { 0.0 }
 }
 
-fn seconds(rng: &mut Rng, low: f64, high: f64) -> Duration {
+pub(super) fn seconds(rng: &mut Rng, low: f64, high: f64) -> Duration {
     Duration::from_secs_f64(log_uniform(rng, low, high))
 }
 
@@ -140,6 +146,7 @@ impl Case {
             relays,
             hops,
             packet,
+            network: Network::draw(&mut Rng::stream(seed, "soak/access"), count as u32 + 2),
             span,
             jitter,
             controller,
@@ -150,12 +157,14 @@ impl Case {
             source,
             limits: Limits::default(),
             room: u64::MAX,
+            disks: [None; 2],
             fetches_events: true,
             lingers: false,
             troubles: Vec::new(),
             calm: Time::ZERO,
         };
         case.draw_receiver(&mut Rng::stream(seed, "soak/receiver"));
+        case.draw_disks(&mut Rng::stream(seed, "soak/disk"));
         case.draw_troubles(&mut Rng::stream(seed, "soak/troubles"));
         let mut rng = Rng::stream(seed, "soak/extremes");
         if rng.chance(0.002) {
@@ -174,12 +183,23 @@ impl Case {
             file_bytes: if rng.chance(0.03) { self.length / 2 } else { 1 << 26 },
             blocks: 1 << 20,
             idle: seconds(rng, 8.0, 60.0),
+            ..Limits::default()
         };
         if rng.chance(0.08) {
             self.room = rng.below(self.length as usize + 1) as u64;
         }
         self.fetches_events = rng.chance(0.5);
         self.lingers = rng.chance(0.1);
+    }
+
+    /// Half of all disks are slow, some slower than what comes, and what waits for them is bounded
+    /// closely in half of all cases.
+    fn draw_disks(&mut self, rng: &mut Rng) {
+        self.disks = [(); 2].map(|()| slow_disk(rng));
+        if rng.chance(0.5) {
+            self.limits.file_writes = log_uniform(rng, 2e3, 2e5) as usize;
+            self.limits.writes = self.limits.file_writes * (1 + rng.below(self.limits.files));
+        }
     }
 
     fn draw_troubles(&mut self, rng: &mut Rng) {
@@ -233,9 +253,9 @@ impl Case {
         self.relays.fill(RelayLimit { model: LimitModel::Window { phase: Duration::ZERO }, rate });
         self.lies.fill(None);
         (self.controller, self.upload, self.packet, self.hops) = ("random", None, None, 1);
-        (self.length, self.source, self.room) = (MANY_BLOCKS, SourceFault::None, u64::MAX);
+        (self.length, self.source, self.room, self.disks) = (MANY_BLOCKS, SourceFault::None, u64::MAX, [None; 2]);
         self.limits = Limits::default();
-        (self.troubles, self.calm) = (Vec::new(), Time::ZERO);
+        (self.troubles, self.calm, self.network) = (Vec::new(), Time::ZERO, Network::Pairs);
     }
 
     /// Strangers greet so often that a receiver whose events nobody fetches can't keep them all.
@@ -272,6 +292,16 @@ fn lies(rng: &mut Rng, relays: usize) -> Vec<Option<(Lie, Duration)>> {
         }
     }
     lies
+}
+
+fn slow_disk(rng: &mut Rng) -> Option<SlowDisk> {
+    let disk = SlowDisk {
+        access: seconds(rng, 1e-4, 0.5),
+        rate: Rate::from_bytes_per_sec_f64(log_uniform(rng, 5e3, 1e7)),
+        stalls: now_and_then(rng, 0.2),
+        stall: seconds(rng, 0.1, 20.0),
+    };
+    rng.chance(0.5).then_some(disk)
 }
 
 fn relay_limit(rng: &mut Rng, all: f64, spread: f64) -> RelayLimit {

@@ -1,13 +1,16 @@
 //! Simulation testing of what ships: file transfers over relays, with the machines, wire format,
 //! sealing and timers of a real network, while messages are lost, doubled, overtaken and damaged,
-//! nodes crash and come back, networks fall apart and heal, disks are full and relays lie.
+//! queues overflow, nodes crash and come back, networks fall apart and heal, disks are full or
+//! slow and relays lie.
 //!
 //! A case is a function of its seed. Keys alone come from the operating system, and nothing that is
 //! reported depends on them: datagrams have the same sizes and times whatever they are.
 
 pub mod case;
+pub mod disks;
 pub mod invariants;
 pub mod liar;
+pub mod network;
 pub mod node;
 pub mod runner;
 pub mod store;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use anabranch_control::time::Time;
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 use anabranch_proto::peer::Peer;
+use anabranch_proto::transfer::{FileDone, FileJob};
 use anabranch_proto::wire::OwnedDatagram;
 
 use super::liar::Liar;
@@ -49,8 +50,8 @@ impl<O: Out<Node>> Out<Peer> for Through<'_, O> {
         match event {}
     }
 
-    fn job(&mut self, job: Infallible) {
-        match job {}
+    fn job(&mut self, job: FileJob) {
+        self.0.job(job);
     }
 
     fn keep_timer(&mut self) {
@@ -62,8 +63,8 @@ impl Machine for Node {
     type Address = SocketAddr;
     type Message = OwnedDatagram;
     type Event = Infallible;
-    type Job = Infallible;
-    type Done = Infallible;
+    type Job = FileJob;
+    type Done = FileDone;
 
     fn on_message(
         &mut self,
@@ -85,8 +86,10 @@ impl Machine for Node {
         }
     }
 
-    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<Node>) {
-        match done {}
+    fn on_done(&mut self, now: Time, done: FileDone, out: &mut impl Out<Node>) {
+        if let Node::Peer(peer) = self {
+            peer.on_done(now, done, &mut Through(out));
+        }
     }
 
     fn timer(&self, now: Time) -> Time {

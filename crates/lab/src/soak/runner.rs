@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::case::Case;
 use super::invariants::Invariant;
 use super::liar::Lie;
+use super::network::FabricKind;
 use super::transfer::{self, Ending, Ran};
 use crate::parallel::Progress;
 
@@ -56,6 +57,8 @@ pub struct Troubles {
     pub crashes: u64,
     /// Nodes that came back.
     pub restarts: u64,
+    /// Disks that were slow, receivers' and senders'.
+    pub slow_disks: u64,
     /// Relays that lied, by lie.
     pub liars: BTreeMap<Lie, u64>,
 }
@@ -65,6 +68,8 @@ pub struct Troubles {
 pub struct Soaked {
     /// Cases that were run to their end.
     pub cases: u64,
+    /// Of those, by what lay between the nodes.
+    pub fabrics: BTreeMap<FabricKind, u64>,
     /// Simulated hours.
     pub simulated_hours: f64,
     /// Of those, with a transfer under way.
@@ -75,8 +80,10 @@ pub struct Soaked {
     pub published: u64,
     /// How cases ended.
     pub endings: BTreeMap<Ending, u64>,
-    /// Messages and timers.
+    /// Messages, timers and jobs.
     pub events: u64,
+    /// Jobs that disks have done.
+    pub jobs: u64,
     /// Messages that could not be read.
     pub unreadable: u64,
     /// The longest time in seconds from calm to the end, and its seed.
@@ -93,11 +100,13 @@ impl Soaked {
     fn add(&mut self, ran: Ran) {
         let hours = |span: Duration| span.as_secs_f64() / 3600.0;
         self.cases += 1;
+        *self.fabrics.entry(ran.fabric).or_default() += 1;
         self.simulated_hours += hours(ran.simulated);
         self.under_way_hours += hours(ran.under_way);
         self.transfers += ran.transfers;
         self.published += ran.published;
         self.events += ran.events;
+        self.jobs += ran.jobs;
         self.unreadable += ran.unreadable;
         if let Some(ending) = ran.ending {
             *self.endings.entry(ending).or_default() += 1;
@@ -115,6 +124,7 @@ impl Soaked {
         troubles.partitions += ran.partitions;
         troubles.crashes += ran.crashes;
         troubles.restarts += ran.restarts;
+        troubles.slow_disks += ran.slow_disks;
         for lie in ran.lies {
             *troubles.liars.entry(lie).or_default() += 1;
         }

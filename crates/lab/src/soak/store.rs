@@ -55,7 +55,7 @@ impl Shelf {
     }
 }
 
-/// Keeps files on a shelf. A clone has a shelf of its own, with the same files on it.
+/// Keeps files on a shelf: what does receivers' jobs. A clone has a shelf of its own, with the same files on it.
 #[derive(Debug)]
 pub struct MemoryStore {
     shelf: Shelf,
@@ -141,7 +141,7 @@ pub enum SourceFault {
     Broken(u64),
 }
 
-/// A file to send.
+/// A file to send: what does a sender's jobs.
 #[derive(Clone, Debug)]
 pub struct MemorySource {
     file: Arc<[u8]>,

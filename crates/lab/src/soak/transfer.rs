@@ -18,19 +18,21 @@ use anabranch_proto::path_sender::{MAX_REMEMBERED, PathSender, SenderConfig};
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
-use anabranch_proto::transfer::{FileSender, MAX_EVENTS, Receiver, TransferError, block_size};
+use anabranch_proto::transfer::{FileSender, MAX_EVENTS, MOST_KEPT, Receiver, TransferError, block_size};
 use anabranch_proto::wire::{self, MAX_DATAGRAM};
-use anabranch_sim::delay::DelayModel;
-use anabranch_sim::fabric::NodeId;
+use anabranch_sim::access::Access;
+use anabranch_sim::fabric::{Fabric, NodeId};
 use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
-use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
+use anabranch_sim::pairs::Letter;
 use serde::Serialize;
 
 use super::case::{Case, Trouble};
+use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
+use super::network::{self, FabricKind, Network};
 use super::node::Node;
-use super::store::{MemorySource, MemoryStore, Shelf};
+use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::world::{Address, OnTheWire, World};
 
 /// What the file is called.
@@ -85,6 +87,8 @@ impl Ending {
 pub struct Ran {
     /// The case's seed.
     pub seed: u64,
+    /// What lay between the nodes.
+    pub fabric: FabricKind,
     /// How its last transfer ended; none if a rule was broken before.
     pub ending: Option<Ending>,
     /// The rule that was broken first.
@@ -99,8 +103,12 @@ pub struct Ran {
     pub transfers: u64,
     /// Files that were published, strangers' too.
     pub published: u64,
-    /// Messages and timers.
+    /// Messages, timers and jobs.
     pub events: u64,
+    /// Jobs that disks have done.
+    pub jobs: u64,
+    /// Disks that were slow, the receiver's and the sender's.
+    pub slow_disks: u64,
     /// What went wrong with messages.
     pub faults: FaultCounters,
     /// Messages that could not be read where they arrived.
@@ -115,11 +123,23 @@ pub struct Ran {
     pub lies: Vec<Lie>,
 }
 
-type Network = World<Node, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire, Watch>;
+type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch, Disks>;
 
 /// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
 pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
-    let mut transfer = Transfer::new(case);
+    match &case.network {
+        Network::Pairs => run_over(Transfer::new(case, network::pairs(case), |_, _| {}), goes_on),
+        Network::Access(links) => {
+            let join = |access: &mut Access<_>, node: NodeId| access.set_next(network::own_links(&links[node.index()]));
+            run_over(Transfer::new(case, network::access(case, links), join), goes_on)
+        }
+    }
+}
+
+fn run_over<F>(mut transfer: Transfer<'_, F>, goes_on: impl FnMut() -> bool) -> Option<Ran>
+where
+    F: Fabric<Payload = Letter<Vec<u8>>>,
+{
     // What a panic leaves behind is only counted, not used.
     let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(goes_on)));
     let violation = match ended {
@@ -135,9 +155,9 @@ pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
     Some(transfer.ran(violation))
 }
 
-struct Transfer<'a> {
+struct Transfer<'a, F: Fabric> {
     case: &'a Case,
-    world: Network,
+    world: Simulated<F>,
     identity: Identity,
     surroundings: Surroundings,
     file: Arc<[u8]>,
@@ -162,8 +182,9 @@ struct Counted {
     partitions: u64,
 }
 
-impl<'a> Transfer<'a> {
-    fn new(case: &'a Case) -> Transfer<'a> {
+impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
+    /// `case` over `fabric`, which `before_join` prepares for each node.
+    fn new(case: &'a Case, fabric: F, mut before_join: impl FnMut(&mut F, NodeId)) -> Transfer<'a, F> {
         let nodes: Vec<SocketAddr> = (0..case.nodes()).map(|node| SocketAddr::of(NodeId(node))).collect();
         let longest =
             [&[wire::unknown_source(nodes[0])], &nodes[..case.hops], &nodes[case.relays.len()..][..1]].concat();
@@ -176,20 +197,21 @@ impl<'a> Transfer<'a> {
         let file: Arc<[u8]> = (0..case.length).map(|_| rng.bits() as u8).collect();
         let hash = *blake3::hash(&file).as_bytes();
         let offer = Offer { name: FileName::sanitised(NAME), length: case.length, block, hash };
-        let delay = DelayModel::Plane { span: case.span, access: Duration::from_millis(1), stretch: 1.0 };
-        let pairs = Pairs::new(PairsConfig { delay, jitter: case.jitter, loss: 0.0 }, nodes.len(), case.seed);
         let watch = Watch::new(&case.relays, |relay| case.lies[relay].is_none(), MAX_DATAGRAM as u64);
-        let fabric = Faulty::new(pairs, Faults::default(), case.seed);
+        let fabric = Faulty::new(fabric, Faults::default(), case.seed);
         let identity = Identity::generate();
+        let shelf = Shelf::default();
+        let source = MemorySource::new(Arc::clone(&file), case.source);
+        let disks = Disks::new(MemoryStore::new(shelf.clone(), case.room), source, case.disks, case.seed);
         let mut transfer = Transfer {
             case,
-            world: World::new(fabric, OnTheWire, watch, ()),
+            world: World::new(fabric, OnTheWire, watch, disks),
             surroundings: Surroundings { nodes, key: identity.public() },
             identity,
             file,
             offer,
             packet,
-            shelf: Shelf::default(),
+            shelf,
             whole: BTreeSet::new(),
             ending: None,
             under_way: Duration::ZERO,
@@ -199,6 +221,7 @@ impl<'a> Transfer<'a> {
         };
         for node in (0..case.nodes()).map(NodeId) {
             let machine = transfer.machine(node);
+            before_join(transfer.world.fabric_mut().inner_mut(), node);
             transfer.world.join(machine);
         }
         transfer
@@ -214,8 +237,7 @@ impl<'a> Transfer<'a> {
         if node == case.receiver() {
             // What had arrived is found by nobody.
             self.shelf.clear_arriving();
-            let store = Box::new(MemoryStore::new(self.shelf.clone(), case.room));
-            let receiver = Receiver::new(self.identity.clone(), case.limits, store);
+            let receiver = Receiver::new(self.identity.clone(), case.limits);
             return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
         }
         let limit = case.relays[node.index()];
@@ -247,9 +269,8 @@ impl<'a> Transfer<'a> {
         let mask = std::array::from_fn(|_| masks.bits() as u8);
         let courier = Courier::new(machine, addresses, packet, case.upload, mask);
         let key = case.has_key.then(|| self.identity.public());
-        let source = Box::new(MemorySource::new(Arc::clone(&self.file), case.source));
         let to = Slot(case.receiver().0 as u16);
-        let sender = FileSender::new(now, courier, to, key, self.offer.clone(), source);
+        let sender = FileSender::new(now, courier, to, key, self.offer.clone());
         self.counted.transfers += 1;
         self.started = now;
         Node::Peer(Box::new(Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))))))
@@ -349,10 +370,13 @@ impl<'a> Transfer<'a> {
         if let Some(receiver) = self.receiver() {
             let limits = &self.case.limits;
             at_most("sessions", receiver.sessions(), limits.greetings + limits.files)?;
-            at_most("files that arrive", self.shelf.arriving(), limits.files)?;
+            at_most("files that are kept", receiver.files(), limits.files)?;
+            at_most("files on a disk", self.shelf.arriving(), receiver.files())?;
+            at_most("bytes that are not written", receiver.unwritten(), limits.writes)?;
             at_most("events", receiver.waiting_events(), MAX_EVENTS)?;
         }
         if let Some(sender) = self.file_sender() {
+            at_most("bytes of a file", sender.kept(), MOST_KEPT)?;
             at_most("packets", sender.courier().sender().most_remembered(), MAX_REMEMBERED)?;
         }
         Ok(())
@@ -367,12 +391,28 @@ impl<'a> Transfer<'a> {
                 let what = format!("the sender believes that {:?} has arrived, and it has not", done.name);
                 return Err(Violation::new(Invariant::Whole, what));
             }
-            Some(Err(error)) => Ending::of(error),
+            Some(Err(error)) => {
+                self.check_reason(error)?;
+                Ending::of(error)
+            }
             None => return Err(Violation::new(Invariant::Ends, "it is over without an outcome")),
         };
         self.ending = Some(ending);
         self.ended = Some(self.world.now());
         Ok(())
+    }
+
+    /// A receiver says that it has failed only for what has happened.
+    fn check_reason(&self, error: &TransferError) -> Result<(), Violation> {
+        let TransferError::Failed(reason) = error else { return Ok(()) };
+        let is_possible = match reason.as_str() {
+            "no space left" => self.case.room < self.case.length,
+            "there is no such transfer" => self.counted.restarts > 0,
+            _ if *reason == TransferError::WrongHash.to_string() => self.case.source == SourceFault::Changed,
+            _ => false,
+        };
+        let wrong = || Violation::new(Invariant::Whole, format!("a file failed for no reason: {reason}"));
+        if is_possible { Ok(()) } else { Err(wrong()) }
     }
 
     fn happen(&mut self, trouble: &Trouble) {
@@ -410,7 +450,8 @@ impl<'a> Transfer<'a> {
         if !self.case.lingers {
             return Ok(());
         }
-        let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 2;
+        // A disk may stand still in between.
+        let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 120;
         while self.world.now() < until {
             self.step(self.world.now() + Duration::SECOND)?;
         }
@@ -426,18 +467,23 @@ impl<'a> Transfer<'a> {
 
     fn ran(self, violation: Option<Violation>) -> Ran {
         let (case, counters) = (self.case, self.world.counters());
+        let mut world = self.world;
+        let jobs = world.worker_mut().done();
         let Counted { transfers, published, crashes, restarts, partitions } = self.counted;
         Ran {
             seed: case.seed,
+            fabric: case.network.kind(),
             ending: self.ending.filter(|_| violation.is_none()),
             violation,
-            simulated: self.world.now().since(Time::ZERO),
+            simulated: world.now().since(Time::ZERO),
             under_way: self.under_way,
             after_calm: self.ended.unwrap_or(Time::ZERO).since(case.calm.max(self.started)),
             transfers,
             published,
             events: counters.events,
-            faults: self.world.fabric().counters(),
+            jobs,
+            slow_disks: case.disks.iter().flatten().count() as u64,
+            faults: world.fabric().counters(),
             unreadable: counters.unreadable,
             crashes,
             restarts,

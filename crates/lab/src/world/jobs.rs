@@ -1,4 +1,4 @@
-//! Slow work that machines hand out: who does it, and results on their way.
+//! Slow work that machines hand out: who does it, and what is under way.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::Machine;
@@ -6,44 +6,51 @@ use anabranch_sim::fabric::NodeId;
 
 /// Does what machines hand out.
 pub trait Worker<M: Machine> {
-    /// Does `job` for `node`: its result, and how long it takes.
-    fn work(&mut self, now: Time, node: NodeId, job: M::Job) -> (Duration, M::Done);
+    /// How long `job` of `node` takes, which is handed out now.
+    fn takes(&mut self, now: Time, node: NodeId, job: &M::Job) -> Duration;
+
+    /// Does `job` for `node`, whose time is over now. A job of a node that has left is never done.
+    fn work(&mut self, now: Time, node: NodeId, job: M::Job) -> M::Done;
 }
 
 /// For machines that hand out nothing.
 impl<M: Machine<Job = core::convert::Infallible>> Worker<M> for () {
-    fn work(&mut self, _: Time, _: NodeId, job: M::Job) -> (Duration, M::Done) {
+    fn takes(&mut self, _: Time, _: NodeId, job: &M::Job) -> Duration {
+        match *job {}
+    }
+
+    fn work(&mut self, _: Time, _: NodeId, job: M::Job) -> M::Done {
         match job {}
     }
 }
 
-/// A result on its way to the node that asked for it.
+/// A job under way, for the node that asked for it.
 #[derive(Clone, Debug)]
-pub(super) struct Pending<D> {
+pub(super) struct Pending<J> {
     pub at: Time,
     pub sequence: u64,
     pub node: NodeId,
     /// Which of the machines that the node has had asked for it.
     pub life: u32,
-    pub done: D,
+    pub job: J,
 }
 
-impl<D> PartialEq for Pending<D> {
-    fn eq(&self, other: &Pending<D>) -> bool {
+impl<J> PartialEq for Pending<J> {
+    fn eq(&self, other: &Pending<J>) -> bool {
         (self.at, self.sequence) == (other.at, other.sequence)
     }
 }
 
-impl<D> Eq for Pending<D> {}
+impl<J> Eq for Pending<J> {}
 
-impl<D> PartialOrd for Pending<D> {
-    fn partial_cmp(&self, other: &Pending<D>) -> Option<std::cmp::Ordering> {
+impl<J> PartialOrd for Pending<J> {
+    fn partial_cmp(&self, other: &Pending<J>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<D> Ord for Pending<D> {
-    fn cmp(&self, other: &Pending<D>) -> std::cmp::Ordering {
+impl<J> Ord for Pending<J> {
+    fn cmp(&self, other: &Pending<J>) -> std::cmp::Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
 }

@@ -52,7 +52,7 @@ struct Surroundings<M: Machine, F, C, O, W> {
     carrier: C,
     observer: O,
     worker: W,
-    pending: BinaryHeap<Reverse<Pending<M::Done>>>,
+    pending: BinaryHeap<Reverse<Pending<M::Job>>>,
     jobs: u64,
     /// How often each node that has joined has left.
     lives: Vec<u32>,
@@ -221,10 +221,11 @@ where
                 Stop::End if jobs >= until => return true,
                 Stop::End => {}
             }
-            let Some(Reverse(Pending { node, life, done, .. })) = self.surroundings.pending.pop() else { return true };
+            let Some(Reverse(Pending { node, life, job, .. })) = self.surroundings.pending.pop() else { return true };
             // A machine that has left in the meantime asked for it: nobody waits for it any more.
             if life == self.surroundings.lives[node.index()] {
                 self.surroundings.counters.events += 1;
+                let done = self.surroundings.worker.work(self.now(), node, job);
                 self.act(node, |machine, now, out| machine.on_done(now, done, out));
                 if self.surroundings.observer.calls_agent() {
                     return false;
@@ -407,10 +408,10 @@ where
     fn job(&mut self, job: M::Job) {
         let world = &mut *self.world;
         let now = world.fabric.now();
-        let (takes, done) = world.worker.work(now, self.node, job);
+        let takes = world.worker.takes(now, self.node, &job);
         world.jobs += 1;
         let (at, sequence, life) = (now + takes, world.jobs, world.lives[self.node.index()]);
-        world.pending.push(Reverse(Pending { at, sequence, node: self.node, life, done }));
+        world.pending.push(Reverse(Pending { at, sequence, node: self.node, life, job }));
     }
 
     #[inline]
@@ -482,9 +483,11 @@ mod tests {
     struct Slowly;
 
     impl Worker<Clerk> for Slowly {
-        fn work(&mut self, _: Time, _: NodeId, (): ()) -> (Duration, ()) {
-            (MS(20), ())
+        fn takes(&mut self, _: Time, _: NodeId, (): &()) -> Duration {
+            MS(20)
         }
+
+        fn work(&mut self, _: Time, _: NodeId, (): ()) {}
     }
 
     fn world(clerk: Clerk) -> World<Clerk, Pairs<Letter<()>>, Nothing, (), Slowly> {

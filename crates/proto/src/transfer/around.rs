@@ -22,6 +22,11 @@ pub struct Limits {
     pub file_bytes: u64,
     /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
     pub blocks: u64,
+    /// The most memory in bytes that one file's blocks take until they are written; more are not
+    /// acknowledged. Room for a block at least.
+    pub file_writes: usize,
+    /// The same of all files together.
+    pub writes: usize,
     /// A session that is not heard of for so long is over.
     pub idle: Duration,
 }
@@ -34,6 +39,9 @@ impl Default for Limits {
             greetings_per_second: 200,
             file_bytes: 16 << 30,
             blocks: 1 << 25,
+            // What 1 Gbit/s brings while a disk stands still for 32 ms.
+            file_writes: 4 << 20,
+            writes: 16 << 20,
             idle: Duration::from_millis(60_000),
         }
     }
@@ -51,7 +59,8 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// Where files are kept while they arrive and afterwards.
+/// Where files are kept while they arrive and afterwards: what does a receiver's
+/// [jobs](super::FileJob).
 ///
 /// A clone of a store in memory has files of its own. A folder on a disk is one and the same for
 /// all clones: no snapshot of a machine holds it.
@@ -123,6 +132,8 @@ pub struct ReceiverCounters {
     pub greetings_refused: u64,
     /// Blocks that were new.
     pub blocks: u64,
+    /// Blocks that were not taken, as too many waited to be written.
+    pub deferred: u64,
     /// Blocks that had been there.
     pub duplicates: u64,
     /// Fillers.

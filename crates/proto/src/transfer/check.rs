@@ -6,6 +6,9 @@ use super::error::TransferError;
 use crate::message::Offer;
 use crate::seal::SessionId;
 
+/// Bytes of a file that are read and hashed in one step.
+const STEP: u64 = 1 << 20;
+
 /// A file that is being hashed, from its beginning on.
 #[derive(Clone, Debug)]
 pub struct FileCheck {
@@ -47,6 +50,22 @@ impl FileCheck {
         self.hasher.update(bytes);
         self.hashed += bytes.len() as u64;
         Ok(())
+    }
+
+    /// How many bytes the next step hashes.
+    pub fn next_part(&self) -> u64 {
+        self.left().min(STEP)
+    }
+
+    /// The next bytes of the file of `session`, as `store` keeps it: a step of them.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn update_from(&mut self, store: &mut dyn Store, session: SessionId) -> Result<(), TransferError> {
+        let mut part = vec![0; self.next_part() as usize];
+        store.read(session, self.hashed, &mut part)?;
+        self.update(&part)
     }
 
     /// Puts the file of `session` in its place, and says its name there.

@@ -19,11 +19,15 @@
 mod around;
 mod check;
 mod error;
+mod jobs;
+mod reading;
 mod receiving;
 mod sending;
 
 pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
 pub use check::FileCheck;
 pub use error::{TransferError, printable};
+pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver};
 pub use sending::{FileSender, Phase, Source, Transferred, block_size};

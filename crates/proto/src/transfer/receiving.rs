@@ -1,23 +1,29 @@
-//! The receiver: answers handshakes, takes offers, keeps blocks, checks hashes.
+//! The receiver: answers handshakes, takes offers, has blocks written and hashes checked.
+//!
+//! Disk and hashes are jobs that it hands out, of one file one at a time: blocks that come
+//! meanwhile wait together for the next. A block is acknowledged when it has come; if it can't be
+//! written, that is said in place of what follows. A session that ends while a job is under way
+//! leaves its name behind until that is done and what was kept is discarded: no result is taken
+//! for a later session's.
 //!
 //! What strangers can make it remember is bounded by `Limits`: a session without a file
 //! on its way (greeted, refused, complete) takes a place in a small table from which the
 //! longest unheard one is pushed out, a file on its way one bit for each block. Replays change nothing: a block that is there is
 //! acknowledged again, an offer is answered as before.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
+use super::around::{Event, Limits, ReceiverCounters, Reply};
 use super::check::FileCheck;
-use super::error::TransferError;
+use super::jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Identity, Session, SessionId};
-
-/// Bytes of a file that are hashed in one step of `work`.
-const WORK_STEP: usize = 1 << 20;
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
@@ -29,7 +35,10 @@ enum Phase {
     /// A session that was agreed on otherwise: fillers may come.
     Load,
     Receiving(Incoming),
-    Checking(FileCheck),
+    /// A part of the file is being hashed.
+    Checking(Offer),
+    /// It is being put in its place.
+    Publishing(Offer),
     Complete {
         name: String,
     },
@@ -43,9 +52,30 @@ enum Phase {
 #[derive(Clone, Debug)]
 struct Incoming {
     offer: Offer,
-    /// A bit for each block that is there.
+    /// A bit for each block that has come.
     arrived: Vec<u64>,
     missing: u64,
+    /// Blocks that will be written next.
+    waiting: Batch,
+    /// What `waiting` and the blocks that are being written take, as limited.
+    unwritten: usize,
+    /// Of that, what is being written.
+    writing: usize,
+    /// A job is under way.
+    is_working: bool,
+    /// Memory of blocks that are written.
+    spare: Batch,
+}
+
+/// A file that nobody waits for any more, until nothing is left of it.
+#[derive(Clone, Copy, Debug)]
+enum Closing {
+    /// A job is under way whose result is of no use.
+    Working { writing: usize },
+    /// It is being discarded.
+    Discarding,
+    /// It was being put in its place when its session was over: it may come still.
+    Publishing { length: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -60,8 +90,12 @@ struct Entry {
 pub struct Receiver {
     identity: Identity,
     limits: Limits,
-    store: Box<dyn Store>,
     sessions: BTreeMap<SessionId, Entry>,
+    closing: BTreeMap<SessionId, Closing>,
+    /// To be handed out.
+    jobs: VecDeque<FileJob>,
+    /// What blocks take that are not written yet, of all files.
+    unwritten: usize,
     events: VecDeque<Event>,
     counters: ReceiverCounters,
     /// The second that `greeted` counts in, and when idle sessions are next looked for.
@@ -78,13 +112,15 @@ impl fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    /// A receiver that keeps files in `store`.
-    pub fn new(identity: Identity, limits: Limits, store: Box<dyn Store>) -> Receiver {
+    /// A receiver whose [jobs](Receiver::next_job) are done by whoever keeps its files.
+    pub fn new(identity: Identity, limits: Limits) -> Receiver {
         Receiver {
             identity,
             limits,
-            store,
             sessions: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            jobs: VecDeque::new(),
+            unwritten: 0,
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
             next_second: Time::ZERO,
@@ -101,13 +137,17 @@ impl Receiver {
 
     /// A handshake's first message has come: appends the answer to `reply`, or refuses.
     pub fn on_hello(&mut self, now: Time, hello: &[u8], reply: &mut Vec<u8>) -> bool {
-        let known = self.sessions.get_mut(&seal::name_of(hello));
-        if let Some(entry) = known {
+        let name = seal::name_of(hello);
+        if let Some(entry) = self.sessions.get_mut(&name) {
             // A duplicate: the same answer, and nobody's session is replaced.
             if let Phase::Greeted(answer) = &entry.phase {
                 reply.extend_from_slice(answer);
                 return true;
             }
+            return false;
+        }
+        // Said again, while something is left of its file.
+        if self.closing.contains_key(&name) {
             return false;
         }
         if self.greeted >= self.limits.greetings_per_second {
@@ -173,12 +213,12 @@ impl Receiver {
             }
             Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {
-                match on_block(entry, id, index, bytes, &mut *self.store, &mut self.counters) {
-                    Ok(true) => return Some(Reply::Ack(proof)),
-                    Ok(false) => return None,
-                    Err(error) => self.fail(id, Code::Failed, error.0),
+                let Receiver { limits, unwritten, counters, .. } = self;
+                if !on_block(entry, index, bytes, limits, unwritten, counters) {
+                    return None;
                 }
-                self.status(id)
+                self.go_on(id);
+                return Some(Reply::Ack(proof));
             }
             Message::Finish => {
                 if let Phase::Greeted(_) | Phase::Load = entry.phase {
@@ -196,11 +236,12 @@ impl Receiver {
     /// What a report says about session `id` now.
     fn status(&self, id: SessionId) -> (Code, String) {
         match self.sessions.get(&id).map(|entry| &entry.phase) {
+            Some(Phase::Receiving(incoming)) if incoming.missing == 0 => (Code::Checking, String::new()),
             Some(Phase::Receiving(incoming)) if incoming.missing < incoming.offer.blocks() => {
                 (Code::Incomplete, String::new())
             }
             Some(Phase::Receiving(_)) => (Code::Accepted, String::new()),
-            Some(Phase::Checking(_)) => (Code::Checking, String::new()),
+            Some(Phase::Checking(_) | Phase::Publishing(_)) => (Code::Checking, String::new()),
             Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
             Some(Phase::Over { code, reason }) => (*code, reason.clone()),
             Some(Phase::Greeted(_) | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
@@ -208,82 +249,168 @@ impl Receiver {
     }
 
     fn on_offer(&mut self, id: SessionId, offer: Offer) {
-        let busy = self.sessions.values().filter(|entry| entry.phase.is_transfer()).count() >= self.limits.files;
+        let files = self.files();
         let Some(entry) = self.sessions.get_mut(&id) else { return };
         if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
         let limits = &self.limits;
-        let refused = if busy {
+        let refused = if files >= limits.files {
             Some(format!("{} files are being received already", limits.files))
         } else if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
         } else {
-            self.store.create(id, &offer).err().map(|error| error.0)
+            None
         };
         if let Some(reason) = refused {
-            return self.fail(id, Code::Refused, reason);
+            entry.phase = Phase::Over { code: Code::Refused, reason: reason.clone() };
+            return self.note(Event::Failed { session: id, reason });
         }
-        let blocks = offer.blocks();
-        let arrived = vec![0; blocks.div_ceil(64) as usize];
-        let incoming = Incoming { offer: offer.clone(), arrived, missing: blocks };
-        entry.phase =
-            if blocks == 0 { Phase::Checking(FileCheck::new(incoming.offer)) } else { Phase::Receiving(incoming) };
-        self.note(Event::Offered { session: id, offer });
+        entry.phase = Phase::Receiving(Incoming::new(offer.clone()));
+        self.hand_out(id, FileTask::Create(offer));
     }
 
-    /// Whether files that have arrived are to be hashed.
-    pub fn has_work(&self) -> bool {
-        self.sessions.values().any(|entry| matches!(entry.phase, Phase::Checking(_)))
+    fn hand_out(&mut self, session: SessionId, task: FileTask) {
+        self.jobs.push_back(FileJob { session, task });
     }
 
-    /// Hashes a part of a file that has arrived.
-    pub fn work(&mut self) {
-        let checking = |(id, entry): (&SessionId, &Entry)| matches!(entry.phase, Phase::Checking(_)).then_some(*id);
-        if let Some(id) = self.sessions.iter().find_map(checking)
-            && let Err(error) = self.check(id)
-        {
-            self.fail(id, Code::Failed, error.to_string());
+    /// The next job, to be done elsewhere; [`Receiver::on_done`] gets the result.
+    pub fn next_job(&mut self) -> Option<FileJob> {
+        self.jobs.pop_front()
+    }
+
+    /// Has done next for the file of session `id` what is to be done, if nothing is being done.
+    fn go_on(&mut self, id: SessionId) {
+        let Some(Entry { phase, .. }) = self.sessions.get_mut(&id) else { return };
+        let Phase::Receiving(incoming) = phase else { return };
+        if incoming.is_working {
+            return;
+        }
+        if !incoming.waiting.is_empty() {
+            let batch = std::mem::replace(&mut incoming.waiting, std::mem::take(&mut incoming.spare));
+            (incoming.is_working, incoming.writing) = (true, incoming.unwritten);
+            self.hand_out(id, FileTask::Write(batch));
+        } else if incoming.missing == 0 {
+            let check = FileCheck::new(incoming.offer.clone());
+            self.go_on_checking(id, check);
         }
     }
 
-    fn check(&mut self, id: SessionId) -> Result<(), TransferError> {
-        let Some(Entry { phase: Phase::Checking(check), .. }) = self.sessions.get_mut(&id) else { return Ok(()) };
+    fn go_on_checking(&mut self, id: SessionId, check: FileCheck) {
+        let Some(Entry { phase, .. }) = self.sessions.get_mut(&id) else { return };
         if check.left() > 0 {
-            let step = check.left().min(WORK_STEP as u64) as usize;
-            self.message.resize(step, 0);
-            self.store.read(id, check.hashed(), &mut self.message)?;
-            return check.update(&self.message);
+            *phase = Phase::Checking(check.offer().clone());
+            self.hand_out(id, FileTask::Check(check));
+        } else {
+            *phase = Phase::Publishing(check.offer().clone());
+            self.hand_out(id, FileTask::Publish(check));
         }
-        let name = check.publish(&mut *self.store, id)?;
-        let event = Event::Complete { session: id, name: name.clone(), length: check.offer().length };
-        if let Some(entry) = self.sessions.get_mut(&id) {
-            entry.phase = Phase::Complete { name };
-        }
-        self.note(event);
-        Ok(())
     }
 
-    fn fail(&mut self, id: SessionId, code: Code, reason: String) {
-        if let Some(entry) = self.sessions.get_mut(&id) {
-            entry.phase = Phase::Over { code, reason: reason.clone() };
-            self.store.discard(id);
-            self.note(Event::Failed { session: id, reason });
+    /// A job is done.
+    pub fn on_done(&mut self, done: FileDone) {
+        let FileDone { session: id, result } = done;
+        if let Some(&closing) = self.closing.get(&id) {
+            return self.on_closing_done(id, closing, result);
         }
+        let Some(Entry { phase, .. }) = self.sessions.get_mut(&id) else { return };
+        match (phase, result) {
+            (Phase::Receiving(incoming), FileResult::Created(Ok(()))) => {
+                incoming.is_working = false;
+                let offer = incoming.offer.clone();
+                self.note(Event::Offered { session: id, offer });
+                self.go_on(id);
+            }
+            (Phase::Receiving(incoming), FileResult::Written(mut batch, Ok(()))) => {
+                incoming.is_working = false;
+                self.unwritten -= incoming.writing;
+                incoming.unwritten -= std::mem::take(&mut incoming.writing);
+                batch.clear();
+                incoming.spare = batch;
+                self.go_on(id);
+            }
+            (Phase::Checking(_), FileResult::Checked(Ok(check))) => self.go_on_checking(id, check),
+            (phase @ Phase::Publishing(_), FileResult::Published(Ok(name))) => {
+                if let Phase::Publishing(offer) = std::mem::replace(phase, Phase::Complete { name: name.clone() }) {
+                    self.note(Event::Complete { session: id, name, length: offer.length });
+                }
+            }
+            (Phase::Receiving(_), FileResult::Created(Err(error))) => self.fail(id, Code::Refused, error.0),
+            (Phase::Receiving(_), FileResult::Written(_, Err(error))) => self.fail(id, Code::Failed, error.0),
+            (Phase::Checking(_), FileResult::Checked(Err(error)))
+            | (Phase::Publishing(_), FileResult::Published(Err(error))) => {
+                self.fail(id, Code::Failed, error.to_string());
+            }
+            // Nobody has asked for it.
+            _ => {}
+        }
+    }
+
+    /// A job is done for a file that nobody waits for.
+    fn on_closing_done(&mut self, id: SessionId, closing: Closing, result: FileResult) {
+        match (closing, result) {
+            (Closing::Discarding, _) => _ = self.closing.remove(&id),
+            (Closing::Publishing { length }, FileResult::Published(Ok(name))) => {
+                self.closing.remove(&id);
+                self.note(Event::Complete { session: id, name, length });
+                self.note(Event::Closed { session: id, complete: true });
+            }
+            (Closing::Publishing { .. }, _) => {
+                self.note(Event::Closed { session: id, complete: false });
+                self.discard(id);
+            }
+            (Closing::Working { writing }, _) => {
+                self.unwritten -= writing;
+                self.discard(id);
+            }
+        }
+    }
+
+    /// The file of session `id`, of which no job is under way, will not come.
+    fn fail(&mut self, id: SessionId, code: Code, reason: String) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut entry.phase, Phase::Over { code, reason: reason.clone() });
+        if let Phase::Receiving(incoming) = before {
+            self.unwritten -= incoming.unwritten;
+        }
+        self.discard(id);
+        self.note(Event::Failed { session: id, reason });
+    }
+
+    fn discard(&mut self, id: SessionId) {
+        self.closing.insert(id, Closing::Discarding);
+        self.hand_out(id, FileTask::Discard);
     }
 
     fn close(&mut self, id: SessionId) {
         let Some(entry) = self.sessions.remove(&id) else { return };
-        let complete = matches!(entry.phase, Phase::Complete { .. });
-        if let Phase::Receiving(_) | Phase::Checking(_) = entry.phase {
-            self.store.discard(id);
-        }
-        // Of what was refused or failed, everything has been said.
-        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load | Phase::Over { .. }) {
-            self.note(Event::Closed { session: id, complete });
-        }
+        let complete = match entry.phase {
+            // Of what was refused or failed, everything has been said.
+            Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return,
+            Phase::Complete { .. } => true,
+            Phase::Receiving(Incoming { is_working: false, unwritten, .. }) => {
+                self.unwritten -= unwritten;
+                self.discard(id);
+                false
+            }
+            Phase::Receiving(Incoming { unwritten, writing, .. }) => {
+                self.unwritten -= unwritten - writing;
+                self.closing.insert(id, Closing::Working { writing });
+                false
+            }
+            Phase::Checking(_) => {
+                self.closing.insert(id, Closing::Working { writing: 0 });
+                false
+            }
+            // Whether it comes is said when it is known.
+            Phase::Publishing(offer) => {
+                self.closing.insert(id, Closing::Publishing { length: offer.length });
+                return;
+            }
+        };
+        self.note(Event::Closed { session: id, complete });
     }
 
     /// Gives up every session, and what has arrived of unfinished files.
@@ -338,7 +465,7 @@ impl Receiver {
     pub fn progress(&self) -> (u64, u64) {
         let each = self.sessions.values().filter_map(|entry| match &entry.phase {
             Phase::Receiving(incoming) => Some((incoming.missing, incoming.offer.blocks())),
-            Phase::Checking(check) => Some((0, check.offer().blocks())),
+            Phase::Checking(offer) | Phase::Publishing(offer) => Some((0, offer.blocks())),
             _ => None,
         });
         each.fold((0, 0), |(arrived, all), (missing, blocks)| (arrived + blocks - missing, all + blocks))
@@ -349,6 +476,22 @@ impl Receiver {
         self.sessions.len()
     }
 
+    /// Files of which something is kept: those that arrive, and those of which something is left.
+    pub fn files(&self) -> usize {
+        self.sessions.values().filter(|entry| entry.phase.is_transfer()).count() + self.closing.len()
+    }
+
+    /// Files of which something is left, though nobody waits for them: at most as many as it
+    /// receives at once.
+    pub fn closing(&self) -> usize {
+        self.closing.len()
+    }
+
+    /// Bytes of memory that blocks take which are not written yet, of all files.
+    pub fn unwritten(&self) -> usize {
+        self.unwritten
+    }
+
     /// The key by which senders know it.
     pub fn public_key(&self) -> seal::PublicKey {
         self.identity.public()
@@ -357,7 +500,7 @@ impl Receiver {
 
 impl Phase {
     fn is_transfer(&self) -> bool {
-        matches!(self, Phase::Receiving(_) | Phase::Checking(_))
+        matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
     }
 
     fn may_be_forgotten(&self) -> bool {
@@ -365,38 +508,59 @@ impl Phase {
     }
 }
 
-/// A block has come; whether it is acknowledged: only what is kept is.
+impl Incoming {
+    /// Nothing has come of it, and it is being made room for.
+    fn new(offer: Offer) -> Incoming {
+        let blocks = offer.blocks();
+        Incoming {
+            offer,
+            arrived: vec![0; blocks.div_ceil(64) as usize],
+            missing: blocks,
+            waiting: Batch::default(),
+            unwritten: 0,
+            writing: 0,
+            is_working: true,
+            spare: Batch::default(),
+        }
+    }
+}
+
+/// A block has come; whether it is acknowledged: only what there is room for is.
 fn on_block(
     entry: &mut Entry,
-    id: SessionId,
     index: u32,
     bytes: &[u8],
-    store: &mut dyn Store,
+    limits: &Limits,
+    unwritten: &mut usize,
     counters: &mut ReceiverCounters,
-) -> Result<bool, StoreError> {
+) -> bool {
     let incoming = match &mut entry.phase {
         Phase::Receiving(incoming) => incoming,
-        Phase::Checking(_) | Phase::Complete { .. } => {
+        Phase::Checking(_) | Phase::Publishing(_) | Phase::Complete { .. } => {
             counters.duplicates += 1;
-            return Ok(true);
+            return true;
         }
-        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return Ok(false),
+        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return false,
     };
     let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
         counters.unreadable += 1;
-        return Ok(false);
+        return false;
     };
     let (word, bit) = (index as usize / 64, 1 << (index % 64));
     if incoming.arrived[word] & bit != 0 {
         counters.duplicates += 1;
-        return Ok(true);
+        return true;
     }
-    store.write(id, offset, bytes)?;
+    let cost = Batch::cost_of(bytes.len());
+    if incoming.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
+        counters.deferred += 1;
+        return false;
+    }
+    *unwritten += cost;
+    incoming.unwritten += cost;
+    incoming.waiting.push(offset, bytes);
     counters.blocks += 1;
     incoming.arrived[word] |= bit;
     incoming.missing -= 1;
-    if incoming.missing == 0 {
-        entry.phase = Phase::Checking(FileCheck::new(incoming.offer.clone()));
-    }
-    Ok(true)
+    true
 }

@@ -2,7 +2,8 @@
 //!
 //! Blocks leave in order as fast as the path controller has room, those that were lost
 //! before new ones, the last ones twice if need be; a block is done when an answer proves
-//! its arrival, however late.
+//! its arrival, however late. The file is read ahead by jobs that it hands out; a block whose part
+//! is not there yet is waited for.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 
@@ -16,6 +17,8 @@ use anabranch_control::time::{Duration, Time};
 use dyn_clone::{DynClone, clone_trait_object};
 
 use super::error::{TransferError, printable};
+use super::jobs::{FileDone, FileJob, FileResult, FileTask};
+use super::reading::ReadAhead;
 use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
@@ -38,7 +41,7 @@ const MAX_COPIES: usize = 64;
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const BYE_COPIES: u8 = 3;
 
-/// Where the file comes from.
+/// Where the file comes from: what does a sender's [jobs](FileJob).
 pub trait Source: DynClone + Send {
     /// Fills `bytes` from `offset` on.
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
@@ -94,7 +97,9 @@ pub struct FileSender {
     destination: Slot,
     key: Option<PublicKey>,
     offer: Offer,
-    source: Box<dyn Source>,
+    file: ReadAhead,
+    /// The next block can't leave before a part of the file was read.
+    awaits_file: bool,
     phase: Phase,
     session: Option<Session>,
     greetings: VecDeque<(PacketId, Hello)>,
@@ -113,7 +118,6 @@ pub struct FileSender {
     byes_left: u8,
     outcome: Option<Result<Transferred, TransferError>>,
     message: Vec<u8>,
-    block: Vec<u8>,
 }
 
 impl fmt::Debug for FileSender {
@@ -123,22 +127,16 @@ impl fmt::Debug for FileSender {
 }
 
 impl FileSender {
-    /// Sends the file that `offer` describes and `source` holds to the peer in slot
-    /// `destination`, which must hold the secret of `key` if one is given.
-    pub fn new(
-        now: Time,
-        courier: Courier,
-        destination: Slot,
-        key: Option<PublicKey>,
-        offer: Offer,
-        source: Box<dyn Source>,
-    ) -> FileSender {
+    /// Sends the file that `offer` describes, and that its [jobs](FileSender::next_job) read, to the
+    /// peer in slot `destination`, which must hold the secret of `key` if one is given.
+    pub fn new(now: Time, courier: Courier, destination: Slot, key: Option<PublicKey>, offer: Offer) -> FileSender {
         let blocks = offer.blocks();
         FileSender {
             courier,
             destination,
             key,
-            source,
+            file: ReadAhead::new(&offer),
+            awaits_file: false,
             phase: Phase::Greeting,
             session: None,
             greetings: VecDeque::new(),
@@ -153,7 +151,6 @@ impl FileSender {
             byes_left: 0,
             outcome: None,
             message: Vec::new(),
-            block: vec![0; usize::from(offer.block)],
             offer,
         }
     }
@@ -216,6 +213,11 @@ impl FileSender {
             wanted = self.wanted();
         }
         let index = wanted?;
+        let (offset, length) = self.offer.span(index)?;
+        self.awaits_file = self.file.block(offset, length).is_none();
+        if self.awaits_file {
+            return None;
+        }
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
         let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
@@ -225,16 +227,29 @@ impl FileSender {
         } else {
             self.next_block += 1;
         }
-        let (offset, length) = self.offer.span(index)?;
-        let mut block = std::mem::take(&mut self.block);
-        let read = self.source.read(offset, &mut block[..length]);
-        if let Err(error) = read {
-            self.fail(TransferError::unreadable(error));
-            return None;
+        let bytes = self.file.block(offset, length)?;
+        let (session, message) = (self.session.as_mut()?, &mut self.message);
+        Some(write(session, message, &parcel, &Message::Block { index, bytes }, out))
+    }
+
+    /// The next job, to be done elsewhere; [`FileSender::on_done`] gets the result.
+    pub fn next_job(&mut self) -> Option<FileJob> {
+        let session = self.session.as_ref()?.id();
+        let part = self.file.next_job()?;
+        Some(FileJob { session, task: FileTask::Read(part) })
+    }
+
+    /// A part of the file was read, or could not be.
+    pub fn on_done(&mut self, now: Time, done: FileDone) {
+        let FileResult::Read(offset, bytes) = done.result else { return };
+        match self.file.on_read(offset, bytes) {
+            Err(error) if self.phase == Phase::Sending => self.fail(TransferError::Unreadable(error)),
+            _ => {}
         }
-        let to = self.write(&parcel, &Message::Block { index, bytes: &block[..length] }, out);
-        self.block = block;
-        to
+        // While nothing could leave, nothing could be heard.
+        if std::mem::take(&mut self.awaits_file) {
+            self.heard = now;
+        }
     }
 
     /// The last blocks: those on their way are not waited for until their deadlines, but
@@ -265,13 +280,7 @@ impl FileSender {
     }
 
     fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let session = self.session.as_mut()?;
-        message.encode(parcel.proof, &mut self.message);
-        out.what = Type::Data;
-        out.packet = parcel.packet;
-        out.body.clear();
-        session.seal_data(&self.message, &mut out.body);
-        Some(parcel.to())
+        Some(write(self.session.as_mut()?, &mut self.message, parcel, message, out))
     }
 
     fn has_arrived(&self, index: u32) -> bool {
@@ -388,7 +397,7 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_none() && now.since(self.heard) >= PATIENCE {
+        if self.outcome.is_none() && !self.awaits_file && now.since(self.heard) >= PATIENCE {
             self.fail(TransferError::NoAnswer(self.phase));
         }
     }
@@ -398,6 +407,7 @@ impl FileSender {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
+            Phase::Sending if self.awaits_file => Time::MAX,
             Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
             Phase::Sending => may_leave.max(self.repeat_at),
             Phase::Over if self.byes_left > 0 => may_leave,
@@ -405,11 +415,12 @@ impl FileSender {
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
         let deadline = wants_to_send.min(self.courier.next_deadline());
-        if self.outcome.is_some() { deadline } else { deadline.min(self.heard + PATIENCE) }
+        if self.outcome.is_some() || self.awaits_file { deadline } else { deadline.min(self.heard + PATIENCE) }
     }
 
     fn fail(&mut self, error: TransferError) {
         self.outcome = Some(Err(error));
+        self.awaits_file = false;
         self.byes_left = if self.session.is_some() { BYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
@@ -452,8 +463,29 @@ impl FileSender {
         (blocks * u64::from(self.offer.block)).min(self.offer.length)
     }
 
+    /// Bytes of the file that are kept in memory, at most [`MOST_KEPT`](super::MOST_KEPT).
+    pub fn kept(&self) -> usize {
+        self.file.kept()
+    }
+
     /// The path sender and its counters, to look at.
     pub fn courier(&self) -> &Courier {
         &self.courier
     }
+}
+
+/// Seals `message` into `out`, and says to whom it goes.
+fn write(
+    session: &mut Session,
+    plain: &mut Vec<u8>,
+    parcel: &Parcel,
+    message: &Message<'_>,
+    out: &mut OwnedDatagram,
+) -> SocketAddr {
+    message.encode(parcel.proof, plain);
+    out.what = Type::Data;
+    out.packet = parcel.packet;
+    out.body.clear();
+    session.seal_data(plain, &mut out.body);
+    parcel.to()
 }

@@ -11,7 +11,7 @@ use anabranch_control::time::{Duration as Span, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::clock::Clock;
 use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEvent, Senders};
-use anabranch_net::pool::NoWork;
+use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig};
@@ -89,7 +89,7 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
 
 /// A relay behind a socket; its limit is beyond anything that this machine sends.
 fn runtime() -> Result<(Runtime<Peer>, SocketAddr), Failure> {
-    let mut runtime = Runtime::new(NoWork)?;
+    let mut runtime = Runtime::new(NoFiles)?;
     let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let entry = socket.local_addr()?;
     let limit = LimitModel::Window { phase: Span::ZERO };
