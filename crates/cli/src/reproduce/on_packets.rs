@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::{Job, Progress};
 use anabranch_papers::{Experiment, ExperimentError, Findings, Kind, Length, Medium, Request, Row, Testbed, Verdict};
 use anabranch_report::output::create_dir;
@@ -59,10 +60,10 @@ impl Bed {
 }
 
 impl Testbed for Bed {
-    fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String> {
+    fn run(&self, scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<FlowsMeasured, String> {
         let mut failed = 0;
         loop {
-            let emulated = testbed::run(scenario, &mut *goes_on);
+            let emulated = testbed::run(scenario, monitor);
             let Emulated { measured, emulator } = emulated.map_err(|failure| failure.to_string())?;
             let saturated = emulator.warnings();
             failed += usize::from(!saturated.is_empty());

@@ -7,6 +7,7 @@ use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
@@ -33,8 +34,8 @@ impl Job for Recorded<'_> {
         self.scenario.seconds()
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Self::Measured, RecordError> {
-        record(self.dir, self.scenario, self.formats, |_| goes_on())
+    fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, RecordError> {
+        record(self.dir, self.scenario, self.formats, monitor)
     }
 
     fn is_whole(&self, (measured, _): &Self::Measured) -> bool {

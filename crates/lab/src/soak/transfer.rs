@@ -31,6 +31,7 @@ use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
 use super::node::Node;
 use super::store::{MemorySource, MemoryStore, Shelf};
+use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::{Address, OnTheWire, World};
 
 /// What the file is called.
@@ -117,11 +118,11 @@ pub struct Ran {
 
 type Network = World<Node, Faulty<Pairs<Letter<Vec<u8>>>>, OnTheWire, Watch>;
 
-/// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
-pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
+/// Runs `case`; none if `monitor` has interrupted it.
+pub fn run(case: &Case, monitor: &dyn Monitor) -> Option<Ran> {
     let mut transfer = Transfer::new(case);
     // What a panic leaves behind is only counted, not used.
-    let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(goes_on)));
+    let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(monitor)));
     let violation = match ended {
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => return None,
@@ -256,33 +257,45 @@ impl<'a> Transfer<'a> {
     }
 
     /// Whether it was run to its end.
-    fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> Result<bool, Violation> {
+    fn run(&mut self, monitor: &dyn Monitor) -> Result<bool, Violation> {
         let mut troubles = self.case.troubles.iter().peekable();
         while self.ended.is_none() {
             while let Some((_, trouble)) = troubles.next_if(|(at, _)| *at <= self.world.now()) {
                 self.happen(trouble);
             }
             let next = troubles.peek().map_or(Time::MAX, |(at, _)| *at);
-            self.step(next.min(self.world.now() + Duration::SECOND))?;
+            if !self.step(next.min(self.world.now() + Duration::SECOND), monitor)? {
+                return Ok(false);
+            }
             self.look_at_sender()?;
             if self.world.now().since(self.case.calm) > ENDS_WITHIN {
                 let what = format!("{:?} after {ENDS_WITHIN} of calm: {:?}", self.file_sender(), self.case.controller);
                 return Err(Violation::new(Invariant::Ends, what));
             }
-            if !goes_on() {
+            monitor.on_second();
+            if monitor.is_interrupted() {
                 return Ok(false);
             }
         }
-        self.linger()?;
-        Ok(true)
+        self.linger(monitor)
     }
 
-    fn step(&mut self, until: Time) -> Result<(), Violation> {
+    /// False if `monitor` has interrupted it.
+    fn step(&mut self, until: Time, monitor: &dyn Monitor) -> Result<bool, Violation> {
         let before = self.world.now();
         let is_under_way = self.file_sender().is_some_and(|sender| sender.outcome().is_none());
         // Everything may leave at once where nothing holds it back.
         let most = EVENTS_PER_SECOND + if self.case.packet.is_none() { 20 * self.offer.blocks() } else { 0 };
-        let is_done = self.world.step_at_most(until, most);
+        let mut left = most;
+        let mut is_done = false;
+        while !is_done && left > 0 {
+            let portion = left.min(EVENTS_BETWEEN_QUESTIONS);
+            is_done = self.world.step_at_most(until, portion);
+            left -= portion;
+            if !is_done && monitor.is_interrupted() {
+                return Ok(false);
+            }
+        }
         // A timer in the past keeps time from going on: it is said first.
         self.check()?;
         if !is_done {
@@ -292,7 +305,7 @@ impl<'a> Transfer<'a> {
         if is_under_way {
             self.under_way = self.under_way + until.since(before);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn file_sender(&self) -> Option<&FileSender> {
@@ -404,15 +417,20 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// What is on its way arrives; in some cases the receiver forgets everything.
-    fn linger(&mut self) -> Result<(), Violation> {
-        self.step(self.world.now() + FAREWELL)?;
+    /// What is on its way arrives; in some cases the receiver forgets everything. False if
+    /// `monitor` has interrupted it.
+    fn linger(&mut self, monitor: &dyn Monitor) -> Result<bool, Violation> {
+        if !self.step(self.world.now() + FAREWELL, monitor)? {
+            return Ok(false);
+        }
         if !self.case.lingers {
-            return Ok(());
+            return Ok(true);
         }
         let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 2;
         while self.world.now() < until {
-            self.step(self.world.now() + Duration::SECOND)?;
+            if !self.step(self.world.now() + Duration::SECOND, monitor)? {
+                return Ok(false);
+            }
         }
         let has_strangers = self.case.lies.iter().flatten().any(|(lie, _)| matches!(lie, Lie::Greets | Lie::Replays));
         match self.receiver().map(|receiver| (receiver.sessions(), self.shelf.arriving())) {
@@ -420,7 +438,7 @@ impl<'a> Transfer<'a> {
                 let what = format!("{} sessions and {} files are still there after the idle time", left.0, left.1);
                 Err(Violation::new(Invariant::Memory, what))
             }
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 
