@@ -83,8 +83,6 @@ mod layout;
 mod overlay;
 mod parameters;
 mod shape;
-#[cfg(test)]
-mod tests;
 mod values;
 
 /// A scenario of either kind.

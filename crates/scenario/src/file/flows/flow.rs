@@ -297,3 +297,66 @@ pub fn written(flows: &[FlowSpec], links: &[LinkSpec]) -> Sections<FlowKeys> {
         steered: flow.steered.then(|| true.into()),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::time::Time;
+
+    use super::super::tests::{LEAST, assert_comes_back, names, read};
+    use crate::flows::Stack;
+
+    #[test]
+    fn copies_have_their_number_in_their_names_and_nodes() {
+        let flow = |more: &str| {
+            format!("[star]\nhosts = 5\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\ncontroller = \"reno\"\n{more}")
+        };
+        let text =
+            flow("name = \"f{i}\"\ncount = 3\nfirst = 1\nfrom = \"h{i}\"\nto = \"h0\"\nstart_s = 1\nstart_step_s = 10");
+        let scenario = read(&text, &[]).unwrap();
+        for (i, flow) in (1..).zip(&scenario.flows) {
+            assert_eq!(flow.name, format!("f{i}"));
+            assert_eq!(names(&scenario, &flow.receivers[0].there), [format!("h{i}-hub"), "hub-h0".to_owned()]);
+            assert_eq!(flow.start, Time::from_secs_f64(1.0 + 10.0 * f64::from(i - 1)));
+        }
+        let text = flow("name = \"f\"\ncount = 2\nfrom = \"h1\"\nto = \"h0\"");
+        assert!(read(&text, &[]).unwrap_err().contains("with {i} in place of each copy's number"));
+    }
+
+    #[test]
+    fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
+        let scenario = read(&LEAST.replace("\"reno\"", "\"kernel:cubic\""), &[]).unwrap();
+        let flow = &scenario.flows[0];
+        assert_eq!((&flow.stack, flow.controller.name), (&Stack::Kernel("cubic".to_owned()), "cubic"));
+        assert_eq!(flow.controller_name(), "kernel:cubic");
+        assert_comes_back(&scenario);
+        let error = read(&LEAST.replace("\"reno\"", "\"kernel:cubik\""), &[]).unwrap_err();
+        assert!(error.contains("did you mean \"cubic\"?"), "{error}");
+        let error =
+            read(&LEAST.replace("\"reno\"", "\"kernel:reno\"\nparameters.counting = \"acks\""), &[]).unwrap_err();
+        assert!(error.contains("takes no parameters from here"), "{error}");
+    }
+
+    #[test]
+    fn a_controller_under_quic_is_ours_and_takes_its_parameters() {
+        let scenario = read(&LEAST.replace("\"reno\"", "\"quic:cubic\"\nparameters.hystart = true"), &[]).unwrap();
+        let flow = &scenario.flows[0];
+        assert_eq!((&flow.stack, flow.controller.name), (&Stack::Quic, "cubic"));
+        assert_eq!(flow.controller_name(), "quic:cubic");
+        assert_comes_back(&scenario);
+    }
+
+    #[test]
+    fn a_table_of_rules_is_read_from_the_file_that_is_named() {
+        let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
+        let error = read(&text, &[]).unwrap_err();
+        assert!(error.contains("no/such.dna") && error.contains("f.toml:6"), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("one.dna");
+        // A tree that is one leaf: its box has no bounds of its own, its window grows by a packet.
+        std::fs::write(&file, [0x1a, 0x03, 0xf8, 0x01, 0x02]).unwrap();
+        let text = text.replace("no/such.dna", file.to_str().unwrap());
+        let scenario = read(&text, &[]).unwrap();
+        let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
+        assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
+    }
+}

@@ -165,3 +165,71 @@ fn points(text: &str) -> Result<(Vec<SizePoint>, Vec<usize>), String> {
         false => Ok((points, lines)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::tests::{LEAST, assert_comes_back, read};
+    use crate::file::AnyScenario;
+    use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
+    use crate::flows::{Size, Workload};
+
+    #[test]
+    fn sizes_have_a_name_or_a_file_beside_the_scenario() {
+        let with = |sizes: &str| LEAST.replace("\"reno\"", &format!("\"reno\"\nworkload = {{ sizes = {sizes} }}"));
+        let once = |sizes: SizeDistribution| Workload::Once(Size::Drawn(Arc::new(sizes)));
+        let scenario = read(&with("\"web-search\""), &[]).unwrap();
+        assert_eq!(scenario.flows[0].workload, once(named("web-search").unwrap()));
+        assert_comes_back(&scenario);
+        let error = read(&with("\"web-serch\""), &[]).unwrap_err();
+        assert!(
+            error.contains("f.toml:6:14: flow.workload.sizes = \"web-serch\"")
+                && error.contains("mean \"web-search\"?")
+        );
+
+        let directory = tempfile::tempdir().unwrap();
+        let scenario = directory.path().join("s.toml");
+        let csv = directory.path().join("sizes.csv");
+        std::fs::write(&scenario, with("{ file = \"sizes.csv\" }")).unwrap();
+        let read_both = |text: &str| {
+            std::fs::write(&csv, text).unwrap();
+            match crate::file::read_any(&scenario, &[]) {
+                Ok(AnyScenario::Flows(scenario)) => Ok(scenario),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let read =
+            read_both("# measured somewhere\nbytes, probability\n100, 0.25\n# a gap\n1e4,0.5\n20000,1\n").unwrap();
+        let points =
+            [(100.0, 0.25), (1e4, 0.5), (2e4, 1.0)].map(|(bytes, probability)| SizePoint { bytes, probability });
+        let expected = SizeDistribution::new(points.to_vec(), Interpolation::Linear).unwrap();
+        assert_eq!(read.flows[0].workload, once(expected));
+        // What is written needs no file.
+        assert_comes_back(&read);
+        for (text, expected) in [
+            ("100,0\n200,1\n", "sizes.csv:1: the header is 100,0; expected bytes,probability"),
+            ("bytes,probability\n100,0\n\n50,1\n", "sizes.csv:4: 50 bytes after 100; expected sizes that do not fall"),
+            ("bytes,probability\n100,0\n200,1.5\n", "sizes.csv:3: probability = 1.5: expected a number from 0 to 1"),
+            (
+                "bytes,probability\n100 B,0\n200,1\n",
+                "sizes.csv:2: bytes = 100 B: expected a number from 0 to 1099511627776",
+            ),
+            ("bytes,probability\n100,0\n200,0.5\n", "sizes.csv:3: the last probability is 0.5; expected 1"),
+            ("bytes,probability\n100,0,7\n", "sizes.csv:2: 3 fields; expected two, bytes,probability"),
+            ("bytes,probability\n", "sizes.csv: no points"),
+            ("bytes,probability\n5,1\n", "sizes.csv: 1 points; expected 2 to 10000"),
+            ("", "sizes.csv: no points"),
+        ] {
+            let error = read_both(text).unwrap_err();
+            let place = "s.toml:6:24: flow.workload.sizes.file = \"sizes.csv\": ";
+            assert!(error.contains(place) && error.contains(expected), "expected {expected}\n     got {error}");
+        }
+        let error = read_both(&"#\n".repeat(600_000)).unwrap_err();
+        assert!(error.contains("longer than 1000000 bytes"), "{error}");
+        std::fs::remove_file(&csv).unwrap();
+        let error = crate::file::read_any(&scenario, &[]).unwrap_err().to_string();
+        assert!(error.contains(&format!("{}: No such file", csv.display())), "{error}");
+    }
+}

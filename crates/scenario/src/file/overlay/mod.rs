@@ -19,6 +19,8 @@ use crate::overlay::{
 };
 
 mod delay;
+#[cfg(test)]
+mod tests;
 
 use delay::Delay;
 
@@ -459,7 +461,7 @@ impl From<&Scenario> for File {
 }
 
 #[cfg(test)]
-mod tests {
+mod documentation {
     use super::super::documented::{documented, keys};
     use super::*;
 
