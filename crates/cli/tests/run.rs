@@ -3,10 +3,9 @@
 mod common;
 
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Place, SMALL, names, said};
+use common::{Place, SMALL, names};
 
 const FILES: [&str; 3] = ["report.html", "series.parquet", "summary.json"];
 
@@ -60,28 +59,12 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     }
 }
 
-/// Starts the binary, waits for `started`, sends `signal`.
-#[cfg(unix)]
-fn interrupt(place: &Place, arguments: &[&str], started: impl Fn() -> bool, signal: &str) -> common::Said {
-    let mut command = place.command(arguments);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !started() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // The handler is there once the folder is, a moment later.
-    std::thread::sleep(Duration::from_millis(300));
-    let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    said(child.wait_with_output().unwrap())
-}
-
 #[cfg(unix)]
 #[test]
 fn what_is_interrupted_is_written_and_said() {
     let place = Place::new(SMALL);
     let arguments = ["run", "s.toml", "--set", "run.seconds=10000000", "--json", "--out", "out"];
-    let said = interrupt(&place, &arguments, || place.path("out").exists(), "-INT");
+    let said = place.interrupt(&arguments, || place.path("out").exists(), "-INT");
     assert_eq!(said.code, Some(130), "{said:?}");
     assert!(said.stderr.contains("interrupted: these are the first "), "{said:?}");
     let json = said.json();
@@ -115,7 +98,7 @@ fn a_signal_is_heard_within_a_simulated_second() {
     // Its first second takes 50 times as long.
     let arguments = ["run", "s.toml", "--set", "overlay.limit=1 Gbit/s", "--json", "--out", "out"];
     let started = Instant::now();
-    let said = interrupt(&place, &arguments, || place.path("out").exists(), "-TERM");
+    let said = place.interrupt(&arguments, || place.path("out").exists(), "-TERM");
     let taken = started.elapsed();
     assert!(taken < 10 * light, "{taken:?} with an interruption, a second takes {:?}", 50 * light);
     assert_eq!(said.code, Some(130), "{said:?}");

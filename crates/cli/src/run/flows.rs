@@ -142,7 +142,7 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
     let summary = finished.summary;
     let mut rows = vec![summary.headers().into_iter().map(str::to_owned).collect()];
     rows.extend(summary.rows().into_iter().take(MOST_ROWS));
-    table::print(&rows, 2, stdout)?;
+    table::print(&rows, 2.., stdout)?;
     if summary.flows.len() > MOST_ROWS {
         writeln!(stdout, "and {} flows more, all of which --json has", summary.flows.len() - MOST_ROWS)?;
     }
@@ -151,7 +151,7 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
         writeln!(stdout)?;
         let mut rows = vec![RECEIVER_HEADERS.map(str::to_owned).to_vec()];
         rows.extend(receivers.iter().take(MOST_ROWS).map(|row| row.to_vec()));
-        table::print(&rows, 3, stdout)?;
+        table::print(&rows, 3.., stdout)?;
         if receivers.len() > MOST_ROWS {
             writeln!(stdout, "and {} receivers more, all of which --json has", receivers.len() - MOST_ROWS)?;
         }
