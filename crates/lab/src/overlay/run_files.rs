@@ -314,7 +314,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(run.write(dir.path()).unwrap().len(), 3);
         assert_eq!(run.to_json()["metrics"]["simulated_s"], 0.0);
-        assert!(run.series().columns.iter().all(|(_, column)| column.len() == 0));
+        assert!(run.series().columns.iter().all(|(_, column)| column.is_empty()));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::super::document::is_option;
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Shape, Span, Table, Value, keys, nearest, one_of, some, span};
+use super::super::shape::{
+    Either, Many, Optional, OrStandard, Said, Shape, Span, Value, keys, many, nearest, one_of, some, span,
+};
 use super::super::values::{Number, Word, Words};
 use super::MOST_BYTES;
 use crate::flows::sizes::{Interpolation, MOST_POINTS, SizeDistribution, SizeError, SizePoint, named, names};
@@ -35,17 +37,19 @@ impl Words for Interpolation {
 }
 
 /// A distribution that many papers measured with.
-pub struct Named(SizeDistribution);
+pub struct Named;
 
 impl Shape for Named {
+    type Holds = SizeDistribution;
+
     fn expected() -> String {
         let listed: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
         format!("{}, {{ cdf = [[100, 0], [5000, 1]] }} or {{ file = \"sizes.csv\" }}", listed.join(", "))
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<SizeDistribution, Problem> {
         let name = value.text(Self::expected)?;
-        named(name).map(Named).ok_or_else(|| {
+        named(name).ok_or_else(|| {
             let known: Vec<&str> = names().collect();
             let near = nearest(name, &known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
             value.wrong(format!("there is no distribution of this name; {near}expected {}", Self::expected()))
@@ -53,8 +57,8 @@ impl Shape for Named {
     }
 
     /// Names are not written: every point is.
-    fn write(&self, out: &mut String) {
-        written(&self.0).write(out);
+    fn write(sizes: &SizeDistribution, out: &mut String) {
+        Sizes::write(&written(sizes), out);
     }
 }
 
@@ -63,7 +67,7 @@ impl Said<Sizes> {
     /// `directory`, or where the program runs if an option says it.
     pub fn distribution(&self, directory: &Path) -> Result<Arc<SizeDistribution>, Problem> {
         match &**self {
-            Either::Plain(named) => Ok(Arc::new(named.0.clone())),
+            Either::Plain(named) => Ok(Arc::new(named.clone())),
             Either::Table(keys) => keys.distribution(self.span(), directory).map(Arc::new),
         }
     }
@@ -71,7 +75,7 @@ impl Said<Sizes> {
 
 impl SizesKeys {
     fn distribution(&self, at: Span, directory: &Path) -> Result<SizeDistribution, Problem> {
-        let interpolation = self.interpolate.as_ref().map_or(Interpolation::Linear, |word| word.0);
+        let interpolation = self.interpolate.or_standard(Interpolation::Linear);
         let keys = [("cdf", span(&self.cdf)), ("file", span(&self.file))];
         match (one_of(&keys, at.clone(), "the points of the distribution")?, &self.cdf, &self.file) {
             (0, Some(points), _) => inline(points, interpolation),
@@ -86,8 +90,8 @@ fn inline(
     interpolation: Interpolation,
 ) -> Result<SizeDistribution, Problem> {
     let point = |row: &Said<Many<Number<0, MOST_BYTES>>>| match &row[..] {
-        [_, probability] if probability.0 > 1.0 => Err(probability.wrong("expected a probability from 0 to 1")),
-        [bytes, probability] => Ok(SizePoint { bytes: bytes.0, probability: probability.0 }),
+        [_, probability] if **probability > 1.0 => Err(probability.wrong("expected a probability from 0 to 1")),
+        [bytes, probability] => Ok(SizePoint { bytes: **bytes, probability: **probability }),
         _ => Err(row.wrong("expected a point [bytes, cumulative probability]")),
     };
     let points = rows.iter().map(point).collect::<Result<Vec<SizePoint>, Problem>>()?;
@@ -99,12 +103,12 @@ fn inline(
 
 /// Every point, whatever file or name it came from: the text says all that is run.
 pub fn written(sizes: &SizeDistribution) -> Sizes {
-    let point = |point: &SizePoint| [point.bytes, point.probability].into_iter().map(Number).collect();
-    Either::Table(Table(SizesKeys {
+    let point = |point: &SizePoint| many([point.bytes, point.probability]);
+    Either::Table(SizesKeys {
         cdf: some(sizes.points().iter().map(point).collect()),
         file: None,
-        interpolate: some(Word(sizes.interpolation())),
-    }))
+        interpolate: some(sizes.interpolation()),
+    })
 }
 
 fn in_file(file: &Said<String>, interpolation: Interpolation, directory: &Path) -> Result<SizeDistribution, Problem> {
