@@ -449,7 +449,7 @@ impl From<&Scenario> for File {
             controller: said(overlay.controller),
             pacing: some(overlay.pacing),
             loss: some(overlay.loss),
-            offered: overlay.offered.map(|rate| said(rate)),
+            offered: overlay.offered.map(said),
             parameters: Parameters::written(&overlay.parameters),
             delay: some(Delay::written(overlay)),
             rtt: some(Rtt { gain: some(overlay.rtt.gain), deviations: some(overlay.rtt.deviations) }),
