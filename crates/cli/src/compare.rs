@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         let headers = ["flow", "controller", "", "simulated", "emulated", "difference"].map(str::to_owned).to_vec();
         let rows: Vec<Vec<String>> = [headers].into_iter().chain(lines.iter().map(Line::to_row)).collect();
-        table::print(&rows, 3, &mut stdout)?;
+        table::print(&rows, 3.., &mut stdout)?;
     }
     if saturated > 0 {
         return Err(Failure::new(format!(
@@ -132,7 +132,7 @@ impl Line {
 }
 
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
+    anabranch_stats::mean(values).unwrap_or(f64::NAN)
 }
 
 /// The mean, and from where to where the repeats went.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anabranch_lab::flows::FlowScenario;
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_report::output::create_dir;
 use anabranch_scenario::file::{self as scenario_file, AnyScenario};
@@ -34,8 +35,8 @@ impl Job for OnRealPackets<'_> {
         self.0.seconds()
     }
 
-    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Emulated, TestbedFailure> {
-        testbed::run(self.0, goes_on)
+    fn run(&self, monitor: &dyn Monitor) -> Result<Emulated, TestbedFailure> {
+        testbed::run(self.0, monitor)
     }
 
     fn is_whole(&self, emulated: &Emulated) -> bool {

@@ -2,6 +2,7 @@
 
 mod on_packets;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,13 +11,14 @@ use anabranch_lab::parallel::Progress;
 use anabranch_papers::{
     self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Totals, Verdict,
 };
-use anabranch_report::output::write_atomically;
+use anabranch_report::output::{create_dir, write_atomically};
 use anabranch_report::{Cell, Report, Table};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress;
+use crate::table;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, clap::Args)]
@@ -118,9 +120,7 @@ fn state(rows: &Path) -> String {
 fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {
     let out = args.out.as_ref().map(|out| out.join(experiment.id));
     if let Some(out) = &out {
-        std::fs::create_dir_all(out).map_err(|error| {
-            Failure::new(format!("{}: can't be made: {error}; choose another folder with --out", out.display()))
-        })?;
+        create_dir(out)?;
     }
     let length = if args.quick { Length::Quick } else { Length::Full };
     let controllers = args.controllers.clone();
@@ -130,13 +130,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     let bar = progress::show(progress, experiment.id);
     let findings = experiment.run(&request);
     bar.end();
-    let findings = match findings {
-        Err(ExperimentError::Interrupted) => {
-            return Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)));
-        }
-        other => other?,
-    };
-    let Findings { rows, report } = findings;
+    let Findings { rows, report } = whole(findings, experiment)?;
     let json = Json {
         id: experiment.id,
         seed,
@@ -148,7 +142,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     if args.json {
         println!("{}", serde_json::to_string(&json)?);
     } else {
-        print(&json, experiment);
+        print(&json, experiment)?;
     }
     if let Some(out) = out {
         write(&out, experiment, &json, report)?;
@@ -156,43 +150,33 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     Ok(())
 }
 
-fn print(json: &Json, experiment: &Experiment) {
+/// The findings of an experiment that has come to its end.
+fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -> Result<Findings, Failure> {
+    match findings {
+        Err(ExperimentError::Interrupted) => {
+            Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
+        }
+        other => Ok(other?),
+    }
+}
+
+fn print(json: &Json, experiment: &Experiment) -> io::Result<()> {
     println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
-    let cells: Vec<[String; 7]> = json
-        .rows
-        .iter()
-        .map(|row| {
-            let ours = match row.ci95 {
-                Some(half) => format!("{} ± {}", number(row.ours), short(half)),
-                None => number(row.ours),
-            };
-            let (verdict, kind) = (row.verdict.map_or("-", Verdict::name), row.kind.map_or("-", Kind::name));
-            let [subject, metric, unit] = [&row.subject, &row.metric, &row.unit].map(Clone::clone);
-            [subject, metric, unit, ours, number(row.paper), verdict.to_owned(), kind.to_owned()]
-        })
-        .collect();
-    let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "kind"].map(str::to_owned);
-    let width = |column: usize| {
-        let all = cells.iter().chain([&headers]);
-        all.map(|row| row[column].chars().count()).max().unwrap_or(0)
-    };
-    for (row, note) in std::iter::once((&headers, "note")).chain(cells.iter().zip(json.rows.iter().map(|r| &*r.note))) {
-        let line: Vec<String> = row
-            .iter()
-            .enumerate()
-            .map(|(column, cell)| {
-                let (pad, width) = (width(column) - cell.chars().count(), column);
-                if (3..5).contains(&width) {
-                    format!("{}{cell}", " ".repeat(pad))
-                } else {
-                    format!("{cell}{}", " ".repeat(pad))
-                }
-            })
-            .collect();
-        println!("  {}  {note}", line.join("  ").trim_end());
-    }
+    let rows = json.rows.iter().map(|row| {
+        let ours = match row.ci95 {
+            Some(half) => format!("{} ± {}", number(row.ours), short(half)),
+            None => number(row.ours),
+        };
+        let (verdict, kind) = (row.verdict.map_or("-", Verdict::name), row.kind.map_or("-", Kind::name));
+        let (subject, paper) = (format!("  {}", row.subject), number(row.paper));
+        [&*subject, &row.metric, &row.unit, &ours, &paper, verdict, kind, &row.note].map(str::to_owned).to_vec()
+    });
+    let headers = ["  subject", "metric", "unit", "ours", "paper", "verdict", "kind", "note"];
+    let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
+    table::print(&rows, 3..5, &mut io::stdout().lock())?;
     println!("{}", json.totals);
+    Ok(())
 }
 
 /// A verdict as a cell of a page.

@@ -141,5 +141,5 @@ fn print(finished: &Finished<'_>, stdout: &mut impl Write) -> io::Result<()> {
 /// Values in a column beside their labels.
 fn print_labelled(rows: &[(&str, String)], stdout: &mut impl Write) -> io::Result<()> {
     let rows: Vec<Vec<String>> = rows.iter().map(|(label, value)| vec![(*label).to_owned(), value.clone()]).collect();
-    table::print(&rows, 2, stdout)
+    table::print(&rows, 2.., stdout)
 }

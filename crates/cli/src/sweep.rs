@@ -119,5 +119,5 @@ fn print(sweep: &Sweep, outcomes: &[Outcome], stdout: &mut impl Write) -> io::Re
         lines.push(cells);
     }
     let columns = lines[0].len();
-    table::print(&lines, columns, stdout)
+    table::print(&lines, columns.., stdout)
 }

@@ -3,10 +3,9 @@
 mod common;
 
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Place, SMALL, names, said};
+use common::{Place, SMALL, names};
 
 const FILES: [&str; 3] = ["report.html", "series.parquet", "summary.json"];
 
@@ -60,28 +59,12 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
     }
 }
 
-/// Starts the binary, waits for `started`, sends the signal of Ctrl-C.
-#[cfg(unix)]
-pub fn interrupt(place: &Place, arguments: &[&str], started: impl Fn() -> bool) -> common::Said {
-    let mut command = place.command(arguments);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !started() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // The handler is there once the folder is, a moment later.
-    std::thread::sleep(Duration::from_millis(300));
-    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    said(child.wait_with_output().unwrap())
-}
-
 #[cfg(unix)]
 #[test]
 fn what_is_interrupted_is_written_and_said() {
     let place = Place::new(SMALL);
     let arguments = ["run", "s.toml", "--set", "run.seconds=10000000", "--json", "--out", "out"];
-    let said = interrupt(&place, &arguments, || place.path("out").exists());
+    let said = place.interrupt(&arguments, || place.path("out").exists(), "-INT");
     assert_eq!(said.code, Some(130), "{said:?}");
     assert!(said.stderr.contains("interrupted: these are the first "), "{said:?}");
     let json = said.json();
@@ -91,6 +74,38 @@ fn what_is_interrupted_is_written_and_said() {
     assert_eq!(place.names("out"), FILES);
     let page = std::fs::read_to_string(place.path("out/report.html")).unwrap();
     assert!(page.contains("This run was interrupted after"));
+}
+
+/// Packets in proportion to `overlay.limit`.
+const BUSY: &str = "\
+[run]
+seconds = 1
+[overlay]
+peers = 100
+relays = 2
+controller = \"perfect\"
+limit = \"20 Mbit/s\"
+join.every_s = 0
+";
+
+#[cfg(unix)]
+#[test]
+fn a_signal_is_heard_within_a_simulated_second() {
+    let place = Place::new(BUSY);
+    let started = Instant::now();
+    assert_eq!(place.say(&["run", "s.toml", "--json"]).code, Some(0));
+    let light = started.elapsed();
+    // Its first second takes 50 times as long.
+    let arguments = ["run", "s.toml", "--set", "overlay.limit=1 Gbit/s", "--json", "--out", "out"];
+    let started = Instant::now();
+    let said = place.interrupt(&arguments, || place.path("out").exists(), "-TERM");
+    let taken = started.elapsed();
+    assert!(taken < 10 * light, "{taken:?} with an interruption, a second takes {:?}", 50 * light);
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.stderr.contains("interrupted: these are the first 0 of 1 simulated seconds"), "{said:?}");
+    let json = said.json();
+    assert_eq!((&json["interrupted"], &json["metrics"]["simulated_s"]), (&true.into(), &0.0.into()));
+    assert_eq!(place.names("out"), FILES);
 }
 
 #[test]

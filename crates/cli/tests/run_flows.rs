@@ -192,21 +192,9 @@ fn a_table_of_rules_that_says_nothing_but_0_still_sends() {
 #[cfg(unix)]
 #[test]
 fn what_is_interrupted_is_written_and_said() {
-    use std::process::Stdio;
-    use std::time::{Duration, Instant};
-
     let place = Place::new(SMALL);
     let long = ["run", "s.toml", "--json", "--out", "out", "--set", "run.seconds=1000000"];
-    let child = place.command(&long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !place.path("out").exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // The handler is there once the folder is, a moment later.
-    std::thread::sleep(Duration::from_millis(300));
-    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    let said = common::said(child.wait_with_output().unwrap());
+    let said = place.interrupt(&long, || place.path("out").exists(), "-INT");
     assert_eq!(said.code, Some(130), "{said:?}");
     assert!(said.stderr.contains("interrupted: these are the first "), "{said:?}");
     let json = said.json();

@@ -1,12 +1,14 @@
 //! Amounts of data and rates, kept apart by their types.
 //!
 //! `Rate * Duration` is `Bytes`, `Bytes / Duration` is `Rate`, `Bytes / Rate` is
-//! `Duration`; nothing else mixes.
+//! `Duration`; nothing else mixes. `Packets` become bytes by the size of one.
 
 use core::fmt;
 use core::iter::Sum;
-use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
+use core::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 use core::str::FromStr;
+
+use serde::Deserialize;
 
 use crate::time::Duration;
 
@@ -20,6 +22,12 @@ pub struct Bytes(u64);
 /// A data rate in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
+
+/// A number of full packets, whole or not: what many algorithms count windows in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Packets(pub f64);
 
 impl Bytes {
     /// Nothing.
@@ -65,6 +73,92 @@ impl Rate {
     /// Bytes a second.
     pub fn bytes_per_sec(self) -> f64 {
         self.0 as f64 / 8.0
+    }
+}
+
+impl Packets {
+    /// As many as `bytes` bytes are, with `packet` bytes each.
+    #[inline]
+    pub fn of(bytes: f64, packet: f64) -> Packets {
+        Packets(bytes / packet)
+    }
+
+    /// In bytes, with `packet` bytes each.
+    #[inline]
+    pub fn in_bytes(self, packet: f64) -> f64 {
+        self.0 * packet
+    }
+
+    /// The larger number.
+    #[inline]
+    pub fn max(self, other: Packets) -> Packets {
+        Packets(self.0.max(other.0))
+    }
+
+    /// The smaller number.
+    #[inline]
+    pub fn min(self, other: Packets) -> Packets {
+        Packets(self.0.min(other.0))
+    }
+
+    /// The nearest number from `least` to `most`.
+    #[inline]
+    pub fn clamp(self, least: Packets, most: Packets) -> Packets {
+        Packets(self.0.clamp(least.0, most.0))
+    }
+}
+
+impl Add for Packets {
+    type Output = Packets;
+    #[inline]
+    fn add(self, other: Packets) -> Packets {
+        Packets(self.0 + other.0)
+    }
+}
+
+impl Sub for Packets {
+    type Output = Packets;
+    #[inline]
+    fn sub(self, other: Packets) -> Packets {
+        Packets(self.0 - other.0)
+    }
+}
+
+impl SubAssign for Packets {
+    #[inline]
+    fn sub_assign(&mut self, other: Packets) {
+        *self = *self - other;
+    }
+}
+
+impl AddAssign for Packets {
+    #[inline]
+    fn add_assign(&mut self, other: Packets) {
+        *self = *self + other;
+    }
+}
+
+impl Neg for Packets {
+    type Output = Packets;
+    #[inline]
+    fn neg(self) -> Packets {
+        Packets(-self.0)
+    }
+}
+
+impl Mul<f64> for Packets {
+    type Output = Packets;
+    #[inline]
+    fn mul(self, factor: f64) -> Packets {
+        Packets(self.0 * factor)
+    }
+}
+
+impl Div<f64> for Packets {
+    type Output = Packets;
+    #[inline]
+    fn div(self, divisor: f64) -> Packets {
+        Packets(self.0 / divisor)
     }
 }
 
@@ -218,6 +312,14 @@ mod tests {
         assert_eq!(rate * Duration::SECOND, Bytes::new(400_000));
         assert_eq!(Bytes::new(400_000) / Duration::SECOND, rate);
         assert_eq!(Bytes::new(400_000) / rate, Duration::SECOND);
+    }
+
+    #[test]
+    fn packets_are_parts_of_packets_too_and_bytes_by_the_size_of_one() {
+        let window = Packets::of(3750.0, 1500.0);
+        assert_eq!(window, Packets(2.5));
+        assert_eq!((window.in_bytes(1500.0), window.in_bytes(100.0)), (3750.0, 250.0));
+        assert_eq!((window * 3.0 - Packets(10.0)).max(-window / 2.0), Packets(-1.25));
     }
 
     #[test]

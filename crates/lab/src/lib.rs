@@ -2,6 +2,7 @@
 //! statistics and files.
 
 pub mod flows;
+pub mod monitor;
 pub mod overlay;
 pub mod parallel;
 pub mod soak;

@@ -3,13 +3,13 @@
 //! A run is one thread's work and shares nothing with another, so results do not
 //! depend on how many threads there are; they come back in the order of the jobs.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_control::time::Duration;
 use rayon::prelude::*;
 
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
+use crate::monitor::Monitor;
 use crate::overlay::{self, Measured, OverlayRunError};
 use anabranch_scenario::overlay::Scenario;
 
@@ -23,13 +23,12 @@ pub trait Job: Sync {
     /// The whole simulated seconds of a run.
     fn seconds(&self) -> u64;
 
-    /// Runs it; `goes_on` is asked after each simulated second, and ends the run by
-    /// answering false.
+    /// Runs it until its end, or until `monitor` interrupts it.
     ///
     /// # Errors
     ///
     /// What a controller does wrong, or says of its parameters.
-    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Self::Measured, Self::Error>;
+    fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, Self::Error>;
 
     /// Whether `measured` is the whole run.
     fn is_whole(&self, measured: &Self::Measured) -> bool;
@@ -43,8 +42,8 @@ impl Job for Scenario {
         self.seconds
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Measured, OverlayRunError> {
-        overlay::run(self, |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    fn run(&self, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
+        overlay::run(self, monitor)
     }
 
     fn is_whole(&self, measured: &Measured) -> bool {
@@ -60,8 +59,8 @@ impl Job for FlowScenario {
         self.length.as_nanos() / Duration::SECOND.as_nanos()
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<FlowsMeasured, FlowRunError> {
-        flows::run(self, |_| goes_on())
+    fn run(&self, monitor: &dyn Monitor) -> Result<FlowsMeasured, FlowRunError> {
+        flows::run(self, monitor)
     }
 
     fn is_whole(&self, measured: &FlowsMeasured) -> bool {
@@ -76,7 +75,7 @@ pub struct Progress {
     pub done: AtomicU64,
     /// Simulated seconds that were asked for so far.
     pub total: AtomicU64,
-    /// Set to stop every run at its next simulated second.
+    /// Set to stop every run.
     pub interrupted: AtomicBool,
 }
 
@@ -87,16 +86,23 @@ impl Progress {
     }
 }
 
+impl Monitor for Progress {
+    fn on_second(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        Progress::is_interrupted(self)
+    }
+}
+
 /// Runs one scenario on this thread; when it is stopped, what it measured until then.
 ///
 /// # Errors
 ///
 /// As [`Job::run`].
 pub fn run_one<J: Job>(job: &J, progress: &Progress) -> Result<J::Measured, J::Error> {
-    job.run(|| {
-        progress.done.fetch_add(1, Ordering::Relaxed);
-        !progress.is_interrupted()
-    })
+    job.run(progress)
 }
 
 /// Runs all `jobs` on `threads` threads, as many as there are cores if none is given.
@@ -172,7 +178,7 @@ mod tests {
         assert_eq!((progress.done.into_inner(), progress.total.into_inner()), (6, 6));
         let stopped = Progress::default();
         stopped.interrupted.store(true, Ordering::Relaxed);
-        assert_eq!(run_one(&jobs[0], &stopped).unwrap().length, Duration::SECOND);
+        assert_eq!(run_one(&jobs[0], &stopped).unwrap().length, Duration::ZERO);
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn trace<'m>(measured: &'m FlowsMeasured, name: &str) -> &'m [f64] {
 fn the_queue_of_real_packets_never_exceeds_the_window() {
     for seed in 1..=12 {
         let Case { rate, scenario } = case(seed, Capacity::Unlimited, 5.0);
-        let measured = run(&scenario, |_| true).unwrap();
+        let measured = run(&scenario, &()).unwrap();
         assert_eq!(measured.flows[0].controller, "block-window");
         let PacketSpec { data, header, .. } = scenario.packets;
         let share = data.get() as f64 / (data + header).get() as f64;
@@ -104,7 +104,7 @@ fn the_queue_of_real_packets_never_exceeds_the_window() {
 fn the_queue_of_real_packets_is_never_empty_and_stays_near_its_reference() {
     for seed in 1..=12 {
         let Case { rate, scenario } = case(seed, Capacity::Unlimited, 5.0);
-        let measured = run(&scenario, |_| true).unwrap();
+        let measured = run(&scenario, &()).unwrap();
         assert_eq!(measured.flows[0].packets_lost, 0);
         let late = measured.series.at.len() / 4;
         let backlog = &measured.series.backlog_ms[0][late..];
@@ -126,7 +126,7 @@ fn the_queue_of_real_packets_is_never_empty_and_stays_near_its_reference() {
 fn a_buffer_smaller_than_the_reference_shows_its_size_and_then_loses_little() {
     for seed in 1..=6 {
         let Case { scenario, .. } = case(seed, Capacity::Time(Duration::from_millis(60)), 1.0);
-        let measured = run(&scenario, |_| true).unwrap();
+        let measured = run(&scenario, &()).unwrap();
         let limit = *trace(&measured, "queue_limit").last().unwrap();
         // Packets wait up to 60 ms, and the delay counts a transmission more.
         assert!((50.0..=80.0).contains(&limit), "seed {seed}: {limit} ms");

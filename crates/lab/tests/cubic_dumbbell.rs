@@ -33,7 +33,7 @@ fn cubic(flows: usize, loss: f64, parameters: &str) -> Figures {
             seed,
         }
         .scenario();
-        let measured = flows::run(&scenario, |_| true).unwrap();
+        let measured = flows::run(&scenario, &()).unwrap();
         assert!(measured.flows.iter().all(|flow| flow.controller == "cubic"));
         let bytes: u64 = measured.flows.iter().map(|flow| flow.goodput_bytes).sum();
         sum.goodput_mbit_s += bytes as f64 * 8.0 / COUNTED_S / 1e6 / SEEDS as f64;

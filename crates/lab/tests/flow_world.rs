@@ -123,7 +123,7 @@ fn what_an_agent_bounds_is_bounded_and_goes_on_when_it_lets_go() {
 #[test]
 fn a_world_nobody_observes_and_one_that_is_measured_are_the_same() {
     let scenario = scenario("reno", 3);
-    let measured = anabranch_lab::flows::run(&scenario, |_| true).unwrap();
+    let measured = anabranch_lab::flows::run(&scenario, &()).unwrap();
     let mut world = FlowWorld::new(Arc::clone(&scenario), ()).unwrap();
     world.step(Time::ZERO + scenario.length);
     for (flow, measured) in measured.flows.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Rules that every run of an overlay holds.
 
-use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use anabranch_control::path::registry::{self, Pacing};
 use anabranch_control::time::{Duration, Time};
@@ -19,7 +19,7 @@ fn scenario(controller: &str, seconds: u64) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Measured {
-    let measured = overlay::run(scenario, |_| ControlFlow::Continue(())).unwrap();
+    let measured = overlay::run(scenario, &()).unwrap();
     assert_eq!(measured.controller, scenario.overlay.controller.name);
     measured
 }
@@ -188,8 +188,10 @@ fn a_full_table_of_packets_waits_for_an_outcome() {
 fn a_run_that_delivers_nothing_is_an_error() {
     let mut scenario = scenario("q-learning", 10);
     scenario.overlay.loss = 1.0;
-    let error = overlay::run(&scenario, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    let error = overlay::run(&scenario, &()).unwrap_err().to_string();
     assert!(error.contains("in 10 s nothing was delivered") && error.contains("q-learning"), "{error}");
     // What was stopped says what it has.
-    assert!(overlay::run(&scenario, |_| ControlFlow::Break(())).is_ok());
+    let stopped = Progress::default();
+    stopped.interrupted.store(true, Ordering::Relaxed);
+    assert_eq!(overlay::run(&scenario, &stopped).unwrap().seconds.len(), 1);
 }

@@ -38,7 +38,7 @@ fn scenario(controllers: &[(&str, &str)], queue: QueueSpec) -> FlowScenario {
 }
 
 fn measure(scenario: &FlowScenario) -> FlowsMeasured {
-    let measured = run(scenario, |_| true).unwrap();
+    let measured = run(scenario, &()).unwrap();
     for (flow, spec) in measured.flows.iter().zip(&scenario.flows) {
         assert_eq!(flow.controller, spec.controller.name);
     }
@@ -169,7 +169,7 @@ fn a_run_of_flows_that_delivers_nothing_is_an_error() {
             "[run]\nseconds = {seconds}\n[dumbbell]\nrate = \"5 Mbit/s\"\ndelay_ms = 40000\n[[flow]]\ncontroller = \"reno\"\n"
         );
         let scenario = anabranch_scenario::file::parse_flows(&text, "f.toml", &[]).unwrap();
-        anabranch_lab::flows::run(&scenario, |_| true)
+        anabranch_lab::flows::run(&scenario, &())
     };
     let error = far(30).unwrap_err().to_string();
     assert!(error.contains("no flow has delivered anything"), "{error}");
@@ -188,7 +188,7 @@ fn a_connection_whose_first_packet_is_lost_is_opened_later() {
              [steering]\nlink = \"bottleneck\"\nevery_ms = 100\n"
         );
         let scenario = anabranch_scenario::file::parse_flows(&text, "f.toml", &[]).unwrap();
-        let measured = anabranch_lab::flows::run(&scenario, |_| true).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        let measured = anabranch_lab::flows::run(&scenario, &()).unwrap_or_else(|error| panic!("{seed}: {error}"));
         opened += u32::from(measured.flows[0].delivered_bytes > 0);
     }
     assert_eq!(opened, 20);

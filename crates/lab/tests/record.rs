@@ -63,9 +63,9 @@ fn count(records: &[Value], name: &str) -> u64 {
 fn recording_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = scenario();
-    let plain = run(&scenario, |_| true).unwrap();
+    let plain = run(&scenario, &()).unwrap();
     let both = Formats { qlog: true, pcap: true };
-    let (recorded, files) = record(directory.path(), &scenario, both, |_| true).unwrap();
+    let (recorded, files) = record(directory.path(), &scenario, both, &()).unwrap();
     assert_eq!(files.len(), 2 * 2 + 2);
     assert_eq!(plain.links, recorded.links);
     assert_eq!(plain.events, recorded.events);
@@ -405,7 +405,7 @@ fn equal_seeds_give_equal_bytes() {
     let files = [0, 1].map(|_| {
         let directory = tempfile::tempdir().unwrap();
         let both = Formats { qlog: true, pcap: true };
-        let (_, files) = record(directory.path(), &scenario, both, |_| true).unwrap();
+        let (_, files) = record(directory.path(), &scenario, both, &()).unwrap();
         files.into_iter().for_each(|file| file.commit().unwrap());
         let entries = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
         let named = |path: std::path::PathBuf| (path.file_name().unwrap().to_owned(), fs::read(&path).unwrap());

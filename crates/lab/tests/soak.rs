@@ -55,5 +55,5 @@ fn what_is_stopped_reports_what_was_done() {
     let soaked = soak(1, Length::Cases(10), Some(1), &progress);
     assert_eq!((soaked.cases, soaked.interrupted), (0, true));
     let case = Case::draw(1);
-    assert!(transfer::run(&case, || false).is_none());
+    assert!(transfer::run(&case, &progress).is_none());
 }

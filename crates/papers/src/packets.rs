@@ -10,18 +10,18 @@ use anabranch_control::flow::registry;
 
 use super::{EXPERIMENTS, ExperimentError, Row};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_scenario::flows::{FlowSpec, Stack};
 
 /// What carries real packets.
 pub trait Testbed: fmt::Debug + Send + Sync {
-    /// Runs `scenario` in real time; `goes_on` is asked after each second, and ends the run by
-    /// answering false.
+    /// Runs `scenario` in real time until its end, or until `monitor` interrupts it.
     ///
     /// # Errors
     ///
     /// Why there is no run, in words for whoever asked for it.
-    fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String>;
+    fn run(&self, scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<FlowsMeasured, String>;
 
     /// How many runs it makes at a time: each has links of its own, but the processors are
     /// shared.
@@ -41,8 +41,8 @@ impl Job for OnTestbed<'_> {
         self.1.seconds()
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<FlowsMeasured, ExperimentError> {
-        self.0.run(self.1, &mut goes_on).map_err(ExperimentError::Testbed)
+    fn run(&self, monitor: &dyn Monitor) -> Result<FlowsMeasured, ExperimentError> {
+        self.0.run(self.1, monitor).map_err(ExperimentError::Testbed)
     }
 
     fn is_whole(&self, measured: &FlowsMeasured) -> bool {
@@ -166,10 +166,10 @@ mod tests {
     }
 
     impl Testbed for Double {
-        fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String> {
+        fn run(&self, scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<FlowsMeasured, String> {
             let _alone = self.running.try_lock().expect("runs are one after the other");
             self.seen.lock().unwrap().push(scenario.clone());
-            let mut measured = Job::run(scenario, goes_on).map_err(|error| error.to_string())?;
+            let mut measured = Job::run(scenario, monitor).map_err(|error| error.to_string())?;
             for (flow, spec) in measured.flows.iter_mut().zip(&scenario.flows) {
                 flow.controller = spec.controller_name();
             }

@@ -44,6 +44,14 @@ to = "r0"
 rate = "1 Mbit/s"
 "#;
 
+/// A matrix of delays with a row that is too short.
+const SHORT_ROW: &str = "controller = \"q-learning\"\n[overlay.delay]\nmodel = \"matrix\"\n\
+    matrix_ms = [[1, 2], [], [], [], [], []]";
+
+/// A matrix of delays that are none.
+const NO_DELAY: &str = "controller = \"q-learning\"\n[overlay.delay]\nmodel = \"matrix\"\n\
+    matrix_ms = [[0, 0, 0, 0, 0, 0], [], [], [], [], []]";
+
 /// A mistake: the scenario, what is replaced in it by what, and what the command line sets.
 type Mistake = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
@@ -174,6 +182,94 @@ const MISTAKES: &[Mistake] = &[
     (FLOWS, "", "", &["flow.all.controller=rino"]),
     (FLOWS, "", "", &["flow.1.parameters.windw=4"]),
     (FLOWS, "", "", &["dumbbell.queue.ms=-5"]),
+    // More of the same kinds, at other keys.
+    (OVERLAY, OVERLAY, "", &[]),
+    (OVERLAY, OVERLAY, "[run]\nseconds = 3", &[]),
+    (OVERLAY, "[overlay]", "[[flwo]]", &[]),
+    (OVERLAY, SEED, "seconds = 0", &[]),
+    (OVERLAY, SEED, "sed = 1", &[]),
+    (OVERLAY, SEED, "watch = 6", &[]),
+    (OVERLAY, PEERS, "peers = 1000001", &[]),
+    (OVERLAY, PEERS, "peers = 20000", &[]),
+    (OVERLAY, PEERS, "peers = 6\nknown_peers = 2", &[]),
+    (OVERLAY, "relays = 2", "relays = 9", &[]),
+    (OVERLAY, LIMIT, "limit = \"fast\"", &[]),
+    (OVERLAY, PEERS, "peers = 6\nlimit_model = \"bucket\"\nbucket_bytes = 9", &[]),
+    (OVERLAY, PEERS, "peers = 6\npacket_bytes = 65508", &[]),
+    (OVERLAY, PEERS, "peers = 6\nloss = -0.1", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\njitter = nan", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nmodel = plane", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nmodel = \"plain\"", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nconstant_ms = 3", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nstretch = 0", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nspan_ms = 0\naccess_ms = 0", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.delay]\nday = 07:32:00", &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\ndelay = 07:32:00", &[]),
+    (OVERLAY, Q_LEARNING, SHORT_ROW, &[]),
+    (OVERLAY, Q_LEARNING, NO_DELAY, &[]),
+    (OVERLAY, Q_LEARNING, "controller = \"q-learning\"\n[overlay.parameters]\ndiscount = 0.5\nepsilom = 1", &[]),
+    (
+        OVERLAY,
+        Q_LEARNING,
+        "controller = \"q-learning\"\n[[overlay.limit_change]]\nat_s = 5\npeers = [1, 6]\nlimit = \"1 MB/s\"",
+        &[],
+    ),
+    (
+        OVERLAY,
+        Q_LEARNING,
+        "controller = \"q-learning\"\n[[overlay.limit_change]]\nat_s = 5\npeers = []\nlimit = \"1 MB/s\"",
+        &[],
+    ),
+    (
+        OVERLAY,
+        Q_LEARNING,
+        "controller = \"q-learning\"\n[[overlay.limit_change]]\nat_s = 5\npeers = [1]\nlimit = \"0 B/s\"",
+        &[],
+    ),
+    (OVERLAY, "", "", &["overlay.controller=aimed"]),
+    (FLOWS, LENGTH, "seconds = 30\n[packets]\nack_evry = 1", &[]),
+    (FLOWS, LENGTH, "seconds = 30\n[packets]\nrecovery = \"rfc667\"", &[]),
+    (FLOWS, QUEUE, "pairs = 2\naccess_delay_ms = [1, 2, 3]", &[]),
+    (FLOWS, RATE, "rate = { at_s = [1, 2], values = [\"1 Mbit/s\", \"2 Mbit/s\"] }", &[]),
+    (FLOWS, DELAY, "delay_ms = 0", &[]),
+    (FLOWS, QUEUE, "queue = { kind = \"fifo\", ms = 1 }", &[]),
+    (FLOWS, QUEUE, "queue = 07:32:00", &[]),
+    (FLOWS, QUEUE, "loss = { at_s = [0], values = [1] }", &[]),
+    (FLOWS, QUEUE, "loss = { to_bad = 0.1, to_good = 0, loss_bad = 0.5 }", &[]),
+    (FLOWS, "to = \"hub\"\nrate", "to = \"left\"\nrate", &[]),
+    (FLOWS, "rate = \"2 Mbit/s\"", "rate = \"0 bit/s\"", &[]),
+    (FLOWS, "rate = \"2 Mbit/s\"", "rate = \"2 Mbit/s\"\nboth_ways = false", &[]),
+    (FLOWS, CUBIC, "controller = \"fixed\"\nparameters = { windw = 20 }", &[]),
+    (FLOWS, RENO, "controller = \"kernel:cubik\"", &[]),
+    (FLOWS, "name = \"first\"", "name = \"first\"\ncount = 2", &[]),
+    (FLOWS, "from = \"s0\"\nto = \"hub\"", "from = \"s7\"\nto = \"hub\"", &[]),
+    (FLOWS, "from = \"s0\"\nto = \"hub\"", "from = \"s0\"\nto = \"s0\"", &[]),
+    (FLOWS, "from = \"s0\"\nto = \"hub\"", "from = \"s0\"\nto = [\"hub\", \"r0\"]", &[]),
+    (FLOWS, "from = \"s0\"\nto = \"r0\"", "path = [\"bridge\", \"bottleneck\"]", &[]),
+    (
+        FLOWS,
+        CROSS,
+        "rate = \"1 Mbit/s\"\n[[cross_traffic]]\nname = \"cross0\"\npath = [\"bridge\"]\nrate = \"1 Mbit/s\"",
+        &[],
+    ),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = { cdf = [[100, 0.25], [50, 1]] } }", &[]),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = { cdf = [[100, 0.25], [200, 0.2]] } }", &[]),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = { cdf = [[100, 0.25], [200]] } }", &[]),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = { cdf = [[100, 0.25], [200, 0.9]] } }", &[]),
+    (
+        FLOWS,
+        RENO,
+        "controller = \"reno\"\nworkload = { sizes = { cdf = [[0.5, 0.25], [200, 1]], interpolate = \"log\" } }",
+        &[],
+    ),
+    (
+        FLOWS,
+        RENO,
+        "controller = \"reno\"\nworkload = { sizes = { cdf = [[1, 0], [9, 1]], interpolate = \"lag\" } }",
+        &[],
+    ),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = \"web-search\", new_connections = true }", &[]),
+    (FLOWS, RENO, "controller = \"reno\"\nworkload = { sizes = \"web-search\", every_s = 1, off_mean_s = 1 }", &[]),
 ];
 
 fn messages() -> String {

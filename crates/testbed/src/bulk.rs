@@ -2,20 +2,28 @@
 //! over quinn or noq, with one of our controllers or the library's own: for measurements
 //! and tests.
 
-use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod over_noq;
+mod over_quinn;
 
-use crate::bottleneck::{Bottleneck, Link};
-use anabranch_net::quic::identity::{self, Identity, Trust};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
 use anabranch_net::quic::{Factory, Snapshot};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::bottleneck::Link;
 
 /// What the two ends say that they speak.
 const PROTOCOL: &[u8] = b"anabranch-bulk";
 
 /// What is written at once.
 const PIECE: usize = 1 << 16;
+
+/// Where both ends are.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How often the round-trip time is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -79,6 +87,9 @@ pub struct BulkError {
     why: String,
 }
 
+/// Of either library.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
 impl Bulk {
     /// Runs the transfer in this thread.
     ///
@@ -86,111 +97,47 @@ impl Bulk {
     ///
     /// When there is no socket, or the connection is lost.
     pub fn run(&self) -> Result<Measured, BulkError> {
-        let failed = |why: Box<dyn std::error::Error>| BulkError { library: self.library, why: why.to_string() };
+        let failed = |why: Error| BulkError { library: self.library, why: why.to_string() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(error.into()))?;
         let measured = match self.library {
-            Library::Quinn => runtime.block_on(over_quinn(self)),
-            Library::Noq => runtime.block_on(over_noq(self)),
+            Library::Quinn => runtime.block_on(over_quinn::run(self)),
+            Library::Noq => runtime.block_on(over_noq::run(self)),
         };
         measured.map_err(failed)
     }
 }
 
-/// What both libraries have under the same names.
-///
-/// Macro, not trait: neither library has one for it.
-macro_rules! over {
-    ($run:ident, $library:ident, $rtt:expr, $packets:expr, $flow:expr) => {
-        async fn $run(bulk: &Bulk) -> Result<Measured, Box<dyn std::error::Error>> {
-            use $library::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-            use $library::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig, VarInt};
+/// Writes `bytes` bytes to `stream`.
+async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: u64) -> io::Result<()> {
+    let piece = vec![0x5a; PIECE];
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(PIECE as u64) as usize;
+        stream.write_all(&piece[..length]).await?;
+        left -= length as u64;
+    }
+    Ok(())
+}
 
-            let window = VarInt::from_u32(MOST_UNACKNOWLEDGED);
-            let identity = Identity::generate()?;
-            let tls = QuicServerConfig::try_from(identity.tls(PROTOCOL)?)?;
-            let mut server = ServerConfig::with_crypto(Arc::new(tls));
-            let mut transport = TransportConfig::default();
-            transport.stream_receive_window(window).receive_window(window);
-            server.transport_config(Arc::new(transport));
-            let receiver = Endpoint::server(server, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-            let address = receiver.local_addr()?;
-            let bottleneck = bulk.link.map(|link| Bottleneck::start(address, link)).transpose()?;
-            let address = bottleneck.as_ref().map_or(address, Bottleneck::address);
-
-            let (tls, _) = identity::tls_to(Trust::Only(identity.fingerprint()), PROTOCOL)?;
-            let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-            let mut transport = TransportConfig::default();
-            transport.send_window(u64::from(MOST_UNACKNOWLEDGED));
-            if let Some(factory) = &bulk.factory {
-                transport.congestion_controller_factory(factory.clone());
-            }
-            client.transport_config(Arc::new(transport));
-            let sender = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-
-            let takes = tokio::spawn(async move {
-                let Some(incoming) = receiver.accept().await else { return Ok(0) };
-                let connection = incoming.await?;
-                let mut stream = connection.accept_uni().await?;
-                let (mut arrived, mut piece) = (0, vec![0; PIECE]);
-                while let Some(length) = stream.read(&mut piece).await? {
-                    arrived += length as u64;
-                }
-                connection.closed().await;
-                Ok::<u64, Box<dyn std::error::Error + Send + Sync>>(arrived)
-            });
-            let connection: Connection = sender.connect_with(client, address, identity::NAME)?.await?;
-            let mut stream = connection.open_uni().await?;
-            let looking = connection.clone();
-            let began = Instant::now();
-            let looks = tokio::spawn(async move {
-                let (mut sum, mut count) = (Duration::ZERO, 0u32);
-                loop {
-                    if looking.close_reason().is_some() {
-                        return sum / count.max(1);
-                    }
-                    sum += $rtt(&looking);
-                    count += 1;
-                    tokio::time::sleep(LOOK).await;
-                }
-            });
-            let piece = vec![0x5a; PIECE];
-            let mut left = bulk.bytes;
-            while left > 0 {
-                let length = left.min(PIECE as u64) as usize;
-                stream.write_all(&piece[..length]).await?;
-                left -= length as u64;
-            }
-            stream.finish()?;
-            stream.stopped().await?;
-            let took = began.elapsed();
-            let (packets, packets_lost) = $packets(&connection);
-            let flow = $flow(&connection).map(|flow| flow.snapshot());
-            connection.close(VarInt::from_u32(0), b"");
-            sender.wait_idle().await;
-            let arrived = takes.await?.map_err(|error| error.to_string())?;
-            Ok(Measured { took, arrived, mean_rtt: looks.await?, packets, packets_lost, flow })
+/// How many bytes there are in `stream` until its end.
+async fn read(mut stream: impl AsyncRead + Unpin) -> io::Result<u64> {
+    let (mut arrived, mut piece) = (0, vec![0; PIECE]);
+    loop {
+        match stream.read(&mut piece).await? {
+            0 => return Ok(arrived),
+            length => arrived += length as u64,
         }
-    };
+    }
 }
 
-over!(over_quinn, quinn, quinn::Connection::rtt, quinn_packets, anabranch_net::quic::flow_of);
-over!(over_noq, noq, noq_rtt, noq_packets, |connection| anabranch_net::quic::flow_of_noq(
-    connection,
-    noq::PathId::ZERO
-));
-
-/// Sent and lost.
-fn quinn_packets(connection: &quinn::Connection) -> (u64, u64) {
-    let path = connection.stats().path;
-    (path.sent_packets, path.lost_packets)
-}
-
-/// Sent and lost; nothing once the connection is over.
-fn noq_packets(connection: &noq::Connection) -> (u64, u64) {
-    connection.path_stats(noq::PathId::ZERO).map_or((0, 0), |path| (path.sent_packets, path.lost_packets))
-}
-
-fn noq_rtt(connection: &noq::Connection) -> Duration {
-    connection.rtt(noq::PathId::ZERO).unwrap_or_default()
+/// The mean of what `rtt` says every [`LOOK`] while it says anything.
+async fn mean(rtt: impl Fn() -> Option<Duration>) -> Duration {
+    let (mut sum, mut count) = (Duration::ZERO, 0u32);
+    while let Some(rtt) = rtt() {
+        sum += rtt;
+        count += 1;
+        tokio::time::sleep(LOOK).await;
+    }
+    sum / count.max(1)
 }

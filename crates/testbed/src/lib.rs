@@ -35,6 +35,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crate::emulator::Report;
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_net::clock::{Clock, std_duration};
 use anabranch_scenario::flows::Stack;
 
@@ -98,9 +99,8 @@ impl Run<'_> {
     }
 }
 
-/// Runs `scenario` on real packets, in real time. `goes_on` is asked each second, and ends
-/// the run by answering false.
-pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result<Emulated, TestbedFailure> {
+/// Runs `scenario` on real packets, in real time, until its end or until `monitor` interrupts it.
+pub fn run(scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<Emulated, TestbedFailure> {
     plan::check(scenario)?;
     let (plan, ready) = plan::prepare(scenario)?;
     let stop = AtomicBool::new(false);
@@ -132,9 +132,10 @@ pub fn run(scenario: &FlowScenario, mut goes_on: impl FnMut() -> bool) -> Result
             std::thread::sleep(std_duration(second.min(run.end()).since(clock.now())).min(LONGEST_WAIT));
             if clock.now() >= second {
                 second += Duration::SECOND;
-                if !goes_on() {
-                    stop.store(true, Ordering::Relaxed);
-                }
+                monitor.on_second();
+            }
+            if monitor.is_interrupted() {
+                stop.store(true, Ordering::Relaxed);
             }
         }
         let end = clock.now().min(run.end());

@@ -24,7 +24,7 @@ fn windows_and_round_trips_of_the_kernels_flows_are_in_the_series() {
         return;
     }
     let scenario = parse_flows(SMALL, "s.toml", &[]).unwrap();
-    let emulated = anabranch_testbed::run(&scenario, || true).unwrap();
+    let emulated = anabranch_testbed::run(&scenario, &()).unwrap();
     let series = &emulated.measured.series;
     let flow = &series.flows[0];
     let packet = scenario.packets.data.get() as f64;

@@ -92,7 +92,7 @@ fn measure(args: &Args, controller: &'static Entry, rate: Rate) -> Result<Row, F
     let mut fastest: Option<Row> = None;
     for _ in 0..args.repeat {
         let before = processor_time::now();
-        let measured = flows::run(&scenario, |_| true)?;
+        let measured = flows::run(&scenario, &())?;
         let taken = processor_time::now() - before;
         assert!(measured.flows.iter().all(|flow| flow.controller == controller.name), "another controller ran");
         let packets = measured.links[0].count.packets;

@@ -19,6 +19,7 @@ use anabranch_net::clock::Clock;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Event, Jitter, LinkConfig, Network, NetworkBuilder};
 use anabranch_sim::varying::Course;
+use anabranch_stats::percentile;
 use anabranch_testbed::emulator::{EmulatorConfig, GRAIN, Report, RouteConfig, SPIN, testbed_available};
 use anabranch_testbed::namespace::Namespace;
 use anabranch_testbed::probe::{self, Probe, ProbeConfig};
@@ -167,9 +168,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The median of the runs, and the least.
 fn median_and_least(runs: &[Row], of: impl Fn(&Row) -> f64) -> (f64, f64) {
-    let mut values: Vec<f64> = runs.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[0])
+    let values: Vec<f64> = runs.iter().map(of).collect();
+    let share = |share| percentile(&values, share).unwrap_or(f64::NAN);
+    (share(0.5), share(0.0))
 }
 
 fn megabits(runs: &[Row]) -> String {

@@ -4,7 +4,6 @@
 //! A packet or an ACK that arrives at a node is one packet-hop. Time is that of the
 //! thread on its processor, so that other programs disturb it little.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -133,7 +132,7 @@ fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> 
 
 fn once(scenario: &Scenario) -> Result<(Measured, Duration), Failure> {
     let started = processor_time::now();
-    let measured = overlay::run(scenario, |_| ControlFlow::Continue(()))?;
+    let measured = overlay::run(scenario, &())?;
     let taken = processor_time::now() - started;
     assert_eq!(measured.controller, scenario.overlay.controller.name, "another controller ran");
     Ok((measured, taken.max(Duration::from_nanos(1))))

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::quic::{self, Factory};
+use anabranch_stats::percentile;
 use anabranch_testbed::bottleneck::Link;
 use anabranch_testbed::bulk::{Bulk, Library, Measured};
 use serde::Serialize;
@@ -182,9 +183,6 @@ fn row(candidate: &Candidate, all: &[Candidate], emulated: bool) -> Row {
     }
 }
 
-/// The value in the middle, the upper one of two.
 fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    percentile(values, 0.5).unwrap_or(0.0)
 }

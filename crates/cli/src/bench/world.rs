@@ -10,6 +10,7 @@ use anabranch_control::units::Rate;
 use anabranch_lab::flows::FlowWorld;
 use anabranch_lab::flows::observation::OBSERVATION_LENGTH;
 use anabranch_scenario::flows::dumbbell::Bulk;
+use anabranch_stats::percentile;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -111,7 +112,6 @@ fn taken<T>(work: impl FnOnce() -> T) -> f64 {
 }
 
 fn median(repeat: u32, mut sample: impl FnMut() -> f64) -> f64 {
-    let mut samples: Vec<f64> = (0..repeat).map(|_| sample()).collect();
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    let samples: Vec<f64> = (0..repeat).map(|_| sample()).collect();
+    percentile(&samples, 0.5).unwrap_or(f64::NAN)
 }

@@ -1,8 +1,6 @@
 //! What the simulator says about the same peers, limits, delays and sizes, with the same
 //! random choices.
 
-use std::ops::ControlFlow;
-
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
@@ -51,7 +49,7 @@ pub fn predict(crowd: &Crowd, seconds: u64, ack: usize) -> Result<Figures, Failu
         misbehaving: Vec::new(),
         watch: None,
     };
-    let measured = overlay::run(&Scenario { seconds, seed: crowd.seed, overlay }, |_| ControlFlow::Continue(()))?;
+    let measured = overlay::run(&Scenario { seconds, seed: crowd.seed, overlay }, &())?;
     let received = measured.received_bytes_per_s().sum::<f64>() / seconds as f64;
     Ok(Figures { received_bytes_per_s: received, drop_percent: measured.drop_percent() })
 }

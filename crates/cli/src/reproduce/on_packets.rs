@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::{Job, Progress};
-use anabranch_papers::{Experiment, ExperimentError, Findings, Kind, Length, Medium, Request, Row, Testbed, Verdict};
+use anabranch_papers::{Experiment, ExperimentError, Kind, Length, Medium, Request, Row, Testbed, Verdict};
 use anabranch_report::output::create_dir;
 use anabranch_report::{Cell, Report, Table};
 use anabranch_testbed::kernel_tcp;
 use serde::Serialize;
 
-use super::{Args, Facts, verdict_cell, write_files};
+use super::{Args, Facts, verdict_cell, whole, write_files};
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress::{self, Lines};
@@ -59,10 +60,10 @@ impl Bed {
 }
 
 impl Testbed for Bed {
-    fn run(&self, scenario: &FlowScenario, goes_on: &mut dyn FnMut() -> bool) -> Result<FlowsMeasured, String> {
+    fn run(&self, scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<FlowsMeasured, String> {
         let mut failed = 0;
         loop {
-            let emulated = testbed::run(scenario, &mut *goes_on);
+            let emulated = testbed::run(scenario, monitor);
             let Emulated { measured, emulator } = emulated.map_err(|failure| failure.to_string())?;
             let saturated = emulator.warnings();
             failed += usize::from(!saturated.is_empty());
@@ -208,15 +209,6 @@ fn one(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result
     Ok(saturated == 0)
 }
 
-fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -> Result<Findings, Failure> {
-    match findings {
-        Err(ExperimentError::Interrupted) => {
-            Err(Failure::interrupted(format!("{} did not end, and nothing of it was written", experiment.id)))
-        }
-        other => Ok(other?),
-    }
-}
-
 /// The figures of both, without those that neither has.
 fn beside(simulated: &[Row], emulated: &[Row], saturated: usize) -> Vec<Both> {
     let both = |row: &Row| {
@@ -277,7 +269,7 @@ fn print(json: &Json, experiment: &Experiment) -> Result<(), Failure> {
     });
     let rows: Vec<Vec<String>> = [headers.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
     let mut stdout = io::stdout().lock();
-    table::print(&rows, 3, &mut stdout)?;
+    table::print(&rows, 3.., &mut stdout)?;
     writeln!(stdout, "{}", carried(json))?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use anabranch_lab::flows::record::{Formats, RecordError, record};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::{FlowsSummary, RECEIVER_HEADERS};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
+use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_report::output::Staged;
 use anabranch_scenario::flows::Stack;
@@ -33,8 +34,8 @@ impl Job for Recorded<'_> {
         self.scenario.seconds()
     }
 
-    fn run(&self, mut goes_on: impl FnMut() -> bool) -> Result<Self::Measured, RecordError> {
-        record(self.dir, self.scenario, self.formats, |_| goes_on())
+    fn run(&self, monitor: &dyn Monitor) -> Result<Self::Measured, RecordError> {
+        record(self.dir, self.scenario, self.formats, monitor)
     }
 
     fn is_whole(&self, (measured, _): &Self::Measured) -> bool {
@@ -141,7 +142,7 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
     let summary = finished.summary;
     let mut rows = vec![summary.headers().into_iter().map(str::to_owned).collect()];
     rows.extend(summary.rows().into_iter().take(MOST_ROWS));
-    table::print(&rows, 2, stdout)?;
+    table::print(&rows, 2.., stdout)?;
     if summary.flows.len() > MOST_ROWS {
         writeln!(stdout, "and {} flows more, all of which --json has", summary.flows.len() - MOST_ROWS)?;
     }
@@ -150,7 +151,7 @@ fn print(finished: &FlowsFinished<'_>, stdout: &mut impl Write) -> io::Result<()
         writeln!(stdout)?;
         let mut rows = vec![RECEIVER_HEADERS.map(str::to_owned).to_vec()];
         rows.extend(receivers.iter().take(MOST_ROWS).map(|row| row.to_vec()));
-        table::print(&rows, 3, stdout)?;
+        table::print(&rows, 3.., stdout)?;
         if receivers.len() > MOST_ROWS {
             writeln!(stdout, "and {} receivers more, all of which --json has", receivers.len() - MOST_ROWS)?;
         }

@@ -225,5 +225,5 @@ fn print(comparisons: &[Comparison]) -> io::Result<()> {
             verdict.to_owned(),
         ]);
     }
-    table::print(&rows, 2, &mut io::stdout().lock())
+    table::print(&rows, 2.., &mut io::stdout().lock())
 }

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A folder that goes away, with the scenario `s.toml` in it.
 pub struct Place {
@@ -49,6 +50,21 @@ impl Place {
 
     pub fn say(&self, arguments: &[&str]) -> Said {
         said(self.command(arguments).output().unwrap())
+    }
+
+    /// Starts the binary, waits until `started`, and sends `signal` a moment later.
+    #[cfg(unix)]
+    pub fn interrupt(&self, arguments: &[&str], started: impl Fn() -> bool, signal: &str) -> Said {
+        let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !started() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Where its folder is there, its handler is a moment later.
+        std::thread::sleep(Duration::from_millis(300));
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        said(child.wait_with_output().unwrap())
     }
 
     /// Names in a folder, sorted.

@@ -32,6 +32,7 @@ use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
+use crate::units::Packets;
 
 /// Intervals of a decision: two pairs of more and less (3.2).
 const PROBES: usize = 4;
@@ -72,7 +73,7 @@ struct Config {
     /// utility is awaited.
     holds_lower: bool,
     /// Packets in an interval at least.
-    interval_packets: f64,
+    interval_packets: Packets,
     /// Round trips in an interval, at random from here...
     interval_rtts_min: f64,
     /// ...to here.
@@ -80,9 +81,9 @@ struct Config {
     /// Which round trip.
     interval_rtt: RoundTripOf,
     /// Packets a round trip of the first rate.
-    initial_packets: f64,
+    initial_packets: Packets,
     /// Packets a round trip of the lowest rate.
-    minimum_packets: f64,
+    minimum_packets: Packets,
 }
 
 impl Default for Config {
@@ -100,12 +101,12 @@ impl Default for Config {
             starting_tolerance: 0.0,
             starting_waits: false,
             holds_lower: false,
-            interval_packets: 10.0,
+            interval_packets: Packets(10.0),
             interval_rtts_min: 1.7,
             interval_rtts_max: 2.2,
             interval_rtt: RoundTripOf::Smoothed,
-            initial_packets: 2.0,
-            minimum_packets: 2.0,
+            initial_packets: Packets(2.0),
+            minimum_packets: Packets(2.0),
         }
     }
 }
@@ -206,11 +207,11 @@ impl Allegro {
         in_range("latency_steepness", config.latency_steepness, 0.0..=1e5)?;
         in_range("latency_tolerance", config.latency_tolerance, 0.0..=1.0)?;
         in_range("starting_tolerance", config.starting_tolerance, 0.0..=100.0)?;
-        in_range("interval_packets", config.interval_packets, 1.0..=1e6)?;
+        in_range("interval_packets", config.interval_packets.0, 1.0..=1e6)?;
         in_range("interval_rtts_min", config.interval_rtts_min, 0.1..=100.0)?;
         in_range("interval_rtts_max", config.interval_rtts_max, config.interval_rtts_min..=100.0)?;
-        in_range("initial_packets", config.initial_packets, 1.0..=1000.0)?;
-        in_range("minimum_packets", config.minimum_packets, 0.1..=1000.0)?;
+        in_range("initial_packets", config.initial_packets.0, 1.0..=1000.0)?;
+        in_range("minimum_packets", config.minimum_packets.0, 0.1..=1000.0)?;
         let trial = Trial::new(setup.packet, config.initial_packets, config.minimum_packets);
         Ok(Allegro {
             base: trial.rate,

@@ -11,7 +11,7 @@
 use core::fmt::Debug;
 
 use super::counting::Counting;
-use super::recovery::{MINIMUM_PACKETS, Recovery, restart_packets};
+use super::recovery::{MINIMUM_WINDOW, Recovery, restart_window};
 use super::setup::Setup;
 use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
@@ -56,7 +56,7 @@ impl Window {
     /// The least window (RFC 9002, 7.2).
     #[inline]
     pub fn minimum(&self) -> f64 {
-        MINIMUM_PACKETS * self.packet
+        MINIMUM_WINDOW.in_bytes(self.packet)
     }
 
     /// A full packet.
@@ -177,7 +177,7 @@ impl<R: WindowRule> FlowController for Classic<R> {
         }
         if feedback.persistent_congestion {
             // The threshold stays: slow start leads back to the last reduction's window.
-            window.size = restart_packets(feedback) * window.packet;
+            window.size = restart_window(feedback).in_bytes(window.packet);
             recovery.reset();
             rule.on_persistent_congestion();
         }

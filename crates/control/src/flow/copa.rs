@@ -28,7 +28,7 @@
 
 use serde::Deserialize;
 
-use super::recovery::{MINIMUM_PACKETS, Recovery};
+use super::recovery::{MINIMUM_WINDOW, Recovery};
 use super::round::Rounds;
 use super::setup::Setup;
 use super::sliding::{SlidingMax, SlidingMin};
@@ -37,7 +37,7 @@ use crate::filter::WindowedMin;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Packets, Rate};
 
 /// Span of RTTmin (2.1).
 const MIN_RTT_SPAN: Duration = Duration::from_millis(10_000);
@@ -96,15 +96,15 @@ impl Default for Config {
     }
 }
 
-/// The controller; windows in packets.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Copa {
     config: Config,
     packet: f64,
-    window: f64,
+    window: Packets,
     slow_start: bool,
     /// `1 / delta`.
-    queued: f64,
+    queued: Packets,
     competing: bool,
     min_rtt: WindowedMin,
     standing_rtt: SlidingMin,
@@ -116,7 +116,7 @@ struct Copa {
     steady: u32,
     rising: bool,
     /// The window when the present round began.
-    round_window: f64,
+    round_window: Packets,
     rounds: Rounds,
     recovery: Recovery,
     /// Packets acknowledged and lost since `counted_since`.
@@ -136,13 +136,13 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl Copa {
     fn new(setup: &Setup, config: Config) -> Copa {
         let packet = setup.packet.get() as f64;
-        let window = setup.initial_window.get() as f64 / packet;
+        let window = Packets::of(setup.initial_window.get() as f64, packet);
         Copa {
             config,
             packet,
             window,
             slow_start: true,
-            queued: 1.0 / config.delta,
+            queued: Packets(1.0 / config.delta),
             competing: false,
             min_rtt: WindowedMin::new(MIN_RTT_SPAN.as_nanos()),
             standing_rtt: SlidingMin::default(),
@@ -185,14 +185,14 @@ impl Copa {
     /// Whether somebody else fills the queue, and how hard to push then (2.2).
     fn update_mode(&mut self, now: Time, round_ended: bool, lost: bool, smoothed: Duration) {
         self.competing = self.config.competitive && now.since(self.emptied) > smoothed * FULL_ROUNDS;
-        let default = 1.0 / self.config.delta;
+        let default = Packets(1.0 / self.config.delta);
         if !self.competing {
             self.queued = default;
         } else if lost {
             // delta stays at or below its default
             self.queued = (self.queued / 2.0).max(default);
         } else if round_ended {
-            self.queued += 1.0;
+            self.queued += Packets(1.0);
         }
     }
 
@@ -205,7 +205,7 @@ impl Copa {
         let is_over = now.since(self.counted_since) > feedback.rtt.smoothed * HEAVY_LOSS.rounds;
         if is_over && packets > HEAVY_LOSS.packets {
             if self.counted.1 as f64 > HEAVY_LOSS.share * packets as f64 {
-                self.window = (self.window * HEAVY_LOSS.kept).max(MINIMUM_PACKETS);
+                self.window = (self.window * HEAVY_LOSS.kept).max(MINIMUM_WINDOW);
                 self.slow_start = false;
                 self.turn(false);
             }
@@ -215,7 +215,7 @@ impl Copa {
     }
 
     /// W += v / (delta W) for each packet that is acknowledged, or less.
-    fn steer(&mut self, standing: Duration, acked: f64) {
+    fn steer(&mut self, standing: Duration, acked: Packets) {
         // lambda <= lambda_t: W / RTTstanding <= 1 / (delta d_q)
         let too_slow = self.window * self.queueing_delay.as_secs_f64() <= self.queued * standing.as_secs_f64();
         if self.slow_start {
@@ -229,7 +229,7 @@ impl Copa {
         if too_slow != self.rising && self.velocity > 1.0 {
             self.turn(too_slow);
         }
-        let step = (self.velocity * self.queued * acked / self.window).min(acked);
+        let step = (self.queued * self.velocity * acked.0 / self.window.0).min(acked);
         self.window += if too_slow { step } else { -step };
     }
 }
@@ -257,22 +257,22 @@ impl FlowController for Copa {
                 if round_ended && !self.slow_start {
                     self.update_velocity();
                 }
-                self.steer(standing, feedback.acked_bytes.get() as f64 / self.packet);
+                self.steer(standing, Packets::of(feedback.acked_bytes.get() as f64, self.packet));
             }
-            self.window = self.window.max(MINIMUM_PACKETS);
-            let window = self.window * self.packet;
+            self.window = self.window.max(MINIMUM_WINDOW);
+            let window = self.window.in_bytes(self.packet);
             let rate = PACING_GAIN * window / standing.as_secs_f64().max(1e-9);
             self.limits.rate = Some(Rate::from_bytes_per_sec_f64(rate).max(Rate::LOWEST));
         } else if lost {
             self.update_mode(now, false, true, smoothed);
         }
         if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS;
+            self.window = MINIMUM_WINDOW;
             self.round_window = self.window;
             self.turn(true);
             self.recovery.reset();
         }
-        self.limits.window = Bytes::new((self.window * self.packet) as u64);
+        self.limits.window = Bytes::new(self.window.in_bytes(self.packet) as u64);
         self.limits.burst = Bytes::new(self.packet as u64 * BURST_PACKETS);
     }
 
@@ -282,10 +282,10 @@ impl FlowController for Copa {
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
+        record("window", self.window.in_bytes(self.packet));
         record("rate", self.limits.rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
         record("queueing_delay", self.queueing_delay.as_millis_f64());
-        record("delta", 1.0 / self.queued);
+        record("delta", 1.0 / self.queued.0);
         record("velocity", self.velocity);
         record("competing", f64::from(u8::from(self.competing)));
     }
@@ -384,8 +384,11 @@ mod tests {
 
     #[test]
     fn a_window_that_can_fall_no_further_leaves_the_velocity_finite() {
-        let mut copa =
-            Copa { window: 2.0, rising: false, ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default()) };
+        let mut copa = Copa {
+            window: Packets(2.0),
+            rising: false,
+            ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default())
+        };
         (0..2000).for_each(|_| copa.update_velocity());
         assert!(copa.velocity > 1e6 && copa.velocity < 1e12, "{}", copa.velocity);
     }
@@ -393,10 +396,10 @@ mod tests {
     #[test]
     fn persistent_congestion_begins_the_count_of_steady_round_trips_anew() {
         let setup = Setup::new(PACKET, Time::ZERO);
-        let mut copa = Copa { velocity: 8.0, steady: 5, window: 60.0, ..Copa::new(&setup, Config::default()) };
+        let mut copa = Copa { velocity: 8.0, steady: 5, window: Packets(60.0), ..Copa::new(&setup, Config::default()) };
         let lost = Feedback { persistent_congestion: true, ..silence() };
         copa.on_feedback(Time::from_secs_f64(1.0), &lost, &mut Rng::stream(1, "controller"));
-        assert_eq!((copa.window, copa.velocity, copa.steady, copa.round_window), (2.0, 1.0, 0, 2.0));
+        assert_eq!((copa.window, copa.velocity, copa.steady, copa.round_window), (Packets(2.0), 1.0, 0, Packets(2.0)));
     }
 
     #[test]
@@ -405,14 +408,14 @@ mod tests {
             velocity: 8.0,
             steady: 5,
             rising: true,
-            round_window: 50.0,
-            window: 40.0,
+            round_window: Packets(50.0),
+            window: Packets(40.0),
             ..Copa::new(&Setup::new(PACKET, Time::ZERO), Config::default())
         };
         copa.update_velocity();
         assert_eq!((copa.velocity, copa.steady, copa.rising), (1.0, 0, false));
         for expected in [1.0, 1.0, 2.0, 4.0] {
-            copa.window -= 1.0;
+            copa.window -= Packets(1.0);
             copa.update_velocity();
             assert!((copa.velocity - expected).abs() < 1e-9, "{} instead of {expected}", copa.velocity);
         }

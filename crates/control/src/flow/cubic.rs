@@ -30,7 +30,7 @@ use super::counting::Counting;
 use super::setup::Setup;
 use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 
 /// The window grows by no more than this in a round trip, RFC 9438 4.2.
 const MOST_GROWTH: f64 = 1.5;
@@ -86,7 +86,7 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start: Time,
-    k: f64,
+    k: Seconds,
     w_max: f64,
     w_est: f64,
     alpha: f64,
@@ -125,7 +125,8 @@ impl Cubic {
         // K = cbrt((W_max - W_epoch) / C). Without a reduction before, after HyStart++ or a
         // timeout, K is 0 and W_max the window (4.8, 4.10).
         let rise = self.w_max - window;
-        let (k, w_max) = if rise > 0.0 { (libm::cbrt(rise / self.config.c), self.w_max) } else { (0.0, window) };
+        let (k, w_max) =
+            if rise > 0.0 { (Seconds(libm::cbrt(rise / self.config.c)), self.w_max) } else { (Seconds::ZERO, window) };
         // alpha = 3 (1 - beta) / (1 + beta): as much as Reno on average (4.3).
         let beta = self.config.beta;
         let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
@@ -163,8 +164,8 @@ impl WindowRule for Cubic {
             Some(epoch) => epoch,
             None => self.epoch(now, window.size),
         };
-        let t = now.since(epoch.start).as_secs_f64() - epoch.k;
-        let curve = |t: f64| self.config.c * t * t * t + epoch.w_max;
+        let t = now.since(epoch.start).seconds() - epoch.k;
+        let curve = |Seconds(t)| self.config.c * t * t * t + epoch.w_max;
         let share = acked.counted / window.size;
         // W_est += alpha / W, and alpha = 1 from the window before the reduction on (4.3).
         epoch.w_est += epoch.alpha * share;
@@ -175,7 +176,7 @@ impl WindowRule for Cubic {
             window.size = window.size.max(epoch.w_est);
         } else {
             // target = clamp(W_cubic(t + RTT), W, 1.5 W) (4.2); W += (target - W) / W (4.4).
-            let target = curve(t + rtt.as_secs_f64()).clamp(window.size, MOST_GROWTH * window.size);
+            let target = curve(t + rtt.seconds()).clamp(window.size, MOST_GROWTH * window.size);
             window.size += (target - window.size) * share;
         }
         self.epoch = Some(epoch);

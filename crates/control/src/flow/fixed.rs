@@ -7,25 +7,24 @@ use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::Bytes;
+use crate::units::{Bytes, Packets};
 
 use super::setup::Setup;
 
-/// Packets in the window of the baseline that takes throughput at any price.
-const MAX_THROUGHPUT: f64 = 40.0;
+/// The window of the baseline that takes throughput at any price.
+const MAX_THROUGHPUT: Packets = Packets(40.0);
 
 /// Parameters of `fixed`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// Packets.
-    window: f64,
+    window: Packets,
 }
 
 impl Default for Config {
     fn default() -> Config {
         // RFC 6928: the window that a sender may begin with.
-        Config { window: 10.0 }
+        Config { window: Packets(10.0) }
     }
 }
 
@@ -38,7 +37,7 @@ struct Fixed {
 /// Makes `fixed`, with the window from its parameters.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    crate::registry::in_range("window", config.window, 1.0..=1e9)?;
+    crate::registry::in_range("window", config.window.0, 1.0..=1e9)?;
     Ok(of(setup, config.window))
 }
 
@@ -51,11 +50,11 @@ pub fn max_throughput(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn
 /// Makes `min-delay`.
 pub fn min_delay(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     crate::registry::no_parameters(parameters)?;
-    Ok(of(setup, 1.0))
+    Ok(of(setup, Packets(1.0)))
 }
 
-fn of(setup: &Setup, packets: f64) -> Box<dyn FlowController> {
-    Box::new(Fixed { window: Bytes::new((packets * setup.packet.get() as f64) as u64) })
+fn of(setup: &Setup, window: Packets) -> Box<dyn FlowController> {
+    Box::new(Fixed { window: Bytes::new(window.in_bytes(setup.packet.get() as f64) as u64) })
 }
 
 impl FlowController for Fixed {

@@ -30,8 +30,8 @@ use super::{Feedback, FlowController, Limits};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, Packets, Rate};
 
 /// γ, the weight of a round-trip sample ([LearningCC] equation 4).
 const RTT_WEIGHT: f64 = 0.125;
@@ -49,7 +49,7 @@ const SRTT_MAX_ROUNDS: u64 = 20;
 /// How long a least round trip holds before the path is asked again.
 const RTT_MIN_EXPIRY: Duration = Duration::from_millis(10_000);
 /// Packets in the smallest window.
-const MINIMUM_PACKETS: f64 = 4.0;
+const MINIMUM_WINDOW: Packets = Packets(4.0);
 /// Rate and window of the start-up over what was delivered.
 const STARTUP_GAIN: f64 = 2.0;
 /// Rate over what was delivered, to be rid of the start-up's queue.
@@ -90,7 +90,7 @@ enum Phase {
     Learning,
 }
 
-/// The controller; windows in bytes, times in seconds, bandwidths in bytes a second.
+/// The controller; windows in bytes, bandwidths in bytes a second.
 #[derive(Clone, Debug)]
 struct LearningCc {
     config: Config,
@@ -105,13 +105,13 @@ struct LearningCc {
     full_bandwidth: f64,
     full_rounds: u32,
     /// 0 before the first sample.
-    srtt: f64,
+    srtt: Seconds,
     /// In nanoseconds.
     srtt_max: WindowedMax,
-    rtt_min: f64,
+    rtt_min: Seconds,
     rtt_min_at: Time,
     /// The least since the action was chosen; infinite before the first sample.
-    rtt_base: f64,
+    rtt_base: Seconds,
     /// Packets that left until then left before the last back-off could slow them.
     last_cutback: Option<Time>,
     /// When the action was chosen; none from a back-off until the first ACK after it.
@@ -145,18 +145,18 @@ impl LearningCc {
         Ok(LearningCc {
             config,
             packet,
-            window: (setup.initial_window.get() as f64).max(MINIMUM_PACKETS * packet),
+            window: (setup.initial_window.get() as f64).max(MINIMUM_WINDOW.in_bytes(packet)),
             phase: Phase::Startup,
             rounds: Rounds::default(),
             bandwidth: WindowedMax::new(BANDWIDTH_ROUNDS),
             startup_rate: 0.0,
             full_bandwidth: 0.0,
             full_rounds: 0,
-            srtt: 0.0,
+            srtt: Seconds::ZERO,
             srtt_max: WindowedMax::new(SRTT_MAX_ROUNDS),
-            rtt_min: f64::INFINITY,
+            rtt_min: Seconds::INFINITY,
             rtt_min_at: setup.start,
-            rtt_base: f64::INFINITY,
+            rtt_base: Seconds::INFINITY,
             last_cutback: None,
             chosen_at: None,
             action: 0,
@@ -174,12 +174,12 @@ impl LearningCc {
 
     /// `Bw rtt_min`; none before there are samples.
     fn bandwidth_delay(&self) -> Option<f64> {
-        let product = self.bandwidth() * self.rtt_min;
+        let product = self.bandwidth() * self.rtt_min.0;
         (product.is_finite() && product > 0.0).then_some(product)
     }
 
-    fn srtt_max(&self) -> f64 {
-        self.srtt_max.get() as f64 / 1e9
+    fn srtt_max(&self) -> Seconds {
+        Seconds(self.srtt_max.get() as f64 / 1e9)
     }
 
     /// Learns from an ACK about rate and round trip; whether a round ended, and whether
@@ -193,10 +193,10 @@ impl LearningCc {
                 self.bandwidth.update(self.rounds.count(), bits);
             }
         }
-        let Some(rtt) = feedback.rtt.latest.map(Duration::as_secs_f64) else { return (round_ended, false) };
+        let Some(rtt) = feedback.rtt.latest.map(Duration::seconds) else { return (round_ended, false) };
         // srtt = (1 - γ) srtt + γ rtt (4)
-        self.srtt = if self.srtt == 0.0 { rtt } else { (1.0 - RTT_WEIGHT) * self.srtt + RTT_WEIGHT * rtt };
-        self.srtt_max.update(self.rounds.count(), (self.srtt * 1e9) as u64);
+        self.srtt = if self.srtt == Seconds::ZERO { rtt } else { self.srtt * (1.0 - RTT_WEIGHT) + rtt * RTT_WEIGHT };
+        self.srtt_max.update(self.rounds.count(), (self.srtt.0 * 1e9) as u64);
         let expired = now > self.rtt_min_at + RTT_MIN_EXPIRY && self.rtt_min.is_finite();
         if expired || rtt < self.rtt_min {
             self.rtt_min = rtt;
@@ -221,17 +221,17 @@ impl LearningCc {
         }
         let Some(product) = self.bandwidth_delay() else { return };
         self.startup_rate = match self.phase {
-            Phase::Startup => self.startup_rate.max(self.window / self.rtt_min).max(STARTUP_GAIN * bandwidth),
+            Phase::Startup => self.startup_rate.max(self.window / self.rtt_min.0).max(STARTUP_GAIN * bandwidth),
             _ => DRAIN_GAIN * bandwidth,
         };
-        let target = (STARTUP_GAIN * product).max(MINIMUM_PACKETS * self.packet);
+        let target = (STARTUP_GAIN * product).max(MINIMUM_WINDOW.in_bytes(self.packet));
         // The first samples of a start see a burst's first packets, not the path.
         self.window = if self.phase == Phase::Startup { self.window.max(target) } else { target };
         if self.phase == Phase::Drain && feedback.in_flight.get() as f64 <= product {
             self.phase = Phase::Learning;
-            self.window = product.max(MINIMUM_PACKETS * self.packet);
+            self.window = product.max(MINIMUM_WINDOW.in_bytes(self.packet));
             self.explore(rng);
-            self.rtt_base = f64::INFINITY;
+            self.rtt_base = Seconds::INFINITY;
             self.chosen_at = Some(now);
         }
     }
@@ -243,8 +243,8 @@ impl LearningCc {
     }
 
     /// `rtt > rtt_th`, with `rtt_th = rtt_base + θ (srtt_max - rtt_base)` (6).
-    fn is_delayed(&self, rtt: f64) -> bool {
-        rtt > self.rtt_base + self.config.theta * (self.srtt_max() - self.rtt_base).max(0.0)
+    fn is_delayed(&self, rtt: Seconds) -> bool {
+        rtt > self.rtt_base + (self.srtt_max() - self.rtt_base).max(Seconds::ZERO) * self.config.theta
     }
 
     /// Whether `feedback` is a congestion event that no back-off has answered yet
@@ -253,7 +253,7 @@ impl LearningCc {
         let lost = feedback.lost.iter().any(|lost| self.is_recent(lost.sent.at));
         let recent = feedback.acked.last().is_some_and(|sent| self.is_recent(sent.at));
         let delayed =
-            self.rtt_base.is_finite() && feedback.rtt.latest.is_some_and(|rtt| self.is_delayed(rtt.as_secs_f64()));
+            self.rtt_base.is_finite() && feedback.rtt.latest.is_some_and(|rtt| self.is_delayed(rtt.seconds()));
         lost || (recent && (delayed || expired || feedback.ecn_marked_packets > 0))
     }
 
@@ -261,11 +261,11 @@ impl LearningCc {
     fn back_off(&mut self, now: Time) {
         // W = β Bw rtt_min; before there is either, a lost start halves as Reno's does.
         let window = self.bandwidth_delay().map_or(self.window / 2.0, |product| self.config.beta * product);
-        self.window = window.max(MINIMUM_PACKETS * self.packet);
+        self.window = window.max(MINIMUM_WINDOW.in_bytes(self.packet));
         self.last_cutback = Some(now);
         self.acked_count = 0;
         self.chosen_at = None;
-        self.rtt_base = f64::INFINITY;
+        self.rtt_base = Seconds::INFINITY;
         self.back_offs += 1;
     }
 
@@ -284,7 +284,7 @@ impl LearningCc {
 
     /// Algorithm 2, lines 5 to 12.
     fn choose(&mut self, now: Time, rng: &mut Rng) {
-        self.rtt_base = f64::INFINITY;
+        self.rtt_base = Seconds::INFINITY;
         match rng.chance(self.config.epsilon) {
             true => self.explore(rng),
             false => self.exploit(),
@@ -295,9 +295,9 @@ impl LearningCc {
     /// Credits the present arm with what the newest packet saw, if it left under that arm.
     fn reward(&mut self, feedback: &Feedback<'_>) {
         let (Some(newest), Some(sample)) = (feedback.acked.last(), feedback.rate) else { return };
-        if self.srtt > 0.0 && !sample.app_limited && self.chosen_at.is_some_and(|chosen| newest.at > chosen) {
+        if self.srtt > Seconds::ZERO && !sample.app_limited && self.chosen_at.is_some_and(|chosen| newest.at > chosen) {
             // reward = rate / srtt (3); Reward = (1 - δ) Reward + δ reward (5)
-            let reward = sample.rate().bytes_per_sec() / self.srtt;
+            let reward = sample.rate().bytes_per_sec() / self.srtt.0;
             let kept = &mut self.rewards[self.action];
             *kept = (1.0 - self.config.delta) * *kept + self.config.delta * reward;
         }
@@ -313,7 +313,7 @@ impl LearningCc {
                 self.choose(now, rng);
             }
             if let Some(rtt) = feedback.rtt.latest {
-                self.rtt_base = self.rtt_base.min(rtt.as_secs_f64());
+                self.rtt_base = self.rtt_base.min(rtt.seconds());
             }
             if feedback.app_limited {
                 continue;
@@ -346,7 +346,7 @@ impl FlowController for LearningCc {
         }
         if feedback.persistent_congestion {
             self.back_off(now);
-            self.window = MINIMUM_PACKETS * self.packet;
+            self.window = MINIMUM_WINDOW.in_bytes(self.packet);
             self.last_cutback = None;
         }
     }
@@ -354,10 +354,10 @@ impl FlowController for LearningCc {
     fn limits(&self) -> Limits {
         let window = Bytes::new(self.window as u64);
         let pace = match self.phase {
-            Phase::Learning => PACING_GAIN * self.window / self.srtt,
+            Phase::Learning => PACING_GAIN * self.window / self.srtt.0,
             _ => self.startup_rate,
         };
-        if self.srtt == 0.0 || pace <= 0.0 {
+        if self.srtt == Seconds::ZERO || pace <= 0.0 {
             return Limits::window(window);
         }
         // Never slower than a packet a second: a pace must not stop a flow.
@@ -366,13 +366,13 @@ impl FlowController for LearningCc {
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        let finite_ms = |seconds: f64| if seconds.is_finite() { seconds * 1e3 } else { 0.0 };
+        let finite_ms = |span: Seconds| if span.is_finite() { span.as_millis() } else { 0.0 };
         record("window", self.window);
         record("rate", self.limits().rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
         record("bandwidth", self.bandwidth.get() as f64);
         record("rtt_min", finite_ms(self.rtt_min));
         record("rtt_base", finite_ms(self.rtt_base));
-        record("srtt_max", self.srtt_max() * 1e3);
+        record("srtt_max", self.srtt_max().as_millis());
         record("alpha", self.config.actions[self.action]);
         record("mean_alpha", self.counted_alpha / self.counted_acks.max(1) as f64);
         record("counted_acks", self.counted_acks as f64);

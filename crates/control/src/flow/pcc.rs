@@ -6,14 +6,14 @@ use super::monitor::{Monitor, Report};
 use super::{Feedback, Limits};
 use crate::round_trip::INITIAL_RTT;
 use crate::time::Duration;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Packets, Rate};
 
 /// The window over what the rate keeps in flight. The rate decides; the window only bounds
 /// what a silent network is sent.
 const WINDOW_GAIN: f64 = 2.0;
 
-/// Packets in the smallest window.
-const MINIMUM_WINDOW_PACKETS: f64 = 10.0;
+/// The smallest window.
+const MINIMUM_WINDOW: Packets = Packets(10.0);
 
 /// What an interval was for, in a search that may have been given up since.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,14 +41,14 @@ pub struct Trial<K> {
     pub min_rtt: Duration,
     latest: Duration,
     pub app_limited: bool,
-    /// Packets a round trip of the lowest rate.
-    minimum_packets: f64,
+    /// What the lowest rate sends in a round trip.
+    minimum: Packets,
 }
 
 impl<K: Copy> Trial<K> {
     /// At `packets` packets a round trip, of a length that is not known yet.
-    pub fn new(packet: Bytes, packets: f64, minimum_packets: f64) -> Trial<K> {
-        let rate = packets * mbit(packet) / INITIAL_RTT.as_secs_f64();
+    pub fn new(packet: Bytes, packets: Packets, minimum: Packets) -> Trial<K> {
+        let rate = packets.0 * mbit(packet) / INITIAL_RTT.as_secs_f64();
         Trial {
             monitor: Monitor::new(),
             rate,
@@ -58,7 +58,7 @@ impl<K: Copy> Trial<K> {
             min_rtt: INITIAL_RTT,
             latest: INITIAL_RTT,
             app_limited: false,
-            minimum_packets,
+            minimum,
         }
     }
 
@@ -69,17 +69,17 @@ impl<K: Copy> Trial<K> {
 
     /// The lowest rate, Mbit/s.
     pub fn minimum(&self) -> f64 {
-        self.packets_per_rtt(self.minimum_packets)
+        self.packets_per_rtt(self.minimum)
     }
 
     /// The rate of `packets` in a smoothed round trip, Mbit/s.
-    pub fn packets_per_rtt(&self, packets: f64) -> f64 {
-        packets * mbit(self.packet) / self.srtt().as_secs_f64().max(1e-6)
+    pub fn packets_per_rtt(&self, packets: Packets) -> f64 {
+        packets.0 * mbit(self.packet) / self.srtt().as_secs_f64().max(1e-6)
     }
 
     /// How long `packets` packets take at `rate` Mbit/s.
-    pub fn time_to_send(&self, packets: f64, rate: f64) -> Duration {
-        Duration::from_secs_f64(packets * mbit(self.packet) / rate.max(1e-6))
+    pub fn time_to_send(&self, packets: Packets, rate: f64) -> Duration {
+        Duration::from_secs_f64(packets.0 * mbit(self.packet) / rate.max(1e-6))
     }
 
     /// Takes in what `feedback` says of packets and round trips; whether it brought the
@@ -123,7 +123,7 @@ impl<K: Copy> Trial<K> {
         let rate = self.rate.max(self.minimum());
         let in_flight = rate * 1e6 / 8.0 * self.srtt().max(self.latest).as_secs_f64();
         let packet = self.packet.get() as f64;
-        let window = (WINDOW_GAIN * in_flight).max(MINIMUM_WINDOW_PACKETS * packet);
+        let window = (WINDOW_GAIN * in_flight).max(MINIMUM_WINDOW.in_bytes(packet));
         Limits {
             window: Bytes::new(window as u64),
             rate: Some(Rate::from_bits_per_sec((rate * 1e6).max(1.0) as u64)),

@@ -3,17 +3,18 @@
 
 use super::{Feedback, Sent, TcpRecovery};
 use crate::time::Time;
+use crate::units::Packets;
 
-/// Packets in the smallest window (RFC 9002, 7.2), where a controller's own text names none.
-pub const MINIMUM_PACKETS: f64 = 2.0;
+/// The smallest window (RFC 9002, 7.2), where a controller's own text names none.
+pub const MINIMUM_WINDOW: Packets = Packets(2.0);
 
-/// Packets in the window after a timeout (RFC 5681, 3.1, LW).
-const LOSS_WINDOW_PACKETS: f64 = 1.0;
+/// The window after a timeout (RFC 5681, 3.1, LW).
+const LOSS_WINDOW: Packets = Packets(1.0);
 
-/// Packets in the window after persistent congestion (RFC 9002, 7.6.2), or after a timeout, the
+/// The window after persistent congestion (RFC 9002, 7.6.2), or after a timeout, the
 /// loss window (RFC 5681, 3.1).
-pub fn restart_packets(feedback: &Feedback<'_>) -> f64 {
-    if matches!(feedback.tcp, Some(TcpRecovery::Timeout { .. })) { LOSS_WINDOW_PACKETS } else { MINIMUM_PACKETS }
+pub fn restart_window(feedback: &Feedback<'_>) -> Packets {
+    if matches!(feedback.tcp, Some(TcpRecovery::Timeout { .. })) { LOSS_WINDOW } else { MINIMUM_WINDOW }
 }
 
 /// When the controller last reacted to congestion.

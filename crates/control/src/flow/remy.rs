@@ -28,7 +28,7 @@ use super::{Feedback, FlowController, Limits};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Packets, Rate};
 
 /// What `remy` cannot do without.
 pub const NEEDS: &str = "rules: the table that it runs";
@@ -43,8 +43,8 @@ const WEIGHT: f64 = 1.0 / 8.0;
 /// Weight of a new interval in the slow mean.
 const SLOW_WEIGHT: f64 = 1.0 / 256.0;
 
-/// The largest window in packets.
-const MAXIMUM_WINDOW: f64 = 1e6;
+/// The largest window.
+const MAXIMUM_WINDOW: Packets = Packets(1e6);
 
 /// The most rules in a table; trained tables have some hundreds.
 const MAXIMUM_RULES: usize = 65_536;
@@ -60,7 +60,7 @@ struct Rule {
     /// The least beyond it.
     to: Signals,
     multiple: f64,
-    increment: f64,
+    increment: Packets,
     intersend_ms: f64,
 }
 
@@ -71,7 +71,7 @@ impl Rule {
     }
 }
 
-/// The controller; windows in packets, times in ms.
+/// The controller; times in ms.
 #[derive(Clone, Debug)]
 struct Remy {
     packet: Bytes,
@@ -83,7 +83,7 @@ struct Remy {
     min_rtt_ms: f64,
     /// When the newest packet left and was acknowledged.
     newest: Option<(Time, Time)>,
-    window: f64,
+    window: Packets,
     intersend_ms: f64,
 }
 
@@ -127,7 +127,7 @@ fn rule(value: &toml::Value) -> Result<Rule, ParameterError> {
         from: signals("from", get("from")?, 0.0)?,
         to: signals("to", get("to")?, f64::INFINITY)?,
         multiple: number("multiple", get("multiple")?, 1e6)?,
-        increment: number("increment", get("increment")?, 1e6)?,
+        increment: Packets(number("increment", get("increment")?, 1e6)?),
         intersend_ms: number("intersend_ms", get("intersend_ms")?, 1e6)?,
     };
     if rule.multiple < 0.0 || rule.intersend_ms < 0.0 {
@@ -163,7 +163,7 @@ impl Remy {
     fn new(packet: Bytes, rules: Arc<[Rule]>) -> Remy {
         let (signals, min_rtt_ms) = ([0.0; SIGNALS], f64::INFINITY);
         let mut remy =
-            Remy { packet, rules, last: 0, signals, min_rtt_ms, newest: None, window: 0.0, intersend_ms: 0.0 };
+            Remy { packet, rules, last: 0, signals, min_rtt_ms, newest: None, window: Packets(0.0), intersend_ms: 0.0 };
         remy.apply();
         remy
     }
@@ -198,7 +198,8 @@ impl Remy {
         }
         let rule = &self.rules[self.last];
         // W = clamp(int(multiple W + increment), 0, 10^6)
-        self.window = (rule.multiple * self.window + rule.increment).trunc().clamp(0.0, MAXIMUM_WINDOW);
+        let Packets(window) = self.window * rule.multiple + rule.increment;
+        self.window = Packets(window.trunc()).clamp(Packets(0.0), MAXIMUM_WINDOW);
         self.intersend_ms = rule.intersend_ms;
     }
 
@@ -229,7 +230,7 @@ impl FlowController for Remy {
 
     #[inline]
     fn limits(&self) -> Limits {
-        let window = Bytes::new((self.window.max(1.0) * self.packet.get() as f64) as u64);
+        let window = Bytes::new(self.window.max(Packets(1.0)).in_bytes(self.packet.get() as f64) as u64);
         if self.intersend_ms <= 0.0 {
             return Limits::window(window);
         }
@@ -327,11 +328,11 @@ mod tests {
     fn the_box_decides_and_its_upper_bound_belongs_to_the_next() {
         let mut remy = remy(TABLE);
         acknowledge(&mut remy, ms(100), &[ms(0)], false);
-        assert_eq!(remy.window, 2.0);
+        assert_eq!(remy.window, Packets(2.0));
         acknowledge(&mut remy, ms(200), &[ms(51)], false);
-        assert_eq!(remy.window, 3.0, "a ratio of 1.49");
+        assert_eq!(remy.window, Packets(3.0), "a ratio of 1.49");
         acknowledge(&mut remy, ms(250), &[ms(100)], false);
-        assert_eq!(remy.window, 1.0, "int(0.5 * 3) at a ratio of 1.5");
+        assert_eq!(remy.window, Packets(1.0), "int(0.5 * 3) at a ratio of 1.5");
         assert_eq!(remy.limits().rate, Some(PACKET / Duration::from_millis(4)));
     }
 
@@ -341,7 +342,7 @@ mod tests {
             "rules = [{ from = [0, 0, 0], to = [1e5, 1e5, 1e5], multiple = 0, increment = -7, intersend_ms = 0 }]",
         );
         acknowledge(&mut remy, ms(100), &[ms(0)], false);
-        assert_eq!(remy.window, 0.0);
+        assert_eq!(remy.window, Packets(0.0));
         assert_eq!(remy.limits(), Limits::window(PACKET));
         assert!(drive(&mut remy, PATH, 1.0, 1).delivered >= 9);
     }
@@ -350,7 +351,7 @@ mod tests {
     fn an_application_that_sends_less_than_the_window_does_not_grow_it() {
         let mut remy = remy(TABLE);
         acknowledge(&mut remy, ms(100), &[ms(0)], true);
-        assert_eq!(remy.window, 1.0);
+        assert_eq!(remy.window, Packets(1.0));
     }
 
     #[test]

@@ -28,9 +28,10 @@ use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
+use crate::units::Packets;
 
 /// Packets a round trip of the first and of the lowest rate (NSDI 2015, 3.2).
-const MINIMUM_PACKETS: f64 = 2.0;
+const MINIMUM_PACKETS: Packets = Packets(2.0);
 
 /// Steps of one sign from which the amplifier grows by two each (section 5).
 const SLOW_AMPLIFICATION: u32 = 3;
@@ -58,7 +59,7 @@ struct Config {
     /// Round trips in an interval.
     interval_rtts: f64,
     /// Packets in an interval at least: two have a slope.
-    interval_packets: f64,
+    interval_packets: Packets,
 }
 
 impl Default for Config {
@@ -73,7 +74,7 @@ impl Default for Config {
             boundary: 0.05,
             boundary_step: 0.1,
             interval_rtts: 1.0,
-            interval_packets: 2.0,
+            interval_packets: Packets(2.0),
         }
     }
 }
@@ -180,7 +181,7 @@ impl Vivace {
         in_range("boundary", config.boundary, 1e-4..=0.9)?;
         in_range("boundary_step", config.boundary_step, 1e-4..=10.0)?;
         in_range("interval_rtts", config.interval_rtts, 0.1..=100.0)?;
-        in_range("interval_packets", config.interval_packets, 2.0..=1e6)?;
+        in_range("interval_packets", config.interval_packets.0, 2.0..=1e6)?;
         let trial = Trial::new(setup.packet, MINIMUM_PACKETS, MINIMUM_PACKETS);
         Ok(Vivace {
             base: trial.rate,

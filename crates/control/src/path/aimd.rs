@@ -18,6 +18,7 @@ use super::learner::{Evidence, RateLearner};
 use super::{Outcome, Ticket};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
+use crate::time::Seconds;
 use crate::units::{Bytes, Rate};
 
 /// Parameters. [Raiber 2010] 7.1.5.
@@ -39,8 +40,8 @@ impl Default for AimdConfig {
 
 /// How equation 4.7 is read.
 pub trait Increase: core::fmt::Debug + Clone + Send + 'static {
-    /// What one ACK adds to `rate`, in bytes a second; `packet` in bytes, `srtt` in seconds.
-    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64;
+    /// What one ACK adds to `rate`, in bytes a second; `packet` in bytes.
+    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64;
 }
 
 /// One packet each round trip, each round trip.
@@ -52,14 +53,14 @@ pub struct Consistent;
 pub struct Literal;
 
 impl Increase for Consistent {
-    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64 {
-        increase * packet * packet / (srtt * srtt * rate)
+    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64 {
+        increase * packet * packet / (srtt.0 * srtt.0 * rate)
     }
 }
 
 impl Increase for Literal {
-    fn increment(increase: f64, packet: f64, srtt: f64, rate: f64) -> f64 {
-        increase * packet / (srtt * rate)
+    fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64 {
+        increase * packet / (srtt.0 * rate)
     }
 }
 
@@ -138,7 +139,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
             Outcome::Acked => {
                 if let Some(srtt) = evidence.srtt() {
                     let rate = self.rate_bytes_per_sec;
-                    self.rate_bytes_per_sec += I::increment(config.increase, floor, srtt.as_secs_f64(), rate);
+                    self.rate_bytes_per_sec += I::increment(config.increase, floor, srtt.seconds(), rate);
                 }
             }
         }

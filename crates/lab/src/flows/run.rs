@@ -15,6 +15,7 @@ use super::sample::Sampler;
 use super::steering::Steering;
 use super::world::FlowWorld;
 use super::{FlowRunError, check_traces};
+use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::Observer;
 
 /// Within this a flow that can deliver anything has begun to: longer than any path.
@@ -56,19 +57,19 @@ impl Measures for Recording<'_> {
     }
 }
 
-/// Runs `scenario`. `each_second` is told how many simulated seconds have passed, and ends
-/// the run by answering false.
+/// Runs `scenario` until its end or until `monitor` interrupts it: what was measured is all until
+/// then.
 ///
 /// # Errors
 ///
 /// When a controller refuses its parameters, or misbehaves; when a whole run delivers nothing.
-pub fn run(scenario: &FlowScenario, each_second: impl FnMut(u64) -> bool) -> Result<FlowsMeasured, FlowRunError> {
+pub fn run(scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<FlowsMeasured, FlowRunError> {
     let scenario = Arc::new(scenario.clone());
-    run_world(FlowWorld::new(Arc::clone(&scenario), Measuring::new(&scenario))?, each_second)
+    run_world(FlowWorld::new(Arc::clone(&scenario), Measuring::new(&scenario))?, monitor)
 }
 
 /// Runs `scenario` as [`run`] does, and tells `recorder` of each event. A recorder that has
-/// failed ends the run at the next whole second.
+/// failed ends the run at the next whole second at the latest.
 ///
 /// # Errors
 ///
@@ -76,17 +77,14 @@ pub fn run(scenario: &FlowScenario, each_second: impl FnMut(u64) -> bool) -> Res
 pub fn run_recorded(
     scenario: &FlowScenario,
     recorder: &mut dyn Recorder,
-    each_second: impl FnMut(u64) -> bool,
+    monitor: &dyn Monitor,
 ) -> Result<FlowsMeasured, FlowRunError> {
     let scenario = Arc::new(scenario.clone());
     let recording = Recording::new(Measuring::new(&scenario), recorder);
-    run_world(FlowWorld::new(Arc::clone(&scenario), recording)?, each_second)
+    run_world(FlowWorld::new(Arc::clone(&scenario), recording)?, monitor)
 }
 
-fn run_world<O: Measures>(
-    mut world: FlowWorld<O>,
-    mut each_second: impl FnMut(u64) -> bool,
-) -> Result<FlowsMeasured, FlowRunError> {
+fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Result<FlowsMeasured, FlowRunError> {
     let scenario = Arc::clone(world.scenario());
     let end = Time::ZERO + scenario.length;
     let mut sampler = Sampler::new(&scenario);
@@ -98,7 +96,10 @@ fn run_world<O: Measures>(
         let counting_from = if is_counting { Time::MAX } else { scenario.goodput_from };
         let steers = steering.as_ref().map_or(Time::MAX, Steering::due);
         let stop = end.min(second).min(sampler.due()).min(counting_from).min(steers);
-        advance(&mut world, stop, steering.as_ref())?;
+        if !advance(&mut world, stop, steering.as_ref(), monitor)? {
+            let now = world.now();
+            return finish(world, now, &before_counting, sampler);
+        }
         if stop == counting_from {
             world.observer_mut().measuring_mut().count();
             for (link, bytes) in (0..).zip(&mut before_counting) {
@@ -111,23 +112,29 @@ fn run_world<O: Measures>(
         if stop == sampler.due() {
             sampler.sample(&mut world, |observer| &observer.measuring().flows)?;
         }
-        let interrupted = stop == second && {
+        if stop == second {
             second += Duration::SECOND;
-            !each_second(stop.as_nanos() / Duration::SECOND.as_nanos()) || world.observer().has_failed()
-        };
-        if stop == end || interrupted {
-            check_traces(&world)?;
-            let measured = finish(world, stop, &before_counting, sampler);
-            return if stop == end { delivered(&scenario, measured) } else { Ok(measured) };
+            monitor.on_second();
+        }
+        if stop == end {
+            return delivered(&scenario, finish(world, stop, &before_counting, sampler)?);
+        }
+        if monitor.is_interrupted() || world.observer().has_failed() {
+            return finish(world, stop, &before_counting, sampler);
         }
     }
 }
 
 /// Lets everything happen before `stop`; flows that begin meanwhile are steered before their data
-/// leaves.
-fn advance<O: Measures>(world: &mut FlowWorld<O>, stop: Time, steering: Option<&Steering>) -> Result<(), FlowRunError> {
+/// leaves. False if `monitor` has interrupted it.
+fn advance<O: Measures>(
+    world: &mut FlowWorld<O>,
+    stop: Time,
+    steering: Option<&Steering>,
+    monitor: &dyn Monitor,
+) -> Result<bool, FlowRunError> {
     loop {
-        let is_over = world.step_until_called(stop);
+        let is_over = world.step_until_called(stop, EVENTS_BETWEEN_QUESTIONS);
         let measuring = world.observer_mut().measuring_mut();
         if let Some(error) = measuring.take_error() {
             return Err(error);
@@ -138,7 +145,10 @@ fn advance<O: Measures>(world: &mut FlowWorld<O>, stop: Time, steering: Option<&
             }
         }
         if is_over {
-            return Ok(());
+            return Ok(true);
+        }
+        if monitor.is_interrupted() {
+            return Ok(false);
         }
     }
 }
@@ -155,7 +165,14 @@ fn delivered(scenario: &FlowScenario, measured: FlowsMeasured) -> Result<FlowsMe
     Ok(measured)
 }
 
-fn finish<O: Measures>(mut world: FlowWorld<O>, end: Time, before_counting: &[u64], sampler: Sampler) -> FlowsMeasured {
+/// What was measured until `end`, which is now.
+fn finish<O: Measures>(
+    mut world: FlowWorld<O>,
+    end: Time,
+    before_counting: &[u64],
+    sampler: Sampler,
+) -> Result<FlowsMeasured, FlowRunError> {
+    check_traces(&world)?;
     for flow in 0..world.scenario().flows.len() {
         let on_time = world.source(flow).on_time(end);
         world.close(flow);
@@ -170,7 +187,7 @@ fn finish<O: Measures>(mut world: FlowWorld<O>, end: Time, before_counting: &[u6
     let links = links.collect();
     let cross = 0..world.scenario().cross_traffic.len();
     let cross_traffic = cross.map(|number| world.cross(number)).map(|(sent, arrived)| CrossMeasured { sent, arrived });
-    FlowsMeasured {
+    Ok(FlowsMeasured {
         links,
         cross_traffic: cross_traffic.collect(),
         series: sampler.into_series(),
@@ -178,5 +195,5 @@ fn finish<O: Measures>(mut world: FlowWorld<O>, end: Time, before_counting: &[u6
         events: Some(world.network().events()),
         warnings: Vec::new(),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
-    }
+    })
 }

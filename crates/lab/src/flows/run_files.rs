@@ -239,6 +239,8 @@ mod tests {
 
     use super::*;
     use crate::flows::run;
+    use crate::monitor::tests::Until;
+    use anabranch_control::time::Duration;
     use anabranch_scenario::file::parse_flows;
 
     const TEXT: &str = r#"
@@ -260,7 +262,7 @@ parameters = { window = 20 }
 
     fn finished<T>(stop_after: u64, look: impl FnOnce(&FlowsFinished<'_>) -> T) -> T {
         let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
-        let measured = run(&scenario, |second| second < stop_after).unwrap();
+        let measured = run(&scenario, &Until::second(stop_after)).unwrap();
         let summary = FlowsSummary::of(&scenario, &measured);
         let (scenario, measured, summary) = (&scenario, &measured, &summary);
         look(&FlowsFinished { scenario, measured, summary, name: "f.toml", wall_s: 0.5 })
@@ -284,7 +286,7 @@ parameters = { window = 20 }
                     from = \"h0\"\nto = [\"h1\", \"h2\", \"h3\"]\nworkload = { block_bytes = 3000 }\n[[flow]]\n\
                     controller = \"reno\"\nfrom = \"h1\"\nto = \"h0\"\n";
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
-        let measured = run(&scenario, |_| true).unwrap();
+        let measured = run(&scenario, &()).unwrap();
         let summary = FlowsSummary::of(&scenario, &measured);
         let [blocks, single] = &measured.flows[..] else { panic!("two flows") };
         assert_eq!(blocks.receivers.iter().map(|to| to.goodput_bytes).sum::<u64>(), blocks.goodput_bytes);
@@ -332,6 +334,37 @@ parameters = { window = 20 }
             assert!(page.contains(expected), "{expected}");
         }
         assert!(!page.contains("Pacing rate"), "neither controller has one");
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_within_a_second_has_what_was_measured_until_then() {
+        let scenario = parse_flows(
+            &TEXT.replace("5 Mbit/s", "10 Gbit/s").replace("fixed", "reno").replace("parameters", "#"),
+            "f.toml",
+            &[],
+        )
+        .unwrap();
+        let monitor = Until::question(12);
+        let measured = run(&scenario, &monitor).unwrap();
+        assert_eq!((monitor.seconds.get(), monitor.questions.get()), (0, 12));
+        assert!(measured.length < Duration::SECOND, "{}", measured.length);
+        let samples = measured.series.at.len() as u64;
+        assert_eq!(samples, measured.length.as_nanos() / Duration::from_millis(50).as_nanos());
+        let (bytes, rate) = (measured.flows.iter().map(|flow| flow.delivered_bytes).sum::<u64>(), 10e9 / 8.0);
+        assert!(0 < bytes && bytes as f64 <= rate * measured.length.as_secs_f64(), "{bytes} B in {}", measured.length);
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_before_it_began_has_files_of_nothing() {
+        let scenario = parse_flows(&TEXT.replace("goodput_from_s = 1", ""), "f.toml", &[]).unwrap();
+        let measured = run(&scenario, &Until::question(1)).unwrap();
+        assert_eq!((measured.length, measured.series.at.len()), (Duration::ZERO, 0));
+        let summary = FlowsSummary::of(&scenario, &measured);
+        let run =
+            FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name: "f.toml", wall_s: 0.5 };
+        assert!(run.to_json()["metrics"]["goodput_mbit_s"].is_null());
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(run.write(dir.path()).unwrap().len(), 3);
     }
 
     #[test]

@@ -507,7 +507,7 @@ controller = "fixed"
             .replace("controller = \"fixed\"", "controller = \"fixed\"\nparameters = { window = 60 }");
         for seed in 1..4 {
             let scenario = FlowScenario { seed, ..parse_flows(&text, "f.toml", &[]).unwrap() };
-            let measured = crate::flows::run(&scenario, |_| true).unwrap();
+            let measured = crate::flows::run(&scenario, &()).unwrap();
             let summary = FlowsSummary::of(&scenario, &measured);
             // 60 packets in flight are more than 15 on the way and 20 in the queue. What
             // waits when the counting begins and ends is over before the rate changes.

@@ -152,9 +152,10 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
         self.world.step(until);
     }
 
-    /// The same, but returns when the observer calls an agent: whether everything has happened.
-    pub fn step_until_called(&mut self, until: Time) -> bool {
-        self.world.step_until_called(until)
+    /// The same, but returns when the observer calls an agent, and after `events` events: whether
+    /// everything has happened.
+    pub fn step_until_called(&mut self, until: Time, events: u64) -> bool {
+        self.world.step_until_called(until, events)
     }
 
     /// A flow's sending end.

@@ -66,7 +66,7 @@ pub struct Measured {
     pub peers: usize,
     /// Bytes of a data packet.
     pub packet: Bytes,
-    /// Data packets on their way when the run ended.
+    /// Data packets on their way when the run ended or, perhaps within a second, was interrupted.
     pub data_in_flight: u64,
     /// Memory of all senders at the end, in bytes.
     pub sender_memory_bytes: u64,

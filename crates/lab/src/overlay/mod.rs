@@ -8,8 +8,6 @@ mod setup;
 pub mod summary;
 mod view;
 
-use std::ops::ControlFlow;
-
 use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
@@ -19,6 +17,7 @@ use anabranch_scenario::overlay::{LimitChange, Overlay, Scenario};
 use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
 
+use crate::monitor::Monitor;
 pub use measured::{Measured, RateTrace, Second};
 use setup::{OverlayWorld, SharedManager};
 
@@ -49,16 +48,14 @@ pub enum OverlayRunError {
     },
 }
 
-/// Runs `scenario`; `each_second` sees every simulated second and may stop the run.
+/// Runs `scenario` until its end or until `monitor` interrupts it: what was measured is that of
+/// the seconds that were over then.
 ///
 /// # Errors
 ///
 /// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
 /// stopped and has delivered nothing.
-pub fn run(
-    scenario: &Scenario,
-    mut each_second: impl FnMut(&Second) -> ControlFlow<()>,
-) -> Result<Measured, OverlayRunError> {
+pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
     let (mut world, manager) = setup::world(scenario)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
@@ -70,14 +67,16 @@ pub fn run(
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
     for index in 0..scenario.seconds {
         let end = Time::ZERO + Duration::SECOND * (index + 1);
-        changes.apply_before(end, &mut world);
-        world.step(end);
+        if !changes.apply_before(end, &mut world, monitor) || !world.step_monitored(end, monitor) {
+            break;
+        }
         let second = std::mem::take(&mut world.observer_mut().second);
         if let Some(trace) = &mut rates {
             sample_rates(&world, trace);
         }
         seconds.push(second);
-        if each_second(&second).is_break() {
+        monitor.on_second();
+        if monitor.is_interrupted() {
             break;
         }
     }
@@ -119,9 +118,12 @@ impl<'a> Changes<'a> {
         Changes { to_come, manager }
     }
 
-    fn apply_before(&mut self, end: Time, world: &mut OverlayWorld) {
+    /// Steps to each change before `end` and applies it; false if `monitor` has interrupted that.
+    fn apply_before(&mut self, end: Time, world: &mut OverlayWorld, monitor: &dyn Monitor) -> bool {
         while let Some(change) = self.to_come.pop_if(|change| change.at < end) {
-            world.step(change.at);
+            if monitor.is_interrupted() || !world.step_monitored(change.at, monitor) {
+                return false;
+            }
             for &node in &change.peers {
                 world.act(NodeId(node), |peer, now, _| peer.set_limit(now, change.limit));
                 if let Some(manager) = &self.manager {
@@ -129,6 +131,7 @@ impl<'a> Changes<'a> {
                 }
             }
         }
+        true
     }
 }
 

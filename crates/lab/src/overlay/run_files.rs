@@ -254,7 +254,12 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::monitor::tests::Until;
+    use crate::overlay;
     use crate::parallel::{Progress, run_one};
+    use anabranch_control::path::registry;
+    use anabranch_control::time::Duration;
+    use anabranch_control::units::Rate;
     use anabranch_scenario::overlay::Misbehaviour;
 
     fn finished<T>(seconds: u64, stop_early: bool, look: impl FnOnce(&Finished<'_>) -> T) -> T {
@@ -293,6 +298,23 @@ mod tests {
             let trace = run.measured.rates.as_ref().unwrap();
             assert_eq!(trace.of(18).last(), trace.rates_bytes_per_s.last().copied());
         });
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_in_its_first_second_has_files_without_rows() {
+        let mut scenario = Scenario::standard();
+        (scenario.overlay.limit, scenario.overlay.watch) = (Rate::from_bits_per_sec(10_000_000_000), Some(2));
+        scenario.overlay.controller = registry::find("perfect").unwrap();
+        scenario.overlay.join_every = Duration::ZERO;
+        let monitor = Until::question(3);
+        let measured = overlay::run(&scenario, &monitor).unwrap();
+        assert_eq!((monitor.seconds.get(), monitor.questions.get(), measured.seconds.len()), (0, 3, 0));
+        let summary = Summary::of(&measured);
+        let run = Finished { scenario: &scenario, measured: &measured, summary: &summary, name: "s.toml", wall_s: 0.5 };
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(run.write(dir.path()).unwrap().len(), 3);
+        assert_eq!(run.to_json()["metrics"]["simulated_s"], 0.0);
+        assert!(run.series().columns.iter().all(|(_, column)| column.is_empty()));
     }
 
     #[test]

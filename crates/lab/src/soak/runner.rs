@@ -1,7 +1,7 @@
 //! Many cases on all cores, and what became of them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anabranch_control::time::Duration;
 use rayon::prelude::*;
@@ -12,6 +12,7 @@ use super::invariants::Invariant;
 use super::liar::Lie;
 use super::network::FabricKind;
 use super::transfer::{self, Ending, Ran};
+use crate::monitor::Monitor;
 use crate::parallel::Progress;
 
 /// Cases that are begun together. Whether more are needed is asked after each batch, so that the
@@ -134,6 +135,17 @@ impl Soaked {
     }
 }
 
+/// Counts no seconds, since cases are counted.
+struct ByCase<'a>(&'a Progress);
+
+impl Monitor for ByCase<'_> {
+    fn on_second(&self) {}
+
+    fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted()
+    }
+}
+
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if
 /// none is given. `progress` counts simulated seconds for hours, cases for cases.
 ///
@@ -154,16 +166,12 @@ pub fn soak(first: u64, length: Length, threads: Option<usize>, progress: &Progr
     while begun < cases && soaked.simulated_hours < hours && !progress.is_interrupted() {
         let batch = BATCH.min(cases - begun);
         let run = |number: u64| {
-            let seconds = AtomicU64::new(0);
-            let ran = transfer::run(&Case::draw(first.wrapping_add(number)), || {
-                if seconds.fetch_add(1, Ordering::Relaxed) % 64 == 63 && cases == u64::MAX {
-                    progress.done.fetch_add(64, Ordering::Relaxed);
-                }
-                !progress.is_interrupted()
-            });
-            if cases != u64::MAX {
-                progress.done.fetch_add(1, Ordering::Relaxed);
+            let case = Case::draw(first.wrapping_add(number));
+            if cases == u64::MAX {
+                return transfer::run(&case, progress);
             }
+            let ran = transfer::run(&case, &ByCase(progress));
+            progress.done.fetch_add(1, Ordering::Relaxed);
             ran
         };
         // One case a task: they are of different length.

@@ -33,6 +33,7 @@ use super::liar::{Liar, Lie, Surroundings};
 use super::network::{self, FabricKind, Network};
 use super::node::Node;
 use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};
+use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 use crate::world::{Address, OnTheWire, World};
 
 /// What the file is called.
@@ -125,23 +126,23 @@ pub struct Ran {
 
 type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch, Disks>;
 
-/// Runs `case`; none if `goes_on`, which is asked after every simulated second, said no.
-pub fn run(case: &Case, goes_on: impl FnMut() -> bool) -> Option<Ran> {
+/// Runs `case`; none if `monitor` has interrupted it.
+pub fn run(case: &Case, monitor: &dyn Monitor) -> Option<Ran> {
     match &case.network {
-        Network::Pairs => run_over(Transfer::new(case, network::pairs(case), |_, _| {}), goes_on),
+        Network::Pairs => run_over(Transfer::new(case, network::pairs(case), |_, _| {}), monitor),
         Network::Access(links) => {
             let join = |access: &mut Access<_>, node: NodeId| access.set_next(network::own_links(&links[node.index()]));
-            run_over(Transfer::new(case, network::access(case, links), join), goes_on)
+            run_over(Transfer::new(case, network::access(case, links), join), monitor)
         }
     }
 }
 
-fn run_over<F>(mut transfer: Transfer<'_, F>, goes_on: impl FnMut() -> bool) -> Option<Ran>
+fn run_over<F>(mut transfer: Transfer<'_, F>, monitor: &dyn Monitor) -> Option<Ran>
 where
     F: Fabric<Payload = Letter<Vec<u8>>>,
 {
     // What a panic leaves behind is only counted, not used.
-    let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(goes_on)));
+    let ended = catch_unwind(AssertUnwindSafe(|| transfer.run(monitor)));
     let violation = match ended {
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => return None,
@@ -277,33 +278,45 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
     }
 
     /// Whether it was run to its end.
-    fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> Result<bool, Violation> {
+    fn run(&mut self, monitor: &dyn Monitor) -> Result<bool, Violation> {
         let mut troubles = self.case.troubles.iter().peekable();
         while self.ended.is_none() {
             while let Some((_, trouble)) = troubles.next_if(|(at, _)| *at <= self.world.now()) {
                 self.happen(trouble);
             }
             let next = troubles.peek().map_or(Time::MAX, |(at, _)| *at);
-            self.step(next.min(self.world.now() + Duration::SECOND))?;
+            if !self.step(next.min(self.world.now() + Duration::SECOND), monitor)? {
+                return Ok(false);
+            }
             self.look_at_sender()?;
             if self.world.now().since(self.case.calm) > ENDS_WITHIN {
                 let what = format!("{:?} after {ENDS_WITHIN} of calm: {:?}", self.file_sender(), self.case.controller);
                 return Err(Violation::new(Invariant::Ends, what));
             }
-            if !goes_on() {
+            monitor.on_second();
+            if monitor.is_interrupted() {
                 return Ok(false);
             }
         }
-        self.linger()?;
-        Ok(true)
+        self.linger(monitor)
     }
 
-    fn step(&mut self, until: Time) -> Result<(), Violation> {
+    /// False if `monitor` has interrupted it.
+    fn step(&mut self, until: Time, monitor: &dyn Monitor) -> Result<bool, Violation> {
         let before = self.world.now();
         let is_under_way = self.file_sender().is_some_and(|sender| sender.outcome().is_none());
         // Everything may leave at once where nothing holds it back.
         let most = EVENTS_PER_SECOND + if self.case.packet.is_none() { 20 * self.offer.blocks() } else { 0 };
-        let is_done = self.world.step_at_most(until, most);
+        let mut left = most;
+        let mut is_done = false;
+        while !is_done && left > 0 {
+            let portion = left.min(EVENTS_BETWEEN_QUESTIONS);
+            is_done = self.world.step_at_most(until, portion);
+            left -= portion;
+            if !is_done && monitor.is_interrupted() {
+                return Ok(false);
+            }
+        }
         // A timer in the past keeps time from going on: it is said first.
         self.check()?;
         if !is_done {
@@ -313,7 +326,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         if is_under_way {
             self.under_way = self.under_way + until.since(before);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn file_sender(&self) -> Option<&FileSender> {
@@ -444,16 +457,21 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         }
     }
 
-    /// What is on its way arrives; in some cases the receiver forgets everything.
-    fn linger(&mut self) -> Result<(), Violation> {
-        self.step(self.world.now() + FAREWELL)?;
+    /// What is on its way arrives; in some cases the receiver forgets everything. False if
+    /// `monitor` has interrupted it.
+    fn linger(&mut self, monitor: &dyn Monitor) -> Result<bool, Violation> {
+        if !self.step(self.world.now() + FAREWELL, monitor)? {
+            return Ok(false);
+        }
         if !self.case.lingers {
-            return Ok(());
+            return Ok(true);
         }
         // A disk may stand still in between.
         let until = self.world.now() + self.case.limits.idle + Duration::SECOND * 120;
         while self.world.now() < until {
-            self.step(self.world.now() + Duration::SECOND)?;
+            if !self.step(self.world.now() + Duration::SECOND, monitor)? {
+                return Ok(false);
+            }
         }
         let has_strangers = self.case.lies.iter().flatten().any(|(lie, _)| matches!(lie, Lie::Greets | Lie::Replays));
         match self.receiver().map(|receiver| (receiver.sessions(), self.shelf.arriving())) {
@@ -461,7 +479,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
                 let what = format!("{} sessions and {} files are still there after the idle time", left.0, left.1);
                 Err(Violation::new(Invariant::Memory, what))
             }
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 

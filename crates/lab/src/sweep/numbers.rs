@@ -1,10 +1,11 @@
 //! A point's run in numbers, whichever kind of scenario it has.
 
-use crate::overlay::OverlayRunError;
 use serde_json::{Map, Value};
 
 use crate::flows::FlowRunError;
 use crate::flows::summary::FlowsSummary;
+use crate::monitor::Monitor;
+use crate::overlay::OverlayRunError;
 use crate::overlay::summary::Summary;
 use crate::parallel::Job;
 use anabranch_scenario::file::AnyScenario;
@@ -44,17 +45,17 @@ impl Job for AnyScenario {
         }
     }
 
-    fn run(&self, goes_on: impl FnMut() -> bool) -> Result<Numbers, PointError> {
+    fn run(&self, monitor: &dyn Monitor) -> Result<Numbers, PointError> {
         Ok(match self {
             AnyScenario::Overlay(scenario) => {
-                let measured = scenario.run(goes_on)?;
+                let measured = scenario.run(monitor)?;
                 let whole = scenario.is_whole(&measured);
                 let summary = Summary::of(&measured);
                 let (controller, packet_hops) = (summary.controller.to_owned(), summary.packet_hops);
                 Numbers { controller, packet_hops, metrics: summary.metrics(), whole }
             }
             AnyScenario::Flows(scenario) => {
-                let measured = scenario.run(goes_on)?;
+                let measured = scenario.run(monitor)?;
                 let whole = scenario.is_whole(&measured);
                 let summary = FlowsSummary::of(scenario, &measured);
                 let (controller, packet_hops) = (summary.controllers(), summary.packet_hops);

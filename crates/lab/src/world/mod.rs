@@ -16,6 +16,7 @@ use anabranch_control::time::Time;
 use anabranch_proto::machine::{self, Arrival, Machine, Out};
 use anabranch_sim::fabric::{self, Event, Fabric, Forwarded, NodeId};
 
+use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 pub use address::Address;
 pub use carrier::{Carrier, OnTheWire};
 use jobs::Pending;
@@ -192,10 +193,11 @@ where
         while !self.step_until::<false>(until, u64::MAX) {}
     }
 
-    /// The same, but returns as soon as the observer [calls an agent](Observer::calls_agent):
-    /// whether everything has happened. What has not goes on with the next step.
-    pub fn step_until_called(&mut self, until: Time) -> bool {
-        self.step_until::<false>(until, u64::MAX)
+    /// The same, but returns as soon as the observer [calls an agent](Observer::calls_agent), and
+    /// after `events` events: whether everything has happened. What has not goes on with the next
+    /// step.
+    pub fn step_until_called(&mut self, until: Time, events: u64) -> bool {
+        self.step_until::<true>(until, self.surroundings.counters.events.saturating_add(events))
     }
 
     /// The same, but gives up after `events` events: whether everything has happened. What was
@@ -204,6 +206,16 @@ where
         let last = self.surroundings.counters.events.saturating_add(events);
         while !self.step_until::<true>(until, last) {
             if self.surroundings.counters.events >= last {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The same, but gives up when `monitor` interrupts it: whether everything has happened.
+    pub fn step_monitored(&mut self, until: Time, monitor: &dyn Monitor) -> bool {
+        while !self.step_at_most(until, EVENTS_BETWEEN_QUESTIONS) {
+            if monitor.is_interrupted() {
                 return false;
             }
         }
@@ -429,6 +441,7 @@ mod tests {
     use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
     use super::*;
+    use crate::monitor::tests::Until;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -524,6 +537,25 @@ mod tests {
         assert_eq!(world.node(NodeId(0)).unwrap().done, 80);
     }
 
+    #[test]
+    fn who_interrupts_a_step_is_asked_after_so_many_events_and_what_was_given_up_goes_on() {
+        // Timers, and from the twentieth on jobs' ends: two events a millisecond.
+        let end = Time::ZERO + MS(100_000);
+        let mut interrupted = world(Clerk::default());
+        let monitor = Until::question(2);
+        assert!(!interrupted.step_monitored(end, &monitor));
+        assert_eq!((interrupted.counters().events, monitor.seconds.get()), (2 * EVENTS_BETWEEN_QUESTIONS, 0));
+        assert!(interrupted.now() < end);
+        let patient = Until::question(u64::MAX);
+        assert!(interrupted.step_monitored(end, &patient));
+        let mut alone = world(Clerk::default());
+        alone.step(end);
+        assert_eq!(interrupted.counters(), alone.counters());
+        assert_eq!(interrupted.node(NodeId(0)).unwrap().done, alone.node(NodeId(0)).unwrap().done);
+        let left = alone.counters().events - 2 * EVENTS_BETWEEN_QUESTIONS;
+        assert_eq!(patient.questions.get(), left / EVENTS_BETWEEN_QUESTIONS);
+    }
+
     /// Calls an agent at every third act, until the agent has seen it.
     #[derive(Default)]
     struct Calling {
@@ -548,7 +580,7 @@ mod tests {
         called.join(Clerk::default());
         let end = Time::ZERO + MS(100);
         let mut calls = Vec::new();
-        while !called.step_until_called(end) {
+        while !called.step_until_called(end, u64::MAX) {
             called.observer_mut().seen += 3;
             calls.push(called.now());
         }

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::error::{Place, Problem, ScenarioError, Source};
-use super::shape::{KEY, Keys, Said, Section, Span, Table};
+use super::shape::{KEY, Keys, Said, Section, Span};
 
 /// Where spans of options begin; no text is as long.
 const OPTIONS_AT: usize = 1 << 31;
@@ -180,7 +180,7 @@ impl<'o> Document<'o> {
         tree: &DeTable<'_>,
         resolve: impl FnOnce(&Section<F>) -> Result<S, Problem>,
     ) -> Result<S, ScenarioError> {
-        let file = F::read(tree, &NOWHERE).map(|file| Said::new(Table(file), NOWHERE));
+        let file = F::read(tree, &NOWHERE).map(|file| Said::new(file, NOWHERE));
         file.and_then(|file| resolve(&file)).map_err(|problem| self.error(&problem))
     }
 

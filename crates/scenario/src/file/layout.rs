@@ -11,9 +11,9 @@ use super::shape::{Keys, Shape, Table};
 const WITH_SECTIONS: [&str; 2] = ["", "overlay"];
 
 /// `file` as TOML.
-pub fn to_toml(file: Table<impl Keys>) -> String {
+pub fn to_toml(file: &impl Keys) -> String {
     let mut inline = String::new();
-    file.write(&mut inline);
+    Table::write(file, &mut inline);
     let value = DeValue::parse(&inline).expect("what is written is TOML");
     let mut out = String::new();
     if let DeValue::Table(table) = value.get_ref() {

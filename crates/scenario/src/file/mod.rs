@@ -72,7 +72,6 @@ use crate::flows::FlowScenario;
 use crate::overlay::Scenario;
 use document::Document;
 use error::Problem;
-use shape::Table;
 
 mod document;
 #[cfg(test)]
@@ -83,8 +82,6 @@ mod layout;
 mod overlay;
 mod parameters;
 mod shape;
-#[cfg(test)]
-mod tests;
 mod values;
 
 /// A scenario of either kind.
@@ -198,11 +195,11 @@ fn read_flows(document: &Document<'_>, tree: &DeTable<'_>) -> Result<FlowScenari
 /// `scenario` as TOML that says everything, defaults too: what a report shows, and what
 /// repeats a run after the defaults have changed. Reading it gives the same scenario.
 pub fn to_toml(scenario: &Scenario) -> String {
-    layout::to_toml(Table(overlay::File::from(scenario)))
+    layout::to_toml(&overlay::File::from(scenario))
 }
 
 /// `scenario` as [`to_toml`] writes one, with drawn starts too. Paths are written as the
 /// links that they pass, so that any scenario can be written.
 pub fn flows_to_toml(scenario: &FlowScenario) -> String {
-    layout::to_toml(Table(flows::File::from(scenario)))
+    layout::to_toml(&flows::File::from(scenario))
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
 use super::error::Problem;
-use super::shape::{Optional, Part, Said, Shape, Span, TOO_LARGE, Value, a_table, nearest, write};
+use super::shape::{Optional, Part, Said, Shape, Span, TOO_LARGE, Value, a_table, nearest, said, write};
 
 /// What a table of parameters says, and where each begins.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub struct Parameters {
 }
 
 impl Shape for Parameters {
+    type Holds = Self;
+
     fn expected() -> String {
         a_table()
     }
@@ -34,15 +36,15 @@ impl Shape for Parameters {
         Ok(parameters)
     }
 
-    fn write(&self, out: &mut String) {
-        write(&self.table, out);
+    fn write(parameters: &Self, out: &mut String) {
+        write(&parameters.table, out);
     }
 }
 
 impl Parameters {
     /// These, if there are any, as they are written.
     pub fn written(table: &toml::Table) -> Optional<Parameters> {
-        (!table.is_empty()).then(|| Parameters { table: table.clone(), keys: Vec::new() }.into())
+        (!table.is_empty()).then(|| said(Parameters { table: table.clone(), keys: Vec::new() }))
     }
 }
 

@@ -2,6 +2,7 @@
 //! another shape is refused with what was expected, by the same words for every key.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
 use serde::Serialize;
@@ -15,10 +16,9 @@ use super::error::Problem;
 /// Where something was said: bytes after the beginning of the text, or of an option.
 pub type Span = Range<usize>;
 
-/// A value and where it was said.
-#[derive(Clone)]
-pub struct Said<T> {
-    value: T,
+/// A value of a shape, and where it was said.
+pub struct Said<T: Shape> {
+    value: T::Holds,
     span: Span,
 }
 
@@ -29,9 +29,15 @@ pub type Section<T> = Said<Table<T>>;
 /// A table for each of many, written with double brackets.
 pub type Sections<T> = Option<Said<Many<Table<T>>>>;
 
-impl<T> Said<T> {
+impl<T: Shape<Holds: Clone>> Clone for Said<T> {
+    fn clone(&self) -> Said<T> {
+        Said { value: self.value.clone(), span: self.span() }
+    }
+}
+
+impl<T: Shape> Said<T> {
     /// A value that was said at `span`.
-    pub fn new(value: T, span: Span) -> Said<T> {
+    pub fn new(value: T::Holds, span: Span) -> Said<T> {
         Said { value, span }
     }
 
@@ -51,29 +57,38 @@ impl<T> Said<T> {
     }
 }
 
-impl<T> Deref for Said<T> {
-    type Target = T;
+impl<T: Shape> Deref for Said<T> {
+    type Target = T::Holds;
 
-    fn deref(&self) -> &T {
+    fn deref(&self) -> &T::Holds {
         &self.value
     }
 }
 
 /// A value that is going to be written, which has not been said anywhere.
-impl<T> From<T> for Said<T> {
-    fn from(value: T) -> Said<T> {
-        Said { value, span: 0..0 }
-    }
+pub fn said<T: Shape>(value: T::Holds) -> Said<T> {
+    Said { value, span: 0..0 }
 }
 
-/// A value that is going to be written.
-pub fn some<T>(value: T) -> Optional<T> {
-    Some(value.into())
+/// The same where it may be left out.
+pub fn some<T: Shape>(value: T::Holds) -> Optional<T> {
+    Some(said(value))
 }
 
 /// Where an optional value was said, if it was.
-pub fn span<T>(said: &Optional<T>) -> Option<Span> {
+pub fn span<T: Shape>(said: &Optional<T>) -> Option<Span> {
     said.as_ref().map(Said::span)
+}
+
+/// What is said, or what is standard.
+pub trait OrStandard<V> {
+    fn or_standard(&self, standard: V) -> V;
+}
+
+impl<T: Shape<Holds: Clone>> OrStandard<T::Holds> for Optional<T> {
+    fn or_standard(&self, standard: T::Holds) -> T::Holds {
+        self.as_ref().map_or(standard, |said| said.value.clone())
+    }
 }
 
 /// Which one of several keys is there; `what` says what they are, `of` where their table
@@ -170,6 +185,9 @@ impl<'a> Value<'a> {
 
 /// What a value may be: how it is read, and how it is written.
 pub trait Shape: Sized {
+    /// What a value of this shape is in the program.
+    type Holds;
+
     /// What is right, in words, with an example where a range is none.
     fn expected() -> String;
 
@@ -179,10 +197,10 @@ pub trait Shape: Sized {
     }
 
     /// The value that TOML says.
-    fn read(value: &Value<'_>) -> Result<Self, Problem>;
+    fn read(value: &Value<'_>) -> Result<Self::Holds, Problem>;
 
     /// Writes it as TOML on one line.
-    fn write(&self, out: &mut String);
+    fn write(value: &Self::Holds, out: &mut String);
 }
 
 /// Writes a value without parts, or with those that serde knows.
@@ -212,7 +230,7 @@ impl<T: Shape> Field for Said<T> {
 
     fn write(&self, key: &str, out: &mut String) {
         write_key(key, out);
-        self.value.write(out);
+        T::write(&self.value, out);
     }
 }
 
@@ -261,7 +279,7 @@ macro_rules! keys {
         }
     ) => {
         $(#[$attribute])*
-        $visible struct $name $(<$value>)? {
+        $visible struct $name $(<$value: $crate::file::shape::Shape>)? {
             $($(#[$doc])* $field_visible $key: $type,)*
         }
 
@@ -305,10 +323,11 @@ pub fn a_table() -> String {
 }
 
 /// A table whose keys are the fields of a struct.
-#[derive(Default)]
-pub struct Table<T>(pub T);
+pub struct Table<T>(PhantomData<T>);
 
 impl<T: Keys> Shape for Table<T> {
+    type Holds = T;
+
     fn expected() -> String {
         a_table()
     }
@@ -317,38 +336,31 @@ impl<T: Keys> Shape for Table<T> {
         format!("a list of tables, each written [[{KEY}]]")
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<T, Problem> {
         match value.part {
-            Part::Table(table) => T::read(table, &value.span).map(Table),
+            Part::Table(table) => T::read(table, &value.span),
             _ => Err(value.instead_of(&a_table())),
         }
     }
 
-    fn write(&self, out: &mut String) {
+    fn write(keys: &T, out: &mut String) {
         out.push('{');
-        self.0.write(out);
+        keys.write(out);
         out.push_str(if out.ends_with('{') { "}" } else { " }" });
     }
 }
 
-impl<T> Deref for Table<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 /// A list.
-#[derive(Clone)]
-pub struct Many<T>(pub Vec<Said<T>>);
+pub struct Many<T>(PhantomData<T>);
 
 impl<T: Shape> Shape for Many<T> {
+    type Holds = Vec<Said<T>>;
+
     fn expected() -> String {
         T::expected_list()
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<Vec<Said<T>>, Problem> {
         match value.part {
             // A loop: it compiles to a fraction of what an iterator would for each type of item.
             Part::List(list) => {
@@ -356,55 +368,43 @@ impl<T: Shape> Shape for Many<T> {
                 for item in list {
                     items.push(Said::read(item)?);
                 }
-                Ok(Many(items))
+                Ok(items)
             }
             _ => Err(value.instead_of(&T::expected_list())),
         }
     }
 
-    fn write(&self, out: &mut String) {
+    fn write(items: &Vec<Said<T>>, out: &mut String) {
         out.push('[');
-        for item in &self.0 {
+        for item in items {
             if !out.ends_with('[') {
                 out.push_str(", ");
             }
-            item.value.write(out);
+            T::write(&item.value, out);
         }
         out.push(']');
     }
 }
 
-impl<T> Deref for Many<T> {
-    type Target = [Said<T>];
-
-    fn deref(&self) -> &[Said<T>] {
-        &self.0
-    }
-}
-
-impl<T> FromIterator<T> for Many<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Many<T> {
-        let mut items = Vec::new();
-        for value in values {
-            items.push(value.into());
-        }
-        Many(items)
-    }
+/// A list that is going to be written.
+pub fn many<T: Shape>(values: impl IntoIterator<Item = T::Holds>) -> Said<Many<T>> {
+    said(values.into_iter().map(said).collect())
 }
 
 /// Tables that are going to be written, if there are any.
-pub fn sections<T>(tables: impl Iterator<Item = T>) -> Sections<T> {
-    let tables: Many<Table<T>> = tables.map(Table).collect();
-    (!tables.is_empty()).then(|| tables.into())
+pub fn sections<T: Keys>(tables: impl Iterator<Item = T>) -> Sections<T> {
+    Some(many(tables)).filter(|tables| !tables.is_empty())
 }
 
 /// A value by itself, or a table that says more.
-pub enum Either<P, T> {
-    Plain(P),
-    Table(Table<T>),
+pub enum Either<P: Shape, T> {
+    Plain(P::Holds),
+    Table(T),
 }
 
 impl<P: Shape, T: Keys> Shape for Either<P, T> {
+    type Holds = Self;
+
     fn expected() -> String {
         P::expected()
     }
@@ -416,21 +416,23 @@ impl<P: Shape, T: Keys> Shape for Either<P, T> {
         }
     }
 
-    fn write(&self, out: &mut String) {
-        match self {
-            Either::Plain(plain) => plain.write(out),
-            Either::Table(table) => table.write(out),
+    fn write(value: &Self, out: &mut String) {
+        match value {
+            Either::Plain(plain) => P::write(plain, out),
+            Either::Table(table) => Table::write(table, out),
         }
     }
 }
 
 /// One value for all, or a list with one for each.
-pub enum Each<T> {
-    All(T),
-    Each(Many<T>),
+pub enum Each<T: Shape> {
+    All(T::Holds),
+    Each(Vec<Said<T>>),
 }
 
 impl<T: Shape> Shape for Each<T> {
+    type Holds = Self;
+
     fn expected() -> String {
         T::expected()
     }
@@ -442,10 +444,10 @@ impl<T: Shape> Shape for Each<T> {
         }
     }
 
-    fn write(&self, out: &mut String) {
-        match self {
-            Each::All(one) => one.write(out),
-            Each::Each(list) => list.write(out),
+    fn write(value: &Self, out: &mut String) {
+        match value {
+            Each::All(one) => T::write(one, out),
+            Each::Each(list) => Many::write(list, out),
         }
     }
 }

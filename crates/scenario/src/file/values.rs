@@ -1,6 +1,8 @@
 //! What the keys of scenarios hold: each type reads itself, checks its range and says what
 //! would be right.
 
+use std::marker::PhantomData;
+
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
@@ -25,44 +27,46 @@ const LONGEST_NAME: usize = 60;
 const NANO: f64 = 1e9;
 
 /// A whole number in a range.
-#[derive(Clone, Copy)]
-pub struct Whole<const LEAST: u64, const MOST: u64>(pub u64);
+pub struct Whole<const LEAST: u64, const MOST: u64>;
 
 impl<const LEAST: u64, const MOST: u64> Shape for Whole<LEAST, MOST> {
+    type Holds = u64;
+
     fn expected() -> String {
         format!("a whole number from {LEAST} to {MOST}")
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<u64, Problem> {
         match value.part {
             Part::Whole(number) => match u64::try_from(number) {
-                Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
+                Ok(number) if (LEAST..=MOST).contains(&number) => Ok(number),
                 _ => Err(value.wrong(format!("expected {}", Self::expected()))),
             },
             _ => Err(value.instead_of(&Self::expected())),
         }
     }
 
-    fn write(&self, out: &mut String) {
-        write(&self.0, out);
+    fn write(number: &u64, out: &mut String) {
+        write(number, out);
     }
 }
 
 /// A number in a range whose lower end is written in billionths.
-#[derive(Clone, Copy)]
-pub struct Number<const LEAST_NANO: u64, const MOST: u64>(pub f64);
+pub struct Number<const LEAST_NANO: u64, const MOST: u64>;
 
 impl<const LEAST_NANO: u64, const MOST: u64> Shape for Number<LEAST_NANO, MOST> {
+    type Holds = f64;
+
     fn expected() -> String {
         format!("a number from {} to {MOST}", LEAST_NANO as f64 / NANO)
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
-        number_in(value, LEAST_NANO, MOST, Self::expected).map(Number)
+    fn read(value: &Value<'_>) -> Result<f64, Problem> {
+        number_in(value, LEAST_NANO, MOST, Self::expected)
     }
 
-    fn write(&self, out: &mut String) {
-        write_number(self.0, out);
+    fn write(number: &f64, out: &mut String) {
+        write_number(*number, out);
     }
 }
 
@@ -89,55 +93,55 @@ fn write_number(number: f64, out: &mut String) {
 }
 
 /// A span written in seconds, in a range whose lower end is written in nanoseconds.
-#[derive(Clone, Copy)]
-pub struct Seconds<const LEAST_NANO: u64, const MOST: u64>(pub Duration);
-
-impl<const LEAST_NANO: u64, const MOST: u64> Seconds<LEAST_NANO, MOST> {
-    /// So long after the beginning.
-    pub fn after_start(self) -> Time {
-        Time::ZERO + self.0
-    }
-
-    /// When something happens.
-    pub fn until(time: Time) -> Self {
-        Seconds(time.since(Time::ZERO))
-    }
-}
+pub struct Seconds<const LEAST_NANO: u64, const MOST: u64>;
 
 impl<const LEAST_NANO: u64, const MOST: u64> Shape for Seconds<LEAST_NANO, MOST> {
+    type Holds = Duration;
+
     fn expected() -> String {
         Number::<LEAST_NANO, MOST>::expected().replace("a number", "a number of seconds")
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<Duration, Problem> {
         let number = number_in(value, LEAST_NANO, MOST, Self::expected)?;
-        Ok(Seconds(nanos(number, NANO)))
+        Ok(nanos(number, NANO))
     }
 
-    fn write(&self, out: &mut String) {
-        write_number(self.0.as_secs_f64(), out);
+    fn write(span: &Duration, out: &mut String) {
+        write_number(span.as_secs_f64(), out);
     }
 }
 
+/// So long after the beginning.
+pub fn after_start(span: Duration) -> Time {
+    Time::ZERO + span
+}
+
+/// How long after the beginning.
+pub fn since_start(time: Time) -> Duration {
+    time.since(Time::ZERO)
+}
+
 /// A span written in milliseconds, an hour at most.
-#[derive(Clone, Copy)]
-pub struct Millis(pub Duration);
+pub struct Millis;
 
 /// No time that is written in milliseconds is longer: an hour.
 const LONGEST_MS: u64 = 3_600_000;
 
 impl Shape for Millis {
+    type Holds = Duration;
+
     fn expected() -> String {
         format!("a number of milliseconds from 0 to {LONGEST_MS}")
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<Duration, Problem> {
         let number = number_in(value, 0, LONGEST_MS, Self::expected)?;
-        Ok(Millis(nanos(number, 1e6)))
+        Ok(nanos(number, 1e6))
     }
 
-    fn write(&self, out: &mut String) {
-        write_number(self.0.as_millis_f64(), out);
+    fn write(span: &Duration, out: &mut String) {
+        write_number(span.as_millis_f64(), out);
     }
 }
 
@@ -148,26 +152,27 @@ fn nanos(number: f64, unit: f64) -> Duration {
 }
 
 /// A rate with its unit, more than nothing.
-#[derive(Clone, Copy)]
-pub struct BitRate(pub Rate);
+pub struct BitRate;
 
 impl Shape for BitRate {
+    type Holds = Rate;
+
     fn expected() -> String {
         "a rate with its unit, such as \"400000 B/s\" or \"3.2 Mbit/s\"".to_owned()
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<Rate, Problem> {
         match value.text(Self::expected)?.parse::<Rate>() {
             Ok(Rate::ZERO) => Err(value.wrong(NOTHING_PASSES)),
             Ok(rate) if rate > HIGHEST_RATE => Err(value.wrong("expected at most \"100 Gbit/s\"")),
-            Ok(rate) => Ok(BitRate(rate)),
+            Ok(rate) => Ok(rate),
             Err(problem) => Err(value.wrong(problem)),
         }
     }
 
     /// In the largest unit that leaves no fraction.
-    fn write(&self, out: &mut String) {
-        let bits = self.0.bits_per_sec();
+    fn write(rate: &Rate, out: &mut String) {
+        let bits = rate.bits_per_sec();
         let units = [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000), ("bit/s", 1)];
         let (name, unit) = units.into_iter().find(|(_, unit)| bits.is_multiple_of(*unit)).unwrap_or(("bit/s", 1));
         write(&format!("{} {name}", bits / unit), out);
@@ -175,6 +180,8 @@ impl Shape for BitRate {
 }
 
 impl Shape for bool {
+    type Holds = bool;
+
     fn expected() -> String {
         "true or false".to_owned()
     }
@@ -186,13 +193,15 @@ impl Shape for bool {
         }
     }
 
-    fn write(&self, out: &mut String) {
-        write(self, out);
+    fn write(flag: &bool, out: &mut String) {
+        write(flag, out);
     }
 }
 
 /// Words in quotes.
 impl Shape for String {
+    type Holds = String;
+
     fn expected() -> String {
         "a name in quotes".to_owned()
     }
@@ -201,27 +210,29 @@ impl Shape for String {
         value.text(Self::expected).map(str::to_owned)
     }
 
-    fn write(&self, out: &mut String) {
-        write(self, out);
+    fn write(text: &String, out: &mut String) {
+        write(text, out);
     }
 }
 
 /// A name that fits into tables.
-pub struct Name(pub String);
+pub struct Name;
 
 impl Shape for Name {
+    type Holds = String;
+
     fn expected() -> String {
         format!("a name of 1 to {LONGEST_NAME} characters in quotes")
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<String, Problem> {
         let text = value.text(Self::expected)?;
         let fits = (1..=LONGEST_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-        if fits { Ok(Name(text.to_owned())) } else { Err(value.wrong(format!("expected {}", Self::expected()))) }
+        if fits { Ok(text.to_owned()) } else { Err(value.wrong(format!("expected {}", Self::expected()))) }
     }
 
-    fn write(&self, out: &mut String) {
-        write(&self.0, out);
+    fn write(name: &String, out: &mut String) {
+        write(name, out);
     }
 }
 
@@ -235,28 +246,27 @@ pub trait Words: Copy + PartialEq + 'static {
         let words: Vec<String> = Self::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         format!("one of {}", words.join(", "))
     }
-}
 
-/// One word of a few.
-#[derive(Clone, Copy)]
-pub struct Word<T>(pub T);
-
-impl<T: Words> Word<T> {
-    /// The word.
-    pub fn name(&self) -> &'static str {
-        T::WORDS.iter().find(|(_, meaning)| *meaning == self.0).map_or("", |(word, _)| word)
+    /// The word that stands for it.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, meaning)| *meaning == self).map_or("", |(word, _)| word)
     }
 }
 
+/// One word of a few.
+pub struct Word<T>(PhantomData<T>);
+
 impl<T: Words> Shape for Word<T> {
+    type Holds = T;
+
     fn expected() -> String {
         T::expected()
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<T, Problem> {
         let text = value.text(T::expected)?;
         if let Some((_, meaning)) = T::WORDS.iter().find(|(word, _)| *word == text) {
-            return Ok(Word(*meaning));
+            return Ok(*meaning);
         }
         let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
         Err(value.wrong(match nearest(text, &words) {
@@ -265,7 +275,7 @@ impl<T: Words> Shape for Word<T> {
         }))
     }
 
-    fn write(&self, out: &mut String) {
-        write(self.name(), out);
+    fn write(meaning: &T, out: &mut String) {
+        write(meaning.word(), out);
     }
 }

@@ -13,13 +13,13 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::time::Time;
+use crate::time::{Seconds, Time};
 
 /// Rounds after which the older half of what is remembered is forgotten.
 const ROUNDS: u32 = 5;
 
 /// The most that aggregation adds to the window, in seconds at the bandwidth.
-const LONGEST_S: f64 = 0.1;
+const LONGEST: Seconds = Seconds(0.1);
 
 /// Share of the bandwidth that is left for the queue to drain.
 const MARGIN: f64 = 0.01;
@@ -75,7 +75,7 @@ impl Rules {
     #[inline]
     pub fn extra(self, aggregation: &Aggregation, bandwidth: f64) -> f64 {
         let most = aggregation.extra[0].max(aggregation.extra[1]);
-        if self.ack_aggregation { most.min(LONGEST_S * bandwidth) } else { 0.0 }
+        if self.ack_aggregation { most.min(LONGEST.0 * bandwidth) } else { 0.0 }
     }
 }
 

@@ -29,14 +29,14 @@ pub mod tests;
 
 use serde::Deserialize;
 
-use self::model::{FullPipe, LossRecovery, Lull, MIN_PIPE_PACKETS, MinRtt, PROBE_RTT_DURATION, Step};
+use self::model::{FullPipe, LossRecovery, Lull, MIN_PIPE, MinRtt, PROBE_RTT_DURATION, Step};
 use super::round::Rounds;
 use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, Time};
 use crate::units::{Bytes, Rate};
 
 /// 2 / ln 2, the least gain that doubles the rate each round (4.3.2.1, BBRHighGain).
@@ -57,14 +57,14 @@ struct Config {
     /// Rounds of the bandwidth filter (4.1.1.3, BtlBwFilterLen).
     bandwidth_rounds: u64,
     /// Seconds of the round-trip filter, and so between two probes of it (4.1.2.3).
-    min_rtt_s: f64,
+    min_rtt_s: Seconds,
     /// Rules that are Linux's.
     linux: linux::Rules,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { cwnd_gain: 2.0, bandwidth_rounds: 10, min_rtt_s: 10.0, linux: linux::Rules::default() }
+        Config { cwnd_gain: 2.0, bandwidth_rounds: 10, min_rtt_s: Seconds(10.0), linux: linux::Rules::default() }
     }
 }
 
@@ -118,7 +118,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     let config: Config = crate::registry::parameters(parameters)?;
     in_range("cwnd_gain", config.cwnd_gain, 1.0..=100.0)?;
     in_range("bandwidth_rounds", config.bandwidth_rounds as f64, 1.0..=16.0)?;
-    in_range("min_rtt_s", config.min_rtt_s, 0.1..=3600.0)?;
+    in_range("min_rtt_s", config.min_rtt_s.0, 0.1..=3600.0)?;
     Ok(Box::new(new(setup, config)))
 }
 
@@ -242,7 +242,7 @@ impl Bbr {
 
     /// RTprop, and whether it must be probed (4.1.2.3, 4.3.5).
     fn check_min_rtt(&mut self, now: Time, round_ended: bool, feedback: &Feedback<'_>, rng: &mut Rng) {
-        let stale = self.min_rtt.is_stale(now, Duration::from_secs_f64(self.config.min_rtt_s));
+        let stale = self.min_rtt.is_stale(now, Duration::from_secs_f64(self.config.min_rtt_s.0));
         if let Some(sample) = feedback.rtt.latest
             && (stale || self.min_rtt.get().is_none_or(|least| sample <= least))
         {
@@ -259,7 +259,7 @@ impl Bbr {
         if self.state == State::ProbeRtt {
             self.lull.extend(feedback, false);
             match self.probe_until {
-                None if feedback.in_flight.get() as f64 <= MIN_PIPE_PACKETS * self.packet => {
+                None if feedback.in_flight.get() as f64 <= MIN_PIPE.in_bytes(self.packet) => {
                     self.probe_until = Some(now + PROBE_RTT_DURATION);
                     self.probe_round_done = false;
                     self.rounds.restart(feedback.delivered);
@@ -349,10 +349,10 @@ impl Bbr {
             } else if self.window < target || (feedback.delivered.get() as f64) < self.initial_window {
                 self.window += acked;
             }
-            self.window = self.window.max(MIN_PIPE_PACKETS * self.packet);
+            self.window = self.window.max(MIN_PIPE.in_bytes(self.packet));
         }
         if self.state == State::ProbeRtt {
-            self.window = self.window.min(MIN_PIPE_PACKETS * self.packet);
+            self.window = self.window.min(MIN_PIPE.in_bytes(self.packet));
         }
     }
 

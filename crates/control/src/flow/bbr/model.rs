@@ -4,7 +4,7 @@
 use super::super::{Feedback, Sent};
 use crate::flow::recovery::Recovery;
 use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::units::{Bytes, Packets};
 
 /// Growth of the delivery rate below which a round counts as one without growth.
 const GROWTH: f64 = 1.25;
@@ -14,7 +14,7 @@ const ROUNDS: u32 = 3;
 
 /// Packets in the smallest window, with which ACKs for each second packet still flow
 /// (draft-cardwell-iccrg-bbr-congestion-control-00 4.2.3.2, draft-ietf-ccwg-bbr-04 5.6.4.3).
-pub const MIN_PIPE_PACKETS: f64 = 4.0;
+pub const MIN_PIPE: Packets = Packets(4.0);
 
 /// How long a probe for the least round trip lasts at least (ProbeRTTDuration).
 pub const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);

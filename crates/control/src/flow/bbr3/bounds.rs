@@ -1,7 +1,7 @@
 //! What losses teach: a long-term bound on the data in flight, from losses of probes, and
 //! short-term bounds on rate and flight, from losses between them (5.5.10).
 
-use super::{Ack, Bbr3, MIN_PIPE_PACKETS, State};
+use super::{Ack, Bbr3, MIN_PIPE, State};
 use crate::flow::Sent;
 use crate::rng::Rng;
 use crate::time::Time;
@@ -156,7 +156,7 @@ impl Bbr3 {
             return long;
         }
         let headroom = self.packet.max(self.config.headroom * long);
-        (long - headroom).max(MIN_PIPE_PACKETS * self.packet)
+        (long - headroom).max(MIN_PIPE.in_bytes(self.packet))
     }
 
     /// The estimated product, unless congestion cut the window (BBRTargetInflight).

@@ -34,7 +34,7 @@ use serde::Deserialize;
 
 use self::bounds::Bounds;
 use self::probe_bw::Cycle;
-use super::bbr::model::{FullPipe, LossRecovery, Lull, MIN_PIPE_PACKETS, MinRtt, Step};
+use super::bbr::model::{FullPipe, LossRecovery, Lull, MIN_PIPE, MinRtt, Step};
 use super::round::Rounds;
 use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
@@ -238,7 +238,7 @@ impl Bbr3 {
     /// Room for what is being sent and acknowledged in bursts (5.6.4.2, 5.5.8).
     #[inline]
     fn with_quanta(&self, in_flight: f64) -> f64 {
-        let cap = in_flight.max(3.0 * self.quantum).max(MIN_PIPE_PACKETS * self.packet);
+        let cap = in_flight.max(3.0 * self.quantum).max(MIN_PIPE.in_bytes(self.packet));
         if self.state == State::Up { cap + 2.0 * self.packet } else { cap }
     }
 
@@ -360,7 +360,7 @@ impl Bbr3 {
         } else if self.window < max_inflight || (feedback.delivered.get() as f64) < self.initial_window {
             self.window += ack.acked;
         }
-        self.window = self.window.max(MIN_PIPE_PACKETS * self.packet);
+        self.window = self.window.max(MIN_PIPE.in_bytes(self.packet));
         if self.state == State::ProbeRtt {
             self.window = self.window.min(self.probe_rtt_window());
         }
@@ -374,7 +374,7 @@ impl Bbr3 {
             state if state.is_probe_bw() => self.bounds.inflight_long,
             _ => f64::INFINITY,
         };
-        let cap = long.min(self.bounds.inflight_short).max(MIN_PIPE_PACKETS * self.packet);
+        let cap = long.min(self.bounds.inflight_short).max(MIN_PIPE.in_bytes(self.packet));
         self.window = self.window.min(cap);
     }
 

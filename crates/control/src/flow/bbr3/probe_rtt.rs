@@ -1,7 +1,7 @@
 //! ProbeRTT: when the least round trip of the last 5 s is not fresh, half of the estimated
 //! product is in flight for 200 ms and a round trip, so that queues drain (5.3.4).
 
-use super::{Ack, Bbr3, MIN_PIPE_PACKETS, State};
+use super::{Ack, Bbr3, MIN_PIPE, State};
 use crate::flow::Feedback;
 use crate::flow::bbr::model::{MinRtt, PROBE_RTT_DURATION};
 use crate::rng::Rng;
@@ -100,6 +100,6 @@ impl Bbr3 {
     /// What may be in flight in a probe (BBRProbeRTTCwnd).
     #[inline]
     pub fn probe_rtt_window(&self) -> f64 {
-        self.product(self.bandwidth, WINDOW_GAIN).max(MIN_PIPE_PACKETS * self.packet)
+        self.product(self.bandwidth, WINDOW_GAIN).max(MIN_PIPE.in_bytes(self.packet))
     }
 }

@@ -31,11 +31,11 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, Packets};
 
 /// Packets in the smallest window, RFC 9002 7.2.
-const MINIMUM_PACKETS: f64 = 2.0;
+const MINIMUM_WINDOW: Packets = Packets(2.0);
 
 /// Receivers whose round trips have a name of their own in the trace.
 const TRACED: [&str; 4] = ["rtt_0", "rtt_1", "rtt_2", "rtt_3"];
@@ -96,7 +96,7 @@ impl Default for Config {
     }
 }
 
-/// The controller; data in bytes, spans in seconds where they are multiplied.
+/// The controller; data in bytes.
 #[derive(Clone, Debug)]
 struct BlockWindow {
     config: Config,
@@ -109,12 +109,12 @@ struct BlockWindow {
     recovery: Recovery,
     /// Whose packet was the last before a loss, and its round trip.
     fullest: Option<(PeerId, Duration)>,
-    /// `sum_p lambda_p dmin_p`, seconds, once a round trip is known.
-    base: Option<f64>,
-    /// `d(kT)`, seconds, once measured.
-    queue_delay: Option<f64>,
-    /// Sum of the queue's delays in this period, seconds, and their number.
-    delays: (f64, u64),
+    /// `sum_p lambda_p dmin_p`, once a round trip is known.
+    base: Option<Seconds>,
+    /// `d(kT)`, once measured.
+    queue_delay: Option<Seconds>,
+    /// Sum of the queue's delays in this period, and their number.
+    delays: (Seconds, u64),
     /// `w(kT)`.
     window: f64,
     /// No window is smaller.
@@ -156,7 +156,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         fullest: None,
         base: None,
         queue_delay: None,
-        delays: (0.0, 0),
+        delays: (Seconds::ZERO, 0),
         window,
         floor: window,
         injection: window,
@@ -176,22 +176,22 @@ fn injection(gamma: f64, window: f64, outstanding: f64) -> f64 {
 }
 
 impl BlockWindow {
-    /// What the queue can hold, `dmax_p - dmin_p`, in seconds: the same for every receiver,
+    /// What the queue can hold, `dmax_p - dmin_p`: the same for every receiver,
     /// since they share the queue (section 5).
-    fn queue_limit(&self) -> f64 {
+    fn queue_limit(&self) -> Seconds {
         let shown = self.fullest.and_then(|(receiver, rtt)| Some(rtt - self.receivers.min_rtt(receiver)?));
         // 6.2: before a loss a constant is added to dmin_p.
-        shown.map_or(self.config.initial_queue_ms / 1e3, Duration::as_secs_f64)
+        shown.map_or(Seconds::from_millis(self.config.initial_queue_ms), Duration::seconds)
     }
 
-    /// `d_ref = a (dmax_p - dmin_p)` in seconds. Eq. 16 adds `dmin_p`, but section 5 calls
+    /// `d_ref = a (dmax_p - dmin_p)`. Eq. 16 adds `dmin_p`, but section 5 calls
     /// `d_ref` a delay of the queue, 6.1 writes `RTT_ref` as `d_ref` plus the round trip,
     /// and eq. 17 adds `dmin_p` once more.
-    fn reference(&self) -> f64 {
-        let queue = self.config.queue_share * self.queue_limit();
+    fn reference(&self) -> Seconds {
+        let queue = self.queue_limit() * self.config.queue_share;
         match self.config.reference {
             Reference::Queue => queue,
-            Reference::Letter => queue + self.base.unwrap_or(0.0),
+            Reference::Letter => queue + self.base.unwrap_or(Seconds::ZERO),
         }
     }
 
@@ -200,10 +200,10 @@ impl BlockWindow {
         let Some(base) = self.base else { return self.floor };
         let (rate, reference) = (self.upload.rate(), self.reference());
         // U sum_p lambda_p (dmin_p + d_ref + T) + 1
-        let fills = rate * (base + reference + self.period.as_secs_f64()) + self.packet;
+        let fills = rate * (base + reference + self.period.seconds()).0 + self.packet;
         // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
         // small for a fast path and unstable on a slow one, hence a share of U.
-        let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| reference - delay);
+        let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| (reference - delay).0);
         (fills + corrects).max(self.floor)
     }
 
@@ -214,7 +214,7 @@ impl BlockWindow {
         let unused = self.app_limited && self.allowance >= self.packet;
         self.upload.end_period(unused, skipped);
         if self.upload.is_filled() {
-            self.floor = MINIMUM_PACKETS * self.packet;
+            self.floor = MINIMUM_WINDOW.in_bytes(self.packet);
         }
         self.base = self.receivers.base_delay().or(self.base);
         let (sum, count) = core::mem::take(&mut self.delays);
@@ -231,7 +231,7 @@ impl BlockWindow {
     fn restart(&mut self, window: f64) {
         self.upload.reset();
         self.queue_delay = None;
-        self.delays = (0.0, 0);
+        self.delays = (Seconds::ZERO, 0);
         self.window = window;
         self.floor = window;
         self.injection = injection(self.config.gamma, window, self.in_flight);
@@ -264,7 +264,7 @@ impl FlowController for BlockWindow {
         if let (Some(rtt), Some(newest)) = (feedback.rtt.latest, feedback.acked.last()) {
             self.receivers.on_round_trip(feedback.receiver, newest.at, rtt, feedback.rtt.min);
             let packets = feedback.acked.len() as u64;
-            self.delays.0 += (rtt - feedback.rtt.min).as_secs_f64() * packets as f64;
+            self.delays.0 += (rtt - feedback.rtt.min).seconds() * packets as f64;
             self.delays.1 += packets;
         }
         if self.recovery.enter(now, feedback)
@@ -276,7 +276,7 @@ impl FlowController for BlockWindow {
         }
         if feedback.persistent_congestion {
             // RFC 9002 7.6.2; the paper has no answer to a path that delivers nothing.
-            self.restart(MINIMUM_PACKETS * self.packet);
+            self.restart(MINIMUM_WINDOW.in_bytes(self.packet));
             self.recovery.reset();
         }
     }
@@ -315,10 +315,10 @@ impl FlowController for BlockWindow {
         record("window", self.window);
         record("injection", self.injection);
         record("upload_rate", self.upload.rate() * 8.0);
-        record("queue_delay", self.queue_delay.unwrap_or(0.0) * 1e3);
-        record("queue_reference", self.reference() * 1e3);
-        record("queue_limit", self.queue_limit() * 1e3);
-        record("base_delay", self.base.unwrap_or(0.0) * 1e3);
+        record("queue_delay", self.queue_delay.unwrap_or(Seconds::ZERO).as_millis());
+        record("queue_reference", self.reference().as_millis());
+        record("queue_limit", self.queue_limit().as_millis());
+        record("base_delay", self.base.unwrap_or(Seconds::ZERO).as_millis());
         for (receiver, name) in (0..).zip(TRACED) {
             let rtt = self.receivers.latest_rtt(PeerId(receiver));
             record(name, rtt.map_or(0.0, Duration::as_millis_f64));

@@ -1,7 +1,7 @@
 //! What a sender knows of each receiver: what is on its way to it, and its round trips.
 
 use crate::flow::PeerId;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, Time};
 use crate::units::Bytes;
 
 /// Receivers that are told apart. Those beyond share the entries of the first ones: where
@@ -84,13 +84,13 @@ impl Receivers {
         receiver.recent[receiver.newest].map(|(_, rtt)| rtt)
     }
 
-    /// `sum_p lambda_p dmin_p` in seconds, over those with a known `dmin_p`; none while
+    /// `sum_p lambda_p dmin_p` over those with a known `dmin_p`; none while
     /// nothing is on its way to any of them.
-    pub fn base_delay(&self) -> Option<f64> {
+    pub fn base_delay(&self) -> Option<Seconds> {
         let known =
             self.known.iter().filter_map(|receiver| Some((receiver.outstanding.get() as f64, receiver.min_rtt?)));
         let (sum, outstanding) =
-            known.fold((0.0, 0.0), |(sum, total), (data, min)| (sum + data * min.as_secs_f64(), total + data));
+            known.fold((Seconds::ZERO, 0.0), |(sum, total), (data, min)| (sum + min.seconds() * data, total + data));
         (outstanding > 0.0).then(|| sum / outstanding)
     }
 }
@@ -115,9 +115,9 @@ mod tests {
         }
         // A receiver that has not answered yet has no delay to weigh.
         receivers.on_sent(PeerId(2), SIZE);
-        assert!((receivers.base_delay().unwrap() - 0.050).abs() < 1e-12);
+        assert!((receivers.base_delay().unwrap().0 - 0.050).abs() < 1e-12);
         receivers.on_answer(PeerId(0), SIZE * 3);
-        assert!((receivers.base_delay().unwrap() - 0.080).abs() < 1e-12);
+        assert!((receivers.base_delay().unwrap().0 - 0.080).abs() < 1e-12);
         receivers.on_answer(PeerId(1), SIZE);
         assert_eq!(receivers.base_delay(), None);
     }

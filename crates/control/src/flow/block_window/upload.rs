@@ -1,6 +1,6 @@
 //! `U`: the rate at which ACKs have come in over the last `t_c`, period by period.
 
-use crate::time::Duration;
+use crate::time::{Duration, Seconds};
 use crate::units::Bytes;
 
 /// Periods in `t_c` at most; a longer one is cut off.
@@ -27,8 +27,8 @@ pub struct Upload {
     unused: usize,
     /// Acknowledged in the present period.
     present: u64,
-    /// Seconds in a period.
-    period: f64,
+    /// The length of a period.
+    period: Seconds,
     /// Bytes a second.
     rate: f64,
 }
@@ -44,7 +44,7 @@ impl Upload {
             acked: 0,
             unused: 0,
             present: 0,
-            period: period.as_secs_f64(),
+            period: period.seconds(),
             rate: 0.0,
         }
     }
@@ -63,7 +63,7 @@ impl Upload {
         for _ in 0..skipped.min(self.periods.len() as u64) {
             self.push(Period { acked: 0, unused });
         }
-        let measured = self.acked as f64 / (self.filled as f64 * self.period);
+        let measured = self.acked as f64 / (self.period * self.filled as f64).0;
         // The ACKs of a sender without data show what it sent, not what it could.
         self.rate = if self.unused > 0 { self.rate.max(measured) } else { measured };
     }

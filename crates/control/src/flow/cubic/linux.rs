@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer};
 use super::super::RoundTrip;
 use super::super::classic::{Acked, Window};
 use super::{Cubic, Epoch, RenoFriendly};
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Seconds, Time};
 
 /// Linux's beta.
 const BETA: f64 = 717.0 / 1024.0;
@@ -153,7 +153,7 @@ impl Cubic {
     fn count(&mut self, now: Time, size: f64, epoch: &mut Epoch, rtt: &RoundTrip) -> f64 {
         let rules = self.config.linux;
         let ahead = if rules.least_rtt { rtt.min } else { rtt.smoothed };
-        let t = (now.since(epoch.start) + ahead).as_secs_f64() - epoch.k;
+        let Seconds(t) = (now.since(epoch.start) + ahead).seconds() - epoch.k;
         let target = epoch.w_max + rules.round(self.config.c * t * t * t);
         let per_packet = |above: f64| rules.round(size / above);
         let mut count = if target > size { per_packet(target - size) } else { IDLE_WINDOWS * size };
@@ -181,7 +181,7 @@ impl Cubic {
         if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
             epoch.alpha = 1.0;
         }
-        let t = now.since(epoch.start).as_secs_f64() - epoch.k;
+        let Seconds(t) = now.since(epoch.start).seconds() - epoch.k;
         let is_slower = self.config.c * t * t * t + epoch.w_max < epoch.w_est;
         if self.config.reno_friendly != RenoFriendly::Off && is_slower {
             window.size = window.size.max(self.config.linux.round(epoch.w_est));

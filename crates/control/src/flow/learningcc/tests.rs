@@ -5,6 +5,7 @@ use crate::delivery_rate::RateSample;
 use crate::flow::testing::{PACKET, Path, drive};
 use crate::flow::{LossCause, Lost, PeerId, RoundTrip, Sent};
 use crate::rng::Rng;
+use crate::time::Seconds;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 /// 100 packets a round trip fill it.
@@ -17,7 +18,7 @@ fn learned(parameters: &str, packets: f64) -> LearningCc {
     let mut cc = LearningCc::new(&setup, &parameters.parse().unwrap()).unwrap();
     cc.phase = Phase::Learning;
     cc.bandwidth.update(0, 8_000_000);
-    (cc.rtt_min, cc.srtt) = (0.1, 0.1);
+    (cc.rtt_min, cc.srtt) = (Seconds(0.1), Seconds(0.1));
     cc.srtt_max.update(0, 200_000_000);
     cc.window = packets * cc.packet;
     cc
@@ -126,7 +127,7 @@ fn a_round_trip_above_the_threshold_of_equation_6_is_congestion() {
     let mut cc = learned("", 150.0);
     let at = Time::from_secs_f64;
     feed(&mut cc, at(1.0), Some(at(0.9)), &[], None, &mut rng);
-    assert!((cc.rtt_base - 0.1).abs() < 1e-9);
+    assert!((cc.rtt_base.0 - 0.1).abs() < 1e-9);
     // 100 ms + 0.8 (200 ms - 100 ms)
     feed(&mut cc, at(1.179), Some(at(1.0)), &[], None, &mut rng);
     assert_eq!(cc.back_offs, 0);
@@ -206,9 +207,9 @@ fn a_least_round_trip_of_ten_seconds_ago_is_forgotten_with_a_back_off() {
     let at = Time::from_secs_f64;
     feed(&mut cc, at(0.1), Some(Time::ZERO), &[], None, &mut rng);
     feed(&mut cc, at(10.0), Some(at(9.87)), &[], None, &mut rng);
-    assert!((cc.rtt_min - 0.1).abs() < 1e-9 && cc.back_offs == 0);
+    assert!((cc.rtt_min.0 - 0.1).abs() < 1e-9 && cc.back_offs == 0);
     feed(&mut cc, at(10.2), Some(at(10.07)), &[], None, &mut rng);
-    assert!((cc.rtt_min - 0.13).abs() < 1e-9 && cc.back_offs == 1, "{} {}", cc.rtt_min, cc.back_offs);
+    assert!((cc.rtt_min.0 - 0.13).abs() < 1e-9 && cc.back_offs == 1, "{:?} {}", cc.rtt_min, cc.back_offs);
 }
 
 #[test]

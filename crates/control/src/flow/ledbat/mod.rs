@@ -29,14 +29,14 @@ use super::setup::Setup;
 use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, Packets};
 
-/// MIN_CWND and INIT_CWND, in packets (2.5).
-const MINIMUM_PACKETS: f64 = 2.0;
+/// MIN_CWND and INIT_CWND (2.5).
+const MINIMUM_WINDOW: Packets = Packets(2.0);
 
-/// ALLOWED_INCREASE, in packets (2.5).
-const ALLOWED_INCREASE: f64 = 1.0;
+/// ALLOWED_INCREASE (2.5).
+const ALLOWED_INCREASE: Packets = Packets(1.0);
 
 /// Parameters of `ledbat`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -62,7 +62,7 @@ impl Default for Config {
 struct Ledbat {
     packet: f64,
     window: f64,
-    target_s: f64,
+    target: Seconds,
     gain: f64,
     delay: Delay,
     recovery: Recovery,
@@ -77,8 +77,8 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     let packet = setup.packet.get() as f64;
     Ok(Box::new(Ledbat {
         packet,
-        window: MINIMUM_PACKETS * packet,
-        target_s: config.target_ms / 1e3,
+        window: MINIMUM_WINDOW.in_bytes(packet),
+        target: Seconds::from_millis(config.target_ms),
         gain: config.gain,
         delay: Delay::new(config.filter_samples),
         recovery: Recovery::default(),
@@ -89,17 +89,17 @@ impl FlowController for Ledbat {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let acked = feedback.acked_bytes.get() as f64;
-        let minimum = MINIMUM_PACKETS * self.packet;
+        let minimum = MINIMUM_WINDOW.in_bytes(self.packet);
         if let Some(rtt) = feedback.rtt.latest {
             self.delay.update(now, rtt);
-            let off_target = 1.0 - self.delay.queueing().as_secs_f64() / self.target_s;
+            let off_target = 1.0 - self.delay.queueing().seconds() / self.target;
             if off_target < 0.0 || !feedback.app_limited {
                 self.window += self.gain * off_target * acked * self.packet / self.window;
             }
             // What is lost and must be sent again counts as in flight (2.4.2).
             let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
             let flight = (feedback.in_flight + lost).get() as f64 + acked;
-            self.window = self.window.min(flight + ALLOWED_INCREASE * self.packet).max(minimum);
+            self.window = self.window.min(flight + ALLOWED_INCREASE.in_bytes(self.packet)).max(minimum);
         }
         if self.recovery.enter(now, feedback) {
             // cwnd = min(cwnd, max(cwnd / 2, MIN_CWND * MSS)), at most once a round trip

@@ -31,11 +31,11 @@ use crate::flow::setup::Setup;
 use crate::flow::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
-use crate::time::{Duration, Time};
-use crate::units::Bytes;
+use crate::time::{Duration, Seconds, Time};
+use crate::units::{Bytes, Packets};
 
-/// Packets in the smallest and in the first window (4.1, 4.4).
-const MINIMUM_PACKETS: f64 = 2.0;
+/// The smallest and the first window (4.1, 4.4).
+const MINIMUM_WINDOW: Packets = Packets(2.0);
 
 /// The highest divisor of the gain (4.2).
 const MAX_DIVISOR: f64 = 16.0;
@@ -83,13 +83,13 @@ enum Phase {
     Return { since: Time },
 }
 
-/// The controller; windows in packets.
+/// The controller.
 #[derive(Clone, Debug)]
 struct LedbatPlusPlus {
     packet: f64,
-    window: f64,
-    threshold: f64,
-    target_s: f64,
+    window: Packets,
+    threshold: Packets,
+    target: Seconds,
     slowdowns: bool,
     phase: Phase,
     delay: Delay,
@@ -103,9 +103,9 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
     Ok(Box::new(LedbatPlusPlus {
         packet: setup.packet.get() as f64,
-        window: MINIMUM_PACKETS,
-        threshold: f64::INFINITY,
-        target_s: config.target_ms / 1e3,
+        window: MINIMUM_WINDOW,
+        threshold: Packets(f64::INFINITY),
+        target: Seconds::from_millis(config.target_ms),
         slowdowns: config.slowdowns,
         phase: Phase::Start,
         delay: Delay::new(config.filter_samples),
@@ -117,8 +117,8 @@ impl LedbatPlusPlus {
     /// GAIN = 1 / min(16, ceil(2 TARGET / base))
     #[inline]
     fn gain(&self) -> f64 {
-        let base = self.delay.base().map_or(0.0, Duration::as_secs_f64);
-        let ratio = 2.0 * self.target_s / base;
+        let base = self.delay.base().map_or(Seconds::ZERO, Duration::seconds);
+        let ratio = self.target * 2.0 / base;
         1.0 / if ratio < MAX_DIVISOR { ratio.ceil().max(1.0) } else { MAX_DIVISOR }
     }
 
@@ -132,18 +132,18 @@ impl LedbatPlusPlus {
         self.steady(now, now.since(since) * INTERVAL);
     }
 
-    /// `acked` packets are acknowledged.
+    /// `acked` is acknowledged.
     #[inline]
-    fn steer(&mut self, now: Time, acked: f64, smoothed: Duration, app_limited: bool) {
+    fn steer(&mut self, now: Time, acked: Packets, smoothed: Duration, app_limited: bool) {
         let gain = self.gain();
-        let delay = self.delay.queueing().as_secs_f64() / self.target_s;
+        let delay = self.delay.queueing().seconds() / self.target;
         match self.phase {
             Phase::Start if delay > SLOW_START_EXIT => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
             Phase::Start | Phase::Return { .. } if app_limited => {}
-            Phase::Start => self.window += gain * acked,
+            Phase::Start => self.window += acked * gain,
             Phase::Hold { .. } => {}
             Phase::Return { since } => {
-                self.window += gain * acked;
+                self.window += acked * gain;
                 if self.window >= self.threshold {
                     self.window = self.threshold;
                     self.returned(now, since);
@@ -151,12 +151,12 @@ impl LedbatPlusPlus {
             }
             Phase::Steady { .. } => {
                 let change = if delay <= 1.0 {
-                    gain
+                    Packets(gain)
                 } else {
-                    (gain - DECREASE * self.window * (delay - 1.0)).max(-self.window / 2.0)
+                    (Packets(gain) - self.window * DECREASE * (delay - 1.0)).max(-self.window / 2.0)
                 };
-                if change < 0.0 || !app_limited {
-                    self.window += change * acked / self.window;
+                if change < Packets(0.0) || !app_limited {
+                    self.window += change * acked.0 / self.window.0;
                 }
             }
         }
@@ -173,7 +173,7 @@ impl FlowController for LedbatPlusPlus {
         if self.recovery.enter(now, feedback) {
             let held = matches!(self.phase, Phase::Hold { .. });
             let before = if held { self.threshold } else { self.window };
-            self.threshold = (before / 2.0).max(MINIMUM_PACKETS);
+            self.threshold = (before / 2.0).max(MINIMUM_WINDOW);
             self.window = self.threshold.min(self.window);
             match self.phase {
                 Phase::Start => self.steady(now, smoothed * SLOWDOWN_ROUNDS),
@@ -181,32 +181,37 @@ impl FlowController for LedbatPlusPlus {
                 Phase::Steady { .. } | Phase::Hold { .. } => {}
             }
         } else if feedback.rtt.latest.is_some() {
-            self.steer(now, feedback.acked_bytes.get() as f64 / self.packet, smoothed, feedback.app_limited);
+            self.steer(
+                now,
+                Packets::of(feedback.acked_bytes.get() as f64, self.packet),
+                smoothed,
+                feedback.app_limited,
+            );
         }
         match self.phase {
             Phase::Steady { slow_down } if now >= slow_down => {
-                self.threshold = self.window.max(MINIMUM_PACKETS);
-                self.window = MINIMUM_PACKETS;
+                self.threshold = self.window.max(MINIMUM_WINDOW);
+                self.window = MINIMUM_WINDOW;
                 self.phase = Phase::Hold { since: now, until: now + smoothed * SLOWDOWN_ROUNDS };
             }
             Phase::Hold { since, until } if now >= until => self.phase = Phase::Return { since },
             _ => {}
         }
         if feedback.persistent_congestion {
-            self.window = MINIMUM_PACKETS;
+            self.window = MINIMUM_WINDOW;
             self.phase = Phase::Return { since: now };
             self.recovery.reset();
         }
-        self.window = self.window.max(MINIMUM_PACKETS);
+        self.window = self.window.max(MINIMUM_WINDOW);
     }
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window * self.packet) as u64))
+        Limits::window(Bytes::new((self.window.in_bytes(self.packet)) as u64))
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
+        record("window", self.window.in_bytes(self.packet));
         record("queueing_delay", self.delay.queueing().as_millis_f64());
         record("base_delay", self.delay.base().map_or(0.0, Duration::as_millis_f64));
         record("gain", self.gain());

@@ -41,7 +41,7 @@ use super::{Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::Bytes;
+use crate::units::{Bytes, Packets};
 use value::{State, Templates, Value};
 
 /// W + 1, W + 1/W, W - 1/W, W.
@@ -50,8 +50,11 @@ const ACTIONS: usize = 4;
 /// EWMA-RTT's weight of a new sample, 4.3.2.
 const WEIGHT: f64 = 0.2;
 
-/// Packets in the largest window.
-const MAXIMUM_WINDOW: f64 = 16_384.0;
+/// The smallest window.
+const MINIMUM_WINDOW: Packets = Packets(1.0);
+
+/// The largest window.
+const MAXIMUM_WINDOW: Packets = Packets(16_384.0);
 
 /// Actions that wait for their rewards; beyond that the oldest gets none.
 const MAXIMUM_WAITING: usize = 4096;
@@ -141,15 +144,15 @@ struct Decision {
     packets: u32,
 }
 
-/// The controller; windows in packets, times in ms.
+/// The controller; times in ms.
 #[derive(Clone, Debug)]
 struct Xavier {
     config: Config,
     discount: f64,
     step: Step,
     packet: f64,
-    window: f64,
-    first_window: f64,
+    window: Packets,
+    first_window: Packets,
     /// When the last ACK came.
     heard: Time,
     recovery: Recovery,
@@ -197,7 +200,8 @@ impl Xavier {
         in_range("discount", discount, 0.0..=0.999)?;
         in_range("learning_rate", config.learning_rate.unwrap_or(0.0), 0.0..=1.0 / templates.count() as f64)?;
         in_range("ewma_precision_ms", config.ewma_precision_ms, 0.001..=10_000.0)?;
-        let first_window = (setup.initial_window.get() as f64 / setup.packet.get() as f64).clamp(1.0, MAXIMUM_WINDOW);
+        let first_window = Packets::of(setup.initial_window.get() as f64, setup.packet.get() as f64);
+        let first_window = first_window.clamp(MINIMUM_WINDOW, MAXIMUM_WINDOW);
         Ok(Xavier {
             config,
             discount,
@@ -279,16 +283,16 @@ impl Xavier {
     #[inline]
     fn act(&mut self, action: usize, app_limited: bool) -> bool {
         let window = match action {
-            0 => self.window + 1.0,
-            1 => self.window + 1.0 / self.window,
-            2 => self.window - 1.0 / self.window,
+            0 => self.window + Packets(1.0),
+            1 => self.window + Packets(1.0 / self.window.0),
+            2 => self.window - Packets(1.0 / self.window.0),
             _ => self.window,
         };
         let grows = window > self.window;
         if grows && app_limited {
             return false;
         }
-        self.window = window.clamp(1.0, MAXIMUM_WINDOW);
+        self.window = window.clamp(MINIMUM_WINDOW, MAXIMUM_WINDOW);
         grows
     }
 }
@@ -322,10 +326,10 @@ impl FlowController for Xavier {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng) {
         if feedback.persistent_congestion {
-            self.window = 1.0;
+            self.window = MINIMUM_WINDOW;
             self.recovery.reset();
         } else if self.recovery.enter(now, feedback) && self.config.loss == OnLoss::Halve {
-            self.window = (self.window / 2.0).max(1.0);
+            self.window = (self.window / 2.0).max(MINIMUM_WINDOW);
         }
         for lost in feedback.lost {
             self.settle(&lost.sent);
@@ -353,11 +357,11 @@ impl FlowController for Xavier {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.window * self.packet) as u64))
+        Limits::window(Bytes::new(self.window.in_bytes(self.packet) as u64))
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window * self.packet);
+        record("window", self.window.in_bytes(self.packet));
         record("ewma_rtt_ms", self.ewma_ms.unwrap_or(0.0));
         record("rtt_ratio", self.ratio);
         record("action", f64::from(self.last.0));

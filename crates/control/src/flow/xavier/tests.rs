@@ -82,18 +82,18 @@ fn the_mean_takes_a_fifth_of_each_sample_and_the_ratio_the_last() {
 fn each_action_does_what_it_says() {
     let mut xavier = xavier("");
     for (action, window, grew) in [(0, 11.0, true), (1, 10.1, true), (2, 9.9, false), (3, 10.0, false)] {
-        xavier.window = 10.0;
+        xavier.window = Packets(10.0);
         assert_eq!(xavier.act(action, false), grew);
-        assert!((xavier.window - window).abs() < 1e-12, "action {action}: {}", xavier.window);
+        assert!((xavier.window.0 - window).abs() < 1e-12, "action {action}: {:?}", xavier.window);
     }
     for action in [0, 1] {
-        xavier.window = 10.0;
+        xavier.window = Packets(10.0);
         assert!(!xavier.act(action, true), "an idle application's window grew");
-        assert_eq!(xavier.window, 10.0);
+        assert_eq!(xavier.window, Packets(10.0));
     }
-    xavier.window = 1.0;
+    xavier.window = Packets(1.0);
     xavier.act(2, false);
-    assert_eq!(xavier.window, 1.0);
+    assert_eq!(xavier.window, Packets(1.0));
 }
 
 #[test]
@@ -227,17 +227,17 @@ fn a_flight_with_losses_halves_the_window_once() {
     let mut acks = Acks::new();
     acks.feedback(&mut xavier, &[], &[lost], 0, false);
     acks.feedback(&mut xavier, &[], &[lost], 0, false);
-    assert_eq!(xavier.window, 5.0);
+    assert_eq!(xavier.window, Packets(5.0));
     let mut deaf = self::xavier("loss = \"ignore\"");
     acks.feedback(&mut deaf, &[], &[lost], 0, false);
-    assert_eq!(deaf.window, 10.0);
+    assert_eq!(deaf.window, Packets(10.0));
 }
 
 /// The mean window of the last half of 200 s without a bonus, over a path of ten packets a
 /// round trip, from `packets` on.
 fn window_without_a_bonus(packets: f64, seed: u64) -> f64 {
     let mut xavier = xavier("beta = 0");
-    xavier.window = packets;
+    xavier.window = Packets(packets);
     let path = Path { rate: Rate::from_bytes_per_sec(100_000), ..PATH };
     let run = drive(&mut xavier, path, 200.0, seed);
     mean(&run.window[run.window.len() / 2..])
@@ -271,16 +271,16 @@ fn after_a_pause_the_first_window_holds_again_if_it_is_asked_for() {
         let mut acks = Acks::new();
         let sent = acks.send(&mut xavier);
         acks.acknowledge(&mut xavier, sent, 100);
-        xavier.window = 50.0;
+        xavier.window = Packets(50.0);
         let leave = |xavier: &mut Xavier, ms: u64, in_flight: Bytes| {
             let packet = Sent { size: PACKET, in_flight, ..Sent::default() };
             let now = Time::from_secs_f64(1.0) + Duration::from_millis(ms);
             xavier.on_sent(now, PeerId(0), &packet, &mut Rng::stream(1, "pause"));
             xavier.window
         };
-        assert_eq!(leave(&mut xavier, 99, PACKET), 50.0, "no pause yet");
-        assert_eq!(leave(&mut xavier, 500, PACKET * 2), 50.0, "another packet is on its way");
-        assert_eq!(leave(&mut xavier, 101, PACKET), window, "{parameters}");
+        assert_eq!(leave(&mut xavier, 99, PACKET), Packets(50.0), "no pause yet");
+        assert_eq!(leave(&mut xavier, 500, PACKET * 2), Packets(50.0), "another packet is on its way");
+        assert_eq!(leave(&mut xavier, 101, PACKET), Packets(window), "{parameters}");
     }
 }
 
@@ -325,7 +325,7 @@ proptest! {
                     acks.feedback(&mut xavier, &[], &[lost], 0, false);
                 }
             }
-            prop_assert!((1.0..=MAXIMUM_WINDOW).contains(&xavier.window));
+            prop_assert!((MINIMUM_WINDOW..=MAXIMUM_WINDOW).contains(&xavier.window));
         }
         let mut finite = true;
         xavier.trace(&mut |_, value| finite &= value.is_finite());

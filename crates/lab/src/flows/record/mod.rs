@@ -11,6 +11,7 @@ pub use qlog::Qlog;
 
 use super::events::{CrossEvent, FlowEvent, Recorder};
 use super::{FlowRunError, FlowScenario, FlowsMeasured, run_recorded};
+use crate::monitor::Monitor;
 use anabranch_report::output::{OutputError, Staged};
 
 /// What to write.
@@ -49,12 +50,12 @@ pub fn record(
     dir: &Path,
     scenario: &FlowScenario,
     formats: Formats,
-    each_second: impl FnMut(u64) -> bool,
+    monitor: &dyn Monitor,
 ) -> Result<(FlowsMeasured, Vec<Staged>), RecordError> {
     let qlog = if formats.qlog { Some(Qlog::create(dir, scenario)?) } else { None };
     let pcap = if formats.pcap { Some(Pcap::create(dir, scenario)?) } else { None };
     let mut both = Both { qlog, pcap };
-    let measured = run_recorded(scenario, &mut both, each_second)?;
+    let measured = run_recorded(scenario, &mut both, monitor)?;
     let mut files = Vec::new();
     if let Some(qlog) = both.qlog {
         files.extend(qlog.finish()?);
@@ -84,7 +85,7 @@ pub fn write_pcap(dir: &Path, scenario: &FlowScenario) -> Result<FlowsMeasured, 
 }
 
 fn write(dir: &Path, scenario: &FlowScenario, formats: Formats) -> Result<FlowsMeasured, RecordError> {
-    let (measured, files) = record(dir, scenario, formats, |_| true)?;
+    let (measured, files) = record(dir, scenario, formats, &())?;
     for file in files {
         file.commit()?;
     }

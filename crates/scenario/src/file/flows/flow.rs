@@ -11,9 +11,9 @@ use anabranch_control::units::Bytes;
 use super::super::error::Problem;
 use super::super::parameters::Parameters;
 use super::super::shape::{
-    Each, Optional, Said, Section, Sections, Shape, Value, keys, one_of, sections, some, span, write,
+    Each, Optional, OrStandard, Said, Section, Sections, Shape, Value, keys, one_of, said, sections, some, span, write,
 };
-use super::super::values::{Name, Seconds, Whole};
+use super::super::values::{Name, Whole, after_start, since_start};
 use super::ways::{self, ReceiverKeys, numbered};
 use super::workload::{self, Sends};
 use super::{MOST_BYTES, MOST_FLOWS, MOST_PACKETS, MOST_RECEIVERS, RunSeconds};
@@ -51,6 +51,8 @@ struct Controller {
 }
 
 impl Shape for Controller {
+    type Holds = Self;
+
     fn expected() -> String {
         "a controller's name in quotes (anabranch controllers)".to_owned()
     }
@@ -66,8 +68,8 @@ impl Shape for Controller {
         Ok(Controller { stack, entry })
     }
 
-    fn write(&self, out: &mut String) {
-        write(&*self.stack.named(self.entry), out);
+    fn write(controller: &Self, out: &mut String) {
+        write(&*controller.stack.named(controller.entry), out);
     }
 }
 
@@ -96,7 +98,7 @@ pub fn read(
             return Err(Problem::at(span(&section.count).unwrap_or(section.span()), problem));
         }
         let alike = section.alike(count, scenario, directory)?;
-        let first = section.first.as_ref().map_or(0, |first| first.0 as usize);
+        let first = section.first.as_ref().map_or(0, |first| **first as usize);
         for copy in 0..count {
             let number = if section.takes_pairs() { next_pair + copy } else { first + copy };
             let ways = if section.takes_pairs() {
@@ -109,7 +111,7 @@ pub fn read(
                 return Err(section.wrong(format!("expected at most {MOST_RECEIVERS} receivers of all flows together")));
             }
             let name = match &section.name {
-                Some(name) => numbered(&name.0, number),
+                Some(name) => numbered(name, number),
                 None => format!("flow{}", flows.len()),
             };
             let flow = section.copy(&alike, copy, name, ways, scenario.seed)?;
@@ -134,15 +136,15 @@ impl Section<FlowKeys> {
     }
 
     fn count(&self) -> usize {
-        self.count.as_ref().map_or(1, |count| count.0 as usize)
+        self.count.as_ref().map_or(1, |count| **count as usize)
     }
 
     /// What all copies of the flow have in common.
     fn alike(&self, count: usize, scenario: &FlowScenario, directory: &Path) -> Result<FlowSpec, Problem> {
-        let seconds = |said: &Optional<RunSeconds>| said.as_ref().map_or(Duration::ZERO, |span| span.0);
+        let seconds = |said: &Optional<RunSeconds>| said.or_standard(Duration::ZERO);
         let start = Time::ZERO + seconds(&self.start_s);
         let latest = start + seconds(&self.start_within_s) + seconds(&self.start_step_s) * (count as u64 - 1);
-        if let Some(stop) = self.stop_s.as_ref().filter(|stop| stop.after_start() <= latest) {
+        if let Some(stop) = self.stop_s.as_ref().filter(|stop| after_start(***stop) <= latest) {
             return Err(stop.wrong("the flow may end before it begins; expected more than its start"));
         }
         let Controller { stack, entry } = &*self.controller;
@@ -161,10 +163,10 @@ impl Section<FlowKeys> {
             receivers: Vec::new(),
             workload: self.workload.as_ref().map_or(Ok(Workload::Bulk), |said| said.workload(directory))?,
             start,
-            stop: self.stop_s.as_ref().map(|stop| stop.after_start()),
+            stop: self.stop_s.as_ref().map(|stop| after_start(**stop)),
             initial_window,
-            handshake: self.handshake.as_ref().is_some_and(|handshake| **handshake),
-            steered: self.steered.as_ref().is_some_and(|steered| **steered),
+            handshake: self.handshake.or_standard(false),
+            steered: self.steered.or_standard(false),
         })
     }
 
@@ -175,8 +177,8 @@ impl Section<FlowKeys> {
         }
         let keys = [("initial_window_packets", span(packets)), ("initial_window_bytes", span(bytes))];
         Ok(match one_of(&keys, self.span(), "the window to begin with")? {
-            0 => packets.as_ref().map(|packets| scenario.packets.data * packets.0),
-            _ => bytes.as_ref().map(|bytes| Bytes::new(bytes.0)),
+            0 => packets.as_ref().map(|packets| scenario.packets.data * **packets),
+            _ => bytes.as_ref().map(|bytes| Bytes::new(**bytes)),
         })
     }
 
@@ -213,11 +215,11 @@ impl Section<FlowKeys> {
         }
         let mut start = alike.start;
         if let Some(step) = &self.start_step_s {
-            start += step.0 * copy as u64;
+            start += **step * copy as u64;
         }
-        if let Some(within) = self.start_within_s.as_ref().filter(|within| within.0 > Duration::ZERO) {
+        if let Some(within) = self.start_within_s.as_ref().filter(|within| ***within > Duration::ZERO) {
             let share = Rng::stream(seed, &format!("start/{name}")).uniform();
-            start += Duration::from_secs_f64(within.0.as_secs_f64() * share);
+            start += Duration::from_secs_f64(within.as_secs_f64() * share);
         }
         Ok(FlowSpec { name, start, receivers, ..alike.clone() })
     }
@@ -278,22 +280,85 @@ fn with_rules(controller: &Entry, parameters: &toml::Table) -> Result<toml::Tabl
 /// What is written of flows.
 pub fn written(flows: &[FlowSpec], links: &[LinkSpec]) -> Sections<FlowKeys> {
     sections(flows.iter().map(|flow| FlowKeys {
-        name: some(Name(flow.name.clone())),
+        name: some(flow.name.clone()),
         count: None,
         first: None,
-        controller: Controller { stack: flow.stack.clone(), entry: flow.controller }.into(),
+        controller: said(Controller { stack: flow.stack.clone(), entry: flow.controller }),
         parameters: Parameters::written(&flow.parameters),
         from: None,
         to: None,
         receivers: sections(flow.receivers.iter().map(|way| ways::written_receiver(way, links))),
         workload: some(workload::written(&flow.workload)),
-        start_s: some(Seconds::until(flow.start)),
+        start_s: some(since_start(flow.start)),
         start_within_s: None,
         start_step_s: None,
-        stop_s: flow.stop.map(|stop| Seconds::until(stop).into()),
+        stop_s: flow.stop.map(|stop| said(since_start(stop))),
         initial_window_packets: None,
-        initial_window_bytes: flow.initial_window.map(|window| Whole(window.get()).into()),
-        handshake: flow.handshake.then(|| true.into()),
-        steered: flow.steered.then(|| true.into()),
+        initial_window_bytes: flow.initial_window.map(|window| said(window.get())),
+        handshake: flow.handshake.then(|| said(true)),
+        steered: flow.steered.then(|| said(true)),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::time::Time;
+
+    use super::super::tests::{LEAST, assert_comes_back, names, read};
+    use crate::flows::Stack;
+
+    #[test]
+    fn copies_have_their_number_in_their_names_and_nodes() {
+        let flow = |more: &str| {
+            format!("[star]\nhosts = 5\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\ncontroller = \"reno\"\n{more}")
+        };
+        let text =
+            flow("name = \"f{i}\"\ncount = 3\nfirst = 1\nfrom = \"h{i}\"\nto = \"h0\"\nstart_s = 1\nstart_step_s = 10");
+        let scenario = read(&text, &[]).unwrap();
+        for (i, flow) in (1..).zip(&scenario.flows) {
+            assert_eq!(flow.name, format!("f{i}"));
+            assert_eq!(names(&scenario, &flow.receivers[0].there), [format!("h{i}-hub"), "hub-h0".to_owned()]);
+            assert_eq!(flow.start, Time::from_secs_f64(1.0 + 10.0 * f64::from(i - 1)));
+        }
+        let text = flow("name = \"f\"\ncount = 2\nfrom = \"h1\"\nto = \"h0\"");
+        assert!(read(&text, &[]).unwrap_err().contains("with {i} in place of each copy's number"));
+    }
+
+    #[test]
+    fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
+        let scenario = read(&LEAST.replace("\"reno\"", "\"kernel:cubic\""), &[]).unwrap();
+        let flow = &scenario.flows[0];
+        assert_eq!((&flow.stack, flow.controller.name), (&Stack::Kernel("cubic".to_owned()), "cubic"));
+        assert_eq!(flow.controller_name(), "kernel:cubic");
+        assert_comes_back(&scenario);
+        let error = read(&LEAST.replace("\"reno\"", "\"kernel:cubik\""), &[]).unwrap_err();
+        assert!(error.contains("did you mean \"cubic\"?"), "{error}");
+        let error =
+            read(&LEAST.replace("\"reno\"", "\"kernel:reno\"\nparameters.counting = \"acks\""), &[]).unwrap_err();
+        assert!(error.contains("takes no parameters from here"), "{error}");
+    }
+
+    #[test]
+    fn a_controller_under_quic_is_ours_and_takes_its_parameters() {
+        let scenario = read(&LEAST.replace("\"reno\"", "\"quic:cubic\"\nparameters.hystart = true"), &[]).unwrap();
+        let flow = &scenario.flows[0];
+        assert_eq!((&flow.stack, flow.controller.name), (&Stack::Quic, "cubic"));
+        assert_eq!(flow.controller_name(), "quic:cubic");
+        assert_comes_back(&scenario);
+    }
+
+    #[test]
+    fn a_table_of_rules_is_read_from_the_file_that_is_named() {
+        let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
+        let error = read(&text, &[]).unwrap_err();
+        assert!(error.contains("no/such.dna") && error.contains("f.toml:6"), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("one.dna");
+        // A tree that is one leaf: its box has no bounds of its own, its window grows by a packet.
+        std::fs::write(&file, [0x1a, 0x03, 0xf8, 0x01, 0x02]).unwrap();
+        let text = text.replace("no/such.dna", file.to_str().unwrap());
+        let scenario = read(&text, &[]).unwrap();
+        let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
+        assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
+    }
 }

@@ -7,7 +7,9 @@ use anabranch_sim::network::{Capacity, Jitter};
 use anabranch_sim::varying::{Change, Course};
 
 use super::super::error::Problem;
-use super::super::shape::{Each, Optional, Said, Section, Sections, keys, some, span};
+use super::super::shape::{
+    Each, Optional, OrStandard, Said, Section, Sections, Shape, Span, keys, said, sections, some, span,
+};
 use super::super::values::{BitRate, HIGHEST_RATE, Millis, Name, Whole};
 use super::queues::{self, Queue};
 use super::varying::{self, LinkRate, Losses, Varying};
@@ -92,7 +94,7 @@ pub fn read(file: &super::File, flows_on_pairs: usize) -> Result<(Topology, usiz
 
 impl Section<DumbbellKeys> {
     fn dumbbell(&self, flows_on_pairs: usize) -> Result<Dumbbell, Problem> {
-        let count = self.pairs.as_ref().map_or(flows_on_pairs, |pairs| pairs.0 as usize);
+        let count = self.pairs.as_ref().map_or(flows_on_pairs, |pairs| **pairs as usize);
         if count == 0 {
             return Err(self.missing("pairs", "how many pairs of hosts there are"));
         }
@@ -109,8 +111,8 @@ impl Section<DumbbellKeys> {
         let side = |rate: &Optional<Each<BitRate>>, delay: &Optional<Each<Millis>>| {
             let (rate, delay) =
                 (rate.as_ref().or(self.access_rate.as_ref()), delay.as_ref().or(self.access_delay_ms.as_ref()));
-            let rates = for_each(rate, count, "pairs of hosts", standard, |rate, _| Ok(rate.0))?;
-            let delays = for_each(delay, count, "pairs of hosts", Duration::ZERO, |delay, _| Ok(delay.0))?;
+            let rates = for_each(rate, count, "pairs of hosts", standard, |rate, _| Ok(*rate))?;
+            let delays = for_each(delay, count, "pairs of hosts", Duration::ZERO, |delay, _| Ok(*delay))?;
             Ok(rates.into_iter().zip(delays).map(|(rate, delay)| Access { rate, delay }))
         };
         let senders = side(&self.sender_rate, &self.sender_delay_ms)?;
@@ -125,7 +127,7 @@ impl Section<DumbbellKeys> {
 
 impl Section<StarKeys> {
     fn add_to(&self, topology: &mut Topology) -> Result<(), Problem> {
-        let hosts = self.hosts.0 as usize;
+        let hosts = *self.hosts as usize;
         let down = self.down_rate.as_ref().unwrap_or(&self.rate);
         let up = for_each(Some(&self.rate), hosts, "hosts", None, varying::rate)?;
         let down = for_each(Some(down), hosts, "hosts", None, varying::rate)?;
@@ -148,9 +150,9 @@ impl Section<LinkKeys> {
         if topology.links().len() as u64 >= MOST_LINKS {
             return Err(self.wrong(format!("expected at most {MOST_LINKS} links")));
         }
-        let name = self.name.as_ref().map(|name| name.0.clone());
+        let name = self.name.as_ref().map(|name| name.to_string());
         let (from, to, to_span) = match (&self.from, &self.to) {
-            (Some(from), Some(to)) => (&from.0, &to.0, to.span()),
+            (Some(from), Some(to)) => (&**from, &**to, to.span()),
             (Some(_), None) => return Err(self.missing("to", "the node to which the link leads")),
             (None, Some(_)) => return Err(self.missing("from", "the node from which the link leads")),
             (None, None) => {
@@ -214,22 +216,19 @@ fn end(
     Ok(LinkSpec {
         queue: queue.as_ref().map_or(Ok(UNLIMITED), Said::spec)?,
         loss: loss.as_ref().map_or(Ok(LossModel::None), Said::model)?,
-        jitter: Jitter {
-            deviation: jitter.as_ref().map_or(Duration::ZERO, |jitter| jitter.0),
-            reorders: reorder.as_ref().is_some_and(|reorder| **reorder),
-        },
+        jitter: Jitter { deviation: jitter.or_standard(Duration::ZERO), reorders: reorder.or_standard(false) },
         ..LinkSpec::new(name, Rate::ZERO, Duration::ZERO)
     })
 }
 
 /// What is said to each of `count`: one value for all, or a list with one for each;
 /// `standard` if nothing is.
-fn for_each<T, V: Clone>(
+fn for_each<T: Shape, V: Clone>(
     said: Option<&Said<Each<T>>>,
     count: usize,
     of_what: &str,
     standard: V,
-    value: impl Fn(&T, super::super::shape::Span) -> Result<V, Problem>,
+    value: impl Fn(&T::Holds, Span) -> Result<V, Problem>,
 ) -> Result<Vec<V>, Problem> {
     let Some(said) = said else { return Ok(vec![standard; count]) };
     match &**said {
@@ -244,19 +243,19 @@ fn for_each<T, V: Clone>(
 
 /// What is written of links.
 pub fn written(links: &[LinkSpec]) -> Sections<LinkKeys> {
-    super::super::shape::sections(links.iter().map(|link| {
+    sections(links.iter().map(|link| {
         let jitters = link.jitter.deviation > Duration::ZERO || link.jitter.reorders;
         LinkKeys {
-            name: some(Name(link.name.clone())),
+            name: some(link.name.clone()),
             from: None,
             to: None,
             both_ways: None,
-            rate: varying::written_rate(&link.rate).into(),
+            rate: said(varying::written_rate(&link.rate)),
             delay_ms: some(varying::written_delay(&link.delay)),
             queue: some(queues::written(link.queue)),
             loss: varying::written_loss(&link.loss),
-            jitter_ms: jitters.then(|| Millis(link.jitter.deviation).into()),
-            reorder: jitters.then(|| link.jitter.reorders.into()),
+            jitter_ms: jitters.then(|| said(link.jitter.deviation)),
+            reorder: jitters.then(|| said(link.jitter.reorders)),
         }
     }))
 }

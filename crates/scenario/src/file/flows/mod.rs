@@ -94,8 +94,8 @@ use anabranch_control::units::Bytes;
 use anabranch_proto::flow::{AckPolicy, LossRecovery};
 
 use super::error::Problem;
-use super::shape::{Optional, Said, Section, Sections, Table, keys, some};
-use super::values::{Millis, Seconds, Seed, Whole, Word, Words};
+use super::shape::{Optional, OrStandard, Said, Section, Sections, keys, said, sections, some};
+use super::values::{Millis, Seconds, Seed, Whole, Word, Words, after_start, since_start};
 use crate::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Steering};
 
 mod flow;
@@ -208,10 +208,10 @@ pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowSce
         return Err(file.missing("link", "links: [dumbbell], [star] or [[link]]"));
     }
     let run = file.run.as_ref();
-    let length = run.and_then(|run| run.seconds.as_ref()).map_or(STANDARD_RUN, |seconds| seconds.0);
+    let length = run.and_then(|run| run.seconds.as_ref()).map_or(STANDARD_RUN, |seconds| **seconds);
     let mut scenario = FlowScenario {
         length,
-        seed: run.and_then(|run| run.seed.as_ref()).map_or(1, |seed| seed.0),
+        seed: run.and_then(|run| run.seed.as_ref()).map_or(1, |seed| **seed),
         goodput_from: counted_from(run.and_then(|run| run.goodput_from_s.as_ref()), length)?,
         delays_from: counted_from(run.and_then(|run| run.delays_from_s.as_ref()), length)?,
         sample_every: None,
@@ -239,17 +239,17 @@ pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowSce
 /// From when on something is counted.
 fn counted_from(said: Option<&Said<RunSeconds>>, length: Duration) -> Result<Time, Problem> {
     match said {
-        Some(span) if span.0 >= length => {
+        Some(span) if **span >= length => {
             Err(span.wrong(format!("the run ends before anything is counted; expected less than its {length}")))
         }
-        said => Ok(said.map_or(Time::ZERO, |span| span.after_start())),
+        said => Ok(said.map_or(Time::ZERO, |span| after_start(**span))),
     }
 }
 
 /// How often the series has a row.
 fn sample_every(file: &Section<File>, scenario: &FlowScenario) -> Result<Option<Duration>, Problem> {
     let said = file.run.as_ref().and_then(|run| run.sample_every_s.as_ref());
-    let every = said.map_or(scenario.length / STANDARD_ROWS, |every| every.0);
+    let every = said.map_or(scenario.length / STANDARD_ROWS, |every| **every);
     let every = (every > Duration::ZERO).then_some(every);
     let rows = every.map_or(0, |every| scenario.length.as_nanos() / every.as_nanos());
     let receivers = |flow: &FlowSpec| if flow.receivers.len() > 1 { flow.receivers.len() as u64 } else { 0 };
@@ -270,17 +270,17 @@ impl Packets {
         let standard = PacketSpec::default();
         let AckPolicy { every, max_delay, form } = standard.ack_policy;
         PacketSpec {
-            data: self.data_bytes.as_ref().map_or(standard.data, |bytes| Bytes::new(bytes.0)),
-            header: self.header_bytes.as_ref().map_or(standard.header, |bytes| Bytes::new(bytes.0)),
-            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(bytes.0)),
+            data: self.data_bytes.as_ref().map_or(standard.data, |bytes| Bytes::new(**bytes)),
+            header: self.header_bytes.as_ref().map_or(standard.header, |bytes| Bytes::new(**bytes)),
+            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(**bytes)),
             ack_policy: AckPolicy {
-                every: self.ack_every.as_ref().map_or(every, |every| every.0 as u32),
-                max_delay: self.max_ack_delay_ms.as_ref().map_or(max_delay, |delay| delay.0),
+                every: self.ack_every.as_ref().map_or(every, |every| **every as u32),
+                max_delay: self.max_ack_delay_ms.or_standard(max_delay),
                 form,
             },
-            ecn: self.ecn.as_ref().is_some_and(|ecn| **ecn),
-            paced: self.paced.as_ref().is_some_and(|paced| **paced),
-            recovery: self.recovery.as_ref().map_or(standard.recovery, |recovery| recovery.0),
+            ecn: self.ecn.or_standard(false),
+            paced: self.paced.or_standard(false),
+            recovery: self.recovery.or_standard(standard.recovery),
         }
     }
 }
@@ -289,12 +289,10 @@ impl SteeringKeys {
     /// How the flows that are steered are.
     fn steering(&self, links: &[LinkSpec]) -> Result<Steering, Problem> {
         let link = ways::link(&self.link, links)?;
-        match self.every_ms.0 >= SHORTEST_STEERING {
-            true => Ok(Steering {
-                link,
-                every: self.every_ms.0,
-                actuator: self.actuator.as_ref().map_or(Actuator::Maximum, |actuator| actuator.0),
-            }),
+        match *self.every_ms >= SHORTEST_STEERING {
+            true => {
+                Ok(Steering { link, every: *self.every_ms, actuator: self.actuator.or_standard(Actuator::Maximum) })
+            }
             false => Err(self.every_ms.wrong(format!("expected {SHORTEST_STEERING} or more"))),
         }
     }
@@ -305,38 +303,36 @@ impl From<&FlowScenario> for File {
     fn from(scenario: &FlowScenario) -> File {
         let (packets, links) = (&scenario.packets, &scenario.links);
         let run = Run {
-            seconds: some(Seconds(scenario.length)),
-            seed: some(Whole(scenario.seed)),
-            goodput_from_s: some(Seconds::until(scenario.goodput_from)),
-            delays_from_s: some(Seconds::until(scenario.delays_from)),
-            sample_every_s: some(Seconds(scenario.sample_every.unwrap_or(Duration::ZERO))),
+            seconds: some(scenario.length),
+            seed: some(scenario.seed),
+            goodput_from_s: some(since_start(scenario.goodput_from)),
+            delays_from_s: some(since_start(scenario.delays_from)),
+            sample_every_s: some(scenario.sample_every.unwrap_or(Duration::ZERO)),
         };
         let packets = Packets {
-            data_bytes: some(Whole(packets.data.get())),
-            header_bytes: some(Whole(packets.header.get())),
-            ack_bytes: some(Whole(packets.ack.get())),
-            ack_every: some(Whole(packets.ack_policy.every.into())),
-            max_ack_delay_ms: some(Millis(packets.ack_policy.max_delay)),
+            data_bytes: some(packets.data.get()),
+            header_bytes: some(packets.header.get()),
+            ack_bytes: some(packets.ack.get()),
+            ack_every: some(packets.ack_policy.every.into()),
+            max_ack_delay_ms: some(packets.ack_policy.max_delay),
             ecn: some(packets.ecn),
             paced: some(packets.paced),
-            recovery: some(Word(packets.recovery)),
+            recovery: some(packets.recovery),
         };
         let steering = |steering: &Steering| SteeringKeys {
-            link: links[steering.link].name.clone().into(),
-            every_ms: Millis(steering.every).into(),
-            actuator: some(Word(steering.actuator)),
+            link: said(links[steering.link].name.clone()),
+            every_ms: said(steering.every),
+            actuator: some(steering.actuator),
         };
         File {
-            run: some(Table(run)),
-            packets: some(Table(packets)),
-            steering: scenario.steering.as_ref().map(|keys| Table(steering(keys)).into()),
+            run: some(run),
+            packets: some(packets),
+            steering: scenario.steering.as_ref().map(|keys| said(steering(keys))),
             dumbbell: None,
             star: None,
             link: links::written(links),
             flow: flow::written(&scenario.flows, links),
-            cross_traffic: super::shape::sections(
-                scenario.cross_traffic.iter().map(|source| traffic::written(source, links)),
-            ),
+            cross_traffic: sections(scenario.cross_traffic.iter().map(|source| traffic::written(source, links))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use anabranch_sim::network::{Capacity, CodelConfig, CodelLaw, FqCodelConfig, Limit, RedConfig, RedMeasure};
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Optional, Said, Shape, Span, Table, keys, one_of, some, span};
+use super::super::shape::{Either, Optional, OrStandard, Said, Shape, Span, keys, one_of, some, span};
 use super::super::values::{Millis, Number, Share, Whole, Word, Words};
 use super::{LARGEST_PACKET, MOST_BYTES, MOST_PACKETS, PacketBytes};
 use crate::flows::QueueSpec;
@@ -84,7 +84,7 @@ impl QueueKeys {
     /// What waits for a link; this table stands at `at`.
     fn spec(&self, at: Span) -> Result<QueueSpec, Problem> {
         use Kind::{Codel, DropTail, FqCodel, Red};
-        let kind = self.kind.as_ref().map_or(DropTail, |kind| kind.0);
+        let kind = self.kind.or_standard(DropTail);
         let owners: [(Option<Span>, &[Kind]); 14] = [
             (span(&self.bytes), &[DropTail, Red, Codel]),
             (span(&self.ms), &[DropTail]),
@@ -103,8 +103,8 @@ impl QueueKeys {
         ];
         for (span, owners) in owners {
             if let Some(span) = span.filter(|_| !owners.contains(&kind)) {
-                let owners: Vec<String> = owners.iter().map(|owner| format!("\"{}\"", Word(*owner).name())).collect();
-                let kind = Word(kind).name();
+                let owners: Vec<String> = owners.iter().map(|owner| format!("\"{}\"", owner.word())).collect();
+                let kind = kind.word();
                 let problem =
                     format!("this belongs to a queue of kind {}, and this one is \"{kind}\"", owners.join(" or "));
                 return Err(Problem::at(span, problem));
@@ -118,8 +118,8 @@ impl QueueKeys {
                 let standard = FqCodelConfig::default();
                 QueueSpec::FqCodel(FqCodelConfig {
                     law: self.law(at)?,
-                    queues: self.queues.as_ref().map_or(standard.queues, |queues| queues.0 as u32),
-                    quantum: self.quantum_bytes.as_ref().map_or(standard.quantum, |bytes| bytes.0 as u32),
+                    queues: self.queues.as_ref().map_or(standard.queues, |queues| **queues as u32),
+                    quantum: self.quantum_bytes.as_ref().map_or(standard.quantum, |bytes| **bytes as u32),
                     limit: at_least_one(&self.packets)?.map_or(standard.limit, |packets| packets as u32),
                 })
             }
@@ -131,9 +131,9 @@ impl QueueKeys {
         let keys = [("bytes", span(&self.bytes)), ("packets", span(&self.packets)), ("ms", span(&self.ms))];
         let chosen = one_of(&keys, at, "how much may wait")?;
         Ok(match (chosen, &self.bytes, &self.packets, &self.ms) {
-            (0, Some(bytes), ..) => Capacity::Bytes(bytes.0),
-            (1, _, Some(packets), _) => Capacity::Packets(packets.0),
-            (_, _, _, wait) => wait.as_ref().map_or(Capacity::Unlimited, |wait| Capacity::Time(wait.0)),
+            (0, Some(bytes), ..) => Capacity::Bytes(**bytes),
+            (1, _, Some(packets), _) => Capacity::Packets(**packets),
+            (_, _, _, wait) => wait.as_ref().map_or(Capacity::Unlimited, |wait| Capacity::Time(**wait)),
         })
     }
 
@@ -150,14 +150,14 @@ impl QueueKeys {
         let standard = RedConfig::packets(1);
         let config = RedConfig {
             limit: self.limit(at.clone())?,
-            measure: self.measure.as_ref().map_or(standard.measure, |measure| measure.0),
-            min_threshold: self.min_threshold.as_ref().map_or(standard.min_threshold, |threshold| threshold.0),
-            max_threshold: self.max_threshold.as_ref().map_or(standard.max_threshold, |threshold| threshold.0),
-            weight: self.weight.as_ref().map_or(standard.weight, |weight| weight.0),
-            max_probability: self.max_probability.as_ref().map_or(standard.max_probability, |most| most.0),
-            gentle: self.gentle.as_ref().map_or(standard.gentle, |gentle| **gentle),
-            ecn: self.ecn.as_ref().map_or(standard.ecn, |ecn| **ecn),
-            full_packet: self.full_packet_bytes.as_ref().map_or(standard.full_packet, |bytes| bytes.0 as u32),
+            measure: self.measure.or_standard(standard.measure),
+            min_threshold: self.min_threshold.or_standard(standard.min_threshold),
+            max_threshold: self.max_threshold.or_standard(standard.max_threshold),
+            weight: self.weight.or_standard(standard.weight),
+            max_probability: self.max_probability.or_standard(standard.max_probability),
+            gentle: self.gentle.or_standard(standard.gentle),
+            ecn: self.ecn.or_standard(standard.ecn),
+            full_packet: self.full_packet_bytes.as_ref().map_or(standard.full_packet, |bytes| **bytes as u32),
         };
         match (&self.max_threshold, &self.min_threshold) {
             _ if config.min_threshold < config.max_threshold => Ok(config),
@@ -174,10 +174,10 @@ impl QueueKeys {
     fn law(&self, at: Span) -> Result<CodelLaw, Problem> {
         let standard = CodelLaw::default();
         let law = CodelLaw {
-            target: self.target_ms.as_ref().map_or(standard.target, |target| target.0),
-            interval: self.interval_ms.as_ref().map_or(standard.interval, |interval| interval.0),
-            mtu: self.mtu_bytes.as_ref().map_or(standard.mtu, |bytes| bytes.0 as u32),
-            ecn: self.ecn.as_ref().map_or(standard.ecn, |ecn| **ecn),
+            target: self.target_ms.or_standard(standard.target),
+            interval: self.interval_ms.or_standard(standard.interval),
+            mtu: self.mtu_bytes.as_ref().map_or(standard.mtu, |bytes| **bytes as u32),
+            ecn: self.ecn.or_standard(standard.ecn),
         };
         match (&self.interval_ms, &self.target_ms) {
             _ if law.interval > law.target => Ok(law),
@@ -193,52 +193,50 @@ impl QueueKeys {
 /// The number, which must not be 0 where a discipline drops packets.
 fn at_least_one<const MOST: u64>(number: &Optional<Whole<0, MOST>>) -> Result<Option<u64>, Problem> {
     match number {
-        Some(none) if none.0 == 0 => Err(none.wrong(format!("expected {}", Whole::<1, MOST>::expected()))),
-        number => Ok(number.as_ref().map(|number| number.0)),
+        Some(none) if **none == 0 => Err(none.wrong(format!("expected {}", Whole::<1, MOST>::expected()))),
+        number => Ok(number.as_ref().map(|number| **number)),
     }
 }
 
 /// What is written of a queue.
 pub fn written(spec: QueueSpec) -> Queue {
     let limited = |kind: Kind, limit: Limit| {
-        let kind = some(Word(kind));
+        let kind = some(kind);
         match limit {
-            Limit::Bytes(bytes) => QueueKeys { kind, bytes: some(Whole(bytes)), ..QueueKeys::default() },
-            Limit::Packets(packets) => QueueKeys { kind, packets: some(Whole(packets)), ..QueueKeys::default() },
+            Limit::Bytes(bytes) => QueueKeys { kind, bytes: some(bytes), ..QueueKeys::default() },
+            Limit::Packets(packets) => QueueKeys { kind, packets: some(packets), ..QueueKeys::default() },
         }
     };
     let under_law = |keys: QueueKeys, law: CodelLaw| QueueKeys {
-        target_ms: some(Millis(law.target)),
-        interval_ms: some(Millis(law.interval)),
-        mtu_bytes: some(Whole(law.mtu.into())),
+        target_ms: some(law.target),
+        interval_ms: some(law.interval),
+        mtu_bytes: some(law.mtu.into()),
         ecn: some(law.ecn),
         ..keys
     };
-    Either::Table(Table(match spec {
-        QueueSpec::DropTail(Capacity::Unlimited) => return Either::Plain(Word(Unlimited)),
-        QueueSpec::DropTail(Capacity::Bytes(bytes)) => QueueKeys { bytes: some(Whole(bytes)), ..QueueKeys::default() },
-        QueueSpec::DropTail(Capacity::Packets(packets)) => {
-            QueueKeys { packets: some(Whole(packets)), ..QueueKeys::default() }
-        }
-        QueueSpec::DropTail(Capacity::Time(wait)) => QueueKeys { ms: some(Millis(wait)), ..QueueKeys::default() },
+    Either::Table(match spec {
+        QueueSpec::DropTail(Capacity::Unlimited) => return Either::Plain(Unlimited),
+        QueueSpec::DropTail(Capacity::Bytes(bytes)) => QueueKeys { bytes: some(bytes), ..QueueKeys::default() },
+        QueueSpec::DropTail(Capacity::Packets(packets)) => QueueKeys { packets: some(packets), ..QueueKeys::default() },
+        QueueSpec::DropTail(Capacity::Time(wait)) => QueueKeys { ms: some(wait), ..QueueKeys::default() },
         QueueSpec::Red(red) => QueueKeys {
-            measure: some(Word(red.measure)),
-            min_threshold: some(Number(red.min_threshold)),
-            max_threshold: some(Number(red.max_threshold)),
-            weight: some(Number(red.weight)),
-            max_probability: some(Number(red.max_probability)),
+            measure: some(red.measure),
+            min_threshold: some(red.min_threshold),
+            max_threshold: some(red.max_threshold),
+            weight: some(red.weight),
+            max_probability: some(red.max_probability),
             gentle: some(red.gentle),
             ecn: some(red.ecn),
-            full_packet_bytes: some(Whole(red.full_packet.into())),
+            full_packet_bytes: some(red.full_packet.into()),
             ..limited(Kind::Red, red.limit)
         },
         QueueSpec::Codel(codel) => under_law(limited(Kind::Codel, codel.limit), codel.law),
         QueueSpec::FqCodel(fq) => QueueKeys {
-            queues: some(Whole(fq.queues.into())),
-            quantum_bytes: some(Whole(fq.quantum.into())),
+            queues: some(fq.queues.into()),
+            quantum_bytes: some(fq.quantum.into()),
             ..under_law(limited(Kind::FqCodel, Limit::Packets(fq.limit.into())), fq.law)
         },
-    }))
+    })
 }
 #[cfg(test)]
 mod tests {
@@ -263,7 +261,7 @@ mod tests {
         ] {
             let spec = queue(written).unwrap();
             let mut text = String::new();
-            super::written(spec).write(&mut text);
+            Queue::write(&super::written(spec), &mut text);
             assert_eq!(queue(&text), Ok(spec), "{written}");
         }
         assert!(matches!(queue("{ kind = \"codel\", packets = 9 }"), Ok(QueueSpec::Codel(_))));

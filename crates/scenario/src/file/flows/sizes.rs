@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::super::document::is_option;
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Shape, Span, Table, Value, keys, nearest, one_of, some, span};
+use super::super::shape::{
+    Either, Many, Optional, OrStandard, Said, Shape, Span, Value, keys, many, nearest, one_of, some, span,
+};
 use super::super::values::{Number, Word, Words};
 use super::MOST_BYTES;
 use crate::flows::sizes::{Interpolation, MOST_POINTS, SizeDistribution, SizeError, SizePoint, named, names};
@@ -35,17 +37,19 @@ impl Words for Interpolation {
 }
 
 /// A distribution that many papers measured with.
-pub struct Named(SizeDistribution);
+pub struct Named;
 
 impl Shape for Named {
+    type Holds = SizeDistribution;
+
     fn expected() -> String {
         let listed: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
         format!("{}, {{ cdf = [[100, 0], [5000, 1]] }} or {{ file = \"sizes.csv\" }}", listed.join(", "))
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<SizeDistribution, Problem> {
         let name = value.text(Self::expected)?;
-        named(name).map(Named).ok_or_else(|| {
+        named(name).ok_or_else(|| {
             let known: Vec<&str> = names().collect();
             let near = nearest(name, &known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
             value.wrong(format!("there is no distribution of this name; {near}expected {}", Self::expected()))
@@ -53,8 +57,8 @@ impl Shape for Named {
     }
 
     /// Names are not written: every point is.
-    fn write(&self, out: &mut String) {
-        written(&self.0).write(out);
+    fn write(sizes: &SizeDistribution, out: &mut String) {
+        Sizes::write(&written(sizes), out);
     }
 }
 
@@ -63,7 +67,7 @@ impl Said<Sizes> {
     /// `directory`, or where the program runs if an option says it.
     pub fn distribution(&self, directory: &Path) -> Result<Arc<SizeDistribution>, Problem> {
         match &**self {
-            Either::Plain(named) => Ok(Arc::new(named.0.clone())),
+            Either::Plain(named) => Ok(Arc::new(named.clone())),
             Either::Table(keys) => keys.distribution(self.span(), directory).map(Arc::new),
         }
     }
@@ -71,7 +75,7 @@ impl Said<Sizes> {
 
 impl SizesKeys {
     fn distribution(&self, at: Span, directory: &Path) -> Result<SizeDistribution, Problem> {
-        let interpolation = self.interpolate.as_ref().map_or(Interpolation::Linear, |word| word.0);
+        let interpolation = self.interpolate.or_standard(Interpolation::Linear);
         let keys = [("cdf", span(&self.cdf)), ("file", span(&self.file))];
         match (one_of(&keys, at.clone(), "the points of the distribution")?, &self.cdf, &self.file) {
             (0, Some(points), _) => inline(points, interpolation),
@@ -86,8 +90,8 @@ fn inline(
     interpolation: Interpolation,
 ) -> Result<SizeDistribution, Problem> {
     let point = |row: &Said<Many<Number<0, MOST_BYTES>>>| match &row[..] {
-        [_, probability] if probability.0 > 1.0 => Err(probability.wrong("expected a probability from 0 to 1")),
-        [bytes, probability] => Ok(SizePoint { bytes: bytes.0, probability: probability.0 }),
+        [_, probability] if **probability > 1.0 => Err(probability.wrong("expected a probability from 0 to 1")),
+        [bytes, probability] => Ok(SizePoint { bytes: **bytes, probability: **probability }),
         _ => Err(row.wrong("expected a point [bytes, cumulative probability]")),
     };
     let points = rows.iter().map(point).collect::<Result<Vec<SizePoint>, Problem>>()?;
@@ -99,12 +103,12 @@ fn inline(
 
 /// Every point, whatever file or name it came from: the text says all that is run.
 pub fn written(sizes: &SizeDistribution) -> Sizes {
-    let point = |point: &SizePoint| [point.bytes, point.probability].into_iter().map(Number).collect();
-    Either::Table(Table(SizesKeys {
+    let point = |point: &SizePoint| many([point.bytes, point.probability]);
+    Either::Table(SizesKeys {
         cdf: some(sizes.points().iter().map(point).collect()),
         file: None,
-        interpolate: some(Word(sizes.interpolation())),
-    }))
+        interpolate: some(sizes.interpolation()),
+    })
 }
 
 fn in_file(file: &Said<String>, interpolation: Interpolation, directory: &Path) -> Result<SizeDistribution, Problem> {
@@ -163,5 +167,73 @@ fn points(text: &str) -> Result<(Vec<SizePoint>, Vec<usize>), String> {
     match points.is_empty() {
         true => Err(format!(": no points; expected {first},{second} and a line for each")),
         false => Ok((points, lines)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::tests::{LEAST, assert_comes_back, read};
+    use crate::file::AnyScenario;
+    use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
+    use crate::flows::{Size, Workload};
+
+    #[test]
+    fn sizes_have_a_name_or_a_file_beside_the_scenario() {
+        let with = |sizes: &str| LEAST.replace("\"reno\"", &format!("\"reno\"\nworkload = {{ sizes = {sizes} }}"));
+        let once = |sizes: SizeDistribution| Workload::Once(Size::Drawn(Arc::new(sizes)));
+        let scenario = read(&with("\"web-search\""), &[]).unwrap();
+        assert_eq!(scenario.flows[0].workload, once(named("web-search").unwrap()));
+        assert_comes_back(&scenario);
+        let error = read(&with("\"web-serch\""), &[]).unwrap_err();
+        assert!(
+            error.contains("f.toml:6:14: flow.workload.sizes = \"web-serch\"")
+                && error.contains("mean \"web-search\"?")
+        );
+
+        let directory = tempfile::tempdir().unwrap();
+        let scenario = directory.path().join("s.toml");
+        let csv = directory.path().join("sizes.csv");
+        std::fs::write(&scenario, with("{ file = \"sizes.csv\" }")).unwrap();
+        let read_both = |text: &str| {
+            std::fs::write(&csv, text).unwrap();
+            match crate::file::read_any(&scenario, &[]) {
+                Ok(AnyScenario::Flows(scenario)) => Ok(scenario),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let read =
+            read_both("# measured somewhere\nbytes, probability\n100, 0.25\n# a gap\n1e4,0.5\n20000,1\n").unwrap();
+        let points =
+            [(100.0, 0.25), (1e4, 0.5), (2e4, 1.0)].map(|(bytes, probability)| SizePoint { bytes, probability });
+        let expected = SizeDistribution::new(points.to_vec(), Interpolation::Linear).unwrap();
+        assert_eq!(read.flows[0].workload, once(expected));
+        // What is written needs no file.
+        assert_comes_back(&read);
+        for (text, expected) in [
+            ("100,0\n200,1\n", "sizes.csv:1: the header is 100,0; expected bytes,probability"),
+            ("bytes,probability\n100,0\n\n50,1\n", "sizes.csv:4: 50 bytes after 100; expected sizes that do not fall"),
+            ("bytes,probability\n100,0\n200,1.5\n", "sizes.csv:3: probability = 1.5: expected a number from 0 to 1"),
+            (
+                "bytes,probability\n100 B,0\n200,1\n",
+                "sizes.csv:2: bytes = 100 B: expected a number from 0 to 1099511627776",
+            ),
+            ("bytes,probability\n100,0\n200,0.5\n", "sizes.csv:3: the last probability is 0.5; expected 1"),
+            ("bytes,probability\n100,0,7\n", "sizes.csv:2: 3 fields; expected two, bytes,probability"),
+            ("bytes,probability\n", "sizes.csv: no points"),
+            ("bytes,probability\n5,1\n", "sizes.csv: 1 points; expected 2 to 10000"),
+            ("", "sizes.csv: no points"),
+        ] {
+            let error = read_both(text).unwrap_err();
+            let place = "s.toml:6:24: flow.workload.sizes.file = \"sizes.csv\": ";
+            assert!(error.contains(place) && error.contains(expected), "expected {expected}\n     got {error}");
+        }
+        let error = read_both(&"#\n".repeat(600_000)).unwrap_err();
+        assert!(error.contains("longer than 1000000 bytes"), "{error}");
+        std::fs::remove_file(&csv).unwrap();
+        let error = crate::file::read_any(&scenario, &[]).unwrap_err().to_string();
+        assert!(error.contains(&format!("{}: No such file", csv.display())), "{error}");
     }
 }

@@ -12,10 +12,10 @@ use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::{Change, Course};
 
 use crate::file::{AnyScenario, Override, flows_to_toml, parse_any, parse_flows};
-use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint, named};
-use crate::flows::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Stack, Workload};
+use crate::flows::sizes::{Interpolation, SizeDistribution, SizePoint};
+use crate::flows::{FlowScenario, OnPeriod, Pattern, QueueSpec, Size, Workload};
 
-const LEAST: &str = "\
+pub const LEAST: &str = "\
 [dumbbell]
 rate = \"10 Mbit/s\"
 delay_ms = 10
@@ -110,12 +110,12 @@ rate = "1 Mbit/s"
 pattern = { on_mean_s = 0.1, off_mean_s = 0.2 }
 "#;
 
-fn read(text: &str, changes: &[&str]) -> Result<FlowScenario, String> {
+pub fn read(text: &str, changes: &[&str]) -> Result<FlowScenario, String> {
     let changes: Vec<Override> = changes.iter().map(|change| Override::set(change).unwrap()).collect();
     parse_flows(text, "f.toml", &changes).map_err(|error| error.to_string())
 }
 
-fn names(scenario: &FlowScenario, path: &[usize]) -> Vec<String> {
+pub fn names(scenario: &FlowScenario, path: &[usize]) -> Vec<String> {
     path.iter().map(|&link| scenario.links[link].name.clone()).collect()
 }
 
@@ -183,7 +183,7 @@ fn every_key_reaches_the_scenario() {
     assert_eq!(names(&scenario, &noise.path), ["bridge"]);
 }
 
-fn assert_comes_back(scenario: &FlowScenario) {
+pub fn assert_comes_back(scenario: &FlowScenario) {
     let written = flows_to_toml(scenario);
     let again = parse_flows(&written, "written.toml", &[]).unwrap_or_else(|error| panic!("{error}\n{written}"));
     assert_eq!(format!("{again:#?}"), format!("{scenario:#?}"), "{written}");
@@ -208,23 +208,6 @@ fn the_example_of_the_documentation_reads_and_comes_back() {
     let scenario = read(&documented, &[]).unwrap();
     assert_eq!((scenario.flows.len(), scenario.cross_traffic.len()), (5, 1));
     assert_comes_back(&scenario);
-}
-
-#[test]
-fn copies_have_their_number_in_their_names_and_nodes() {
-    let flow = |more: &str| {
-        format!("[star]\nhosts = 5\nrate = \"1 Mbit/s\"\ndelay_ms = 1\n[[flow]]\ncontroller = \"reno\"\n{more}")
-    };
-    let text =
-        flow("name = \"f{i}\"\ncount = 3\nfirst = 1\nfrom = \"h{i}\"\nto = \"h0\"\nstart_s = 1\nstart_step_s = 10");
-    let scenario = read(&text, &[]).unwrap();
-    for (i, flow) in (1..).zip(&scenario.flows) {
-        assert_eq!(flow.name, format!("f{i}"));
-        assert_eq!(names(&scenario, &flow.receivers[0].there), [format!("h{i}-hub"), "hub-h0".to_owned()]);
-        assert_eq!(flow.start, Time::from_secs_f64(1.0 + 10.0 * f64::from(i - 1)));
-    }
-    let text = flow("name = \"f\"\ncount = 2\nfrom = \"h1\"\nto = \"h0\"");
-    assert!(read(&text, &[]).unwrap_err().contains("with {i} in place of each copy's number"));
 }
 
 #[test]
@@ -254,102 +237,6 @@ fn each_kind_of_scenario_is_known_by_its_tables() {
     assert!(matches!(any(LEAST), Ok(AnyScenario::Flows(_))));
     let overlay = "[overlay]\npeers = 20\nrelays = 3\ncontroller = \"aimd\"\n";
     assert!(matches!(any(overlay), Ok(AnyScenario::Overlay(_))));
-    let refusal = |text: &str| any(text).unwrap_err().to_string();
-    let both = refusal(&format!("{overlay}{LEAST}"));
-    assert!(
-        both.contains("s.toml:8:3: flow: ") && both.contains("a scenario has an overlay or flows over links, not both"),
-        "{both}"
-    );
-    assert!(refusal("[run]\nseconds = 3").contains("overlay: missing; expected a table [overlay], or [[flow]]"));
-    assert!(refusal("[[flwo]]\n").contains("did you mean \"flow\"?"));
-}
-
-#[test]
-fn each_mistake_is_named_with_its_line_and_its_remedy() {
-    for (from, to, expected) in [
-        (
-            "seconds = 12.5",
-            "seconds = 0",
-            "f.toml:2:1: run.seconds = 0: expected a number of seconds from 0.001 to 1000000",
-        ),
-        ("goodput_from_s = 2", "goodput_from_s = 13", "f.toml:4:1: run.goodput_from_s = 13: the run ends before"),
-        ("sample_every_s = 0.5", "sample_every_s = 1e-9", "run.sample_every_s = 1e-9: 12500000000 rows of"),
-        (
-            "ack_every = 1",
-            "ack_evry = 1",
-            "f.toml:11:1: packets.ack_evry = 1: unknown key; did you mean \"ack_every\"?",
-        ),
-        (
-            "recovery = \"rfc6675\"",
-            "recovery = \"rfc667\"",
-            "f.toml:15:1: packets.recovery = \"rfc667\": did you mean \"rfc6675\"? (expected one of \"rack\", \"rfc6675\")",
-        ),
-        ("pairs = 3", "pairs = 2", "access_delay_ms = [1, 2, 3]: 3 values for 2 pairs of hosts"),
-        ("values = [\"5 Mbit/s\", \"8 Mbit/s\"]", "values = [\"5 Mbit/s\"]", "2 times for 1 values"),
-        ("at_s = [0, 5.5]", "at_s = [1, 5.5]", "dumbbell.rate.at_s = 1: the first value begins with the run"),
-        ("at_s = [0, 5.5]", "at_s = [0, 0]", "dumbbell.rate.at_s = 0: expected times that rise"),
-        ("[5, 15.5]", "[15.5, 5]", "dumbbell.delay_ms.uniform = [15.5, 5]: the first value is above the second"),
-        ("{ bytes = 37500 }", "{ bytes = 37500, ms = 1 }", "dumbbell.queue.ms = 1: there is \"bytes\" already"),
-        ("{ bytes = 37500 }", "{}", "dumbbell.queue: expected how much may wait: one of bytes, packets, ms"),
-        ("{ bytes = 37500 }", "{ kind = \"fifo\", ms = 1 }", "queue.kind = \"fifo\": expected one of \"drop-tail\""),
-        (
-            "{ at_s = [0, 3], values = [0, 1] }",
-            "{ at_s = [0], values = [1] }",
-            "star.loss: no packet would ever arrive",
-        ),
-        ("to_good = 0.3", "to_good = 0", "dumbbell.loss.to_good = 0: a bad state would never end"),
-        ("to = \"hub\"", "to = \"left\"", "link.to = \"left\": the link leads nowhere"),
-        ("name = \"bridge\"", "name = \"h0-hub\"", "link.name = \"h0-hub\": there is a link \"h0-hub\" already"),
-        (
-            "controller = \"fixed\"",
-            "controller = \"fixd\"",
-            "there is no controller named \"fixd\"; did you mean \"fixed\"?",
-        ),
-        ("{ window = 20 }", "{ windw = 20 }", "flow.parameters.windw = 20: unknown field `windw`"),
-        ("from = \"s0\"", "from = \"s7\"", "f.toml:54:1: flow.from = \"s7\": there is no node \"s7\"; did you mean"),
-        ("to = [\"h0\", \"h1\"]", "to = [\"h0\", \"huub\"]", "there is no node \"huub\"; did you mean \"hub\"?"),
-        ("to = [\"h0\", \"h1\"]", "to = \"s0\"", "flow.to = \"s0\": \"s0\" would send to itself"),
-        ("workload = { block_bytes = 15000 }", "", "several receivers get blocks in turn"),
-        ("workload = { block_bytes = 15000 }", "workload = { blocks = 1 }", "flow.workload.blocks = 1: unknown key"),
-        ("stop_s = 25", "stop_s = 2", "flow.stop_s = 2: the flow may end before it begins"),
-        ("name = \"two{i}\"", "name = \"two\"", "there is a flow \"two\" already; expected another name, with {i}"),
-        ("count = 2", "count = 3", "the dumbbell has 3 pairs; expected dumbbell.pairs = 4 or more"),
-        ("[\"alone\", \"h0-hub\"]", "[\"alone\", \"h0-hb\"]", "there is no link \"h0-hb\"; did you mean \"h0-hub\"?"),
-        ("[\"alone\", \"h0-hub\"]", "[\"s0-left\", \"h0-hub\"]", "ends at \"left\", this one begins at \"h0\""),
-        (
-            "rate = \"7 bit/s\"",
-            "rate = \"0 bit/s\"",
-            "link.rate = \"0 bit/s\": nothing would ever pass; expected more than 0",
-        ),
-        ("pattern = { on_s = 1, off_s = 3 }", "pattern = { on_s = 1, off_mean_s = 3 }", "expected \"off_s\""),
-        ("[1e4, 0.5]", "[50, 0.5]", "f.toml:72:44: flow.workload.sizes.cdf = [50, 0.5]: 50 bytes after 100"),
-        ("[1e4, 0.5]", "[1e4, 0.2]", "cdf = [1e4, 0.2]: a probability of 0.2 after 0.25; expected cumulative ones"),
-        ("[1e4, 0.5]", "[1e4]", "cdf = [1e4]: expected a point [bytes, cumulative probability]"),
-        ("[1e6, 1]", "[1e6, 0.9]", "cdf = [1e6, 0.9]: the last probability is 0.9; expected 1"),
-        ("[100, 0.25]", "[0.5, 0.25]", "cdf = [0.5, 0.25]: a size of 0.5 bytes; expected 1 or more"),
-        ("interpolate = \"log\"", "interpolate = \"lag\"", "interpolate = \"lag\": did you mean \"log\"?"),
-        (
-            "\"log\" }, off_mean_s = 1",
-            "\"log\" }, new_connections = true",
-            "this belongs to a workload with off_mean_s",
-        ),
-        ("\"log\" }, off", "\"log\" }, every_s = 1, off", "this belongs to once_bytes, or to sizes without off_mean_s"),
-        ("name = \"noise\"", "name = \"cross0\"", "there is a source \"cross0\" already"),
-    ] {
-        assert!(FULL.contains(from), "{from}");
-        let message = read(&FULL.replacen(from, to, 1), &[]).unwrap_err();
-        assert!(message.contains(expected), "expected {expected}\n     got {message}");
-    }
-}
-
-#[test]
-fn nodes_without_a_way_between_them_are_both_named() {
-    let text = "[[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"1 Mbit/s\"\nboth_ways = false\ndelay_ms = 1\n\
-                [[flow]]\ncontroller = \"reno\"\nfrom = \"a\"\nto = \"b\"\n";
-    let message = read(text, &[]).unwrap_err();
-    assert!(message.contains("f.toml:9:1: flow.from = \"a\": no links lead from \"b\" to \"a\""), "{message}");
-    let message = read(&text.replace("both_ways = false\ndelay_ms = 1", ""), &[]).unwrap_err();
-    assert!(message.contains("packets would take no time at all"), "{message}");
 }
 
 /// Distributions with rising sizes.
@@ -470,96 +357,4 @@ proptest! {
         }
         assert_comes_back(&scenario);
     }
-}
-
-#[test]
-fn the_kernels_congestion_control_has_the_one_of_its_name_for_a_stand_in() {
-    let scenario = read(&LEAST.replace("\"reno\"", "\"kernel:cubic\""), &[]).unwrap();
-    let flow = &scenario.flows[0];
-    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Kernel("cubic".to_owned()), "cubic"));
-    assert_eq!(flow.controller_name(), "kernel:cubic");
-    assert_comes_back(&scenario);
-    let error = read(&LEAST.replace("\"reno\"", "\"kernel:cubik\""), &[]).unwrap_err();
-    assert!(error.contains("did you mean \"cubic\"?"), "{error}");
-    let error = read(&LEAST.replace("\"reno\"", "\"kernel:reno\"\nparameters.counting = \"acks\""), &[]).unwrap_err();
-    assert!(error.contains("takes no parameters from here"), "{error}");
-}
-
-#[test]
-fn a_controller_under_quic_is_ours_and_takes_its_parameters() {
-    let scenario = read(&LEAST.replace("\"reno\"", "\"quic:cubic\"\nparameters.hystart = true"), &[]).unwrap();
-    let flow = &scenario.flows[0];
-    assert_eq!((&flow.stack, flow.controller.name), (&Stack::Quic, "cubic"));
-    assert_eq!(flow.controller_name(), "quic:cubic");
-    assert_comes_back(&scenario);
-}
-
-#[test]
-fn a_table_of_rules_is_read_from_the_file_that_is_named() {
-    let text = LEAST.replace("\"reno\"", "\"remy\"\nparameters = { table_file = \"no/such.dna\" }");
-    let error = read(&text, &[]).unwrap_err();
-    assert!(error.contains("no/such.dna") && error.contains("f.toml:6"), "{error}");
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("one.dna");
-    // A tree that is one leaf: its box has no bounds of its own, its window grows by a packet.
-    std::fs::write(&file, [0x1a, 0x03, 0xf8, 0x01, 0x02]).unwrap();
-    let text = text.replace("no/such.dna", file.to_str().unwrap());
-    let scenario = read(&text, &[]).unwrap();
-    let rules = scenario.flows[0].parameters["rules"].as_array().unwrap();
-    assert_eq!((rules.len(), rules[0]["increment"].as_float()), (1, Some(1.0)));
-}
-
-#[test]
-fn sizes_have_a_name_or_a_file_beside_the_scenario() {
-    let with = |sizes: &str| LEAST.replace("\"reno\"", &format!("\"reno\"\nworkload = {{ sizes = {sizes} }}"));
-    let once = |sizes: SizeDistribution| Workload::Once(Size::Drawn(Arc::new(sizes)));
-    let scenario = read(&with("\"web-search\""), &[]).unwrap();
-    assert_eq!(scenario.flows[0].workload, once(named("web-search").unwrap()));
-    assert_comes_back(&scenario);
-    let error = read(&with("\"web-serch\""), &[]).unwrap_err();
-    assert!(
-        error.contains("f.toml:6:14: flow.workload.sizes = \"web-serch\"") && error.contains("mean \"web-search\"?")
-    );
-
-    let directory = tempfile::tempdir().unwrap();
-    let scenario = directory.path().join("s.toml");
-    let csv = directory.path().join("sizes.csv");
-    std::fs::write(&scenario, with("{ file = \"sizes.csv\" }")).unwrap();
-    let read_both = |text: &str| {
-        std::fs::write(&csv, text).unwrap();
-        match crate::file::read_any(&scenario, &[]) {
-            Ok(AnyScenario::Flows(scenario)) => Ok(scenario),
-            Ok(other) => panic!("{other:?}"),
-            Err(error) => Err(error.to_string()),
-        }
-    };
-    let read = read_both("# measured somewhere\nbytes, probability\n100, 0.25\n# a gap\n1e4,0.5\n20000,1\n").unwrap();
-    let points = [(100.0, 0.25), (1e4, 0.5), (2e4, 1.0)].map(|(bytes, probability)| SizePoint { bytes, probability });
-    let expected = SizeDistribution::new(points.to_vec(), Interpolation::Linear).unwrap();
-    assert_eq!(read.flows[0].workload, once(expected));
-    // What is written needs no file.
-    assert_comes_back(&read);
-    for (text, expected) in [
-        ("100,0\n200,1\n", "sizes.csv:1: the header is 100,0; expected bytes,probability"),
-        ("bytes,probability\n100,0\n\n50,1\n", "sizes.csv:4: 50 bytes after 100; expected sizes that do not fall"),
-        ("bytes,probability\n100,0\n200,1.5\n", "sizes.csv:3: probability = 1.5: expected a number from 0 to 1"),
-        (
-            "bytes,probability\n100 B,0\n200,1\n",
-            "sizes.csv:2: bytes = 100 B: expected a number from 0 to 1099511627776",
-        ),
-        ("bytes,probability\n100,0\n200,0.5\n", "sizes.csv:3: the last probability is 0.5; expected 1"),
-        ("bytes,probability\n100,0,7\n", "sizes.csv:2: 3 fields; expected two, bytes,probability"),
-        ("bytes,probability\n", "sizes.csv: no points"),
-        ("bytes,probability\n5,1\n", "sizes.csv: 1 points; expected 2 to 10000"),
-        ("", "sizes.csv: no points"),
-    ] {
-        let error = read_both(text).unwrap_err();
-        let place = "s.toml:6:24: flow.workload.sizes.file = \"sizes.csv\": ";
-        assert!(error.contains(place) && error.contains(expected), "expected {expected}\n     got {error}");
-    }
-    let error = read_both(&"#\n".repeat(600_000)).unwrap_err();
-    assert!(error.contains("longer than 1000000 bytes"), "{error}");
-    std::fs::remove_file(&csv).unwrap();
-    let error = crate::file::read_any(&scenario, &[]).unwrap_err().to_string();
-    assert!(error.contains(&format!("{}: No such file", csv.display())), "{error}");
 }

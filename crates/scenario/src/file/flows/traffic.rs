@@ -4,8 +4,10 @@ use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Many, Optional, Said, Section, Sections, Span, Table, keys, one_of, some, span};
-use super::super::values::{BitRate, Name, Seconds, Whole, Word, Words};
+use super::super::shape::{
+    Either, Many, Optional, OrStandard, Said, Section, Sections, Span, keys, one_of, said, some, span,
+};
+use super::super::values::{BitRate, Name, Seconds, Word, Words, after_start, since_start};
 use super::{LONGEST_RUN_S, MOST_FLOWS, PacketBytes, RunSeconds, ways};
 use crate::flows::topology::Topology;
 use crate::flows::{CrossTraffic, LinkSpec, Pattern};
@@ -87,16 +89,16 @@ impl Section<CrossTrafficKeys> {
             (None, None, _) => return Err(self.missing("from", "the node that sends")),
             (None, _, None) => return Err(self.missing("to", "the node that receives")),
         };
-        let start = self.start_s.as_ref().map_or(Time::ZERO, |start| start.after_start());
-        let stop = self.stop_s.as_ref().map(|stop| (stop.after_start(), stop));
+        let start = self.start_s.as_ref().map_or(Time::ZERO, |start| after_start(**start));
+        let stop = self.stop_s.as_ref().map(|stop| (after_start(**stop), stop));
         if let Some((_, stop)) = stop.filter(|(at, _)| *at <= start) {
             return Err(stop.wrong("it would end before it begins; expected more than its start"));
         }
         Ok(CrossTraffic {
-            name: self.name.as_ref().map_or_else(|| format!("cross{before}"), |name| name.0.clone()),
+            name: self.name.as_ref().map_or_else(|| format!("cross{before}"), |name| name.to_string()),
             path,
-            rate: self.rate.0,
-            packet: Bytes::new(self.packet_bytes.as_ref().map_or(STANDARD_PACKET, |bytes| bytes.0)),
+            rate: *self.rate,
+            packet: Bytes::new(self.packet_bytes.or_standard(STANDARD_PACKET)),
             pattern: match &self.pattern {
                 Some(said) => match &**said {
                     Either::Plain(_) => Pattern::Constant,
@@ -124,7 +126,7 @@ impl PatternKeys {
         let (Some(on), Some(off)) = (on, off) else {
             return Err(Problem::missing(at, needed, "the seconds in which it is off"));
         };
-        let (on, off) = (on.0, off.0);
+        let (on, off) = (**on, **off);
         Ok(if is_random { Pattern::Exponential { on, off } } else { Pattern::Periodic { on, off } })
     }
 }
@@ -132,26 +134,22 @@ impl PatternKeys {
 /// What is written of a source.
 pub fn written(source: &CrossTraffic, links: &[LinkSpec]) -> CrossTrafficKeys {
     CrossTrafficKeys {
-        name: some(Name(source.name.clone())),
+        name: some(source.name.clone()),
         from: None,
         to: None,
         path: ways::written(&source.path, links),
-        rate: BitRate(source.rate).into(),
-        packet_bytes: some(Whole(source.packet.get())),
+        rate: said(source.rate),
+        packet_bytes: some(source.packet.get()),
         pattern: some(match source.pattern {
-            Pattern::Constant => Either::Plain(Word(Constant)),
-            Pattern::Periodic { on, off } => Either::Table(Table(PatternKeys {
-                on_s: some(Seconds(on)),
-                off_s: some(Seconds(off)),
-                ..PatternKeys::default()
-            })),
-            Pattern::Exponential { on, off } => Either::Table(Table(PatternKeys {
-                on_mean_s: some(Seconds(on)),
-                off_mean_s: some(Seconds(off)),
-                ..PatternKeys::default()
-            })),
+            Pattern::Constant => Either::Plain(Constant),
+            Pattern::Periodic { on, off } => {
+                Either::Table(PatternKeys { on_s: some(on), off_s: some(off), ..PatternKeys::default() })
+            }
+            Pattern::Exponential { on, off } => {
+                Either::Table(PatternKeys { on_mean_s: some(on), off_mean_s: some(off), ..PatternKeys::default() })
+            }
         }),
-        start_s: some(Seconds::until(source.start)),
-        stop_s: source.stop.map(|stop| Seconds::until(stop).into()),
+        start_s: some(since_start(source.start)),
+        stop_s: source.stop.map(|stop| said(since_start(stop))),
     }
 }

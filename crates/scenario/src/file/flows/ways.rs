@@ -5,7 +5,7 @@ use std::fmt;
 use anabranch_control::time::Duration;
 
 use super::super::error::Problem;
-use super::super::shape::{Many, Optional, Said, Section, Span, keys, nearest, some};
+use super::super::shape::{Many, Optional, Said, Section, Span, keys, many, nearest};
 use super::MOST_LINKS;
 use crate::flows::topology::{Topology, least};
 use crate::flows::{LinkSpec, Path, Receiver};
@@ -131,11 +131,14 @@ fn unknown<N: AsRef<str> + fmt::Display>(kind: &str, name: &str, known: &[N]) ->
 
 /// The links of a path by their names.
 pub fn written(path: &Path, links: &[LinkSpec]) -> Optional<Many<String>> {
-    some(path.iter().map(|&link| links[link].name.clone()).collect())
+    Some(names(path, links))
 }
 
 /// The way to one receiver by its links' names.
 pub fn written_receiver(way: &Receiver, links: &[LinkSpec]) -> ReceiverKeys {
-    let names = |path: &Path| path.iter().map(|&link| links[link].name.clone()).collect::<Many<String>>().into();
-    ReceiverKeys { path: names(&way.there), back: names(&way.back) }
+    ReceiverKeys { path: names(&way.there, links), back: names(&way.back, links) }
+}
+
+fn names(path: &Path, links: &[LinkSpec]) -> Said<Many<String>> {
+    many(path.iter().map(|&link| links[link].name.clone()))
 }

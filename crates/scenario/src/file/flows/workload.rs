@@ -6,7 +6,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 
 use super::super::error::Problem;
-use super::super::shape::{Either, Optional, Said, Span, Table, keys, one_of, some, span};
+use super::super::shape::{Either, Optional, OrStandard, Said, Span, keys, one_of, some, span};
 use super::super::values::{Seconds, Whole, Word, Words};
 use super::sizes::{self, Sizes};
 use super::{LONGEST_RUN_S, MOST_BYTES, RunSeconds};
@@ -69,14 +69,14 @@ impl WorkloadKeys {
             ("sizes", span(&self.sizes)),
         ];
         let refuse = |span: Option<Span>, why: &str| span.map_or(Ok(()), |span| Err(Problem::at(span, why)));
-        let bytes = |said: &Optional<Amount>| Bytes::new(said.as_ref().map_or(1, |bytes| bytes.0));
+        let bytes = |said: &Optional<Amount>| Bytes::new(said.or_standard(1));
         let drawn = || match &self.sizes {
             Some(sizes) => sizes.distribution(directory),
             None => Err(Problem::missing(at.clone(), "sizes", "a distribution")),
         };
         let key = keys[one_of(&keys, at.clone(), "what the application sends")?].0;
         let on = match key {
-            "on_mean_s" => OnPeriod::Time { mean: self.on_mean_s.as_ref().map_or(Duration::ZERO, |mean| mean.0) },
+            "on_mean_s" => OnPeriod::Time { mean: self.on_mean_s.or_standard(Duration::ZERO) },
             "on_mean_bytes" => OnPeriod::Bytes { mean: bytes(&self.on_mean_bytes) },
             "sizes" if self.off_mean_s.is_some() => OnPeriod::Drawn(drawn()?),
             _ => {
@@ -91,7 +91,7 @@ impl WorkloadKeys {
                 let size = if key == "sizes" { Size::Drawn(drawn()?) } else { Size::Fixed(bytes(&self.once_bytes)) };
                 return Ok(match &self.every_s {
                     None => Workload::Once(size),
-                    Some(every) => Workload::Repeated { size, every: every.0 },
+                    Some(every) => Workload::Repeated { size, every: **every },
                 });
             }
         };
@@ -99,33 +99,33 @@ impl WorkloadKeys {
         let Some(off) = &self.off_mean_s else {
             return Err(Problem::missing(at, "off_mean_s", "the mean seconds between two on-times"));
         };
-        let new_connections = self.new_connections.as_ref().is_some_and(|new| **new);
-        Ok(Workload::OnOff { on, off_mean: off.0, new_connections })
+        let new_connections = self.new_connections.or_standard(false);
+        Ok(Workload::OnOff { on, off_mean: **off, new_connections })
     }
 }
 
 /// What is written of a workload.
 pub fn written(workload: &Workload) -> Sends {
     let sized = |size: &Size| match size {
-        Size::Fixed(bytes) => WorkloadKeys { once_bytes: some(Whole(bytes.get())), ..WorkloadKeys::default() },
+        Size::Fixed(bytes) => WorkloadKeys { once_bytes: some(bytes.get()), ..WorkloadKeys::default() },
         Size::Drawn(sizes) => WorkloadKeys { sizes: some(sizes::written(sizes)), ..WorkloadKeys::default() },
     };
-    Either::Table(Table(match workload {
-        Workload::Bulk => return Either::Plain(Word(Bulk)),
+    Either::Table(match workload {
+        Workload::Bulk => return Either::Plain(Bulk),
         Workload::Once(size) => sized(size),
-        Workload::Repeated { size, every } => WorkloadKeys { every_s: some(Seconds(*every)), ..sized(size) },
-        Workload::Blocks(bytes) => WorkloadKeys { block_bytes: some(Whole(bytes.get())), ..WorkloadKeys::default() },
+        Workload::Repeated { size, every } => WorkloadKeys { every_s: some(*every), ..sized(size) },
+        Workload::Blocks(bytes) => WorkloadKeys { block_bytes: some(bytes.get()), ..WorkloadKeys::default() },
         Workload::OnOff { on, off_mean, new_connections } => {
             let keys = WorkloadKeys {
-                off_mean_s: some(Seconds(*off_mean)),
+                off_mean_s: some(*off_mean),
                 new_connections: some(*new_connections),
                 ..WorkloadKeys::default()
             };
             match on {
-                OnPeriod::Time { mean } => WorkloadKeys { on_mean_s: some(Seconds(*mean)), ..keys },
-                OnPeriod::Bytes { mean } => WorkloadKeys { on_mean_bytes: some(Whole(mean.get())), ..keys },
+                OnPeriod::Time { mean } => WorkloadKeys { on_mean_s: some(*mean), ..keys },
+                OnPeriod::Bytes { mean } => WorkloadKeys { on_mean_bytes: some(mean.get()), ..keys },
                 OnPeriod::Drawn(sizes) => WorkloadKeys { sizes: some(sizes::written(sizes)), ..keys },
             }
         }
-    }))
+    })
 }

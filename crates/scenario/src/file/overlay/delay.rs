@@ -4,7 +4,7 @@ use anabranch_control::time::Duration;
 use anabranch_sim::delay::DelayModel;
 
 use super::super::error::Problem;
-use super::super::shape::{Many, Optional, Said, Section, keys, some, span};
+use super::super::shape::{Many, Optional, OrStandard, Said, Section, keys, said, some, span};
 use super::super::values::{Millis, Number, Share, Word, Words};
 use super::chosen;
 use crate::overlay::Overlay;
@@ -63,14 +63,14 @@ impl Section<Delay> {
         let &DelayModel::Plane { span: standard_span, access, stretch } = standard else {
             unreachable!("the standard scenario stands in the plane");
         };
-        let across = self.span_ms.as_ref().map_or(standard_span, |delay| delay.0);
-        let access = self.access_ms.as_ref().map_or(access, |delay| delay.0);
+        let across = self.span_ms.or_standard(standard_span);
+        let access = self.access_ms.or_standard(access);
         if across + access < SHORTEST_DELAY {
             let blamed = span(&self.span_ms).or(span(&self.access_ms)).unwrap_or(self.span());
             let problem = "packets would take no time at all; expected a span_ms or an access_ms of at least 0.001";
             return Err(Problem::at(blamed, problem));
         }
-        let stretch = self.stretch.as_ref().map_or(stretch, |power| power.0);
+        let stretch = self.stretch.or_standard(stretch);
         Ok(DelayModel::Plane { span: across, access, stretch })
     }
 
@@ -86,7 +86,7 @@ impl Section<Delay> {
                 return Err(row.wrong(format!("expected {what}, not {} delays in row {from}", row.len())));
             }
             for (to, delay) in row.iter().enumerate() {
-                delays.push(if from == to { delay.0 } else { long_enough(delay)? });
+                delays.push(if from == to { **delay } else { long_enough(delay)? });
             }
         }
         Ok(DelayModel::Matrix(delays))
@@ -94,8 +94,8 @@ impl Section<Delay> {
 }
 
 fn long_enough(delay: &Said<Millis>) -> Result<Duration, Problem> {
-    match delay.0 >= SHORTEST_DELAY {
-        true => Ok(delay.0),
+    match **delay >= SHORTEST_DELAY {
+        true => Ok(**delay),
         false => Err(delay.wrong("packets would take no time at all; expected at least 0.001")),
     }
 }
@@ -105,21 +105,21 @@ impl Delay {
     pub fn written(overlay: &Overlay) -> Delay {
         let keys = match &overlay.delay {
             &DelayModel::Plane { span, access, stretch } => Delay {
-                model: some(Word(Model::Plane)),
-                span_ms: some(Millis(span)),
-                access_ms: some(Millis(access)),
-                stretch: some(Number(stretch)),
+                model: some(Model::Plane),
+                span_ms: some(span),
+                access_ms: some(access),
+                stretch: some(stretch),
                 ..Delay::default()
             },
             DelayModel::Matrix(delays) => {
-                let row = |row: &[Duration]| row.iter().map(|&delay| Millis(delay)).collect::<Many<Millis>>();
-                let rows = delays.chunks(overlay.peers).map(row).collect();
-                Delay { model: some(Word(Model::Matrix)), matrix_ms: some(rows), ..Delay::default() }
+                let row = |row: &[Duration]| row.iter().copied().map(said).collect();
+                let rows = delays.chunks(overlay.peers).map(row).map(said).collect();
+                Delay { model: some(Model::Matrix), matrix_ms: some(rows), ..Delay::default() }
             }
             &DelayModel::Constant(delay) => {
-                Delay { model: some(Word(Model::Constant)), constant_ms: some(Millis(delay)), ..Delay::default() }
+                Delay { model: some(Model::Constant), constant_ms: some(delay), ..Delay::default() }
             }
         };
-        Delay { jitter: some(Number(overlay.jitter)), ..keys }
+        Delay { jitter: some(overlay.jitter), ..keys }
     }
 }

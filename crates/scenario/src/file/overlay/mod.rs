@@ -11,14 +11,19 @@ use super::document::is_option;
 use super::error::Problem;
 use super::parameters::Parameters;
 use super::shape::{
-    Many, Optional, Part, Said, Section, Sections, Shape, Span, Table, Value, keys, sections, some, span, write,
+    Many, Optional, OrStandard, Part, Said, Section, Sections, Shape, Span, Value, keys, said, sections, some, span,
+    write,
 };
-use super::values::{BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words};
+use super::values::{
+    BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words, after_start, since_start,
+};
 use crate::overlay::{
     LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, default_offered,
 };
 
 mod delay;
+#[cfg(test)]
+mod tests;
 
 use delay::Delay;
 
@@ -129,34 +134,37 @@ impl Words for Pacing {
 }
 
 /// Who decides the rates.
-#[derive(Clone, Copy)]
-struct Controller(&'static Entry);
+struct Controller;
 
 impl Shape for Controller {
+    type Holds = &'static Entry;
+
     fn expected() -> String {
         "a controller's name in quotes (anabranch controllers)".to_owned()
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
+    fn read(value: &Value<'_>) -> Result<&'static Entry, Problem> {
         let name = value.text(Self::expected)?;
-        registry::find(name).map(Controller).map_err(|unknown| value.wrong(unknown.to_string()))
+        registry::find(name).map_err(|unknown| value.wrong(unknown.to_string()))
     }
 
-    fn write(&self, out: &mut String) {
-        write(self.0.name, out);
+    fn write(entry: &&'static Entry, out: &mut String) {
+        write(entry.name, out);
     }
 }
 
 /// What a relay passes on.
-struct RelayRate(Rate);
+struct RelayRate;
 
 impl Shape for RelayRate {
+    type Holds = Rate;
+
     fn expected() -> String {
         BitRate::expected()
     }
 
-    fn read(value: &Value<'_>) -> Result<Self, Problem> {
-        BitRate::read(value).map(|rate| RelayRate(rate.0)).map_err(|mut problem| {
+    fn read(value: &Value<'_>) -> Result<Rate, Problem> {
+        BitRate::read(value).map_err(|mut problem| {
             if problem.text == NOTHING_PASSES {
                 problem.text += " (a relay that passes nothing on is [[overlay.misbehave]] with drop = 1)";
             }
@@ -165,8 +173,8 @@ impl Shape for RelayRate {
     }
 
     /// In bytes where they are whole.
-    fn write(&self, out: &mut String) {
-        let text = match self.0.bits_per_sec() {
+    fn write(rate: &Rate, out: &mut String) {
+        let text = match rate.bits_per_sec() {
             bits if bits.is_multiple_of(8) => format!("{} B/s", bits / 8),
             bits => format!("{bits} bit/s"),
         };
@@ -177,10 +185,12 @@ impl Shape for RelayRate {
 /// Peers by number: a list, a range such as "0-9", or several with commas between.
 enum Peers {
     Ranges(String),
-    Listed(Many<Peer>),
+    Listed(Vec<Said<Peer>>),
 }
 
 impl Shape for Peers {
+    type Holds = Self;
+
     fn expected() -> String {
         "peers as [0, 3] or \"0-9\"".to_owned()
     }
@@ -192,10 +202,10 @@ impl Shape for Peers {
         }
     }
 
-    fn write(&self, out: &mut String) {
-        match self {
-            Peers::Ranges(text) => text.write(out),
-            Peers::Listed(list) => list.write(out),
+    fn write(peers: &Self, out: &mut String) {
+        match peers {
+            Peers::Ranges(text) => write(text, out),
+            Peers::Listed(list) => Many::write(list, out),
         }
     }
 }
@@ -219,7 +229,7 @@ impl Said<Peers> {
                 }
             }
             Peers::Listed(list) => {
-                for peer in &**list {
+                for peer in list {
                     numbers.push(peer_below(peer, peers)?);
                 }
             }
@@ -229,8 +239,8 @@ impl Said<Peers> {
 }
 
 fn peer_below(peer: &Said<Peer>, peers: usize) -> Result<u32, Problem> {
-    match peer.0 < peers as u64 {
-        true => Ok(peer.0 as u32),
+    match **peer < peers as u64 {
+        true => Ok(**peer as u32),
         false => Err(peer.wrong(format!("expected a whole number from 0 to {}", peers - 1))),
     }
 }
@@ -239,8 +249,8 @@ fn peer_below(peer: &Said<Peer>, peers: usize) -> Result<u32, Problem> {
 pub fn scenario(file: &Section<File>) -> Result<Scenario, Problem> {
     let mut scenario = Scenario { overlay: file.overlay.overlay()?, ..Scenario::standard() };
     if let Some(run) = &file.run {
-        scenario.seconds = run.seconds.as_ref().map_or(scenario.seconds, |seconds| seconds.0);
-        scenario.seed = run.seed.as_ref().map_or(scenario.seed, |seed| seed.0);
+        scenario.seconds = run.seconds.or_standard(scenario.seconds);
+        scenario.seed = run.seed.or_standard(scenario.seed);
         scenario.overlay.watch = run.watch.as_ref().map(|peer| peer_below(peer, scenario.overlay.peers)).transpose()?;
     }
     Ok(scenario)
@@ -249,35 +259,34 @@ pub fn scenario(file: &Section<File>) -> Result<Scenario, Problem> {
 impl Section<OverlayKeys> {
     fn overlay(&self) -> Result<Overlay, Problem> {
         let standard = Scenario::standard().overlay;
-        let peers = self.peers.0 as usize;
+        let peers = *self.peers as usize;
         let mut overlay = Overlay {
             peers,
-            relays: self.relays.0 as usize,
+            relays: *self.relays as usize,
             // Fewer others than that: all are known.
-            known_peers: self.known_peers.as_ref().map_or(peers - 1, |known| (known.0 as usize).min(peers - 1)),
-            packet: self.packet_bytes.as_ref().map_or(standard.packet, |bytes| Bytes::new(bytes.0)),
-            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(bytes.0)),
-            limit: self.limit.as_ref().map_or(standard.limit, |limit| limit.0),
-            loss: self.loss.as_ref().map_or(standard.loss, |loss| loss.0),
-            controller: self.controller.0,
-            pacing: self.pacing.as_ref().map_or(standard.pacing, |pacing| pacing.0),
-            offered: self.offered.as_ref().map_or(default_offered(self.controller.0), |offered| Some(offered.0)),
+            known_peers: self.known_peers.as_ref().map_or(peers - 1, |known| (**known as usize).min(peers - 1)),
+            packet: self.packet_bytes.as_ref().map_or(standard.packet, |bytes| Bytes::new(**bytes)),
+            ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(**bytes)),
+            limit: self.limit.or_standard(standard.limit),
+            loss: self.loss.or_standard(standard.loss),
+            controller: *self.controller,
+            pacing: self.pacing.or_standard(standard.pacing),
+            offered: self.offered.as_ref().map_or(default_offered(*self.controller), |offered| Some(**offered)),
             rtt: self.rtt.as_ref().map_or(Ok(standard.rtt), |rtt| rtt.config())?,
-            join_every: self.join.as_ref().map_or(standard.join_every, |join| join.every_s.0),
+            join_every: self.join.as_ref().map_or(standard.join_every, |join| *join.every_s),
             ..standard
         };
         self.check_view(&overlay)?;
         overlay.limit_model = self.limit_kind(&overlay)?;
         for change in self.limit_change.iter().flat_map(|changes| changes.iter()) {
-            let Change { at_s, peers: whose, limit } = &***change;
-            let (at, whose) = (at_s.after_start(), whose.numbers(peers)?);
-            overlay.limit_changes.push(LimitChange { at, peers: whose, limit: limit.0 });
+            let (at, peers) = (after_start(*change.at_s), change.peers.numbers(peers)?);
+            overlay.limit_changes.push(LimitChange { at, peers, limit: *change.limit });
         }
-        if let Some(loss) = self.loss.as_ref().filter(|loss| loss.0 == 1.0) {
+        if let Some(loss) = self.loss.as_ref().filter(|loss| ***loss == 1.0) {
             return Err(loss.wrong("no packet would ever arrive; expected less than 1"));
         }
         if let Some(delay) = &self.delay {
-            overlay.jitter = delay.jitter.as_ref().map_or(overlay.jitter, |jitter| jitter.0);
+            overlay.jitter = delay.jitter.or_standard(overlay.jitter);
             overlay.delay = delay.delays(&overlay)?;
         }
         if let Some(parameters) = &self.parameters {
@@ -343,7 +352,7 @@ impl Section<OverlayKeys> {
             LimitModel::Window => Ok(LimitKind::Window),
             LimitModel::Bucket => {
                 // As much at once as a window lets through.
-                let depth = self.bucket_bytes.as_ref().map_or(a_second, |bytes| Bytes::new(bytes.0));
+                let depth = self.bucket_bytes.as_ref().map_or(a_second, |bytes| Bytes::new(**bytes));
                 if largest > depth {
                     let problem =
                         format!("a bucket of {depth} never holds a packet of {largest}; expected a larger one");
@@ -351,9 +360,7 @@ impl Section<OverlayKeys> {
                 }
                 Ok(LimitKind::Bucket { depth })
             }
-            LimitModel::Queue => {
-                Ok(LimitKind::Queue { longest: self.queue_ms.as_ref().map_or(STANDARD_QUEUE, |wait| wait.0) })
-            }
+            LimitModel::Queue => Ok(LimitKind::Queue { longest: self.queue_ms.or_standard(STANDARD_QUEUE) }),
         }
     }
 }
@@ -362,30 +369,30 @@ impl Section<OverlayKeys> {
 /// unless the choice comes from the command line and the key from the file: then the
 /// file's key has lost its use.
 fn chosen<T: Words>(chooser: &str, choice: &Optional<Word<T>>, keys: &[(Option<Span>, T)]) -> Result<T, Problem> {
-    let model = choice.as_ref().map_or(Word(T::WORDS[0].1), |choice| **choice);
+    let model = choice.or_standard(T::WORDS[0].1);
     let by_option = span(choice).is_some_and(|span| is_option(&span));
     for (span, belongs) in keys {
         if let Some(span) = span
-            && *belongs != model.0
+            && *belongs != model
             && (is_option(span) || !by_option)
         {
-            let (belongs, model) = (Word(*belongs).name(), model.name());
+            let (belongs, model) = (belongs.word(), model.word());
             let problem = format!("this belongs to {chooser} = \"{belongs}\", which is \"{model}\"");
             return Err(Problem::at(span.clone(), problem));
         }
     }
-    Ok(model.0)
+    Ok(model)
 }
 
 impl Rtt {
     fn config(&self) -> Result<RttConfig, Problem> {
         let standard = RttConfig::default();
-        if let Some(gain) = self.gain.as_ref().filter(|gain| gain.0 == 0.0) {
+        if let Some(gain) = self.gain.as_ref().filter(|gain| ***gain == 0.0) {
             return Err(gain.wrong("the estimate would never change; expected more than 0"));
         }
         Ok(RttConfig {
-            gain: self.gain.as_ref().map_or(standard.gain, |gain| gain.0),
-            deviations: self.deviations.as_ref().map_or(standard.deviations, |deviations| deviations.0),
+            gain: self.gain.or_standard(standard.gain),
+            deviations: self.deviations.or_standard(standard.deviations),
         })
     }
 }
@@ -393,9 +400,9 @@ impl Rtt {
 impl Section<Misbehave> {
     fn misbehaviour(&self) -> Result<Misbehaviour, Problem> {
         let misbehaviour = Misbehaviour {
-            drop: self.drop.as_ref().map_or(0.0, |share| share.0),
-            delay: self.delay_ms.as_ref().map_or(Duration::ZERO, |delay| delay.0),
-            forge: self.forge.as_ref().is_some_and(|forge| **forge),
+            drop: self.drop.or_standard(0.0),
+            delay: self.delay_ms.or_standard(Duration::ZERO),
+            forge: self.forge.or_standard(false),
         };
         match misbehaviour == Misbehaviour::default() {
             true => Err(self.wrong("these peers do nothing wrong; expected drop, delay_ms or forge")),
@@ -409,57 +416,53 @@ impl From<&Scenario> for File {
     fn from(scenario: &Scenario) -> File {
         let overlay = &scenario.overlay;
         let run = Run {
-            seconds: some(Whole(scenario.seconds)),
-            seed: some(Whole(scenario.seed)),
-            watch: overlay.watch.map(|peer| Whole(peer.into()).into()),
+            seconds: some(scenario.seconds),
+            seed: some(scenario.seed),
+            watch: overlay.watch.map(|peer| said(peer.into())),
         };
         let (limit_model, bucket, longest) = match overlay.limit_model {
             LimitKind::Window => (LimitModel::Window, None, None),
-            LimitKind::Bucket { depth } => (LimitModel::Bucket, some(Whole(depth.get())), None),
-            LimitKind::Queue { longest } => (LimitModel::Queue, None, some(Millis(longest))),
+            LimitKind::Bucket { depth } => (LimitModel::Bucket, some(depth.get()), None),
+            LimitKind::Queue { longest } => (LimitModel::Queue, None, some(longest)),
         };
-        let listed = |peers: &[u32]| Peers::Listed(peers.iter().map(|&peer| Whole(peer.into())).collect()).into();
+        let listed = |peers: &[u32]| said(Peers::Listed(peers.iter().map(|&peer| said(peer.into())).collect()));
         let change = |change: &LimitChange| {
-            let at_s = Seconds::until(change.at).into();
-            Change { at_s, peers: listed(&change.peers), limit: RelayRate(change.limit).into() }
+            let at_s = said(since_start(change.at));
+            Change { at_s, peers: listed(&change.peers), limit: said(change.limit) }
         };
         let group = |(peers, misbehaviour): &(Vec<u32>, Misbehaviour)| Misbehave {
             peers: listed(peers),
-            drop: some(Number(misbehaviour.drop)),
-            delay_ms: some(Millis(misbehaviour.delay)),
+            drop: some(misbehaviour.drop),
+            delay_ms: some(misbehaviour.delay),
             forge: some(misbehaviour.forge),
         };
         let keys = OverlayKeys {
-            peers: Whole(overlay.peers as u64).into(),
-            relays: Whole(overlay.relays as u64).into(),
-            known_peers: some(Whole(overlay.known_peers as u64)),
-            limit: some(RelayRate(overlay.limit)),
-            limit_model: some(Word(limit_model)),
+            peers: said(overlay.peers as u64),
+            relays: said(overlay.relays as u64),
+            known_peers: some(overlay.known_peers as u64),
+            limit: some(overlay.limit),
+            limit_model: some(limit_model),
             bucket_bytes: bucket,
             queue_ms: longest,
-            packet_bytes: some(Whole(overlay.packet.get())),
-            ack_bytes: some(Whole(overlay.ack.get())),
-            controller: Controller(overlay.controller).into(),
-            pacing: some(Word(overlay.pacing)),
-            loss: some(Number(overlay.loss)),
-            offered: overlay.offered.map(|rate| RelayRate(rate).into()),
+            packet_bytes: some(overlay.packet.get()),
+            ack_bytes: some(overlay.ack.get()),
+            controller: said(overlay.controller),
+            pacing: some(overlay.pacing),
+            loss: some(overlay.loss),
+            offered: overlay.offered.map(said),
             parameters: Parameters::written(&overlay.parameters),
-            delay: some(Table(Delay::written(overlay))),
-            rtt: some(Table(Rtt {
-                gain: some(Number(overlay.rtt.gain)),
-                deviations: some(Number(overlay.rtt.deviations)),
-            })),
-            join: (overlay.join_every > Duration::ZERO)
-                .then(|| Table(Join { every_s: Seconds(overlay.join_every).into() }).into()),
+            delay: some(Delay::written(overlay)),
+            rtt: some(Rtt { gain: some(overlay.rtt.gain), deviations: some(overlay.rtt.deviations) }),
+            join: (overlay.join_every > Duration::ZERO).then(|| said(Join { every_s: said(overlay.join_every) })),
             limit_change: sections(overlay.limit_changes.iter().map(change)),
             misbehave: sections(overlay.misbehaving.iter().map(group)),
         };
-        File { run: some(Table(run)), overlay: Table(keys).into() }
+        File { run: some(run), overlay: said(keys) }
     }
 }
 
 #[cfg(test)]
-mod tests {
+mod documentation {
     use super::super::documented::{documented, keys};
     use super::*;
 
