@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_proto::message::{FileName, Offer};
-use anabranch_proto::peer::Peer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
 
@@ -115,20 +114,20 @@ impl Store for DiskStore {
     }
 }
 
-impl Work<Peer> for DiskStore {
+impl Work<FileJob, FileDone> for DiskStore {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
         job.work(self, &mut NoFiles)
     }
 }
 
-impl Work<Peer> for DiskSource {
+impl Work<FileJob, FileDone> for DiskSource {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
         job.work(&mut NoFiles, self)
     }
 }
 
 /// Of a runtime in which one peer receives and one sends.
-impl Work<Peer> for (DiskStore, DiskSource) {
+impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
         job.work(&mut self.0, &mut self.1)
     }

@@ -19,8 +19,9 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
 use anabranch_proto::transfer::{FileDone, FileJob, Limits, Receiver, Source, Store, StoreError};
 
+use crate::endpoint::Link;
 use crate::pool::Work;
-use crate::runtime::{Link, Runtime};
+use crate::runtime::Runtime;
 use crate::setup::{PACKET, SenderSetup, SetupError};
 use crate::udp::Socket;
 
@@ -162,7 +163,7 @@ impl Source for NoFiles {
     }
 }
 
-impl Work<Peer> for NoFiles {
+impl Work<FileJob, FileDone> for NoFiles {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
         job.work(self, &mut NoFiles)
     }
