@@ -22,6 +22,7 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     );
     // Rules that hold because nothing happens would be none.
     assert!(soaked.endings[&Ending::Whole] >= 24 && soaked.endings.len() >= 4, "{:?}", soaked.endings);
+    assert!(soaked.jobs > 10_000, "{} jobs", soaked.jobs);
     // Strangers publish files too.
     assert!(soaked.published > soaked.endings[&Ending::Whole], "{soaked:?}");
     assert!(soaked.under_way_hours > 0.8 * soaked.simulated_hours, "{soaked:?}");
