@@ -27,31 +27,41 @@ pub struct Waiting {
     pub member: usize,
     /// Where to.
     pub to: SocketAddr,
+    /// Whether it leaves as ECN-capable.
+    pub ecn_capable: bool,
     /// It.
     pub bytes: Vec<u8>,
 }
 
 impl DelayQueue {
-    /// The datagram `bytes` shall leave at `at`; it is dropped and counted if too many wait.
-    pub fn push(&mut self, at: Time, member: usize, to: SocketAddr, bytes: &[u8]) {
+    /// Room for a datagram of `length` bytes that shall leave at `at`; None, and counted, if too many
+    /// wait. Its bytes are whatever was there before.
+    pub fn push(
+        &mut self,
+        at: Time,
+        member: usize,
+        to: SocketAddr,
+        ecn_capable: bool,
+        length: usize,
+    ) -> Option<&mut [u8]> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.slots.len() < MAX_WAITING => {
-                self.slots.push(Waiting { member, to, bytes: Vec::with_capacity(bytes.len()) });
+                self.slots.push(Waiting { member, to, ecn_capable, bytes: Vec::new() });
                 (self.slots.len() - 1) as u32
             }
             None => {
                 self.overflowed += 1;
-                return;
+                return None;
             }
         };
         // The buffer of a datagram that has left is used again.
         let slot = &mut self.slots[place as usize];
-        (slot.member, slot.to) = (member, to);
-        slot.bytes.clear();
-        slot.bytes.extend_from_slice(bytes);
+        (slot.member, slot.to, slot.ecn_capable) = (member, to, ecn_capable);
+        slot.bytes.resize(length, 0);
         self.arrivals += 1;
         self.order.push(Reverse((at, self.arrivals, place)));
+        Some(&mut slot.bytes)
     }
 
     /// When the next one leaves.
@@ -86,7 +96,7 @@ mod tests {
         let mut queue = DelayQueue::default();
         let to = SocketAddr::from(([127, 0, 0, 1], 1));
         for (byte, ms) in [(b'c', 20), (b'a', 10), (b'b', 10)] {
-            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, &[byte]);
+            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, false, 1).unwrap()[0] = byte;
         }
         assert_eq!(queue.next(), Time::ZERO + Duration::from_millis(10));
         assert!(queue.pop(Time::ZERO).is_none());
@@ -102,11 +112,11 @@ mod tests {
         let mut queue = DelayQueue::default();
         let to = SocketAddr::from(([127, 0, 0, 1], 1));
         for _ in 0..MAX_WAITING + 5 {
-            queue.push(Time::ZERO, 0, to, &[0]);
+            queue.push(Time::ZERO, 0, to, false, 1);
         }
         assert_eq!((queue.overflowed(), queue.slots.len()), (5, MAX_WAITING));
         assert!(queue.pop(Time::ZERO).is_some());
-        queue.push(Time::ZERO, 0, to, &[0]);
+        queue.push(Time::ZERO, 0, to, false, 1);
         assert_eq!(queue.overflowed(), 5);
     }
 }

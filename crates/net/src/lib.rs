@@ -4,6 +4,8 @@
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;
+pub mod endpoint;
+mod events;
 pub mod flow;
 pub mod loopback;
 pub mod pool;
@@ -13,6 +15,7 @@ pub mod runtime;
 pub mod send_queue;
 pub mod setup;
 pub mod udp;
+pub mod wait;
 
 /// The example of the book's page, compiled and run.
 #[cfg(doctest)]

@@ -4,47 +4,46 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use anabranch_proto::machine::Machine;
-use mio::Waker;
+use crate::endpoint::Endpoint;
+use crate::wait::Waker;
 
 /// Threads at most: such work waits for disks more than for processors.
 const MOST_THREADS: usize = 4;
 
 /// Does what machines hand out.
-pub trait Work<M: Machine>: Clone + Send + 'static {
+pub trait Work<E: Endpoint>: Clone + Send + 'static {
     /// Does `job` for machine `number`.
-    fn work(&mut self, number: usize, job: M::Job) -> M::Done;
+    fn work(&mut self, number: usize, job: E::Job) -> E::Done;
 }
 
 /// For machines that hand out nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoWork;
 
-impl<M: Machine<Job = core::convert::Infallible>> Work<M> for NoWork {
-    fn work(&mut self, _: usize, job: M::Job) -> M::Done {
+impl<E: Endpoint<Job = core::convert::Infallible>> Work<E> for NoWork {
+    fn work(&mut self, _: usize, job: E::Job) -> E::Done {
         match job {}
     }
 }
 
 /// The threads. They start with the first job, and end with the pool once the jobs that are there
 /// are done.
-pub(crate) struct Pool<M: Machine> {
+pub(crate) struct Pool<E: Endpoint> {
     start: Box<dyn Fn() -> JoinHandle<()> + Send>,
     threads: Vec<JoinHandle<()>>,
-    jobs: Option<Sender<(usize, M::Job)>>,
-    done: Receiver<(usize, M::Done)>,
+    jobs: Option<Sender<(usize, E::Job)>>,
+    done: Receiver<(usize, E::Done)>,
     pending: usize,
 }
 
-impl<M: Machine<Job: Send + 'static, Done: Send + 'static>> Pool<M> {
+impl<E: Endpoint> Pool<E> {
     /// Threads that do jobs by `work`, and call `waker` for each result.
-    pub(crate) fn new(work: impl Work<M>, waker: Waker) -> Pool<M> {
-        let (jobs, queue) = channel::<(usize, M::Job)>();
+    pub(crate) fn new(work: impl Work<E>, waker: Waker) -> Pool<E> {
+        let (jobs, queue) = channel::<(usize, E::Job)>();
         let (results, done) = channel();
-        let (queue, waker) = (Arc::new(Mutex::new(queue)), Arc::new(waker));
+        let queue = Arc::new(Mutex::new(queue));
         let start = move || {
-            let (mut work, queue, results, waker) =
-                (work.clone(), Arc::clone(&queue), results.clone(), Arc::clone(&waker));
+            let (mut work, queue, results, waker) = (work.clone(), Arc::clone(&queue), results.clone(), waker.clone());
             thread::spawn(move || {
                 loop {
                     // One thread waits for the next job; the others wait for their turn.
@@ -53,8 +52,7 @@ impl<M: Machine<Job: Send + 'static, Done: Send + 'static>> Pool<M> {
                     if results.send((number, work.work(number, job))).is_err() {
                         return;
                     }
-                    // Without a waker the result is found at the next turn.
-                    let _ = waker.wake();
+                    waker.wake();
                 }
             })
         };
@@ -62,7 +60,7 @@ impl<M: Machine<Job: Send + 'static, Done: Send + 'static>> Pool<M> {
     }
 
     /// Hands out `job` of machine `number`.
-    pub(crate) fn submit(&mut self, number: usize, job: M::Job) {
+    pub(crate) fn submit(&mut self, number: usize, job: E::Job) {
         if self.threads.len() <= self.pending && self.threads.len() < MOST_THREADS {
             self.threads.push((self.start)());
         }
@@ -73,14 +71,17 @@ impl<M: Machine<Job: Send + 'static, Done: Send + 'static>> Pool<M> {
     }
 
     /// The next result, if there is one.
-    pub(crate) fn next_done(&mut self) -> Option<(usize, M::Done)> {
+    pub(crate) fn next_done(&mut self) -> Option<(usize, E::Done)> {
+        if self.pending == 0 {
+            return None;
+        }
         let next = self.done.try_recv().ok()?;
         self.pending -= 1;
         Some(next)
     }
 }
 
-impl<M: Machine> Drop for Pool<M> {
+impl<E: Endpoint> Drop for Pool<E> {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {

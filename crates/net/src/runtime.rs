@@ -1,9 +1,9 @@
-//! The runtime: one thread that serves any number of machines, each behind its own socket.
+//! The runtime: one thread that serves any number of endpoints, each behind its own socket.
 //!
-//! A turn sends what is due, wakes machines whose timers have come, waits for the next timer or
-//! datagram, and hands what has come to its machine. Everything is done in small portions, so that
-//! a burst of one machine neither fills the socket buffer of another nor keeps it waiting. What a
-//! portion sends leaves by one system call. Slow work that machines hand out is done by a pool of
+//! A turn sends what is due, wakes endpoints whose timers have come, waits for the next timer or
+//! datagram, and hands what has come to its endpoint. Everything is done in small portions, so that
+//! a burst of one endpoint neither fills the socket buffer of another nor keeps it waiting. What a
+//! portion sends leaves by few system calls. Slow work that endpoints hand out is done by a pool of
 //! threads; its results come back between two turns.
 
 use std::fmt;
@@ -11,21 +11,20 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::machine::{Arrival, Departure, Machine, Out, Wire};
-use mio::{Events, Interest, Poll, Token, Waker};
+use anabranch_proto::machine::{Arrival, Departure, Wire};
 
-use crate::clock::{Clock, std_duration};
+use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
+use crate::endpoint::Endpoint;
+use crate::events::Events;
 use crate::pool::{Pool, Work};
 use crate::send_queue::{SendCounters, SendQueue};
 use crate::udp::{Batch, Socket};
+use crate::wait::{Waiter, Waker};
 
 /// Datagrams that have waited long enough and leave before sockets are read again: 32 of them fit
 /// the smallest usual socket buffer (208 KiB) three times over.
 const PORTION: usize = 32;
-
-/// Wakes the thread when the pool has a result.
-const POOL: Token = Token(usize::MAX);
 
 /// An emulated link: the extra delay of a datagram to this next hop.
 pub type Link = Box<dyn FnMut(SocketAddr) -> Duration + Send>;
@@ -37,84 +36,96 @@ pub struct RuntimeCounters<U> {
     pub received: u64,
     /// Datagrams that were no messages.
     pub unreadable: U,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Datagrams that the system refused to send.
-    pub unsendable: u64,
+    /// What left, and what the system refused.
+    pub out: SendCounters,
     /// Datagrams dropped because too many waited.
     pub overflowed: u64,
+    /// Events that nobody read in time.
+    pub events_dropped: u64,
 }
 
-struct Member<M> {
+struct Member<E> {
     socket: Socket,
-    machine: M,
+    /// What waits for a socket that was full; empty between turns otherwise.
+    queue: SendQueue,
+    machine: E,
     link: Option<Link>,
     /// Datagrams may wait at the socket.
     readable: bool,
+    /// The socket was full at the last try.
+    blocked: bool,
+    /// The waiter tells when there is room.
+    room_watched: bool,
 }
 
-/// Machines, their sockets, and the clock.
-pub struct Runtime<M: Machine<Message: Wire>> {
-    poll: Poll,
-    events: Events,
-    members: Vec<Member<M>>,
+/// Endpoints, their sockets, and the clock.
+pub struct Runtime<E: Endpoint> {
+    waiter: Waiter,
+    members: Vec<Member<E>>,
     batch: Batch,
-    /// The message that a machine is shown.
-    inbox: M::Message,
-    exit: Exit<M>,
+    /// What an endpoint is shown.
+    inbox: E::Inbox,
+    exit: Exit<E>,
 }
 
-impl<M: Machine<Message: Wire>> fmt::Debug for Runtime<M> {
+impl<E: Endpoint> fmt::Debug for Runtime<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Runtime({} machines)", self.members.len())
+        write!(f, "Runtime({} endpoints)", self.members.len())
     }
 }
 
-/// What all machines' ways out share.
-struct Exit<M: Machine<Message: Wire>> {
+/// What all endpoints' ways out share.
+struct Exit<E: Endpoint> {
     clock: Clock,
     waiting: DelayQueue,
-    /// Empty but while a portion is sent.
-    queue: SendQueue,
-    pool: Pool<M>,
-    counters: RuntimeCounters<<M::Message as Wire>::Unreadable>,
+    pool: Pool<E>,
+    events: Events<(usize, E::Event)>,
+    counters: RuntimeCounters<E::Unreadable>,
     /// A message as it leaves.
     bytes: Vec<u8>,
 }
 
-impl<M> Runtime<M>
-where
-    M: Machine<Address = SocketAddr, Message: Wire, Job: Send + 'static, Done: Send + 'static>,
-{
-    /// No machine yet, whose jobs `work` will do; its time begins now.
+impl<E: Endpoint> Runtime<E> {
+    /// No endpoint yet, whose jobs `work` will do; its time begins now.
     ///
     /// # Errors
     ///
-    /// When the system gives no poll.
-    pub fn new(work: impl Work<M>) -> io::Result<Runtime<M>> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), POOL)?;
+    /// When the system has no room for another descriptor.
+    pub fn new(work: impl Work<E>) -> io::Result<Runtime<E>> {
+        Runtime::on_clock(Clock::start(), work)
+    }
+
+    /// No endpoint yet, whose jobs `work` will do; all times are of `clock`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no room for another descriptor.
+    pub fn on_clock(clock: Clock, work: impl Work<E>) -> io::Result<Runtime<E>> {
+        let waiter = Waiter::new()?;
         Ok(Runtime {
-            poll,
-            events: Events::with_capacity(256),
             members: Vec::new(),
             batch: Batch::default(),
-            inbox: M::Message::default(),
+            inbox: E::Inbox::default(),
             exit: Exit {
-                clock: Clock::start(),
+                clock,
                 waiting: DelayQueue::default(),
-                // Neighbours mostly take different paths.
-                queue: SendQueue::new(1),
-                pool: Pool::new(work, waker),
+                pool: Pool::new(work, waiter.waker()),
+                events: Events::default(),
                 counters: RuntimeCounters::default(),
                 bytes: Vec::new(),
             },
+            waiter,
         })
     }
 
-    /// Time since the runtime was made.
+    /// Now, on the runtime's clock.
     pub fn now(&self) -> Time {
         self.exit.clock.now()
+    }
+
+    /// Ends a `turn` of another thread early.
+    pub fn waker(&self) -> Waker {
+        self.waiter.waker()
     }
 
     /// Serves `machine` behind `socket`; what it sends takes longer by what `link` says. Its
@@ -123,41 +134,74 @@ where
     /// # Errors
     ///
     /// When the system can't watch the socket.
-    pub fn add(&mut self, mut socket: Socket, machine: M, link: Option<Link>) -> io::Result<usize> {
+    pub fn add(&mut self, socket: Socket, machine: E, link: Option<Link>) -> io::Result<usize> {
+        // Neighbours mostly take different paths.
+        self.add_joining(socket, machine, link, 1)
+    }
+
+    /// As [`Runtime::add`]; datagrams that leave together for one destination travel the system as
+    /// one until a network device, or the receiving socket, takes them apart: faster, and coarser
+    /// for a queue on the way.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::add`].
+    pub fn add_with_segmentation(&mut self, socket: Socket, machine: E, link: Option<Link>) -> io::Result<usize> {
+        let segments = socket.max_segments();
+        self.add_joining(socket, machine, link, segments)
+    }
+
+    fn add_joining(&mut self, socket: Socket, machine: E, link: Option<Link>, segments: usize) -> io::Result<usize> {
         let number = self.members.len();
-        self.poll.registry().register(socket.source(), Token(number), Interest::READABLE)?;
-        self.members.push(Member { socket, machine, link, readable: true });
+        self.waiter.watch(&socket, number)?;
+        let queue = SendQueue::new(segments);
+        let (readable, blocked, room_watched) = (true, false, false);
+        self.members.push(Member { socket, queue, machine, link, readable, blocked, room_watched });
         Ok(number)
     }
 
-    /// Machine `number`.
-    pub fn machine(&self, number: usize) -> &M {
+    /// Where the socket of endpoint `number` is bound.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn local_addr(&self, number: usize) -> io::Result<SocketAddr> {
+        self.members[number].socket.local_addr()
+    }
+
+    /// Endpoint `number`.
+    pub fn machine(&self, number: usize) -> &E {
         &self.members[number].machine
     }
 
-    /// Machine `number`, to change.
-    pub fn machine_mut(&mut self, number: usize) -> &mut M {
+    /// Endpoint `number`, to change.
+    pub fn machine_mut(&mut self, number: usize) -> &mut E {
         &mut self.members[number].machine
     }
 
-    /// All machines, by number.
-    pub fn machines(&self) -> impl Iterator<Item = &M> {
+    /// All endpoints, by number.
+    pub fn machines(&self) -> impl Iterator<Item = &E> {
         self.members.iter().map(|member| &member.machine)
     }
 
     /// What the runtime has moved and dropped.
-    pub fn counters(&self) -> RuntimeCounters<<M::Message as Wire>::Unreadable> {
-        RuntimeCounters { overflowed: self.exit.waiting.overflowed(), ..self.exit.counters }
+    pub fn counters(&self) -> RuntimeCounters<E::Unreadable> {
+        let Exit { counters, waiting, events, .. } = &self.exit;
+        RuntimeCounters {
+            overflowed: counters.overflowed + waiting.overflowed(),
+            events_dropped: events.dropped(),
+            ..*counters
+        }
     }
 
-    /// Acts on machine `number`, as an application: what it sends leaves now.
-    pub fn act<R>(&mut self, number: usize, act: impl FnOnce(&mut M, Time, &mut Port<'_, M>) -> R) -> R {
-        let now = self.now();
-        let Runtime { members, exit, .. } = self;
-        let Member { socket, machine, link, .. } = &mut members[number];
-        let result = act(machine, now, &mut Port { now, number, socket, link, exit });
-        exit.flush(socket);
-        result
+    /// The next thing that has happened, and at which endpoint.
+    pub fn poll_event(&mut self) -> Option<(usize, E::Event)> {
+        self.exit.events.pop()
+    }
+
+    /// Acts on endpoint `number`, as an application: what it sends leaves now.
+    pub fn act<R>(&mut self, number: usize, act: impl FnOnce(&mut E, Time, &mut Port<'_, E>) -> R) -> R {
+        self.members[number].act(number, &mut self.exit, act)
     }
 
     /// Does what is due, then waits for something to happen, at most until `until`, and hands on
@@ -168,33 +212,26 @@ where
     /// When the system can't wait or read.
     pub fn turn(&mut self, until: Time) -> io::Result<()> {
         let mut busy = self.release();
-        let mut wake = until;
         while let Some((number, done)) = self.exit.pool.next_done() {
-            self.act(number, |machine, now, out| machine.on_done(now, done, out));
+            self.act(number, |machine, now, port| machine.on_done(now, done, port));
         }
-        for number in 0..self.members.len() {
-            let now = self.now();
-            if self.members[number].machine.timer(now) <= now {
-                self.act(number, |machine, now, out| machine.on_timer(now, out));
-            }
-            busy |= self.members[number].readable;
+        let Runtime { members, exit, .. } = self;
+        let mut wake = until.min(exit.waiting.next());
+        for (number, member) in members.iter_mut().enumerate() {
+            member.wake(number, exit);
+            busy |= member.readable;
             // What is due again already is done once sockets were read.
-            wake = wake.min(self.members[number].machine.timer(now));
+            wake = wake.min(member.machine.timer(exit.clock.now()));
         }
-        wake = wake.min(self.exit.waiting.next());
-        let pause = if busy { Duration::ZERO } else { wake.since(self.now()) };
-        match self.poll.poll(&mut self.events, Some(std_duration(pause))) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        for event in self.events.iter().filter(|event| event.token() != POOL) {
-            self.members[event.token().0].readable = true;
-        }
+        busy |= exit.events.are_fresh();
+        let longest = if busy { Duration::ZERO } else { wake.since(exit.clock.now()) };
+        self.wait((busy || wake < Time::MAX).then_some(longest))?;
         for number in 0..self.members.len() {
             if self.members[number].readable {
                 self.receive_portion(number)?;
             }
         }
+        self.exit.events.end_turn();
         Ok(())
     }
 
@@ -212,107 +249,308 @@ where
 
     /// Sends a portion of what has waited long enough; whether there may be more.
     fn release(&mut self) -> bool {
-        let now = self.now();
         let Runtime { members, exit, .. } = self;
+        let Exit { waiting, counters, .. } = exit;
+        let now = exit.clock.now();
         let mut last = None;
         let mut more = true;
         for _ in 0..PORTION {
-            let Some(next) = exit.waiting.pop(now) else {
+            let Some(next) = waiting.pop(now) else {
                 more = false;
                 break;
             };
             if let Some(last) = last.replace(next.member)
                 && last != next.member
             {
-                exit.counters.flush(&mut exit.queue, &members[last].socket);
+                members[last].flush(&mut counters.out);
             }
-            exit.counters.send(&mut exit.queue, &members[next.member].socket, next.to, false, &next.bytes);
+            let Member { socket, queue, blocked, .. } = &mut members[next.member];
+            match room(queue, socket, blocked, &mut counters.out, next.to, next.ecn_capable, next.bytes.len()) {
+                Some(room) => room.copy_from_slice(&next.bytes),
+                None => counters.overflowed += 1,
+            }
         }
         if let Some(last) = last {
-            exit.flush(&members[last].socket);
+            members[last].flush(&mut counters.out);
         }
         more
+    }
+
+    /// Waits until a socket can be read or has room again, at most for `longest`.
+    fn wait(&mut self, longest: Option<Duration>) -> io::Result<()> {
+        let Runtime { waiter, members, exit, .. } = self;
+        // There is nothing to wait for and nothing to be told.
+        if longest == Some(Duration::ZERO) && members.iter().all(|member| member.readable && !member.blocked) {
+            return Ok(());
+        }
+        for (number, member) in members.iter_mut().enumerate() {
+            if member.room_watched != member.blocked {
+                waiter.watch_room(&member.socket, number, member.blocked)?;
+                member.room_watched = member.blocked;
+            }
+        }
+        waiter.wait(longest, |ready| {
+            let member = &mut members[ready.number];
+            member.readable |= ready.readable;
+            if ready.writable && std::mem::take(&mut member.blocked) {
+                member.flush(&mut exit.counters.out);
+                if !member.blocked {
+                    member.act(ready.number, exit, |machine, now, port| machine.on_timer(now, port));
+                }
+            }
+        })
     }
 
     /// Takes a portion of what waits at a socket.
     fn receive_portion(&mut self, number: usize) -> io::Result<()> {
         let now = self.now();
         let Runtime { members, exit, batch, inbox, .. } = self;
-        let Member { socket, machine, link, readable } = &mut members[number];
-        let received = batch.receive_marked(socket, |from, bytes, marked| match inbox.read(bytes) {
-            Ok(()) => {
-                let mut port = Port { now, number, socket, link, exit };
-                machine.on_message(now, Arrival { from, marked }, inbox, &mut port);
-            }
-            Err(error) => M::Message::count(error, &mut exit.counters.unreadable),
+        let member = &mut members[number];
+        let Member { socket, queue, machine, link, blocked, .. } = member;
+        let socket = &*socket;
+        let received = batch.receive_marked(socket, |from, bytes, marked| {
+            let mut port = Port { now, number, socket, queue, blocked, link, exit };
+            machine.on_datagram(now, Arrival { from, marked }, bytes, inbox, &mut port);
         })?;
-        exit.flush(socket);
+        member.readable = received.more;
         exit.counters.received += received.datagrams as u64;
-        *readable = received.more;
+        member.wake(number, exit);
+        member.flush(&mut exit.counters.out);
         Ok(())
     }
 }
 
-impl<M: Machine<Message: Wire>> Exit<M> {
-    fn flush(&mut self, socket: &Socket) {
-        self.counters.flush(&mut self.queue, socket);
+impl<E: Endpoint> Member<E> {
+    fn act<R>(
+        &mut self,
+        number: usize,
+        exit: &mut Exit<E>,
+        act: impl FnOnce(&mut E, Time, &mut Port<'_, E>) -> R,
+    ) -> R {
+        let now = exit.clock.now();
+        let Member { socket, queue, machine, link, blocked, .. } = self;
+        let result = act(machine, now, &mut Port { now, number, socket, queue, blocked, link, exit });
+        self.flush(&mut exit.counters.out);
+        result
+    }
+
+    /// Calls the endpoint if its time has come.
+    fn wake(&mut self, number: usize, exit: &mut Exit<E>) {
+        let now = exit.clock.now();
+        if self.machine.timer(now) <= now {
+            self.act(number, exit, |machine, now, port| machine.on_timer(now, port));
+        }
+    }
+
+    /// As [`flush`].
+    fn flush(&mut self, counters: &mut SendCounters) {
+        flush(&mut self.queue, &self.socket, &mut self.blocked, counters);
     }
 }
 
-impl<U> RuntimeCounters<U> {
-    /// A datagram leaves with the next `flush`.
-    fn send(&mut self, queue: &mut SendQueue, socket: &Socket, to: SocketAddr, ecn_capable: bool, bytes: &[u8]) {
-        if !queue.has_room(bytes.len()) {
-            self.flush(queue, socket);
-        }
-        match queue.push(to, ecn_capable, bytes.len()) {
-            Some(room) => room.copy_from_slice(bytes),
-            // Longer than any queue: no socket sends such a thing.
-            None => self.unsendable += 1,
-        }
-    }
-
-    /// Sends what waits; what a full socket does not take is dropped.
-    fn flush(&mut self, queue: &mut SendQueue, socket: &Socket) {
-        if queue.is_empty() {
-            return;
-        }
-        let mut done = SendCounters::default();
-        queue.flush(socket, &mut done);
-        self.sent += done.sent;
-        self.unsendable += done.refused + queue.clear() as u64;
+/// Sends what waits in `queue`. A socket that was full is left alone until the waiter tells of room,
+/// since then its endpoint is to be told too.
+fn flush(queue: &mut SendQueue, socket: &Socket, blocked: &mut bool, counters: &mut SendCounters) {
+    if !*blocked && !queue.is_empty() {
+        *blocked = !queue.flush(socket, counters);
     }
 }
 
-/// The way out of one machine.
-pub struct Port<'a, M: Machine<Message: Wire>> {
+/// Room in `queue`, which leaves first if it has none; none if the socket does not take it.
+fn room<'a>(
+    queue: &'a mut SendQueue,
+    socket: &Socket,
+    blocked: &mut bool,
+    counters: &mut SendCounters,
+    to: SocketAddr,
+    ecn_capable: bool,
+    length: usize,
+) -> Option<&'a mut [u8]> {
+    if !queue.has_room(length) {
+        flush(queue, socket, blocked, counters);
+    }
+    queue.push(to, ecn_capable, length)
+}
+
+/// The way out of one endpoint.
+pub struct Port<'a, E: Endpoint> {
     now: Time,
     number: usize,
     socket: &'a Socket,
+    queue: &'a mut SendQueue,
+    blocked: &'a mut bool,
     link: &'a mut Option<Link>,
-    exit: &'a mut Exit<M>,
+    exit: &'a mut Exit<E>,
 }
 
-impl<M> Out<M> for Port<'_, M>
-where
-    M: Machine<Address = SocketAddr, Message: Wire, Job: Send + 'static, Done: Send + 'static>,
-{
-    fn send(&mut self, departure: Departure<SocketAddr>, message: &M::Message) {
+impl<E: Endpoint> fmt::Debug for Port<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({})", self.number)
+    }
+}
+
+impl<E: Endpoint> Port<'_, E> {
+    /// Whether a datagram of `length` bytes may leave now. If not, the socket is full, and the
+    /// endpoint's `on_timer` is called when there is room.
+    #[inline]
+    pub fn has_room(&mut self, length: usize) -> bool {
+        if !self.queue.has_room(length) {
+            flush(self.queue, self.socket, self.blocked, &mut self.exit.counters.out);
+        }
+        !*self.blocked && self.queue.has_room(length)
+    }
+
+    /// A datagram of `length` bytes leaves, which `write` fills; one that finds no room is dropped
+    /// and counted.
+    #[inline]
+    pub fn send(&mut self, departure: Departure<SocketAddr>, length: usize, write: impl FnOnce(&mut [u8])) {
         let Departure { to, wait, ecn_capable, .. } = departure;
         let wait = wait + self.link.as_mut().map_or(Duration::ZERO, |link| link(to));
-        let Exit { waiting, queue, counters, bytes, .. } = &mut *self.exit;
-        message.write(bytes);
         if wait > Duration::ZERO {
-            waiting.push(self.now + wait, self.number, to, bytes);
-        } else {
-            counters.send(queue, self.socket, to, ecn_capable, bytes);
+            // The queue counts what finds no room.
+            if let Some(room) = self.exit.waiting.push(self.now + wait, self.number, to, ecn_capable, length) {
+                write(room);
+            }
+            return;
+        }
+        let counters = &mut self.exit.counters;
+        match room(self.queue, self.socket, self.blocked, &mut counters.out, to, ecn_capable, length) {
+            Some(room) => write(room),
+            None => counters.overflowed += 1,
         }
     }
 
-    /// Events are for observers; applications read what they want from their machine between turns.
-    fn event(&mut self, _: M::Event) {}
+    /// `message` leaves in its form in a datagram.
+    pub(crate) fn send_message(&mut self, departure: Departure<SocketAddr>, message: &impl Wire) {
+        let mut bytes = std::mem::take(&mut self.exit.bytes);
+        message.write(&mut bytes);
+        self.send(departure, bytes.len(), |room| room.copy_from_slice(&bytes));
+        self.exit.bytes = bytes;
+    }
 
-    fn job(&mut self, job: M::Job) {
+    /// The application is told of `event`.
+    pub fn tell(&mut self, event: E::Event) {
+        self.exit.events.push((self.number, event));
+    }
+
+    /// The pool does `job`.
+    pub fn hand_out(&mut self, job: E::Job) {
         self.exit.pool.submit(self.number, job);
+    }
+
+    /// To count what could not be read.
+    pub fn unreadable(&mut self) -> &mut E::Unreadable {
+        &mut self.exit.counters.unreadable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use crate::pool::NoWork;
+
+    use super::*;
+
+    /// Sends what it shall as fast as the socket takes it.
+    #[derive(Default)]
+    struct Burst {
+        to: Option<SocketAddr>,
+        left: u32,
+        stalled: bool,
+        calls: u32,
+    }
+
+    impl Endpoint for Burst {
+        type Inbox = ();
+        type Unreadable = ();
+        type Event = u32;
+        type Job = Infallible;
+        type Done = Infallible;
+
+        fn on_datagram(&mut self, _: Time, _: Arrival<SocketAddr>, _: &[u8], (): &mut (), _: &mut Port<'_, Burst>) {}
+
+        fn on_timer(&mut self, _: Time, port: &mut Port<'_, Burst>) {
+            self.calls += 1;
+            while self.left > 0 {
+                self.stalled = !port.has_room(1000);
+                if self.stalled {
+                    return;
+                }
+                let departure = Departure::now(self.to.expect("somebody"), 1000);
+                port.send(departure, 1000, |room| room.fill(self.left as u8));
+                self.left -= 1;
+            }
+            port.tell(self.calls);
+        }
+
+        fn on_done(&mut self, _: Time, done: Infallible, _: &mut Port<'_, Burst>) {
+            match done {}
+        }
+
+        fn timer(&self, now: Time) -> Time {
+            if self.left > 0 && !self.stalled { now } else { Time::MAX }
+        }
+    }
+
+    fn runtime(left: u32) -> (Runtime<Burst>, UdpSocket) {
+        let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let burst = Burst { to: Some(other.local_addr().unwrap()), left, ..Burst::default() };
+        let mut runtime = Runtime::new(NoWork).unwrap();
+        runtime.add(Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap(), burst, None).unwrap();
+        (runtime, other)
+    }
+
+    #[test]
+    fn an_endpoint_waits_for_a_full_socket_and_goes_on_when_it_has_room() {
+        let (mut runtime, other) = runtime(3);
+        // As after a send that the socket did not take: loopback takes whatever it is given.
+        let full = &mut runtime.members[0];
+        full.blocked = true;
+        full.queue.push(other.local_addr().unwrap(), false, 1).unwrap()[0] = 9;
+        runtime.turn(Time::ZERO).unwrap();
+        let mut first = [0; 2000];
+        assert_eq!((other.recv(&mut first).unwrap(), first[0]), (1, 9), "what waited leaves first");
+        // Called once while the socket was full, once when it had room.
+        assert_eq!(runtime.poll_event(), Some((0, 2)));
+        for byte in [3, 2, 1] {
+            let mut datagram = [0; 2000];
+            assert_eq!((other.recv(&mut datagram).unwrap(), datagram[0]), (1000, byte));
+        }
+        assert_eq!((runtime.counters().out.sent, runtime.machine(0).calls), (4, 2));
+    }
+
+    #[test]
+    fn what_has_happened_ends_the_turn_and_a_waker_does() {
+        let (mut runtime, _other) = runtime(1);
+        runtime.turn(Time::MAX).unwrap();
+        assert_eq!(runtime.poll_event(), Some((0, 1)));
+        runtime.waker().wake();
+        runtime.turn(Time::MAX).unwrap();
+        assert_eq!(runtime.poll_event(), None);
+        let until = runtime.now() + Duration::from_millis(3);
+        runtime.turn(until).unwrap();
+        assert!(runtime.now() >= until, "it waits if nothing happens");
+    }
+
+    #[test]
+    fn an_emulated_link_delays_and_what_is_more_than_may_wait_is_counted() {
+        let (mut runtime, other) = runtime(0);
+        let delay = Duration::from_millis(2);
+        runtime.members[0].link = Some(Box::new(move |_| delay));
+        // The first turn looks into the socket.
+        runtime.turn(Time::ZERO).unwrap();
+        let (to, began) = (other.local_addr().unwrap(), runtime.now());
+        runtime.act(0, |_, _, port| port.send(Departure::now(to, 1), 1, |room| room[0] = 7));
+        assert_eq!(runtime.counters().out.sent, 0);
+        runtime.turn(Time::MAX).unwrap();
+        assert!(runtime.now() >= began + delay);
+        runtime.turn(Time::ZERO).unwrap();
+        assert_eq!(runtime.counters().out.sent, 1);
+        runtime.act(0, |_, _, port| {
+            (0..crate::delay_queue::MAX_WAITING + 2).for_each(|_| port.send(Departure::now(to, 1), 1, |_| ()));
+        });
+        assert_eq!(runtime.counters().overflowed, 2);
     }
 }

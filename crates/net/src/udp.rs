@@ -26,7 +26,7 @@ pub(crate) fn enlarge_buffers(socket: &std::net::UdpSocket) {
 /// A bound socket that never blocks.
 #[derive(Debug)]
 pub struct Socket {
-    io: mio::net::UdpSocket,
+    io: std::net::UdpSocket,
     state: UdpSocketState,
     is_ipv6: bool,
 }
@@ -43,7 +43,7 @@ impl Socket {
         let state = UdpSocketState::new((&io).into())?;
         enlarge_buffers(&io);
         io.set_nonblocking(true)?;
-        Ok(Socket { io: mio::net::UdpSocket::from_std(io), state, is_ipv6 })
+        Ok(Socket { io, state, is_ipv6 })
     }
 
     /// Where it is bound.
@@ -82,12 +82,8 @@ impl Socket {
         }
     }
 
-    pub(crate) fn io(&self) -> &mio::net::UdpSocket {
+    pub(crate) fn io(&self) -> &std::net::UdpSocket {
         &self.io
-    }
-
-    pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
-        &mut self.io
     }
 }
 
@@ -138,7 +134,7 @@ impl Batch {
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("a chunk for each slice")));
         let state = &socket.state;
         let metas = &mut self.metas;
-        let filled = match socket.io.try_io(|| state.recv((&socket.io).into(), &mut slices, metas)) {
+        let filled = match state.recv((&socket.io).into(), &mut slices, metas) {
             Ok(filled) => filled,
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return Ok(Received { datagrams: 0, more: false }),

@@ -57,7 +57,7 @@ fn senders(clock: Clock) -> Senders {
 struct Station {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    waker: anabranch_net::flow::Waker,
+    waker: anabranch_net::wait::Waker,
     thread: Option<std::thread::JoinHandle<(Receivers, Vec<ReceiverEvent>)>>,
     /// Whether all that came was the pattern.
     correct: Arc<Mutex<bool>>,

@@ -10,32 +10,30 @@
 //!
 //! A datagram's size counts with the headers of UDP and IP, 28 bytes.
 
+use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::endpoint::Endpoint;
+use anabranch_net::pool::NoWork;
+use anabranch_net::runtime::{Port, Runtime};
+use anabranch_net::udp::Socket;
+use anabranch_net::wait::Waker;
+use anabranch_proto::machine::{Arrival, Departure};
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Event, Jitter, LinkConfig, LinkId, Network, NetworkBuilder, RouteId};
 use anabranch_sim::varying::Course;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use anabranch_net::clock::Clock;
 
 /// Headers of UDP and IPv4.
 const HEADERS: usize = 28;
 
 /// Datagrams on their way at most; more are lost.
 const MOST_ON_THEIR_WAY: usize = 1 << 16;
-
-/// The longest datagram that UDP carries.
-const LONGEST: usize = 1 << 16;
-
-/// How often the thread looks whether it shall end.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What the bottleneck does.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +51,7 @@ pub struct Link {
 pub struct Bottleneck {
     address: SocketAddr,
     shared: Arc<Shared>,
+    waker: Waker,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -67,19 +66,22 @@ impl Bottleneck {
     ///
     /// # Errors
     ///
-    /// When there are no sockets.
+    /// When there is no socket.
     pub fn start(to: SocketAddr, link: Link) -> io::Result<Bottleneck> {
-        let outside = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let inside = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        inside.connect(to)?;
-        for socket in [&outside, &inside] {
-            socket.set_nonblocking(true)?;
-        }
-        let address = outside.local_addr()?;
-        let shared: Arc<Shared> = Arc::default();
-        let works = shared.clone();
-        let thread = std::thread::spawn(move || forward(&outside, &inside, link, &works));
-        Ok(Bottleneck { address, shared, thread: Some(thread) })
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let address = socket.local_addr()?;
+        let mut runtime = Runtime::new(NoWork)?;
+        runtime.add(socket, Forwarder::new(to, link), None)?;
+        let (shared, waker): (Arc<Shared>, _) = (Arc::default(), runtime.waker());
+        let works = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            while !works.stop.load(Ordering::Relaxed) {
+                runtime.turn(Time::MAX)?;
+                works.dropped.store(runtime.machine_mut(0).dropped(), Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Ok(Bottleneck { address, shared, waker, thread: Some(thread) })
     }
 
     /// Where clients send to.
@@ -96,6 +98,7 @@ impl Bottleneck {
 impl Drop for Bottleneck {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // Whoever uses it has noticed if its sockets failed: nothing arrived.
             let _ = thread.join();
@@ -105,22 +108,17 @@ impl Drop for Bottleneck {
 
 /// Datagrams on the simulator's links.
 struct Forwarder {
-    network: Network<To>,
+    network: Network<SocketAddr>,
     there: RouteId,
     back: RouteId,
+    server: SocketAddr,
+    client: Option<SocketAddr>,
     /// The datagrams on their way, by their packets' numbers.
     slots: Vec<Vec<u8>>,
 }
 
-/// Where a datagram leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
-    Server,
-    Client(SocketAddr),
-}
-
 impl Forwarder {
-    fn new(link: Link) -> Forwarder {
+    fn new(server: SocketAddr, link: Link) -> Forwarder {
         let mut network = NetworkBuilder::new();
         let mut route = |name: &str, rate: Option<Rate>, capacity| {
             let id = network.link(LinkConfig {
@@ -138,16 +136,22 @@ impl Forwarder {
         };
         let there = route("there", Some(link.rate), Capacity::Bytes(link.queue.get()));
         let back = route("back", None, Capacity::Unlimited);
-        Forwarder { network: network.build(0, 0), there, back, slots: Vec::new() }
+        Forwarder { network: network.build(0, 0), there, back, server, client: None, slots: Vec::new() }
     }
 
     /// A datagram sets out, after all that left before `now` has.
-    fn accept(&mut self, now: Time, to: To, datagram: &[u8], leave: impl FnMut(To, &[u8])) {
+    fn accept(&mut self, now: Time, from: SocketAddr, datagram: &[u8], leave: impl FnMut(SocketAddr, &[u8])) {
         self.advance(now, leave);
+        let (route, to) = if from == self.server {
+            let Some(client) = self.client else { return };
+            (self.back, client)
+        } else {
+            self.client = Some(from);
+            (self.there, self.server)
+        };
         if self.network.in_flight() >= MOST_ON_THEIR_WAY {
             return;
         }
-        let route = if to == To::Server { self.there } else { self.back };
         let number = self.network.send_numbered(route, (datagram.len() + HEADERS) as u32, false, to) as usize;
         if number >= self.slots.len() {
             self.slots.resize_with(number + 1, Vec::new);
@@ -157,62 +161,65 @@ impl Forwarder {
     }
 
     /// Lets everything leave that is due before `now`.
-    fn advance(&mut self, now: Time, mut leave: impl FnMut(To, &[u8])) {
+    fn advance(&mut self, now: Time, mut leave: impl FnMut(SocketAddr, &[u8])) {
         while let Some(event) = self.network.next(now) {
             assert_eq!(event, Event::Arrived, "there are no timers");
             leave(self.network.arrived().payload, &self.slots[self.network.arrived_number() as usize]);
         }
     }
-}
 
-fn forward(outside: &UdpSocket, inside: &UdpSocket, link: Link, shared: &Shared) -> io::Result<()> {
-    let clock = Clock::start();
-    let mut forwarder = Forwarder::new(link);
-    let mut client = None;
-    let mut datagram = vec![0; LONGEST];
-    // What a full socket refuses is lost, as on any link.
-    let leave = |to: To, datagram: &[u8]| match to {
-        To::Server => drop(inside.send(datagram)),
-        To::Client(client) => drop(outside.send_to(datagram, client)),
-    };
-    while !shared.stop.load(Ordering::Relaxed) {
-        let mut ready = [PollFd::new(outside, PollFlags::IN), PollFd::new(inside, PollFlags::IN)];
-        let wait = forwarder.network.next_time().since(clock.now()).min(LOOK);
-        poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 }))?;
-        while let Some((length, from)) = received(outside.recv_from(&mut datagram))? {
-            client = Some(from);
-            forwarder.accept(clock.now(), To::Server, &datagram[..length], leave);
-        }
-        while let Some(length) = received(inside.recv(&mut datagram))? {
-            if let Some(client) = client {
-                forwarder.accept(clock.now(), To::Client(client), &datagram[..length], leave);
-            }
-        }
-        forwarder.advance(clock.now(), leave);
-        shared.dropped.store(forwarder.network.count(LinkId(0)).dropped, Ordering::Relaxed);
+    fn dropped(&mut self) -> u64 {
+        self.network.count(LinkId(0)).dropped
     }
-    Ok(())
 }
 
-/// What was received, or that nothing more is there. A peer that has gone is nobody's error.
-fn received<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(received) => Ok(Some(received)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+/// How a datagram leaves by `port`.
+fn by<'a>(port: &'a mut Port<'_, Forwarder>) -> impl FnMut(SocketAddr, &[u8]) + 'a {
+    |to, datagram| {
+        port.send(Departure::now(to, datagram.len() as u32), datagram.len(), |room| room.copy_from_slice(datagram));
+    }
+}
+
+impl Endpoint for Forwarder {
+    type Inbox = ();
+    type Unreadable = ();
+    type Event = Infallible;
+    type Job = Infallible;
+    type Done = Infallible;
+
+    fn on_datagram(
+        &mut self,
+        now: Time,
+        arrival: Arrival<SocketAddr>,
+        bytes: &[u8],
+        (): &mut (),
+        port: &mut Port<'_, Forwarder>,
+    ) {
+        self.accept(now, arrival.from, bytes, by(port));
+    }
+
+    fn on_timer(&mut self, now: Time, port: &mut Port<'_, Forwarder>) {
+        self.advance(now, by(port));
+    }
+
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut Port<'_, Forwarder>) {
+        match done {}
+    }
+
+    fn timer(&self, _: Time) -> Time {
+        // What is due at an instant leaves after it.
+        self.network.next_time() + Duration::from_nanos(1)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
+
+    const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 
     #[test]
     fn datagrams_leave_at_the_links_rate_and_what_finds_no_room_is_dropped() {
@@ -221,20 +228,19 @@ mod tests {
             delay: Duration::from_millis(10),
             queue: Bytes::new(2000),
         };
-        let mut forwarder = Forwarder::new(link);
+        let mut forwarder = Forwarder::new(SERVER, link);
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
-        let nothing = |_: To, _: &[u8]| panic!("nothing is due");
+        let nothing = |_: SocketAddr, _: &[u8]| panic!("nothing is due");
         // 1000 bytes with their headers: one is being sent, two wait, one finds no room.
         for byte in 0..4 {
-            forwarder.accept(at(0), To::Server, &[byte; 972], nothing);
+            forwarder.accept(at(0), CLIENT, &[byte; 972], nothing);
         }
         for byte in 0..3u8 {
-            forwarder.advance(at(11 + u64::from(byte)), nothing);
+            let due = at(11 + u64::from(byte));
+            forwarder.advance(due, nothing);
             let mut left = Vec::new();
-            forwarder.advance(at(11 + u64::from(byte)) + Duration::from_nanos(1), |to, datagram| {
-                left.push((to, datagram.to_vec()));
-            });
-            assert_eq!(left, [(To::Server, vec![byte; 972])]);
+            forwarder.advance(due + Duration::from_nanos(1), |to, datagram| left.push((to, datagram.to_vec())));
+            assert_eq!(left, [(SERVER, vec![byte; 972])]);
         }
         forwarder.advance(at(100), nothing);
         assert_eq!(forwarder.network.count(LinkId(0)).dropped, 1);

@@ -218,6 +218,6 @@ fn print_figures(
     let misread = counters.unreadable.total();
     println!(
         "driver                {} datagrams received, {} unsendable, {} beyond the delay queue, {misread} unreadable",
-        counters.received, counters.unsendable, counters.overflowed
+        counters.received, counters.out.refused, counters.overflowed
     );
 }

@@ -2,33 +2,37 @@
 //! each in one thread and over any number of sockets.
 //!
 //! Neither starts a thread nor opens a socket: whoever calls `turn` again and again is the
-//! driver, and sockets may come from a network namespace of their own. Data leaves as
+//! driver, and sockets may come from a network namespace of their own. Both are a
+//! [`Runtime`](crate::runtime::Runtime) with an endpoint for each socket. Data leaves as
 //! segments of one send where several packets go to one destination at once, arrives many
 //! datagrams a system call, and ACKs leave together. What comes from strangers is counted
 //! and changes nothing; nothing here is encrypted, so whoever sees the packets can forge them.
 
 mod content;
-mod port;
 mod received;
 mod receivers;
+mod receiving;
 mod senders;
+mod sending;
 mod spec;
 mod timers;
-mod wait;
 
 pub use content::{Pattern, Sink, Source};
 pub use received::{Accept, FlowKey, ReceiverConfig, ReceiverEvent, Report};
 pub use receivers::Receivers;
 pub use senders::Senders;
 pub use spec::{EndReason, FlowId, FlowSpec, OpenError, SenderEvent};
-pub use wait::Waker;
 
-use std::collections::VecDeque;
-
+use crate::runtime::RuntimeCounters;
 use crate::send_queue::SendCounters;
 
-/// Events that wait for their reader at most; the oldest are dropped then.
-const MAX_EVENTS: usize = 1 << 16;
+/// What a socket's flows did not believe.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refused {
+    strangers: u64,
+    untrue: u64,
+    flows: u64,
+}
 
 /// Datagrams at an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,35 +49,22 @@ pub struct Counters {
     pub flows_refused: u64,
     /// Events that nobody read in time.
     pub events_dropped: u64,
+    /// Dropped because the socket had been full for long.
+    pub overflowed: u64,
     /// What left.
     pub out: SendCounters,
 }
 
-/// Events in order, of which the oldest are dropped.
-#[derive(Debug)]
-struct Events<T> {
-    queue: VecDeque<T>,
-    /// Some came since the last turn ended: their reader must not wait for the next.
-    fresh: bool,
-}
-
-impl<T> Default for Events<T> {
-    fn default() -> Events<T> {
-        Events { queue: VecDeque::new(), fresh: false }
-    }
-}
-
-impl<T> Events<T> {
-    fn push(&mut self, event: T, counters: &mut Counters) {
-        if self.queue.len() == MAX_EVENTS {
-            self.queue.pop_front();
-            counters.events_dropped += 1;
-        }
-        self.queue.push_back(event);
-        self.fresh = true;
-    }
-
-    fn pop(&mut self) -> Option<T> {
-        self.queue.pop_front()
+impl Counters {
+    /// What a runtime has counted, and the flows of each of its sockets.
+    fn new(runtime: &RuntimeCounters<u64>, refused: impl Iterator<Item = Refused>) -> Counters {
+        let RuntimeCounters { received, unreadable, out, overflowed, events_dropped } = *runtime;
+        let nothing = Counters { received, unreadable, out, overflowed, events_dropped, ..Counters::default() };
+        refused.fold(nothing, |sum, refused| Counters {
+            strangers: sum.strangers + refused.strangers,
+            untrue: sum.untrue + refused.untrue,
+            flows_refused: sum.flows_refused + refused.flows,
+            ..sum
+        })
     }
 }

@@ -7,6 +7,7 @@ use core::fmt::Debug;
 use anabranch_control::time::Time;
 
 use super::message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
+use super::wire::{Handshake, Nonce};
 use super::{AckPolicy, Data, FlowReceiver};
 use crate::machine::{Arrival, Departure, Machine, Out};
 
@@ -20,13 +21,23 @@ pub struct ReceivingEnd<A> {
     number: u16,
     /// The newest connection that it has heard of.
     connection: u32,
+    /// What its connection's first packet said, or zeros if data came first.
+    nonce: Option<Nonce>,
     receiver: FlowReceiver,
+    /// Messages that no honest sender gives.
+    untrue: u64,
 }
 
 impl<A: Copy + Eq + Debug> ReceivingEnd<A> {
     /// Receiver `number` of the flow from `sender`.
     pub fn new(sizes: WireSizes, policy: AckPolicy, sender: A, number: u16) -> ReceivingEnd<A> {
-        ReceivingEnd { sizes, policy, sender, number, connection: 0, receiver: FlowReceiver::new(policy) }
+        let receiver = FlowReceiver::new(policy);
+        ReceivingEnd { sizes, policy, sender, number, connection: 0, nonce: None, receiver, untrue: 0 }
+    }
+
+    /// The same, whose first connection has the number `connection`.
+    pub fn numbered(self, connection: u32) -> ReceivingEnd<A> {
+        ReceivingEnd { connection, ..self }
     }
 
     /// What it has received of the newest connection.
@@ -44,25 +55,60 @@ impl<A: Copy + Eq + Debug> ReceivingEnd<A> {
         self.number
     }
 
+    /// Messages that no honest sender gives.
+    pub fn untrue(&self) -> u64 {
+        self.untrue
+    }
+
+    /// Whether `nonce` is the one of its connection's first packet; any is before data has come.
+    pub fn accepts(&mut self, nonce: Nonce) -> bool {
+        *self.nonce.get_or_insert(nonce) == nonce
+    }
+
     /// Takes a message and answers it, if an answer is due.
     #[inline]
     pub fn hear<M>(&mut self, now: Time, arrival: Arrival<A>, message: &FlowMessage, out: &mut impl Out<M>)
     where
         M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
     {
+        if self.take(now, arrival, message, out) {
+            self.answer(now, out);
+        }
+    }
+
+    /// Takes a message; whether data has come, which [`ReceivingEnd::answer`] answers: after each
+    /// packet, or after all that came together (RFC 9000, 13.2.2).
+    #[inline]
+    pub fn take<M>(&mut self, now: Time, arrival: Arrival<A>, message: &FlowMessage, out: &mut impl Out<M>) -> bool
+    where
+        M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
+    {
         if arrival.from != self.sender || message.receiver != self.number {
-            return;
+            return false;
         }
         match &message.body {
             FlowBody::Data(data) => self.on_data(now, message.connection, data, arrival.marked, out),
             FlowBody::Syn(handshake) => {
-                self.begin(message.connection);
-                if message.connection == self.connection {
-                    let answer = FlowMessage { body: FlowBody::SynAck(*handshake), ..*message };
-                    out.send(Departure::now(self.sender, self.sizes.control), &answer);
-                }
+                self.on_syn(message, handshake, out);
+                false
             }
-            FlowBody::Ack(_) | FlowBody::SynAck(_) | FlowBody::Datagram => {}
+            FlowBody::Ack(_) | FlowBody::SynAck(_) | FlowBody::Datagram => false,
+        }
+    }
+
+    fn on_syn<M>(&mut self, message: &FlowMessage, handshake: &Handshake, out: &mut impl Out<M>)
+    where
+        M: Machine<Address = A, Message = FlowMessage>,
+    {
+        self.begin(message.connection);
+        if message.connection != self.connection {
+            return;
+        }
+        if self.accepts(handshake.nonce) {
+            let answer = FlowMessage { body: FlowBody::SynAck(*handshake), ..*message };
+            out.send(Departure::now(self.sender, self.sizes.control), &answer);
+        } else {
+            self.untrue += 1;
         }
     }
 
@@ -71,12 +117,13 @@ impl<A: Copy + Eq + Debug> ReceivingEnd<A> {
     fn begin(&mut self, connection: u32) {
         if connection > self.connection {
             self.connection = connection;
+            self.nonce = None;
             self.receiver = FlowReceiver::new(self.policy);
         }
     }
 
     #[inline]
-    fn on_data<M>(&mut self, now: Time, connection: u32, data: &Data, marked: bool, out: &mut impl Out<M>)
+    fn on_data<M>(&mut self, now: Time, connection: u32, data: &Data, marked: bool, out: &mut impl Out<M>) -> bool
     where
         M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
     {
@@ -84,14 +131,16 @@ impl<A: Copy + Eq + Debug> ReceivingEnd<A> {
         if connection != self.connection {
             if connection < self.connection {
                 out.event(FlowEvent::Stale { bytes }.into());
-                return;
+                return false;
             }
             self.begin(connection);
         }
+        // Whoever needs no handshake has no secret to tell.
+        self.nonce.get_or_insert_default();
         let received = self.receiver.on_data(now, data, marked);
         let (new_bytes, completed) = (received.new_bytes, received.completed);
         out.event(FlowEvent::Received { connection, bytes, new_bytes, completed }.into());
-        self.answer(now, out);
+        true
     }
 
     /// Sends the ACK that is due, if one is.
@@ -208,6 +257,35 @@ mod tests {
         assert_eq!(seen.left.len(), 2, "a late first packet opens no connection again");
         hear(&mut end, SENDER, &FlowMessage { body: FlowBody::Syn(late), ..packet(2, 0) }, &mut seen);
         assert_eq!((end.connection(), seen.left[2].body), (2, FlowBody::SynAck(late)));
+    }
+
+    #[test]
+    fn a_connection_has_the_secret_of_its_first_packet_and_none_if_data_came_first() {
+        let syn = |nonce| FlowMessage { body: FlowBody::Syn(Handshake { attempt: 0, nonce }), ..packet(4, 0) };
+        let (mut end, mut seen) =
+            (ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2).numbered(4), Seen::default());
+        for (nonce, answers, untrue) in [([1; 16], 1, 0), ([2; 16], 1, 1), ([1; 16], 2, 1)] {
+            hear(&mut end, SENDER, &syn(nonce), &mut seen);
+            assert_eq!((seen.left.len(), end.untrue()), (answers, untrue));
+        }
+        assert!(end.accepts([1; 16]) && !end.accepts([0; 16]));
+        let mut end = ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2).numbered(4);
+        hear(&mut end, SENDER, &packet(4, 0), &mut seen);
+        hear(&mut end, SENDER, &syn([1; 16]), &mut seen);
+        assert_eq!((seen.left.len(), end.untrue(), end.accepts([0; 16])), (2, 1, true));
+    }
+
+    #[test]
+    fn packets_that_came_together_may_be_answered_together() {
+        let (mut end, mut seen) = (ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2), Seen::default());
+        let arrival = Arrival { from: SENDER, marked: false };
+        for number in 0..6 {
+            assert!(end.take(Time::ZERO, arrival, &packet(0, number), &mut seen));
+        }
+        assert_eq!(seen.left.len(), 0);
+        end.answer(Time::ZERO, &mut seen);
+        let [FlowMessage { body: FlowBody::Ack(ack), .. }] = &seen.left[..] else { panic!("{:?}", seen.left) };
+        assert!(ack.ranges.iter().eq([(0, 5)]));
     }
 
     #[test]
