@@ -230,7 +230,7 @@ impl Scoreboard {
         }
         self.acks += 1;
         let (mut acked_bytes, mut pipe_bytes) = (Bytes::ZERO, Bytes::ZERO);
-        for (low, high) in ack.ranges.ascending() {
+        for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
                 let segment = &mut self.segments[(number - self.first) as usize];
                 if segment.has_arrived() {

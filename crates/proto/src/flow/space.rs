@@ -238,7 +238,7 @@ impl Space {
         }
         let mut acked_bytes = Bytes::ZERO;
         let mut newest = None;
-        for (low, high) in ack.ranges.ascending() {
+        for (low, high) in ack.ranges.iter().rev() {
             for number in low.max(self.first)..=high {
                 let flight = self.flight(number);
                 if flight.outstanding {
