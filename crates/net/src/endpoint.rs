@@ -1,16 +1,21 @@
-//! What is behind a socket: datagrams in, datagrams out.
+//! What is behind a socket, datagrams in and datagrams out, and its way out.
 //!
 //! A [`Machine`] whose messages have a form in datagrams is an endpoint by itself. Others are
 //! written here: those of flows, whose data goes from the application into the socket's buffer
 //! without a copy between, and links of a model that carry whatever comes.
 
-use core::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::net::SocketAddr;
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out, Wire};
 
-use crate::runtime::Port;
+use crate::clock::Clock;
+use crate::delay_queue::DelayQueue;
+use crate::events::Events;
+use crate::pool::Pool;
+use crate::send_queue::{SendCounters, SendQueue};
+use crate::udp::Socket;
 
 /// Takes datagrams and gives datagrams. It has no socket, no clock and no thread: the
 /// [`Runtime`](crate::runtime::Runtime) has.
@@ -48,6 +53,131 @@ pub trait Endpoint: Sized {
     /// then answers all of it together. An endpoint that waits for [`Port::has_room`] does not say
     /// `now` for that: it is called when there is room.
     fn timer(&self, now: Time) -> Time;
+}
+
+/// An emulated link: the extra delay of a datagram to this next hop.
+pub type Link = Box<dyn FnMut(SocketAddr) -> Duration + Send>;
+
+/// What the runtime itself has moved and dropped; `U` counts what could not be read, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeCounters<U> {
+    /// Datagrams received, readable or not.
+    pub received: u64,
+    /// Datagrams that were no messages.
+    pub unreadable: U,
+    /// What left, and what the system refused.
+    pub out: SendCounters,
+    /// Datagrams dropped because too many waited.
+    pub overflowed: u64,
+    /// Events that nobody read in time.
+    pub events_dropped: u64,
+}
+
+/// What all endpoints' ways out share.
+pub(crate) struct Exit<E: Endpoint> {
+    pub clock: Clock,
+    pub waiting: DelayQueue,
+    pub pool: Pool<E::Job, E::Done>,
+    pub events: Events<(usize, E::Event)>,
+    pub counters: RuntimeCounters<E::Unreadable>,
+    /// A message as it leaves.
+    pub bytes: Vec<u8>,
+}
+
+/// The way out of one endpoint.
+pub struct Port<'a, E: Endpoint> {
+    pub(crate) now: Time,
+    pub(crate) number: usize,
+    pub(crate) socket: &'a Socket,
+    pub(crate) queue: &'a mut SendQueue,
+    pub(crate) blocked: &'a mut bool,
+    pub(crate) link: &'a mut Option<Link>,
+    pub(crate) exit: &'a mut Exit<E>,
+}
+
+impl<E: Endpoint> fmt::Debug for Port<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({})", self.number)
+    }
+}
+
+impl<E: Endpoint> Port<'_, E> {
+    /// Whether a datagram of `length` bytes may leave now. If not, the socket is full, and the
+    /// endpoint's `on_timer` is called when there is room.
+    #[inline]
+    pub fn has_room(&mut self, length: usize) -> bool {
+        if !self.queue.has_room(length) {
+            flush(self.queue, self.socket, self.blocked, &mut self.exit.counters.out);
+        }
+        !*self.blocked && self.queue.has_room(length)
+    }
+
+    /// A datagram of `length` bytes leaves, which `write` fills; one that finds no room is dropped
+    /// and counted.
+    #[inline]
+    pub fn send(&mut self, departure: Departure<SocketAddr>, length: usize, write: impl FnOnce(&mut [u8])) {
+        let Departure { to, wait, ecn_capable, .. } = departure;
+        let wait = wait + self.link.as_mut().map_or(Duration::ZERO, |link| link(to));
+        if wait > Duration::ZERO {
+            // The queue counts what finds no room.
+            if let Some(room) = self.exit.waiting.push(self.now + wait, self.number, to, ecn_capable, length) {
+                write(room);
+            }
+            return;
+        }
+        let counters = &mut self.exit.counters;
+        match room(self.queue, self.socket, self.blocked, &mut counters.out, to, ecn_capable, length) {
+            Some(room) => write(room),
+            None => counters.overflowed += 1,
+        }
+    }
+
+    /// `message` leaves in its form in a datagram.
+    pub(crate) fn send_message(&mut self, departure: Departure<SocketAddr>, message: &impl Wire) {
+        let mut bytes = std::mem::take(&mut self.exit.bytes);
+        message.write(&mut bytes);
+        self.send(departure, bytes.len(), |room| room.copy_from_slice(&bytes));
+        self.exit.bytes = bytes;
+    }
+
+    /// The application is told of `event`.
+    pub fn tell(&mut self, event: E::Event) {
+        self.exit.events.push((self.number, event));
+    }
+
+    /// The pool does `job`.
+    pub fn hand_out(&mut self, job: E::Job) {
+        self.exit.pool.submit(self.number, job);
+    }
+
+    /// To count what could not be read.
+    pub fn unreadable(&mut self) -> &mut E::Unreadable {
+        &mut self.exit.counters.unreadable
+    }
+}
+
+/// Sends what waits in `queue`. A socket that was full is left alone until the waiter tells of room,
+/// since then its endpoint is to be told too.
+pub(crate) fn flush(queue: &mut SendQueue, socket: &Socket, blocked: &mut bool, counters: &mut SendCounters) {
+    if !*blocked && !queue.is_empty() {
+        *blocked = !queue.flush(socket, counters);
+    }
+}
+
+/// Room in `queue`, which leaves first if it has none; none if the socket does not take it.
+pub(crate) fn room<'a>(
+    queue: &'a mut SendQueue,
+    socket: &Socket,
+    blocked: &mut bool,
+    counters: &mut SendCounters,
+    to: SocketAddr,
+    ecn_capable: bool,
+    length: usize,
+) -> Option<&'a mut [u8]> {
+    if !queue.has_room(length) {
+        flush(queue, socket, blocked, counters);
+    }
+    queue.push(to, ecn_capable, length)
 }
 
 impl<M> Endpoint for M

@@ -19,7 +19,8 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{self, Identity, SessionId};
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
 
-use crate::runtime::{Link, Runtime};
+use crate::endpoint::Link;
+use crate::runtime::Runtime;
 use crate::setup::{PACKET, SenderSetup, SetupError};
 use crate::udp::Socket;
 

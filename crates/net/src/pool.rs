@@ -1,45 +1,45 @@
-//! A pool of threads for slow work that machines hand out: disk, hashes.
+//! A pool of threads for slow work that endpoints hand out: disk, hashes.
 
+use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::endpoint::Endpoint;
 use crate::wait::Waker;
 
 /// Threads at most: such work waits for disks more than for processors.
 const MOST_THREADS: usize = 4;
 
-/// Does what machines hand out.
-pub trait Work<E: Endpoint>: Clone + Send + 'static {
-    /// Does `job` for machine `number`.
-    fn work(&mut self, number: usize, job: E::Job) -> E::Done;
+/// Does jobs `J`, which endpoints hand out, and gives `D`.
+pub trait Work<J, D>: Clone + Send + 'static {
+    /// Does `job` for endpoint `number`.
+    fn work(&mut self, number: usize, job: J) -> D;
 }
 
 /// For machines that hand out nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoWork;
 
-impl<E: Endpoint<Job = core::convert::Infallible>> Work<E> for NoWork {
-    fn work(&mut self, _: usize, job: E::Job) -> E::Done {
+impl<D> Work<Infallible, D> for NoWork {
+    fn work(&mut self, _: usize, job: Infallible) -> D {
         match job {}
     }
 }
 
 /// The threads. They start with the first job, and end with the pool once the jobs that are there
 /// are done.
-pub(crate) struct Pool<E: Endpoint> {
+pub(crate) struct Pool<J, D> {
     start: Box<dyn Fn() -> JoinHandle<()> + Send>,
     threads: Vec<JoinHandle<()>>,
-    jobs: Option<Sender<(usize, E::Job)>>,
-    done: Receiver<(usize, E::Done)>,
+    jobs: Option<Sender<(usize, J)>>,
+    done: Receiver<(usize, D)>,
     pending: usize,
 }
 
-impl<E: Endpoint> Pool<E> {
+impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
     /// Threads that do jobs by `work`, and call `waker` for each result.
-    pub(crate) fn new(work: impl Work<E>, waker: Waker) -> Pool<E> {
-        let (jobs, queue) = channel::<(usize, E::Job)>();
+    pub(crate) fn new(work: impl Work<J, D>, waker: Waker) -> Pool<J, D> {
+        let (jobs, queue) = channel::<(usize, J)>();
         let (results, done) = channel();
         let queue = Arc::new(Mutex::new(queue));
         let start = move || {
@@ -60,7 +60,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Hands out `job` of machine `number`.
-    pub(crate) fn submit(&mut self, number: usize, job: E::Job) {
+    pub(crate) fn submit(&mut self, number: usize, job: J) {
         if self.threads.len() <= self.pending && self.threads.len() < MOST_THREADS {
             self.threads.push((self.start)());
         }
@@ -71,7 +71,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// The next result, if there is one.
-    pub(crate) fn next_done(&mut self) -> Option<(usize, E::Done)> {
+    pub(crate) fn next_done(&mut self) -> Option<(usize, D)> {
         if self.pending == 0 {
             return None;
         }
@@ -81,7 +81,7 @@ impl<E: Endpoint> Pool<E> {
     }
 }
 
-impl<E: Endpoint> Drop for Pool<E> {
+impl<J, D> Drop for Pool<J, D> {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {

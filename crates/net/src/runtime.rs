@@ -11,11 +11,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::machine::{Arrival, Departure, Wire};
+use anabranch_proto::machine::Arrival;
 
 use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Exit, Link, Port, RuntimeCounters, flush, room};
 use crate::events::Events;
 use crate::pool::{Pool, Work};
 use crate::send_queue::{SendCounters, SendQueue};
@@ -25,24 +25,6 @@ use crate::wait::{Waiter, Waker};
 /// Datagrams that have waited long enough and leave before sockets are read again: 32 of them fit
 /// the smallest usual socket buffer (208 KiB) three times over.
 const PORTION: usize = 32;
-
-/// An emulated link: the extra delay of a datagram to this next hop.
-pub type Link = Box<dyn FnMut(SocketAddr) -> Duration + Send>;
-
-/// What the runtime itself has moved and dropped; `U` counts what could not be read, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuntimeCounters<U> {
-    /// Datagrams received, readable or not.
-    pub received: u64,
-    /// Datagrams that were no messages.
-    pub unreadable: U,
-    /// What left, and what the system refused.
-    pub out: SendCounters,
-    /// Datagrams dropped because too many waited.
-    pub overflowed: u64,
-    /// Events that nobody read in time.
-    pub events_dropped: u64,
-}
 
 struct Member<E> {
     socket: Socket,
@@ -74,24 +56,13 @@ impl<E: Endpoint> fmt::Debug for Runtime<E> {
     }
 }
 
-/// What all endpoints' ways out share.
-struct Exit<E: Endpoint> {
-    clock: Clock,
-    waiting: DelayQueue,
-    pool: Pool<E>,
-    events: Events<(usize, E::Event)>,
-    counters: RuntimeCounters<E::Unreadable>,
-    /// A message as it leaves.
-    bytes: Vec<u8>,
-}
-
 impl<E: Endpoint> Runtime<E> {
     /// No endpoint yet, whose jobs `work` will do; its time begins now.
     ///
     /// # Errors
     ///
     /// When the system has no room for another descriptor.
-    pub fn new(work: impl Work<E>) -> io::Result<Runtime<E>> {
+    pub fn new(work: impl Work<E::Job, E::Done>) -> io::Result<Runtime<E>> {
         Runtime::on_clock(Clock::start(), work)
     }
 
@@ -100,7 +71,7 @@ impl<E: Endpoint> Runtime<E> {
     /// # Errors
     ///
     /// When the system has no room for another descriptor.
-    pub fn on_clock(clock: Clock, work: impl Work<E>) -> io::Result<Runtime<E>> {
+    pub fn on_clock(clock: Clock, work: impl Work<E::Job, E::Done>) -> io::Result<Runtime<E>> {
         let waiter = Waiter::new()?;
         Ok(Runtime {
             members: Vec::new(),
@@ -348,106 +319,12 @@ impl<E: Endpoint> Member<E> {
     }
 }
 
-/// Sends what waits in `queue`. A socket that was full is left alone until the waiter tells of room,
-/// since then its endpoint is to be told too.
-fn flush(queue: &mut SendQueue, socket: &Socket, blocked: &mut bool, counters: &mut SendCounters) {
-    if !*blocked && !queue.is_empty() {
-        *blocked = !queue.flush(socket, counters);
-    }
-}
-
-/// Room in `queue`, which leaves first if it has none; none if the socket does not take it.
-fn room<'a>(
-    queue: &'a mut SendQueue,
-    socket: &Socket,
-    blocked: &mut bool,
-    counters: &mut SendCounters,
-    to: SocketAddr,
-    ecn_capable: bool,
-    length: usize,
-) -> Option<&'a mut [u8]> {
-    if !queue.has_room(length) {
-        flush(queue, socket, blocked, counters);
-    }
-    queue.push(to, ecn_capable, length)
-}
-
-/// The way out of one endpoint.
-pub struct Port<'a, E: Endpoint> {
-    now: Time,
-    number: usize,
-    socket: &'a Socket,
-    queue: &'a mut SendQueue,
-    blocked: &'a mut bool,
-    link: &'a mut Option<Link>,
-    exit: &'a mut Exit<E>,
-}
-
-impl<E: Endpoint> fmt::Debug for Port<'_, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Port({})", self.number)
-    }
-}
-
-impl<E: Endpoint> Port<'_, E> {
-    /// Whether a datagram of `length` bytes may leave now. If not, the socket is full, and the
-    /// endpoint's `on_timer` is called when there is room.
-    #[inline]
-    pub fn has_room(&mut self, length: usize) -> bool {
-        if !self.queue.has_room(length) {
-            flush(self.queue, self.socket, self.blocked, &mut self.exit.counters.out);
-        }
-        !*self.blocked && self.queue.has_room(length)
-    }
-
-    /// A datagram of `length` bytes leaves, which `write` fills; one that finds no room is dropped
-    /// and counted.
-    #[inline]
-    pub fn send(&mut self, departure: Departure<SocketAddr>, length: usize, write: impl FnOnce(&mut [u8])) {
-        let Departure { to, wait, ecn_capable, .. } = departure;
-        let wait = wait + self.link.as_mut().map_or(Duration::ZERO, |link| link(to));
-        if wait > Duration::ZERO {
-            // The queue counts what finds no room.
-            if let Some(room) = self.exit.waiting.push(self.now + wait, self.number, to, ecn_capable, length) {
-                write(room);
-            }
-            return;
-        }
-        let counters = &mut self.exit.counters;
-        match room(self.queue, self.socket, self.blocked, &mut counters.out, to, ecn_capable, length) {
-            Some(room) => write(room),
-            None => counters.overflowed += 1,
-        }
-    }
-
-    /// `message` leaves in its form in a datagram.
-    pub(crate) fn send_message(&mut self, departure: Departure<SocketAddr>, message: &impl Wire) {
-        let mut bytes = std::mem::take(&mut self.exit.bytes);
-        message.write(&mut bytes);
-        self.send(departure, bytes.len(), |room| room.copy_from_slice(&bytes));
-        self.exit.bytes = bytes;
-    }
-
-    /// The application is told of `event`.
-    pub fn tell(&mut self, event: E::Event) {
-        self.exit.events.push((self.number, event));
-    }
-
-    /// The pool does `job`.
-    pub fn hand_out(&mut self, job: E::Job) {
-        self.exit.pool.submit(self.number, job);
-    }
-
-    /// To count what could not be read.
-    pub fn unreadable(&mut self) -> &mut E::Unreadable {
-        &mut self.exit.counters.unreadable
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
     use std::net::{Ipv4Addr, UdpSocket};
+
+    use anabranch_proto::machine::Departure;
 
     use crate::pool::NoWork;
 

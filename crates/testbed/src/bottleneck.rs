@@ -19,9 +19,9 @@ use std::thread::JoinHandle;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_net::endpoint::Endpoint;
+use anabranch_net::endpoint::{Endpoint, Port};
 use anabranch_net::pool::NoWork;
-use anabranch_net::runtime::{Port, Runtime};
+use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_net::wait::Waker;
 use anabranch_proto::machine::{Arrival, Departure};

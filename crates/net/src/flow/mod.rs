@@ -23,7 +23,7 @@ pub use receivers::Receivers;
 pub use senders::Senders;
 pub use spec::{EndReason, FlowId, FlowSpec, OpenError, SenderEvent};
 
-use crate::runtime::RuntimeCounters;
+use crate::endpoint::RuntimeCounters;
 use crate::send_queue::SendCounters;
 
 /// What a socket's flows did not believe.

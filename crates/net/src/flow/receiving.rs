@@ -19,8 +19,7 @@ use super::Refused;
 use super::content::Sink;
 use super::received::{FlowKey, ReceiverConfig, ReceiverEvent, Report};
 use super::timers::{Alarm, Timers};
-use crate::endpoint::Endpoint;
-use crate::runtime::Port;
+use crate::endpoint::{Endpoint, Port};
 
 /// Bytes of the packets that a receiver sends, beside an ACK's further ranges.
 const SIZES: WireSizes = WireSizes { header: wire::HEADER as u32, control: wire::HEADER as u32 };

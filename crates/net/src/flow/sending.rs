@@ -18,8 +18,7 @@ use super::Refused;
 use super::content::Source;
 use super::spec::{EndReason, FlowId, FlowSpec, SenderEvent};
 use super::timers::{Alarm, Timers};
-use crate::endpoint::Endpoint;
-use crate::runtime::Port;
+use crate::endpoint::{Endpoint, Port};
 
 /// Packets of one flow that leave before another flow has its turn.
 const PORTION: usize = 64;

@@ -5,7 +5,7 @@ use anabranch_control::time::Time;
 use anabranch_sim::varying::{Change, Course};
 
 use super::super::{ExperimentError, Findings, FlowLab, Row};
-use super::run::Run;
+use super::run::{BEGINNING_S, Run};
 use super::{highest_row, lowest_row, others, with_seeds};
 use anabranch_report::Report;
 use anabranch_scenario::flows::Workload;
@@ -15,9 +15,6 @@ const SUBJECT: &str = "block-window";
 
 /// Seeds of a full and of a quick run.
 const SEEDS: (u64, u64) = (30, 8);
-
-/// The beginning, in which the window grows, in seconds: not counted.
-pub const BEGINNING_S: f64 = 5.0;
 
 /// What the paper leaves open in figure 6: parameters, and packets in a block.
 const OPEN: [(&str, &str, u64); 5] = [
@@ -161,11 +158,11 @@ pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let runs = Run::all(&scenarios, &measured);
     let utilisation = |run: &Run<'_>| {
         let rows = run.rows_from(BEGINNING_S);
-        let available = rows.clone().map(|row| run.available(before(run, row))).sum::<f64>();
+        let available = rows.clone().map(|row| run.available(run.before(row))).sum::<f64>();
         run.goodput(0)[rows].iter().sum::<f64>() / available
     };
     let error =
-        |run: &Run<'_>, row: usize| (run.trace("upload_rate")[row] / 1e6 / run.available(before(run, row)) - 1.0).abs();
+        |run: &Run<'_>, row: usize| (run.trace("upload_rate")[row] / 1e6 / run.available(run.before(row)) - 1.0).abs();
     let settled = |run: &Run<'_>| {
         let spans = spans(run);
         means(spans.iter().flat_map(|&(from, to)| run.rows(from + NEW_S, to)).map(|row| error(run, row)))
@@ -202,11 +199,6 @@ pub fn bandwidth(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         .figures_side_by_side(vec![shown.rate_figure(), shown.window_figure()])
         .figure(shown.queue_figure());
     others::beside(lab, &scenarios, &measured, Findings { rows, report })
-}
-
-/// A row tells of the span that ends with it: what was available is that of just before.
-pub fn before(run: &Run<'_>, row: usize) -> Time {
-    Time::from_nanos(run.at(row).as_nanos() - 1)
 }
 
 /// Between two changes of the upload's rate, in seconds.

@@ -3,8 +3,7 @@
 //! what is delivered, what waits at the upload, and what is dropped there.
 
 use super::super::{ExperimentError, Findings, FlowLab};
-use super::alone::{BEGINNING_S, before};
-use super::run::Run;
+use super::run::{BEGINNING_S, Run};
 use anabranch_lab::flows::{FlowScenario, FlowsMeasured};
 use anabranch_report::{Cell, Table};
 use anabranch_stats::{mean, percentile};
@@ -55,7 +54,7 @@ fn shown(runs: &[Run<'_>]) -> [Vec<f64>; METRICS.len()] {
     [
         each(&|run| {
             let rows = run.rows_from(BEGINNING_S);
-            let available: f64 = rows.clone().map(|row| run.available(before(run, row))).sum();
+            let available: f64 = rows.clone().map(|row| run.available(run.before(row))).sum();
             run.goodput(0)[rows].iter().sum::<f64>() / available
         }),
         each(&|run| mean(&waits(run)).unwrap_or(f64::NAN)),

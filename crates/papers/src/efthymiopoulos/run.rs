@@ -15,6 +15,9 @@ const RTT: [&str; 4] = ["rtt_0", "rtt_1", "rtt_2", "rtt_3"];
 /// What is delivered is shown as the mean over so long, in seconds.
 const SHOWN_OVER_S: f64 = 0.2;
 
+/// The beginning, in which the window grows, in seconds: not counted.
+pub const BEGINNING_S: f64 = 5.0;
+
 /// A run whose first flow is the block window's.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'r> {
@@ -56,6 +59,11 @@ impl<'r> Run<'r> {
     /// When a row was taken.
     pub fn at(&self, row: usize) -> Time {
         self.measured.series.at[row]
+    }
+
+    /// A row tells of the span that ends with it: what was available is that of just before.
+    pub fn before(&self, row: usize) -> Time {
+        Time::from_nanos(self.at(row).as_nanos() - 1)
     }
 
     /// Data delivered, Mbit/s.
