@@ -67,7 +67,9 @@ pub struct Traffic<A> {
 }
 
 /// One peer. What a packet needs that only passes comes first, in one line of the processor's
-/// cache: most packets pass, and there may be many peers.
+/// cache: most packets pass, and there may be many peers. That a peer is there at all, in a table
+/// of those that may have left, is told by the value with the most bits to spare: here that is the
+/// relay's, in the first line, as long as no optional number lies behind it.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct OverlayPeer<A> {
@@ -76,7 +78,8 @@ pub struct OverlayPeer<A> {
     sizes: [Bytes; 2],
     misbehaviour: Option<Box<Misbehaviour>>,
     sender: PathSender,
-    traffic: Traffic<A>,
+    known: Box<[A]>,
+    rng: Rng,
     address: A,
     /// Where the next packet goes; drawn once for each packet.
     destination: Slot,
@@ -87,6 +90,8 @@ pub struct OverlayPeer<A> {
     /// Until when nothing leaves, as far as was known when something last might have.
     waits_until: Time,
 }
+
+const _: () = assert!(size_of::<Option<OverlayPeer<u32>>>() == 5 * 64, "worlds hold many peers: keep them small");
 
 impl<A: Copy> OverlayPeer<A> {
     /// The peer at `address`, for data packets and ACKs of `sizes`.
@@ -100,18 +105,20 @@ impl<A: Copy> OverlayPeer<A> {
         relay: Relay,
         misbehaviour: Option<Misbehaviour>,
         sender: PathSender,
-        mut traffic: Traffic<A>,
+        traffic: Traffic<A>,
     ) -> OverlayPeer<A> {
-        let destination = Slot(traffic.rng.below(traffic.known.len()) as u16);
-        let offer_gap = traffic.offered.map_or(Duration::ZERO, |rate| sizes[Kind::Data as usize] / rate);
+        let Traffic { known, mut rng, starts, offered } = traffic;
+        let destination = Slot(rng.below(known.len()) as u16);
+        let offer_gap = offered.map_or(Duration::ZERO, |rate| sizes[Kind::Data as usize] / rate);
         let misbehaviour = misbehaviour.map(Box::new);
         OverlayPeer {
             relay,
             sizes,
             misbehaviour,
             sender,
-            next_offer: traffic.starts,
-            traffic,
+            next_offer: starts,
+            known,
+            rng,
             address,
             destination,
             offer_gap,
@@ -126,7 +133,7 @@ impl<A: Copy> OverlayPeer<A> {
 
     /// The peers that it knows, by slot.
     pub fn known(&self) -> &[A] {
-        &self.traffic.known
+        &self.known
     }
 
     /// What it forwards and receives from now on.
@@ -160,7 +167,7 @@ impl<A: Copy> OverlayPeer<A> {
                 return;
             };
             self.next_offer += self.offer_gap;
-            let Traffic { known, rng, .. } = &mut self.traffic;
+            let OverlayPeer { known, rng, .. } = self;
             let relays = departure.relays().iter().map(|slot| known[slot.index()]);
             let route = Route::new(self.address, relays, known[self.destination.index()]);
             self.destination = Slot(rng.below(known.len()) as u16);

@@ -13,8 +13,11 @@ use anabranch_control::time::Time;
 pub struct Tournament {
     /// Node 1 is the root, node i has the children 2 i and 2 i + 1, the last half are the
     /// sources. Each holds the lowest of (time, source) below it as one number, so that a
-    /// match is a minimum, without a branch that could be mispredicted.
+    /// match is a minimum, without a branch that could be mispredicted. There is room for a power
+    /// of two, so that a mask keeps every index within it.
     nodes: Box<[u64]>,
+    /// Sources, and the node of the first.
+    places: usize,
     /// Bits of a node's number that name the source.
     source_bits: u32,
 }
@@ -24,15 +27,15 @@ impl Tournament {
     pub fn new(sources: usize) -> Tournament {
         let places = sources.max(2);
         let source_bits = places.next_power_of_two().trailing_zeros();
-        let nodes = vec![0; 2 * places].into();
-        let mut tournament = Tournament { nodes, source_bits };
+        let nodes = vec![0; (2 * places).next_power_of_two()].into();
+        let mut tournament = Tournament { nodes, places, source_bits };
         tournament.clear();
         tournament
     }
 
     /// No source has a pending time.
     pub fn clear(&mut self) {
-        let places = self.nodes.len() / 2;
+        let places = self.places;
         for source in 0..places {
             self.nodes[places + source] = self.entry(source, Time::MAX);
         }
@@ -68,7 +71,7 @@ impl Tournament {
     /// The pending time of `source`; `Time::MAX` if there is none.
     #[inline]
     pub fn get(&self, source: usize) -> Time {
-        self.time(self.nodes[source + self.nodes.len() / 2])
+        self.time(self.nodes[self.places + source])
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
@@ -77,14 +80,16 @@ impl Tournament {
     /// cannot be guessed, and a wrong guess costs more than the matches above.
     #[inline]
     pub fn set(&mut self, source: usize, at: Time) {
-        let mut node = source + self.nodes.len() / 2;
+        debug_assert!(source < self.places, "source {source} is one of {}", self.places);
+        let mut node = self.places + source;
         let mut winner = self.entry(source, at);
-        self.nodes[node] = winner;
+        let mask = self.nodes.len() - 1;
+        self.nodes[node & mask] = winner;
         while node > 1 {
-            let rival = self.nodes[node ^ 1];
+            let rival = self.nodes[(node ^ 1) & mask];
             winner = select_unpredictable(winner < rival, winner, rival);
             node /= 2;
-            self.nodes[node] = winner;
+            self.nodes[node & mask] = winner;
         }
     }
 }

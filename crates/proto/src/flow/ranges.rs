@@ -95,13 +95,14 @@ impl AckRanges {
         ranges.into_iter().take(usize::from(self.count))
     }
 
-    /// All but where the highest range ends: as long as this stays, an ACK tells nothing new of
-    /// packets that were missing.
+    /// Whether these and `others` differ at most in where the highest range ends: an ACK then
+    /// tells nothing new of packets that were missing.
     #[inline]
-    pub(super) fn beneath(&self) -> (u64, [u32; MAX_SPANS]) {
-        let mut spans = self.spans;
-        spans[0] = u32::from(self.count);
-        (self.largest - u64::from(self.spans[0]), spans)
+    pub(super) fn misses_the_same(&self, others: &AckRanges) -> bool {
+        let lowest_of_highest = |ranges: &AckRanges| ranges.largest - u64::from(ranges.spans[0]);
+        self.count == others.count
+            && lowest_of_highest(self) == lowest_of_highest(others)
+            && self.spans[1..] == others.spans[1..]
     }
 
     /// The highest number.

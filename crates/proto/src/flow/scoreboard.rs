@@ -25,9 +25,9 @@ use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::Ack;
 use super::sender::AckError;
 use super::space::{Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
-use super::{Ack, Data};
 
 /// Duplicate ACKs, or SACKed ranges behind a segment, that make it lost (RFC 6675, 2).
 const DUP_THRESH: u64 = 3;
@@ -187,7 +187,7 @@ impl Scoreboard {
     }
 
     /// `piece` leaves at `now`, for the first time if it lies behind all others.
-    pub fn send(&mut self, now: Time, piece: Piece, rtt: &RoundTripEstimator) -> (Data, &mut Sent) {
+    pub fn send(&mut self, now: Time, piece: Piece, rtt: &RoundTripEstimator) -> (u64, &mut Sent) {
         let Piece { offset, length, fin } = piece;
         let place = match self.segments.back() {
             Some(last) if offset <= last.offset => {
@@ -211,7 +211,7 @@ impl Scoreboard {
         }
         segment.is_lost = false;
         segment.copies += 1;
-        (Data { number, offset, length, fin }, &mut segment.sent)
+        (number, &mut segment.sent)
     }
 
     /// Learns from an ACK: its range from 0 on is cumulative, the others are SACK blocks. Newly

@@ -282,8 +282,9 @@ impl FlowSender {
 
     #[inline(always)]
     fn transmit(&mut self, now: Time, to: PeerId, piece: Piece) -> Transmit {
-        let size = Bytes::new(u64::from(piece.length));
-        let (data, sent) = self.spaces[to.0 as usize].send(now, piece);
+        let Piece { offset, length, fin } = piece;
+        let size = Bytes::new(u64::from(length));
+        let (number, sent) = self.spaces[to.0 as usize].send(now, piece);
         sent.at = now;
         sent.size = size;
         self.delivery.on_sent(sent, self.in_flight);
@@ -301,7 +302,7 @@ impl FlowSender {
             self.pacer.on_sent(now, size, rate, burst);
         }
         let ecn_capable = self.spaces[to.0 as usize].ecn() == Ecn::Capable;
-        Transmit { to, data, ecn_capable }
+        Transmit { to, data: Data { number, offset, length, fin }, ecn_capable }
     }
 
     /// `from` answers.

@@ -7,9 +7,9 @@ use core::fmt::Debug;
 use anabranch_control::flow::{Bounds, PeerId};
 use anabranch_control::time::{Duration, Time};
 
-use super::FlowSender;
 use super::message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 use super::wire::{Handshake, Nonce};
+use super::{FlowSender, Transmit};
 use crate::machine::{Arrival, Departure, Machine, Out};
 
 /// The first wait for the answer to a connection's first packet (RFC 6298, 2.1).
@@ -190,20 +190,28 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     /// The next packet that may leave now, and where it goes.
     #[inline(always)]
     pub fn poll(&mut self, now: Time) -> Option<(Departure<A>, FlowMessage)> {
+        self.poll_refilled(now, &mut |_| {})
+    }
+
+    /// The same; `refill` is called first for more data.
+    #[inline(always)]
+    fn poll_refilled(
+        &mut self,
+        now: Time,
+        refill: &mut impl FnMut(&mut FlowSender),
+    ) -> Option<(Departure<A>, FlowMessage)> {
+        let sender = self.sender.as_mut()?;
+        refill(sender);
         // Before the handshake's end the timer is the first packet's, which would not leave again.
         if self.unanswered > 0 || self.is_fresh {
             return None;
         }
-        let transmit = self.sender.as_mut()?.poll(now)?;
-        let size = transmit.data.length + self.sizes.header;
-        let to = self.remotes[transmit.to.0 as usize].address;
-        let message = FlowMessage {
-            connection: self.connection,
-            receiver: transmit.to.0 as u16,
-            ack_number: 0,
-            body: FlowBody::Data(transmit.data),
-        };
-        Some((Departure { ecn_capable: transmit.ecn_capable, ..Departure::now(to, size) }, message))
+        let Transmit { to, data, ecn_capable } = sender.poll(now)?;
+        let size = data.length + self.sizes.header;
+        let address = self.remotes[to.0 as usize].address;
+        let (connection, receiver) = (self.connection, to.0 as u16);
+        let message = FlowMessage { connection, receiver, ack_number: 0, body: FlowBody::Data(data) };
+        Some((Departure { ecn_capable, ..Departure::now(address, size) }, message))
     }
 
     /// Sends all that may leave now; `refill` is called before each packet for more data.
@@ -212,10 +220,8 @@ impl<A: Copy + Eq + Debug> SendingEnd<A> {
     where
         M: Machine<Address = A, Message = FlowMessage, Event: From<FlowEvent>>,
     {
-        self.sender.iter_mut().for_each(&mut refill);
-        while let Some((departure, message)) = self.poll(now) {
+        while let Some((departure, message)) = self.poll_refilled(now, &mut refill) {
             out.send(departure, &message);
-            self.sender.iter_mut().for_each(&mut refill);
         }
         if let Some(fault) = self.sender.as_ref().and_then(FlowSender::fault) {
             out.event(FlowEvent::Stopped(fault).into());

@@ -8,12 +8,12 @@ use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::Ack;
 use super::config::{LossRecovery, SenderConfig};
-use super::ranges::MAX_SPANS;
+use super::ranges::AckRanges;
 use super::reordering::{LostPacket, Reordering};
 use super::scoreboard::Scoreboard;
 use super::sender::AckError;
-use super::{Ack, Data};
 
 /// Probe timeouts without any ACK that make a congestion persistent (RFC 9002, 7.6.1).
 const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
@@ -70,8 +70,8 @@ pub struct Space {
     /// The next new byte of the stream.
     pub offset: u64,
     reordering: Reordering,
-    /// What the last ACK that was searched for spurious losses told of missing packets.
-    beneath: (u64, [u32; MAX_SPANS]),
+    /// What the last ACK that was searched for spurious losses told.
+    searched: AckRanges,
     /// TCP's recovery in place of all that numbers packets here: those counts then stay as they
     /// are in an unused space, so that the usual recovery need not ask for it on its way.
     tcp: Option<Box<Scoreboard>>,
@@ -140,7 +140,7 @@ impl Space {
             again: VecDeque::new(),
             offset: 0,
             reordering: Reordering::default(),
-            beneath: (0, [0; MAX_SPANS]),
+            searched: AckRanges::default(),
             tcp: is_tcp.then(|| Box::new(Scoreboard::new(config.packet))),
             ecn: if config.ecn { Ecn::Capable } else { Ecn::Off },
             ce_count: 0,
@@ -162,9 +162,9 @@ impl Space {
     }
 
     /// Numbers a packet with `piece` that leaves now. What else is true of it is noted where
-    /// it is kept: a copy of the note would cost more than all the rest.
+    /// it is kept: a copy of the note would cost more than all the rest. Both fit into registers.
     #[inline(always)]
-    pub fn send(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
+    pub fn send(&mut self, now: Time, piece: Piece) -> (u64, &mut Sent) {
         if self.next as usize & (self.flights.len() - 1) == 0 {
             if self.tcp.is_some() {
                 return self.send_segment(now, piece);
@@ -187,13 +187,13 @@ impl Space {
         flight.outstanding = true;
         flight.sampled = sampled;
         flight.copied = false;
-        (Data { number, offset, length, fin }, &mut flight.sent)
+        (number, &mut flight.sent)
     }
 
     /// Sends as TCP does, which numbers data, not packets.
     #[cold]
     #[inline(never)]
-    fn send_segment(&mut self, now: Time, piece: Piece) -> (Data, &mut Sent) {
+    fn send_segment(&mut self, now: Time, piece: Piece) -> (u64, &mut Sent) {
         self.tcp.as_mut().expect("only a sender with a scoreboard sends segments").send(now, piece, &self.rtt)
     }
 
@@ -260,7 +260,7 @@ impl Space {
                 sampled = true;
             }
         }
-        let spurious_losses = if self.reordering.awaits() && self.beneath != ack.ranges.beneath() {
+        let spurious_losses = if self.reordering.awaits() && !self.searched.misses_the_same(&ack.ranges) {
             self.find_spurious_losses(now, ack, max_ack_delay)
         } else {
             0
@@ -276,7 +276,7 @@ impl Space {
     #[cold]
     fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
         // An ACK that is later than what makes a congestion persistent is awaited no longer.
-        self.beneath = ack.ranges.beneath();
+        self.searched = ack.ranges;
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         let (next, again) = (self.next, &mut self.again);
@@ -454,7 +454,6 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::ranges::AckRanges;
 
     #[test]
     fn room_grows_with_a_burst_and_is_given_back_after_it() {
@@ -468,7 +467,7 @@ mod tests {
         let send = |space: &mut Space| {
             let offset = space.offset;
             space.offset += 1;
-            space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0.number
+            space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0
         };
         let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
             let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };

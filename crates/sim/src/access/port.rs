@@ -39,8 +39,8 @@ impl Port {
     pub fn enqueue(&mut self, now: Time, message: Waiting, dropped: &mut Vec<Waiting>) {
         let Port { link, line, .. } = self;
         let before = dropped.len();
-        if let Some(discipline) = &mut link.discipline {
-            discipline.enqueue(now, message, dropped, &mut link.discipline_rng);
+        if link.discipline.is_some() {
+            link.enqueue(now, message, dropped);
         } else {
             let is_idle = link.busy_until() <= now && line.messages.is_empty();
             let wait = || link.backlog(now) + line.transmission(link.rate_at(now));

@@ -74,17 +74,12 @@ pub enum Offer {
     Gone,
 }
 
-/// A link at work.
+/// A link at work. What most packets need lies close together, the rest behind a pointer: a
+/// network's links should stay in the nearest cache.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What it is as new. In a box: a packet's way should not be longer for it.
-    config: Box<LinkConfig>,
-    rate: Option<Varying<Rate>>,
-    delay: Varying<Duration>,
+    seldom: Box<Seldom>,
     capacity: Capacity,
-    loss: Loss,
-    jitter: JitterCourse,
-    pub discipline_rng: Rng,
     pub discipline: Option<Box<dyn Discipline>>,
     /// When all that was accepted has been transmitted.
     busy_until: Time,
@@ -100,9 +95,21 @@ pub struct Link {
     /// Transmission times of the sizes seen last, under the present rate.
     known: [(u32, Duration); 2],
     known_until: Time,
+    pub count: LinkCount,
+}
+
+/// What only the packets of some links need.
+#[derive(Clone, Debug)]
+struct Seldom {
+    /// What the link is as new.
+    config: LinkConfig,
+    rate: Option<Varying<Rate>>,
+    delay: Varying<Duration>,
+    loss: Loss,
+    jitter: JitterCourse,
+    discipline_rng: Rng,
     /// The rate is not that of `config` any more.
     rate_was_set: bool,
-    pub count: LinkCount,
 }
 
 /// The random stream from which a rate that changes at random is drawn, for the link of
@@ -141,45 +148,49 @@ impl Link {
         };
         let is_constant = config.delay.change == Change::Never && config.jitter.deviation == Duration::ZERO;
         let streams = Streams { seed, name: &config.name };
+        let least_delay = if is_constant { config.delay.first } else { Duration::ZERO };
+        let is_plain = is_constant && config.loss == LossModel::None;
         Link {
-            rate: config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course))),
-            delay: Varying::new(&config.delay, streams.of("delay", config.delay.is_random())),
             capacity: config.capacity,
-            loss: streams.loss(&config.loss),
-            jitter: JitterCourse::new(config.jitter, seed, &config.name),
-            discipline_rng: streams.of("queue", config.discipline.is_some()),
             discipline: config.discipline.clone(),
             busy_until: Time::ZERO,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_arrival: Time::ZERO,
-            least_delay: if is_constant { config.delay.first } else { Duration::ZERO },
-            is_plain: is_constant && config.loss == LossModel::None,
+            least_delay,
+            is_plain,
             pipe,
             known: [(0, Duration::ZERO); 2],
             known_until: Time::ZERO,
-            rate_was_set: false,
             count: LinkCount::default(),
-            config: Box::new(config),
+            seldom: Box::new(Seldom {
+                rate: config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course))),
+                delay: Varying::new(&config.delay, streams.of("delay", config.delay.is_random())),
+                loss: streams.loss(&config.loss),
+                jitter: JitterCourse::new(config.jitter, seed, &config.name),
+                discipline_rng: streams.of("queue", config.discipline.is_some()),
+                rate_was_set: false,
+                config,
+            }),
         }
     }
 
     /// As new, with the random streams of `seed`.
     pub fn reset(&mut self, seed: u64) {
-        let config = &self.config;
+        let Seldom { config, rate, delay, loss, jitter, discipline_rng, rate_was_set } = &mut *self.seldom;
         let streams = Streams { seed, name: &config.name };
         let is_constant = config.rate.as_ref().is_none_or(|course| course.change == Change::Never);
-        if self.rate_was_set || !is_constant {
-            self.rate = config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course)));
-            self.rate_was_set = false;
+        if *rate_was_set || !is_constant {
+            *rate = config.rate.as_ref().map(|course| Varying::new(course, streams.rate(course)));
+            *rate_was_set = false;
         }
         if config.delay.change != Change::Never {
-            self.delay = Varying::new(&config.delay, streams.of("delay", config.delay.is_random()));
+            *delay = Varying::new(&config.delay, streams.of("delay", config.delay.is_random()));
         }
-        self.loss = streams.loss(&config.loss);
-        self.jitter.reset(seed);
+        *loss = streams.loss(&config.loss);
+        jitter.reset(seed);
         if config.discipline.is_some() {
-            self.discipline_rng = streams.of("queue", true);
+            *discipline_rng = streams.of("queue", true);
             self.discipline = config.discipline.clone();
         }
         self.busy_until = Time::ZERO;
@@ -200,8 +211,8 @@ impl Link {
 
     /// From the next transmission on it has `rate`, whatever its course was.
     pub fn set_rate(&mut self, rate: Rate) {
-        self.rate = Some(Varying::new(&Course::constant(rate), Rng::stream(0, "")));
-        self.rate_was_set = true;
+        self.seldom.rate = Some(Varying::new(&Course::constant(rate), Rng::stream(0, "")));
+        self.seldom.rate_was_set = true;
         self.known_until = Time::ZERO;
     }
 
@@ -238,13 +249,14 @@ impl Link {
     /// What becomes of a packet whose transmission ended at `end`.
     #[inline(never)]
     fn propagate(&mut self, end: Time) -> Offer {
-        if self.loss.loses(end) {
+        let Seldom { delay, loss, jitter, .. } = &mut *self.seldom;
+        if loss.loses(end) {
             self.count.lost += 1;
             return Offer::Gone;
         }
-        let mean = self.delay.at(end);
-        let mut arrival = end + self.jitter.delay(end, mean);
-        if !self.jitter.reorders() {
+        let mean = delay.at(end);
+        let mut arrival = end + jitter.delay(end, mean);
+        if !jitter.reorders() {
             arrival = arrival.max(self.last_arrival);
         }
         self.last_arrival = arrival;
@@ -304,7 +316,7 @@ impl Link {
 
     #[cold]
     fn transmitted_seldom(&mut self, start: Time, size: u32) -> Time {
-        let Some(rate) = &mut self.rate else {
+        let Some(rate) = &mut self.seldom.rate else {
             self.known_until = Time::MAX;
             self.known = [(size, Duration::ZERO), self.known[0]];
             return start;
@@ -381,7 +393,7 @@ impl Link {
     pub fn backlog(&mut self, now: Time) -> Duration {
         let transmission = self.busy_until.since(now);
         let waiting = self.discipline.as_ref().map_or(0, |discipline| discipline.bytes());
-        match &mut self.rate {
+        match &mut self.seldom.rate {
             Some(rate) if waiting > 0 => transmission + Bytes::new(waiting) / rate.at(now),
             _ => transmission,
         }
@@ -390,16 +402,24 @@ impl Link {
     /// The rate at `now`, or at the last transmission's beginning if that is later: a link
     /// that works in advance knows no earlier one any more.
     pub fn rate_at(&mut self, now: Time) -> Option<Rate> {
-        self.rate.as_mut().map(|rate| rate.at(now))
+        self.seldom.rate.as_mut().map(|rate| rate.at(now))
     }
 
     /// Bytes that are counted although their transmission is still to come. An estimate
     /// where the rate changes before they are over, or, for a link that is computed in
     /// advance, where there are pauses between them.
     pub fn bytes_ahead(&mut self, now: Time) -> Bytes {
-        match &mut self.rate {
+        match &mut self.seldom.rate {
             Some(rate) => rate.at(now) * self.busy_until.since(now),
             None => Bytes::ZERO,
+        }
+    }
+
+    /// A packet comes to a link with a discipline; whoever is dropped for it, itself perhaps, is
+    /// added to `dropped`.
+    pub fn enqueue(&mut self, now: Time, waiting: Waiting, dropped: &mut Vec<Waiting>) {
+        if let Some(discipline) = &mut self.discipline {
+            discipline.enqueue(now, waiting, dropped, &mut self.seldom.discipline_rng);
         }
     }
 

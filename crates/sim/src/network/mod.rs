@@ -275,7 +275,7 @@ impl<P> Network<P> {
     }
 
     /// What happens next before `end`; none brings the time to `end`, if that is an instant.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, end: Time) -> Option<Event> {
         self.release();
         if let Some(timer) = self.fired.take() {
@@ -370,7 +370,7 @@ impl<P> Network<P> {
     }
 
     /// A packet of `size` bytes comes to `hop` now.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, number: u32, hop: u32, size: u32) {
         let Hop { link, kind, .. } = self.hops[hop as usize];
         match kind {
@@ -419,10 +419,7 @@ impl<P> Network<P> {
     fn enqueue(&mut self, place: usize, number: u32) {
         let Packet { size, route, ecn_capable, marked, .. } = self.packets[number as usize];
         let waiting = Waiting { packet: number, size, flow: u64::from(route.0), since: self.now, ecn_capable, marked };
-        let link = &mut self.links[place];
-        if let Some(discipline) = &mut link.discipline {
-            discipline.enqueue(self.now, waiting, &mut self.dropped, &mut link.discipline_rng);
-        }
+        self.links[place].enqueue(self.now, waiting, &mut self.dropped);
         self.release_dropped(place);
         if self.links[place].busy_until() <= self.now && self.pending.get(self.services[place] as usize) == Time::MAX {
             self.serve(place);

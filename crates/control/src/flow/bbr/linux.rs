@@ -71,6 +71,12 @@ impl Rules {
         libm::ceil(window / pair) * pair + if probes { pair } else { 0.0 }
     }
 
+    /// Whether aggregation matters: who has no use for it need not measure it with every ACK.
+    #[inline]
+    pub fn measures_aggregation(self) -> bool {
+        self.ack_aggregation
+    }
+
     /// What aggregation adds to the window at a bandwidth in bytes a second.
     #[inline]
     pub fn extra(self, aggregation: &Aggregation, bandwidth: f64) -> f64 {

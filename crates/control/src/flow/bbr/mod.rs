@@ -389,8 +389,10 @@ impl FlowController for Bbr {
         let round_ended = self.rounds.ends(feedback);
         if !feedback.acked.is_empty() {
             self.update_bandwidth(feedback);
-            let acked = feedback.acked_bytes.get() as f64;
-            self.aggregation.on_acked(now, acked, self.bandwidth, self.window, round_ended);
+            if self.config.linux.measures_aggregation() {
+                let acked = feedback.acked_bytes.get() as f64;
+                self.aggregation.on_acked(now, acked, self.bandwidth, self.window, round_ended);
+            }
             if self.state == State::ProbeBw && self.phase_is_over(now, prior_in_flight, lost > Bytes::ZERO) {
                 self.enter_phase(now, self.phase + 1);
             }
