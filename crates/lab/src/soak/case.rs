@@ -11,6 +11,7 @@ use anabranch_sim::fabric::NodeId;
 use anabranch_sim::faults::Faults;
 
 use super::disks::SlowDisk;
+use super::draw::{log_uniform, now_and_then, seconds};
 use super::liar::{LIES, Lie};
 use super::network::Network;
 use super::store::SourceFault;
@@ -96,21 +97,6 @@ pub struct Case {
     pub troubles: Vec<(Time, Trouble)>,
     /// From here on nothing happens from outside any more.
     pub calm: Time,
-}
-
-/// Log-uniform in [low, high).
-pub(super) fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
-    low * libm::exp(rng.uniform() * libm::log(high / low))
-}
-
-/// 0 half of the time, else up to `most`, rather little than much.
-pub(super) fn now_and_then(rng: &mut Rng, most: f64) -> f64 {
-    let share = rng.uniform();
-    if rng.chance(0.5) { most * share * share } else { 0.0 }
-}
-
-pub(super) fn seconds(rng: &mut Rng, low: f64, high: f64) -> Duration {
-    Duration::from_secs_f64(log_uniform(rng, low, high))
 }
 
 impl Case {

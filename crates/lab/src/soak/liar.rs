@@ -12,8 +12,6 @@ use anabranch_proto::seal::{Hello, PublicKey, Session};
 use anabranch_proto::wire::{OwnedDatagram, Type};
 use serde::Serialize;
 
-use super::node::{Node, Through};
-
 /// What is wrong with a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -110,7 +108,7 @@ impl Liar {
         now: Time,
         arrival: Arrival<SocketAddr>,
         datagram: &mut OwnedDatagram,
-        out: &mut impl Out<Node>,
+        out: &mut impl Out<Peer>,
     ) {
         match self.lie {
             Lie::Greets if datagram.packet.id == OWN => return self.on_reply(&datagram.body, out),
@@ -126,7 +124,7 @@ impl Liar {
             }
             _ => {}
         }
-        self.relay.on_message(now, arrival, datagram, &mut Through(out));
+        self.relay.on_message(now, arrival, datagram, out);
         if self.lie == Lie::Replays {
             // It was moved on by a hop, if it was forwarded.
             if self.kept.len() < KEPT {
@@ -139,7 +137,7 @@ impl Liar {
     }
 
     /// An answer that only the receiver could give, with a proof that is guessed.
-    fn forge(&mut self, from: SocketAddr, datagram: &OwnedDatagram, out: &mut impl Out<Node>) {
+    fn forge(&mut self, from: SocketAddr, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
         let Liar { rng, outbox, .. } = self;
         outbox.packet = datagram.packet;
         if outbox.packet.route.position() == 1 {
@@ -157,7 +155,7 @@ impl Liar {
         }
     }
 
-    pub(super) fn on_timer(&mut self, now: Time, out: &mut impl Out<Node>) {
+    pub(super) fn on_timer(&mut self, now: Time, out: &mut impl Out<Peer>) {
         if now < self.next {
             return;
         }
@@ -174,7 +172,7 @@ impl Liar {
     }
 
     /// A datagram to anybody, in which only the header makes sense.
-    fn send_garbage(&mut self, out: &mut impl Out<Node>) {
+    fn send_garbage(&mut self, out: &mut impl Out<Peer>) {
         let Liar { rng, outbox, surroundings, own, .. } = self;
         let what = [Type::Hello, Type::HelloReply, Type::Data, Type::Report, Type::Ack][rng.below(5)];
         let (kind, to, at) = match what.kind() {
@@ -208,7 +206,7 @@ impl Liar {
         to
     }
 
-    fn greet(&mut self, out: &mut impl Out<Node>) {
+    fn greet(&mut self, out: &mut impl Out<Peer>) {
         let to = self.address(Type::Hello);
         let key = Some(&self.surroundings.key).filter(|_| self.rng.chance(0.5));
         self.waiting = Some(Hello::new(key, self.rng.bits(), &mut self.outbox.body));
@@ -216,12 +214,12 @@ impl Liar {
     }
 
     /// The receiver has answered: a session, in which anything may be said.
-    fn on_reply(&mut self, reply: &[u8], out: &mut impl Out<Node>) {
+    fn on_reply(&mut self, reply: &[u8], out: &mut impl Out<Peer>) {
         let Some(Ok((session, _))) = self.waiting.take().map(|waiting| waiting.complete(reply)) else { return };
         self.speak(session, out);
     }
 
-    fn speak(&mut self, mut session: Session, out: &mut impl Out<Node>) {
+    fn speak(&mut self, mut session: Session, out: &mut impl Out<Peer>) {
         let length = [0, 1000, 1 << 40][self.rng.below(3)];
         let hash = *blake3::hash(&[]).as_bytes();
         let offer = Offer { name: FileName::sanitised("stranger"), length, block: 100, hash };

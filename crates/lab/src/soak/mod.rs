@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod disks;
+mod draw;
 pub mod invariants;
 pub mod liar;
 pub mod network;

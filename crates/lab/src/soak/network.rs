@@ -3,18 +3,13 @@
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_sim::access::{Access, AccessConfig, AccessLinks};
-use anabranch_sim::delay::DelayModel;
+use anabranch_sim::access::AccessLinks;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Codel, CodelConfig, CodelLaw, Jitter, Limit, LinkConfig};
-use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use anabranch_sim::varying::{Change, Course};
 use serde::Serialize;
 
-use super::case::{Case, log_uniform, now_and_then, seconds};
-
-/// Messages as bytes, with their ends.
-type Message = Letter<Vec<u8>>;
+use super::draw::{log_uniform, now_and_then, seconds};
 
 /// A kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,23 +109,6 @@ impl AccessLink {
             jitter: Jitter::NONE,
         }
     }
-}
-
-fn delay(case: &Case) -> DelayModel {
-    DelayModel::Plane { span: case.span, access: Duration::from_millis(1), stretch: 1.0 }
-}
-
-/// The delays of `case`, without a node.
-pub(super) fn pairs(case: &Case) -> Pairs<Message> {
-    let config = PairsConfig { delay: delay(case), jitter: case.jitter, loss: 0.0 };
-    Pairs::new(config, case.nodes() as usize, case.seed)
-}
-
-/// The access links of `case`, which every node is given when it joins, without a node.
-pub(super) fn access(case: &Case, links: &[[AccessLink; 2]]) -> Access<Message> {
-    let usual = own_links(&links[0]);
-    let config = AccessConfig { delay: delay(case), jitter: case.jitter, links: usual };
-    Access::new(config, case.nodes() as usize, case.seed)
 }
 
 /// What a node is given.

@@ -38,8 +38,8 @@ impl Node {
     }
 }
 
-/// The way out of a peer within a node.
-pub(super) struct Through<'a, O>(pub &'a mut O);
+/// The way out of what stands at a node.
+struct Through<'a, O>(&'a mut O);
 
 impl<O: Out<Node>> Out<Peer> for Through<'_, O> {
     fn send(&mut self, departure: Departure<SocketAddr>, message: &OwnedDatagram) {
@@ -75,14 +75,14 @@ impl Machine for Node {
     ) {
         match self {
             Node::Peer(peer) => peer.on_message(now, arrival, datagram, &mut Through(out)),
-            Node::Liar(liar) => liar.on_message(now, arrival, datagram, out),
+            Node::Liar(liar) => liar.on_message(now, arrival, datagram, &mut Through(out)),
         }
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<Node>) {
         match self {
             Node::Peer(peer) => peer.on_timer(now, &mut Through(out)),
-            Node::Liar(liar) => liar.on_timer(now, out),
+            Node::Liar(liar) => liar.on_timer(now, &mut Through(out)),
         }
     }
 

@@ -20,17 +20,18 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{FileSender, MAX_EVENTS, MOST_KEPT, Receiver, TransferError, block_size};
 use anabranch_proto::wire::{self, MAX_DATAGRAM};
-use anabranch_sim::access::Access;
+use anabranch_sim::access::{Access, AccessConfig};
+use anabranch_sim::delay::DelayModel;
 use anabranch_sim::fabric::{Fabric, NodeId};
 use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
-use anabranch_sim::pairs::Letter;
+use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use serde::Serialize;
 
 use super::case::{Case, Trouble};
 use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
 use super::liar::{Liar, Lie, Surroundings};
-use super::network::{self, FabricKind, Network};
+use super::network::{self, AccessLink, FabricKind, Network};
 use super::node::Node;
 use super::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
@@ -129,12 +130,28 @@ type Simulated<F> = World<Node, Faulty<F>, OnTheWire, Watch, Disks>;
 /// Runs `case`; none if `monitor` has interrupted it.
 pub fn run(case: &Case, monitor: &dyn Monitor) -> Option<Ran> {
     match &case.network {
-        Network::Pairs => run_over(Transfer::new(case, network::pairs(case), |_, _| {}), monitor),
+        Network::Pairs => run_over(Transfer::new(case, pairs(case), |_, _| {}), monitor),
         Network::Access(links) => {
             let join = |access: &mut Access<_>, node: NodeId| access.set_next(network::own_links(&links[node.index()]));
-            run_over(Transfer::new(case, network::access(case, links), join), monitor)
+            run_over(Transfer::new(case, access(case, links), join), monitor)
         }
     }
+}
+
+fn delay(case: &Case) -> DelayModel {
+    DelayModel::Plane { span: case.span, access: Duration::from_millis(1), stretch: 1.0 }
+}
+
+/// The delays of `case`, without a node.
+fn pairs(case: &Case) -> Pairs<Letter<Vec<u8>>> {
+    let config = PairsConfig { delay: delay(case), jitter: case.jitter, loss: 0.0 };
+    Pairs::new(config, case.nodes() as usize, case.seed)
+}
+
+/// The access links of `case`, which every node is given when it joins, without a node.
+fn access(case: &Case, links: &[[AccessLink; 2]]) -> Access<Letter<Vec<u8>>> {
+    let config = AccessConfig { delay: delay(case), jitter: case.jitter, links: network::own_links(&links[0]) };
+    Access::new(config, case.nodes() as usize, case.seed)
 }
 
 fn run_over<F>(mut transfer: Transfer<'_, F>, monitor: &dyn Monitor) -> Option<Ran>

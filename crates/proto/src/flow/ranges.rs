@@ -1,6 +1,15 @@
 //! Ranges of numbers: which packets have arrived, and which data.
 
-use super::receiver::AckForm;
+/// What an ACK tells where more has arrived than it has room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckForm {
+    /// The highest ranges of numbers and the newest arrival's (RFC 9000, 13.2.3).
+    #[default]
+    Ranges,
+    /// A cumulative acknowledgment and three SACK blocks, those that changed last (RFC 2018, 4;
+    /// beside timestamps there is room for three).
+    Sack,
+}
 
 /// Ranges that one ACK carries at most; TCP's option space holds three or four (RFC 2018).
 pub const MAX_ACK_RANGES: usize = 4;

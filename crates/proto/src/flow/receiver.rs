@@ -2,7 +2,7 @@
 
 use anabranch_control::time::{Duration, Time};
 
-use super::ranges::{Assembly, ReceivedNumbers};
+use super::ranges::{AckForm, Assembly, ReceivedNumbers};
 use super::{Ack, Data};
 
 /// When a receiver answers.
@@ -14,17 +14,6 @@ pub struct AckPolicy {
     pub max_delay: Duration,
     /// What an ACK tells of many ranges.
     pub form: AckForm,
-}
-
-/// What an ACK tells where more has arrived than it has room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AckForm {
-    /// The highest ranges of numbers and the newest arrival's (RFC 9000, 13.2.3).
-    #[default]
-    Ranges,
-    /// A cumulative acknowledgment and three SACK blocks, those that changed last (RFC 2018, 4;
-    /// beside timestamps there is room for three).
-    Sack,
 }
 
 impl Default for AckPolicy {

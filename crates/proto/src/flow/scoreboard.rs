@@ -26,8 +26,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use super::Ack;
-use super::sender::AckError;
-use super::space::{Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
+use super::answer::{AckError, Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
 
 /// Duplicate ACKs, or SACKed ranges behind a segment, that make it lost (RFC 6675, 2).
 const DUP_THRESH: u64 = 3;

@@ -11,8 +11,9 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use super::answer::{AckError, Answer, Losses, Piece};
 use super::config::{LossRecovery, SenderConfig};
-use super::space::{Answer, Ecn, Losses, Piece, Space};
+use super::space::{Ecn, Space};
 use super::{Ack, Data};
 
 /// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
@@ -56,20 +57,6 @@ pub struct Metrics {
     pub in_flight: Bytes,
     /// Packets in flight to all receivers.
     pub packets_in_flight: u64,
-}
-
-/// An ACK that no honest receiver sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckError {
-    /// It acknowledges nothing.
-    Empty,
-    /// It acknowledges a packet that was never sent.
-    NeverSent {
-        /// The packet.
-        number: u64,
-    },
-    /// It comes from somebody whom we do not send to.
-    Stranger,
 }
 
 /// A controller that lets nothing leave, ever.

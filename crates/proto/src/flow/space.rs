@@ -9,11 +9,11 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
 use super::Ack;
+use super::answer::{AckError, Answer, Losses, MAX_PACKETS_IN_FLIGHT, Piece};
 use super::config::{LossRecovery, SenderConfig};
 use super::ranges::AckRanges;
 use super::reordering::{LostPacket, Reordering};
 use super::scoreboard::Scoreboard;
-use super::sender::AckError;
 
 /// Probe timeouts without any ACK that make a congestion persistent (RFC 9002, 7.6.1).
 const PERSISTENT_PROBE_TIMEOUTS: u64 = 3;
@@ -23,9 +23,6 @@ const MAX_BACKOFF: u32 = 10;
 
 /// Room for packets at the beginning, and always; a power of two.
 const FIRST_ROOM: usize = 16;
-
-/// Packets in flight to one receiver at most, whatever a controller allows.
-pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 20;
 
 /// One transmission.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,14 +36,6 @@ struct Flight {
     sampled: bool,
     /// A probe carries the same data: this packet's loss need not be repaired.
     copied: bool,
-}
-
-/// Data of the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    pub offset: u64,
-    pub length: u32,
-    pub fin: bool,
 }
 
 /// The packets to one receiver.
@@ -82,23 +71,6 @@ pub struct Space {
     acked: u64,
 }
 
-/// Packets that are declared lost at one instant.
-#[derive(Clone, Debug, Default)]
-pub struct Losses {
-    /// In the order in which they left.
-    pub packets: Vec<Lost>,
-    /// Their numbers.
-    pub numbers: Vec<u64>,
-}
-
-impl Losses {
-    #[inline]
-    pub fn clear(&mut self) {
-        self.packets.clear();
-        self.numbers.clear();
-    }
-}
-
 /// Whether packets to a receiver may be marked in place of being dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
@@ -109,19 +81,6 @@ pub enum Ecn {
     Capable,
     /// They said so until counts of marks came that no path gives (RFC 9000, 13.4.2.1).
     Failed,
-}
-
-/// What an ACK said, beside the packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Answer {
-    /// Whether it gave a round-trip sample.
-    pub sampled: bool,
-    pub acked_bytes: Bytes,
-    /// Data that is no longer in flight.
-    pub pipe_bytes: Bytes,
-    pub newly_marked: u64,
-    /// Packets that had been declared lost.
-    pub spurious_losses: u64,
 }
 
 impl Space {

@@ -1,7 +1,8 @@
-//! What is around a receiver: its limits, the store that keeps its files, and what it
-//! tells of them.
+//! What is around a receiver and a sender: a receiver's limits, the store that keeps its files, what
+//! it tells of them, and the source of a file that is sent.
 
 use std::fmt;
+use std::io;
 
 use anabranch_control::time::Duration;
 use dyn_clone::{DynClone, clone_trait_object};
@@ -143,3 +144,11 @@ pub struct ReceiverCounters {
     /// Data that did not open, or says nothing that makes sense.
     pub unreadable: u64,
 }
+
+/// Where the file comes from: what does a sender's [jobs](super::FileJob).
+pub trait Source: DynClone + Send {
+    /// Fills `bytes` from `offset` on.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+clone_trait_object!(Source);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::around::StoreError;
-use super::sending::{PATIENCE, Phase};
+use super::phase::{PATIENCE, Phase};
 use crate::message::{Code, Report};
 
 /// Why a file did not arrive.

@@ -6,10 +6,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::around::{Store, StoreError};
+use super::around::{Source, Store, StoreError};
 use super::check::FileCheck;
 use super::error::TransferError;
-use super::sending::Source;
 use crate::message::Offer;
 use crate::seal::SessionId;
 

@@ -20,14 +20,16 @@ mod around;
 mod check;
 mod error;
 mod jobs;
+mod phase;
 mod reading;
 mod receiving;
 mod sending;
 
-pub use around::{Event, Limits, ReceiverCounters, Reply, Store, StoreError};
+pub use around::{Event, Limits, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
 pub use error::{TransferError, printable};
 pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+pub use phase::Phase;
 pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver};
-pub use sending::{FileSender, Phase, Source, Transferred, block_size};
+pub use sending::{FileSender, Transferred, block_size};

@@ -9,15 +9,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
-use dyn_clone::{DynClone, clone_trait_object};
 
 use super::error::{TransferError, printable};
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
+use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
 use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
@@ -29,9 +28,6 @@ use crate::wire::{self, OwnedDatagram, Type};
 /// After so long without an answer, greeting, offer and finish leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
 
-/// After so long without any answer the receiver is given up.
-pub(super) const PATIENCE: Duration = Duration::from_millis(30_000);
-
 /// Greetings whose answer is waited for at once.
 const MAX_GREETINGS: usize = 16;
 
@@ -41,34 +37,11 @@ const MAX_COPIES: usize = 64;
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const BYE_COPIES: u8 = 3;
 
-/// Where the file comes from: what does a sender's [jobs](FileJob).
-pub trait Source: DynClone + Send {
-    /// Fills `bytes` from `offset` on.
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
-}
-
-clone_trait_object!(Source);
-
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
 pub fn block_size(nodes: &[SocketAddr], packet: usize) -> Option<u16> {
     let around = wire::header_len(nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
     packet.checked_sub(around).filter(|&left| left > 0).map(|left| left as u16)
-}
-
-/// How far a transfer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Agreeing on keys.
-    Greeting,
-    /// Waiting for the offer to be accepted.
-    Offering,
-    /// Sending blocks.
-    Sending,
-    /// Waiting until the receiver has checked the file.
-    Finishing,
-    /// Over, well or not.
-    Over,
 }
 
 /// A file that has arrived whole.

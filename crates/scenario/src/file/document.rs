@@ -9,19 +9,11 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::error::{Place, Problem, ScenarioError, Source};
-use super::shape::{KEY, Keys, Said, Section, Span};
-
-/// Where spans of options begin; no text is as long.
-const OPTIONS_AT: usize = 1 << 31;
+use super::error::{OPTIONS_AT, Place, Problem, ScenarioError, Source, Span};
+use super::shape::{KEY, Keys, Said, Section};
 
 /// The span of the whole: no key and no value has it.
 const NOWHERE: Span = 0..0;
-
-/// Whether an option of the command line says what has this span.
-pub fn is_option(span: &Span) -> bool {
-    span.start >= OPTIONS_AT
-}
 
 /// A value that the command line gives instead of the file's.
 #[derive(Clone, Debug, PartialEq, Eq)]

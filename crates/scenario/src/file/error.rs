@@ -2,10 +2,20 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::shape::{Span, nearest};
+/// Where something was said: bytes after the beginning of the text, or of an option.
+pub type Span = Range<usize>;
+
+/// Where spans of options begin; no text is as long.
+pub(super) const OPTIONS_AT: usize = 1 << 31;
+
+/// Whether an option of the command line says what has this span.
+pub fn is_option(span: &Span) -> bool {
+    span.start >= OPTIONS_AT
+}
 
 /// Why a scenario could not be read.
 #[derive(Debug)]
@@ -148,4 +158,14 @@ impl std::error::Error for ScenarioError {
             ScenarioError::Wrong(_) => None,
         }
     }
+}
+
+/// The one of `known` that `word` most resembles, if it does at all; of those as near
+/// as each other, the one that begins alike.
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(name, word);
+    let alike = |name: &str| strsim::jaro_winkler(name, word);
+    let order = |a: &&&str, b: &&&str| distance(a).cmp(&distance(b)).then(alike(b).total_cmp(&alike(a)));
+    let near = known.iter().min_by(order)?;
+    (distance(near) <= near.len() / 2).then_some(*near)
 }

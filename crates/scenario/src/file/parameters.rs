@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
 
-use super::error::Problem;
-use super::shape::{Optional, Part, Said, Shape, Span, TOO_LARGE, Value, a_table, nearest, said, write};
+use super::error::{Problem, Span, nearest};
+use super::shape::{Optional, Part, Said, Shape, TOO_LARGE, Value, a_table, said, write};
 
 /// What a table of parameters says, and where each begins.
 #[derive(Default)]

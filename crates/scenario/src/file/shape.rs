@@ -3,18 +3,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
 use serde::Serialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 use toml::ser::ValueSerializer;
 
-use super::document::is_option;
-use super::error::Problem;
-
-/// Where something was said: bytes after the beginning of the text, or of an option.
-pub type Span = Range<usize>;
+use super::error::{Problem, Span, is_option};
 
 /// A value of a shape, and where it was said.
 pub struct Said<T: Shape> {
@@ -288,7 +284,7 @@ macro_rules! keys {
 
             fn read(
                 table: &toml::de::DeTable<'_>,
-                at: &$crate::file::shape::Span,
+                at: &$crate::file::error::Span,
             ) -> Result<Self, $crate::file::error::Problem> {
                 use $crate::file::shape::Field;
                 $(let mut $key: Option<$type> = None;)*
@@ -450,14 +446,4 @@ impl<T: Shape> Shape for Each<T> {
             Each::Each(list) => Many::write(list, out),
         }
     }
-}
-
-/// The one of `known` that `word` most resembles, if it does at all; of those as near
-/// as each other, the one that begins alike.
-pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let distance = |name: &str| strsim::damerau_levenshtein(name, word);
-    let alike = |name: &str| strsim::jaro_winkler(name, word);
-    let order = |a: &&&str, b: &&&str| distance(a).cmp(&distance(b)).then(alike(b).total_cmp(&alike(a)));
-    let near = known.iter().min_by(order)?;
-    (distance(near) <= near.len() / 2).then_some(*near)
 }

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::error::Problem;
-use super::shape::{Part, Shape, Value, nearest, write};
+use super::error::{Problem, nearest};
+use super::shape::{Part, Shape, Value, write};
 
 /// No rate in a scenario is higher: 100 Gbit/s.
 pub const HIGHEST_RATE: Rate = Rate::from_bits_per_sec(100_000_000_000);

@@ -6,9 +6,9 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter};
 use anabranch_sim::varying::{Change, Course};
 
-use super::super::error::Problem;
+use super::super::error::{Problem, Span};
 use super::super::shape::{
-    Each, Optional, OrStandard, Said, Section, Sections, Shape, Span, keys, said, sections, some, span,
+    Each, Optional, OrStandard, Said, Section, Sections, Shape, keys, said, sections, some, span,
 };
 use super::super::values::{BitRate, HIGHEST_RATE, Millis, Name, Whole};
 use super::queues::{self, Queue};

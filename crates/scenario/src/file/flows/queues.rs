@@ -2,8 +2,8 @@
 
 use anabranch_sim::network::{Capacity, CodelConfig, CodelLaw, FqCodelConfig, Limit, RedConfig, RedMeasure};
 
-use super::super::error::Problem;
-use super::super::shape::{Either, Optional, OrStandard, Said, Shape, Span, keys, one_of, some, span};
+use super::super::error::{Problem, Span};
+use super::super::shape::{Either, Optional, OrStandard, Said, Shape, keys, one_of, some, span};
 use super::super::values::{Millis, Number, Share, Whole, Word, Words};
 use super::{LARGEST_PACKET, MOST_BYTES, MOST_PACKETS, PacketBytes};
 use crate::flows::QueueSpec;

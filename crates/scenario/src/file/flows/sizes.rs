@@ -5,11 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::document::is_option;
-use super::super::error::Problem;
-use super::super::shape::{
-    Either, Many, Optional, OrStandard, Said, Shape, Span, Value, keys, many, nearest, one_of, some, span,
-};
+use super::super::error::is_option;
+use super::super::error::{Problem, Span, nearest};
+use super::super::shape::{Either, Many, Optional, OrStandard, Said, Shape, Value, keys, many, one_of, some, span};
 use super::super::values::{Number, Word, Words};
 use super::MOST_BYTES;
 use crate::flows::sizes::{Interpolation, MOST_POINTS, SizeDistribution, SizeError, SizePoint, named, names};

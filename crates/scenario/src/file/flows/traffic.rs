@@ -3,9 +3,9 @@
 use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
 
-use super::super::error::Problem;
+use super::super::error::{Problem, Span};
 use super::super::shape::{
-    Either, Many, Optional, OrStandard, Said, Section, Sections, Span, keys, one_of, said, some, span,
+    Either, Many, Optional, OrStandard, Said, Section, Sections, keys, one_of, said, some, span,
 };
 use super::super::values::{BitRate, Name, Seconds, Word, Words, after_start, since_start};
 use super::{LONGEST_RUN_S, MOST_FLOWS, PacketBytes, RunSeconds, ways};

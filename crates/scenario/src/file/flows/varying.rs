@@ -5,9 +5,9 @@ use anabranch_control::units::Rate;
 use anabranch_sim::loss::{GilbertElliott, LossModel};
 use anabranch_sim::varying::{Change, Course};
 
-use super::super::error::Problem;
+use super::super::error::{Problem, Span};
 use super::super::shape::{
-    Either, Many, Optional, OrStandard, Said, Shape, Span, Value, keys, many, one_of, some, span, write,
+    Either, Many, Optional, OrStandard, Said, Shape, Value, keys, many, one_of, some, span, write,
 };
 use super::super::values::{BitRate, Millis, Seconds, Share, after_start, since_start};
 use super::{LONGEST_RUN_S, RunSeconds};

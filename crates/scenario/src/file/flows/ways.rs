@@ -4,8 +4,8 @@ use std::fmt;
 
 use anabranch_control::time::Duration;
 
-use super::super::error::Problem;
-use super::super::shape::{Many, Optional, Said, Section, Span, keys, many, nearest};
+use super::super::error::{Problem, Span, nearest};
+use super::super::shape::{Many, Optional, Said, Section, keys, many};
 use super::MOST_LINKS;
 use crate::flows::topology::{Topology, least};
 use crate::flows::{LinkSpec, Path, Receiver};

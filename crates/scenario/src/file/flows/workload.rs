@@ -5,8 +5,8 @@ use std::path::Path;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 
-use super::super::error::Problem;
-use super::super::shape::{Either, Optional, OrStandard, Said, Span, keys, one_of, some, span};
+use super::super::error::{Problem, Span};
+use super::super::shape::{Either, Optional, OrStandard, Said, keys, one_of, some, span};
 use super::super::values::{Seconds, Whole, Word, Words};
 use super::sizes::{self, Sizes};
 use super::{LONGEST_RUN_S, MOST_BYTES, RunSeconds};

@@ -7,12 +7,11 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use super::document::is_option;
-use super::error::Problem;
+use super::error::is_option;
+use super::error::{Problem, Span};
 use super::parameters::Parameters;
 use super::shape::{
-    Many, Optional, OrStandard, Part, Said, Section, Sections, Shape, Span, Value, keys, said, sections, some, span,
-    write,
+    Many, Optional, OrStandard, Part, Said, Section, Sections, Shape, Value, keys, said, sections, some, span, write,
 };
 use super::values::{
     BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words, after_start, since_start,
