@@ -13,6 +13,7 @@ mod failure;
 mod kernel;
 mod kernel_info;
 pub mod kernel_tcp;
+mod lengths;
 mod measure;
 pub mod namespace;
 mod netlink;

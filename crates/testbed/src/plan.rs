@@ -7,19 +7,13 @@ use crate::namespace::Namespace;
 use crate::tun::{Block, Tun, TunConfig};
 use anabranch_lab::flows::FlowScenario;
 use anabranch_net::quic::identity::Identity;
-use anabranch_scenario::flows::{PacketSpec, Stack};
+use anabranch_scenario::flows::Stack;
 use anabranch_sim::network::{LinkId, NetworkBuilder};
 
 use super::failure::TestbedFailure;
+use super::lengths::{HEADER, UDP_HEADERS, quic_packet};
 use super::steering::CrossBytes;
 use super::watch::{CrossSources, Watched, Watcher};
-
-/// What a packet of ours, and of TCP with timestamps, has beside its data: 20 bytes of IPv4,
-/// and 8 of UDP with 24 of ours, or 32 of TCP.
-const HEADER: i32 = 52;
-
-/// What a QUIC packet has around it: 20 bytes of IPv4 and 8 of UDP.
-const UDP_HEADERS: i32 = 28;
 
 /// The least that a path of QUIC carries in a packet of UDP (RFC 9000, 14).
 const LEAST_QUIC: i32 = 1200;
@@ -87,11 +81,6 @@ pub struct Ready {
     pub sockets: Sockets,
     /// Who receivers under QUIC are.
     pub identity: Identity,
-}
-
-/// Bytes of a full QUIC packet, which shall be as long on the links as a full one of ours.
-pub fn quic_packet(packets: &PacketSpec) -> u16 {
-    (packets.data.get() as i32 + HEADER - UDP_HEADERS) as u16
 }
 
 /// Refuses what real packets cannot do.

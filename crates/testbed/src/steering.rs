@@ -13,7 +13,7 @@ use anabranch_scenario::flows::Stack;
 use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
-use super::plan::quic_packet;
+use super::lengths::quic_packet;
 
 /// Bytes of cross traffic that have arrived, as the emulator's thread counts them.
 pub type CrossBytes = Arc<AtomicU64>;
