@@ -1,6 +1,7 @@
 //! A pool of threads for slow work that endpoints hand out: disk, hashes.
 
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -33,7 +34,7 @@ pub(crate) struct Pool<J, D> {
     start: Box<dyn Fn() -> JoinHandle<()> + Send>,
     threads: Vec<JoinHandle<()>>,
     jobs: Option<Sender<(usize, J)>>,
-    done: Receiver<(usize, D)>,
+    done: Receiver<(usize, thread::Result<D>)>,
     pending: usize,
 }
 
@@ -50,7 +51,9 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
                     // One thread waits for the next job; the others wait for their turn.
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((number, job)) = next else { return };
-                    if results.send((number, work.work(number, job))).is_err() {
+                    // Its state is not used again: the runtime's thread panics too.
+                    let done = catch_unwind(AssertUnwindSafe(|| work.work(number, job)));
+                    if results.send((number, done)).is_err() {
                         return;
                     }
                     waker.wake();
@@ -72,13 +75,17 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
     }
 
     /// The next result, if there is one.
+    ///
+    /// # Panics
+    ///
+    /// When a job has: nobody would ever get its result.
     pub(crate) fn next_done(&mut self) -> Option<(usize, D)> {
         if self.pending == 0 {
             return None;
         }
-        let next = self.done.try_recv().ok()?;
+        let (number, done) = self.done.try_recv().ok()?;
         self.pending -= 1;
-        Some(next)
+        Some((number, done.unwrap_or_else(|panic| resume_unwind(panic))))
     }
 }
 
@@ -89,5 +96,53 @@ impl<J, D> Drop for Pool<J, D> {
             // A worker that has panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::wait::Waiter;
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Halving;
+
+    impl Work<u32, u32> for Halving {
+        fn work(&mut self, number: usize, job: u32) -> u32 {
+            assert!(job.is_multiple_of(2), "job {job} of endpoint {number}");
+            job / 2
+        }
+    }
+
+    /// The next result, once it is there.
+    fn next(waiter: &mut Waiter, pool: &mut Pool<u32, u32>) -> (usize, u32) {
+        loop {
+            if let Some(next) = pool.next_done() {
+                return next;
+            }
+            waiter.wait(None, |ready| panic!("{ready:?}")).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_job_has_a_result_that_wakes_who_waits() {
+        let mut waiter = Waiter::new().unwrap();
+        let mut pool = Pool::new(Halving, waiter.waker());
+        assert_eq!(pool.next_done(), None);
+        (0..100).for_each(|job| pool.submit(job as usize, 2 * job));
+        let mut done: Vec<_> = (0..100).map(|_| next(&mut waiter, &mut pool)).collect();
+        done.sort_unstable();
+        assert!(done.into_iter().eq((0..100).map(|job| (job as usize, job))));
+        assert!(pool.threads.len() <= MOST_THREADS);
+    }
+
+    #[test]
+    #[should_panic(expected = "job 7 of endpoint 3")]
+    fn a_job_that_panics_does_not_vanish() {
+        let mut waiter = Waiter::new().unwrap();
+        let mut pool = Pool::new(Halving, waiter.waker());
+        pool.submit(3, 7);
+        next(&mut waiter, &mut pool);
     }
 }
