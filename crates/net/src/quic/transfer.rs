@@ -11,8 +11,8 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message, Offer, Report};
@@ -20,6 +20,7 @@ use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError, printable};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
+use tokio::sync::mpsc;
 
 use super::identity::{self, Answered, Identity, Trust};
 use super::{Factory, Snapshot, flow_of_noq};
@@ -31,6 +32,9 @@ pub const PROTOCOL: &[u8] = b"anabranch-file/1";
 
 /// What is read from a file, or written to one, at once.
 const PIECE: u16 = 1 << 15;
+
+/// Pieces that wait at most between a disk and QUIC: half a megabyte a file.
+const MOST_WAITING: usize = 16;
 
 /// The longest message: an offer with the longest name is shorter.
 const LONGEST_MESSAGE: u16 = 512;
@@ -163,7 +167,7 @@ impl Sender {
         let file = path.to_owned();
         let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE)).await;
         let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
-        let (offer, mut source) = hashed.map_err(TransferError::unreadable)?;
+        let (offer, source) = hashed.map_err(TransferError::unreadable)?;
         progress.total.store(offer.length, Ordering::Relaxed);
         let connection = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await?;
@@ -172,15 +176,15 @@ impl Sender {
         write_message(&mut to, &message).await?;
         expect(&mut from, Code::Accepted).await?;
         let began = Instant::now();
-        let mut piece = vec![0; usize::from(PIECE)];
-        let mut offset = 0;
-        while offset < offer.length {
-            let length = (offer.length - offset).min(u64::from(PIECE)) as usize;
-            source.read(offset, &mut piece[..length]).map_err(TransferError::unreadable)?;
-            to.write_all(&piece[..length]).await?;
-            offset += length as u64;
-            progress.done.store(offset, Ordering::Relaxed);
+        let (pieces, mut waiting) = mpsc::channel(MOST_WAITING);
+        let length = offer.length;
+        let reading = tokio::task::spawn_blocking(move || read_all(source, length, &pieces));
+        while let Some(piece) = waiting.recv().await {
+            to.write_all(&piece).await?;
+            progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
+        let read = reading.await.map_err(std::io::Error::other).and_then(|read| read);
+        read.map_err(TransferError::unreadable)?;
         to.finish()?;
         let name = expect(&mut from, Code::Complete).await?;
         let took = began.elapsed();
@@ -237,6 +241,20 @@ pub enum Event {
     },
 }
 
+/// Reads `length` bytes into `pieces`, until nobody wants them any more. It blocks.
+fn read_all(mut source: impl Source, length: u64, pieces: &mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
+    let mut offset = 0;
+    while offset < length {
+        let mut piece = vec![0; (length - offset).min(u64::from(PIECE)) as usize];
+        source.read(offset, &mut piece)?;
+        offset += piece.len() as u64;
+        if pieces.blocking_send(piece).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A receiver's end.
 #[derive(Debug)]
 pub struct Receiver {
@@ -246,16 +264,10 @@ pub struct Receiver {
 
 #[derive(Debug)]
 struct Shared {
-    store: Mutex<DiskStore>,
+    store: DiskStore,
     limits: Limits,
     progress: Arc<Progress>,
     files: Arc<tokio::sync::Semaphore>,
-}
-
-impl Shared {
-    fn store(&self) -> MutexGuard<'_, DiskStore> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Receiver {
@@ -283,7 +295,7 @@ impl Receiver {
         config.transport_config(Arc::new(transport));
         let endpoint = Endpoint::server(config, listen).map_err(|why| QuicError::Socket { address: listen, why })?;
         let shared = Shared {
-            store: Mutex::new(store),
+            store,
             files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
             limits,
             progress: Arc::default(),
@@ -306,7 +318,7 @@ impl Receiver {
     }
 
     /// Takes files until it is dropped; says what becomes of each.
-    pub async fn run(&self, events: tokio::sync::mpsc::Sender<Event>) {
+    pub async fn run(&self, events: mpsc::Sender<Event>) {
         let mut transfers = tokio::task::JoinSet::new();
         while let Some(incoming) = self.endpoint.accept().await {
             while transfers.try_join_next().is_some() {}
@@ -333,11 +345,7 @@ impl Receiver {
 }
 
 /// Takes one sender's file.
-async fn take(
-    shared: &Shared,
-    incoming: noq::Incoming,
-    events: &tokio::sync::mpsc::Sender<Event>,
-) -> Result<(), QuicError> {
+async fn take(shared: &Arc<Shared>, incoming: noq::Incoming, events: &mpsc::Sender<Event>) -> Result<(), QuicError> {
     let connection = incoming.await?;
     let asked = async {
         let (to, mut from) = connection.accept_bi().await?;
@@ -350,7 +358,9 @@ async fn take(
         report(&mut to, Code::Refused, &why).await?;
         return leave(&connection, &mut to).await;
     }
-    let arriving = match Arriving::begin(shared, &offer) {
+    let (of, wanted) = (Arc::clone(shared), offer.clone());
+    let begun = tokio::task::spawn_blocking(move || Arriving::begin(of, wanted)).await;
+    let arriving = match begun.unwrap_or_else(|error| Err(StoreError(error.to_string()))) {
         Ok(arriving) => arriving,
         Err(why) => {
             report(&mut to, Code::Refused, &why.0).await?;
@@ -381,34 +391,58 @@ async fn take(
 }
 
 /// A file that is being written; what is not whole goes away with this value.
-struct Arriving<'a> {
-    shared: &'a Shared,
+struct Arriving {
+    shared: Arc<Shared>,
+    store: DiskStore,
     session: SessionId,
     check: FileCheck,
 }
 
-impl<'a> Arriving<'a> {
-    fn begin(shared: &'a Shared, offer: &Offer) -> Result<Arriving<'a>, StoreError> {
-        let session = SessionId(random_seed());
-        shared.store().create(session, offer)?;
+impl Arriving {
+    /// It blocks.
+    fn begin(shared: Arc<Shared>, offer: Offer) -> Result<Arriving, StoreError> {
+        let (session, mut store) = (SessionId(random_seed()), shared.store.clone());
+        store.create(session, &offer)?;
         shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
-        Ok(Arriving { shared, session, check: FileCheck::new(offer.clone()) })
+        Ok(Arriving { shared, store, session, check: FileCheck::new(offer) })
     }
 
-    async fn rest(mut self, from: &mut RecvStream) -> Result<String, QuicError> {
-        while let Some(chunk) = from.read_chunk(usize::from(PIECE)).await? {
-            let offset = self.check.hashed();
-            self.check.update(&chunk)?;
-            self.shared.progress.done.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-            self.shared.store().write(self.session, offset, &chunk).map_err(TransferError::from)?;
+    /// The name under which the file is kept, once all of it has come.
+    async fn rest(self, from: &mut RecvStream) -> Result<String, QuicError> {
+        let (pieces, waiting) = mpsc::channel(MOST_WAITING);
+        let kept = tokio::task::spawn_blocking(move || self.keep(waiting));
+        let read = async {
+            while let Some(piece) = from.read_chunk(usize::from(PIECE)).await? {
+                if pieces.send(piece).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<(), QuicError>(())
+        };
+        let read = read.await;
+        drop(pieces);
+        let kept = kept.await.unwrap_or_else(|error| Err(StoreError(error.to_string()).into()));
+        // That the sender has gone says more than that its file is not whole.
+        read?;
+        Ok(kept?)
+    }
+
+    /// Keeps what comes by `pieces` until there is no more. It blocks.
+    fn keep(mut self, mut pieces: mpsc::Receiver<impl AsRef<[u8]>>) -> Result<String, TransferError> {
+        while let Some(piece) = pieces.blocking_recv() {
+            let (piece, offset) = (piece.as_ref(), self.check.hashed());
+            self.check.update(piece)?;
+            self.shared.progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.store.write(self.session, offset, piece)?;
         }
-        Ok(self.check.publish(&mut *self.shared.store(), self.session)?)
+        // Only what is whole is published: its length and its hash must be right.
+        self.check.publish(&mut self.store, self.session)
     }
 }
 
-impl Drop for Arriving<'_> {
+impl Drop for Arriving {
     fn drop(&mut self) {
-        self.shared.store().discard(self.session);
+        self.store.discard(self.session);
         self.shared.progress.total.fetch_sub(self.check.offer().length, Ordering::Relaxed);
         self.shared.progress.done.fetch_sub(self.check.hashed(), Ordering::Relaxed);
     }
