@@ -284,6 +284,20 @@ fn a_full_disk_is_said_to_the_sender() {
     assert!(shelf.is_empty());
 }
 
+#[test]
+fn reads_of_a_long_file_do_not_keep_a_sender_waiting_for_who_is_gone() {
+    for controller in ["aimd", "q-learning", "flow:cubic"] {
+        // Longer than what is kept of it: what was lost is read again and again.
+        let mut case = Case::new(3_000_000, 11);
+        let dies = Time::from_secs_f64(3.0);
+        (case.controller, case.upload, case.weather.dead) = (controller, None, vec![(RECEIVER, dies)]);
+        let (outcome, _, network) = case.run();
+        assert!(outcome.unwrap().unwrap_err().contains("nothing was heard"), "{controller}");
+        let waited = network.now().since(dies);
+        assert!(waited < Duration::SECOND * 35, "{controller} waited for {waited}");
+    }
+}
+
 fn slow(rate: Rate) -> SlowDisk {
     SlowDisk { access: Duration::from_millis(20), rate, stalls: 0.0, stall: Duration::ZERO }
 }

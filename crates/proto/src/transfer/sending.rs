@@ -71,8 +71,8 @@ pub struct FileSender {
     key: Option<PublicKey>,
     offer: Offer,
     file: ReadAhead,
-    /// The next block can't leave before a part of the file was read.
-    awaits_file: bool,
+    /// Since when the next block can't leave before a part of the file was read.
+    awaits_file: Option<Time>,
     phase: Phase,
     session: Option<Session>,
     greetings: VecDeque<(PacketId, Hello)>,
@@ -109,7 +109,7 @@ impl FileSender {
             destination,
             key,
             file: ReadAhead::new(&offer),
-            awaits_file: false,
+            awaits_file: None,
             phase: Phase::Greeting,
             session: None,
             greetings: VecDeque::new(),
@@ -187,10 +187,11 @@ impl FileSender {
         }
         let index = wanted?;
         let (offset, length) = self.offer.span(index)?;
-        self.awaits_file = self.file.block(offset, length).is_none();
-        if self.awaits_file {
+        if self.file.block(offset, length).is_none() {
+            self.awaits_file.get_or_insert(now);
             return None;
         }
+        self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
         let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
@@ -219,9 +220,9 @@ impl FileSender {
             Err(error) if self.phase == Phase::Sending => self.fail(TransferError::Unreadable(error)),
             _ => {}
         }
-        // While nothing could leave, nothing could be heard.
-        if std::mem::take(&mut self.awaits_file) {
-            self.heard = now;
+        // While nothing could leave, nothing could be heard: that does not count as silence.
+        if let Some(since) = self.awaits_file.take() {
+            self.heard = (self.heard + now.since(since)).min(now);
         }
     }
 
@@ -370,7 +371,7 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_none() && !self.awaits_file && now.since(self.heard) >= PATIENCE {
+        if self.outcome.is_none() && self.awaits_file.is_none() && now.since(self.heard) >= PATIENCE {
             self.fail(TransferError::NoAnswer(self.phase));
         }
     }
@@ -380,7 +381,7 @@ impl FileSender {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
-            Phase::Sending if self.awaits_file => Time::MAX,
+            Phase::Sending if self.awaits_file.is_some() => Time::MAX,
             Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
             Phase::Sending => may_leave.max(self.repeat_at),
             Phase::Over if self.byes_left > 0 => may_leave,
@@ -388,12 +389,16 @@ impl FileSender {
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
         let deadline = wants_to_send.min(self.courier.next_deadline());
-        if self.outcome.is_some() || self.awaits_file { deadline } else { deadline.min(self.heard + PATIENCE) }
+        if self.outcome.is_some() || self.awaits_file.is_some() {
+            deadline
+        } else {
+            deadline.min(self.heard + PATIENCE)
+        }
     }
 
     fn fail(&mut self, error: TransferError) {
         self.outcome = Some(Err(error));
-        self.awaits_file = false;
+        self.awaits_file = None;
         self.byes_left = if self.session.is_some() { BYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
