@@ -187,7 +187,7 @@ impl<E: Endpoint> Runtime<E> {
             self.act(number, |machine, now, port| machine.on_done(now, done, port));
         }
         let Runtime { members, exit, .. } = self;
-        let mut wake = until.min(exit.waiting.next());
+        let mut wake = until;
         for (number, member) in members.iter_mut().enumerate() {
             member.wake(number, exit);
             busy |= member.readable;
@@ -195,6 +195,8 @@ impl<E: Endpoint> Runtime<E> {
             wake = wake.min(member.machine.timer(exit.clock.now()));
         }
         busy |= exit.events.are_fresh();
+        // What has just been sent may wait for a link.
+        wake = wake.min(exit.waiting.next());
         let longest = if busy { Duration::ZERO } else { wake.since(exit.clock.now()) };
         self.wait((busy || wake < Time::MAX).then_some(longest))?;
         for number in 0..self.members.len() {
@@ -337,6 +339,7 @@ mod tests {
         left: u32,
         stalled: bool,
         calls: u32,
+        says_nothing: bool,
     }
 
     impl Endpoint for Burst {
@@ -359,7 +362,9 @@ mod tests {
                 port.send(departure, 1000, |room| room.fill(self.left as u8));
                 self.left -= 1;
             }
-            port.tell(self.calls);
+            if !self.says_nothing {
+                port.tell(self.calls);
+            }
         }
 
         fn on_done(&mut self, _: Time, done: Infallible, _: &mut Port<'_, Burst>) {
@@ -409,6 +414,21 @@ mod tests {
         let until = runtime.now() + Duration::from_millis(3);
         runtime.turn(until).unwrap();
         assert!(runtime.now() >= until, "it waits if nothing happens");
+    }
+
+    #[test]
+    fn what_a_timer_sends_over_a_slow_link_leaves_when_it_is_due_and_not_at_the_next_event() {
+        let (mut runtime, _other) = runtime(0);
+        runtime.turn(Time::ZERO).unwrap();
+        let delay = Duration::from_millis(2);
+        runtime.members[0].link = Some(Box::new(move |_| delay));
+        let burst = runtime.machine_mut(0);
+        (burst.left, burst.says_nothing) = (1, true);
+        let until = runtime.now() + Duration::SECOND * 10;
+        runtime.turn(until).unwrap();
+        assert!(runtime.now() < until, "nothing else happens before");
+        runtime.turn(Time::ZERO).unwrap();
+        assert_eq!(runtime.counters().out.sent, 1);
     }
 
     #[test]

@@ -422,9 +422,13 @@ impl Arriving {
         let read = read.await;
         drop(pieces);
         let kept = kept.await.unwrap_or_else(|error| Err(StoreError(error.to_string()).into()));
-        // That the sender has gone says more than that its file is not whole.
-        read?;
-        Ok(kept?)
+        match (kept, read) {
+            // All of it is there, whether its end was heard or not.
+            (Ok(name), _) => Ok(name),
+            // That the sender has gone says more than that its file is not whole.
+            (Err(_), Err(why)) => Err(why),
+            (Err(why), Ok(())) => Err(why.into()),
+        }
     }
 
     /// Keeps what comes by `pieces` until there is no more. It blocks.
