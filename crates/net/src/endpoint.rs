@@ -41,9 +41,12 @@ pub trait Endpoint: Sized {
         port: &mut Port<'_, Self>,
     );
 
-    /// The time that [`Endpoint::timer`] gave has come, or a later one, or a socket that had no
-    /// room has some again.
+    /// The time that [`Endpoint::timer`] gave has come, or a later one.
     fn on_timer(&mut self, now: Time, port: &mut Port<'_, Self>);
+
+    /// A socket that had no room has some again. Whoever asks for [`Port::has_room`] goes on here;
+    /// what others send waits at the socket by itself.
+    fn on_room(&mut self, _now: Time, _port: &mut Port<'_, Self>) {}
 
     /// A job is done.
     fn on_done(&mut self, now: Time, done: Self::Done, port: &mut Port<'_, Self>);
@@ -51,7 +54,7 @@ pub trait Endpoint: Sized {
     /// When to call [`Endpoint::on_timer`] if nothing else happens; `Time::MAX` for never. It is
     /// also asked when all has been handed over that came in one system call: one that says `now`
     /// then answers all of it together. An endpoint that waits for [`Port::has_room`] does not say
-    /// `now` for that: it is called when there is room.
+    /// `now` for that: [`Endpoint::on_room`] is called when there is some.
     fn timer(&self, now: Time) -> Time;
 }
 
@@ -103,7 +106,7 @@ impl<E: Endpoint> fmt::Debug for Port<'_, E> {
 
 impl<E: Endpoint> Port<'_, E> {
     /// Whether a datagram of `length` bytes may leave now. If not, the socket is full, and the
-    /// endpoint's `on_timer` is called when there is room.
+    /// endpoint's [`on_room`](Endpoint::on_room) is called when there is some.
     #[inline]
     pub fn has_room(&mut self, length: usize) -> bool {
         if !self.queue.has_room(length) {

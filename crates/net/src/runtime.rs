@@ -268,7 +268,7 @@ impl<E: Endpoint> Runtime<E> {
             if ready.writable && std::mem::take(&mut member.blocked) {
                 member.flush(&mut exit.counters.out);
                 if !member.blocked {
-                    member.act(ready.number, exit, |machine, now, port| machine.on_timer(now, port));
+                    member.act(ready.number, exit, |machine, now, port| machine.on_room(now, port));
                 }
             }
         })
@@ -351,7 +351,11 @@ mod tests {
 
         fn on_datagram(&mut self, _: Time, _: Arrival<SocketAddr>, _: &[u8], (): &mut (), _: &mut Port<'_, Burst>) {}
 
-        fn on_timer(&mut self, _: Time, port: &mut Port<'_, Burst>) {
+        fn on_timer(&mut self, now: Time, port: &mut Port<'_, Burst>) {
+            self.on_room(now, port);
+        }
+
+        fn on_room(&mut self, _: Time, port: &mut Port<'_, Burst>) {
             self.calls += 1;
             while self.left > 0 {
                 self.stalled = !port.has_room(1000);

@@ -61,12 +61,15 @@ impl Flow {
         delivered
     }
 
-    fn due(&self, now: Time) -> Option<Time> {
+    /// When to wake it. What it may send already waits for the socket, not for an alarm, if that is
+    /// `full`.
+    fn due(&self, now: Time, full: bool) -> Option<Time> {
         if self.ended.is_some() {
             return None;
         }
         let gives_up = self.silent_since.map_or(Time::MAX, |since| since + self.patience);
-        let due = gives_up.min(self.end.due(now));
+        let next = Some(self.end.due(now)).filter(|&next| next > now || !full).unwrap_or(Time::MAX);
+        let due = gives_up.min(next);
         (due < Time::MAX).then_some(due)
     }
 
@@ -171,7 +174,7 @@ impl SendingEndpoint {
             alarm: None,
         };
         self.ready.push_back(connection);
-        let due = flow.due(now);
+        let due = flow.due(now, self.stalled);
         self.timers.set(connection, &mut flow.alarm, due);
         self.flows.insert(connection, flow);
     }
@@ -250,6 +253,22 @@ impl SendingEndpoint {
             flow.end.on_due(now, &mut Control(port));
         }
         make_ready(&mut self.ready, connection, flow);
+        // Its turn sets the alarm, as soon as there is room for one.
+        if self.stalled {
+            let due = flow.due(now, true);
+            self.timers.set(connection, &mut flow.alarm, due);
+        }
+    }
+
+    /// Each flow that is ready has one turn.
+    fn take_turns(&mut self, now: Time, port: &mut Port<'_, SendingEndpoint>) {
+        for _ in 0..self.ready.len() {
+            if self.stalled {
+                break;
+            }
+            let Some(connection) = self.ready.pop_front() else { break };
+            self.pump(now, connection, port);
+        }
     }
 
     /// Sends a portion of what may leave of one flow.
@@ -295,7 +314,7 @@ impl SendingEndpoint {
         if more {
             make_ready(&mut self.ready, connection, flow);
         }
-        let due = flow.due(now);
+        let due = flow.due(now, self.stalled);
         self.timers.set(connection, &mut flow.alarm, due);
     }
 }
@@ -357,20 +376,20 @@ impl Endpoint for SendingEndpoint {
             Learned::Nothing => {}
         }
         make_ready(&mut self.ready, connection, flow);
-        let due = flow.due(now);
+        let due = flow.due(now, self.stalled);
         self.timers.set(connection, &mut flow.alarm, due);
     }
 
     fn on_timer(&mut self, now: Time, port: &mut Port<'_, SendingEndpoint>) {
-        self.stalled = false;
         while let Some(connection) = self.timers.pop(now) {
             self.on_alarm(now, connection, port);
         }
-        // Each flow that is ready now has one turn.
-        for _ in 0..self.ready.len() {
-            let Some(connection) = self.ready.pop_front() else { break };
-            self.pump(now, connection, port);
-        }
+        self.take_turns(now, port);
+    }
+
+    fn on_room(&mut self, now: Time, port: &mut Port<'_, SendingEndpoint>) {
+        self.stalled = false;
+        self.take_turns(now, port);
     }
 
     fn on_done(&mut self, _: Time, done: Infallible, _: &mut Port<'_, SendingEndpoint>) {
@@ -379,5 +398,73 @@ impl Endpoint for SendingEndpoint {
 
     fn timer(&self, now: Time) -> Time {
         if self.ready.is_empty() || self.stalled { self.timers.first() } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use anabranch_control::flow::registry::{Setup, find};
+    use anabranch_control::rng::Rng;
+    use anabranch_proto::flow::{LossRecovery, SenderConfig};
+
+    use crate::pool::NoWork;
+    use crate::runtime::Runtime;
+    use crate::udp::Socket;
+
+    use super::*;
+
+    const PACKET: Bytes = Bytes::new(1000);
+
+    fn paced(controller: &str) -> FlowSender {
+        let config = SenderConfig {
+            packet: PACKET,
+            max_ack_delay: Duration::from_millis(25),
+            paced: true,
+            ecn: false,
+            recovery: LossRecovery::Rack,
+        };
+        let build = find(controller).unwrap().build;
+        let controller = build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap();
+        FlowSender::new(config, controller, 1, Rng::stream(1, "controller"))
+    }
+
+    #[test]
+    fn a_paced_flow_waits_for_a_full_socket_without_an_alarm_that_is_always_due() {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut runtime = Runtime::new(NoWork).unwrap();
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        runtime.add(socket, SendingEndpoint::default(), None).unwrap();
+        let ms = |ms| Time::ZERO + Duration::from_millis(ms);
+        let left = |endpoint: &SendingEndpoint| endpoint.sender(7).unwrap().in_flight();
+        runtime.act(0, |endpoint, _, port| {
+            let mut spec = FlowSpec::new(7, receiver.local_addr().unwrap(), paced("bbr"));
+            spec.handshake = false;
+            endpoint.open(ms(0), spec);
+            assert!(endpoint.write(7, PeerId(0), u64::MAX, false));
+            endpoint.on_timer(ms(0), port);
+            let released = endpoint.timer(ms(0));
+            assert!(ms(0) < released && released < ms(1000), "the pacer says when to go on");
+
+            *port.blocked = true;
+            let before = left(endpoint);
+            endpoint.on_timer(released, port);
+            assert_eq!(left(endpoint), before, "the socket is full");
+            // Whether there is room or not, the flow's patience ends.
+            let patience = Duration::SECOND * 30;
+            assert_eq!(endpoint.timer(released), ms(0) + patience, "nothing else can be done");
+            endpoint.on_room(released, port);
+            assert_eq!(endpoint.timer(released), ms(0) + patience, "nor after room for less than a packet");
+
+            *port.blocked = false;
+            endpoint.on_room(released, port);
+            assert!(left(endpoint) > before);
+
+            *port.blocked = true;
+            endpoint.on_timer(ms(0) + patience, port);
+            assert_eq!(endpoint.ended(7), Some(EndReason::NoAnswer { patience }));
+            *port.blocked = false;
+        });
     }
 }

@@ -52,8 +52,8 @@ pub struct FileDone {
 pub enum FileResult {
     /// There is room for it, or why not.
     Created(Result<(), StoreError>),
-    /// These blocks are kept, or why not.
-    Written(Batch, Result<(), StoreError>),
+    /// Its blocks are kept, or why not.
+    Written(Result<(), StoreError>),
     /// It is hashed so far, or why not.
     Checked(Result<FileCheck, TransferError>),
     /// Its name in its place, or why it has none.
@@ -70,10 +70,7 @@ impl FileJob {
         let session = self.session;
         let result = match self.task {
             FileTask::Create(offer) => FileResult::Created(store.create(session, &offer)),
-            FileTask::Write(batch) => {
-                let written = batch.write(store, session);
-                FileResult::Written(batch, written)
-            }
+            FileTask::Write(batch) => FileResult::Written(batch.write(store, session)),
             FileTask::Check(mut check) => {
                 let checked = check.update_from(store, session);
                 FileResult::Checked(checked.map(|()| check))
@@ -127,12 +124,6 @@ impl Batch {
 
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
-    }
-
-    /// Empties it; its memory is used again.
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.pieces.clear();
     }
 
     fn write(&self, store: &mut dyn Store, session: SessionId) -> Result<(), StoreError> {

@@ -63,8 +63,6 @@ struct Incoming {
     writing: usize,
     /// A job is under way.
     is_working: bool,
-    /// Memory of blocks that are written.
-    spare: Batch,
 }
 
 /// A file that nobody waits for any more, until nothing is left of it.
@@ -289,7 +287,7 @@ impl Receiver {
             return;
         }
         if !incoming.waiting.is_empty() {
-            let batch = std::mem::replace(&mut incoming.waiting, std::mem::take(&mut incoming.spare));
+            let batch = std::mem::take(&mut incoming.waiting);
             (incoming.is_working, incoming.writing) = (true, incoming.unwritten);
             self.hand_out(id, FileTask::Write(batch));
         } else if incoming.missing == 0 {
@@ -323,12 +321,10 @@ impl Receiver {
                 self.note(Event::Offered { session: id, offer });
                 self.go_on(id);
             }
-            (Phase::Receiving(incoming), FileResult::Written(mut batch, Ok(()))) => {
+            (Phase::Receiving(incoming), FileResult::Written(Ok(()))) => {
                 incoming.is_working = false;
                 self.unwritten -= incoming.writing;
                 incoming.unwritten -= std::mem::take(&mut incoming.writing);
-                batch.clear();
-                incoming.spare = batch;
                 self.go_on(id);
             }
             (Phase::Checking(_), FileResult::Checked(Ok(check))) => self.go_on_checking(id, check),
@@ -338,7 +334,7 @@ impl Receiver {
                 }
             }
             (Phase::Receiving(_), FileResult::Created(Err(error))) => self.fail(id, Code::Refused, error.0),
-            (Phase::Receiving(_), FileResult::Written(_, Err(error))) => self.fail(id, Code::Failed, error.0),
+            (Phase::Receiving(_), FileResult::Written(Err(error))) => self.fail(id, Code::Failed, error.0),
             (Phase::Checking(_), FileResult::Checked(Err(error)))
             | (Phase::Publishing(_), FileResult::Published(Err(error))) => {
                 self.fail(id, Code::Failed, error.to_string());
@@ -520,7 +516,6 @@ impl Incoming {
             unwritten: 0,
             writing: 0,
             is_working: true,
-            spare: Batch::default(),
         }
     }
 }
