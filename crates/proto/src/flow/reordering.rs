@@ -106,12 +106,19 @@ impl Reordering {
     }
 
     /// An ACK of `ranges` has come, the next packet to leave has number `next`: `found` is told
-    /// of each packet whose loss was spurious.
-    pub fn on_ack(&mut self, ranges: &AckRanges, next: u64, mut found: impl FnMut(LostPacket)) {
+    /// of each packet whose loss was spurious. Another ACK that has come before told `before`:
+    /// what that one acknowledged was not lost later.
+    pub fn on_ack(&mut self, ranges: &AckRanges, before: &AckRanges, next: u64, mut found: impl FnMut(LostPacket)) {
         let mut any = false;
         let newest = self.lost.back().map_or(0, |lost| lost.number);
+        let mut known = before.iter().peekable();
         for (low, high) in ranges.iter() {
-            if low > newest {
+            while known.next_if(|known| known.0 > low).is_some() {}
+            let low = match known.peek() {
+                Some(&(_, known_high)) if known_high >= low => known_high + 1,
+                _ => low,
+            };
+            if low > newest.min(high) {
                 continue;
             }
             let from = self.lost.partition_point(|lost| lost.number < low);
@@ -135,6 +142,11 @@ impl Reordering {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::ranges::ReceivedNumbers;
     use super::*;
 
     fn packet(number: u64) -> LostPacket {
@@ -143,7 +155,7 @@ mod tests {
 
     fn acknowledge(reordering: &mut Reordering, range: (u64, u64), next: u64) -> Vec<u64> {
         let mut found = Vec::new();
-        reordering.on_ack(&AckRanges::new([range]), next, |lost| found.push(lost.number));
+        reordering.on_ack(&AckRanges::new([range]), &AckRanges::default(), next, |lost| found.push(lost.number));
         found
     }
 
@@ -164,6 +176,32 @@ mod tests {
         assert_eq!(reordering.multiple(), 3);
         assert_eq!(acknowledge(&mut reordering, (1, 13), 20), [5]);
         assert!(!reordering.awaits());
+    }
+
+    proptest! {
+        #[test]
+        fn what_an_ack_before_told_need_not_be_searched(arrivals in prop::collection::vec((0u64..80, 0u64..8), 1..100)) {
+            let (mut all, mut new) = (Reordering::default(), Reordering::default());
+            let (mut received, mut before) = (ReceivedNumbers::default(), AckRanges::default());
+            let mut arrived = BTreeSet::new();
+            let mut examined = 0;
+            for (number, lag) in arrivals {
+                received.insert(number);
+                arrived.insert(number);
+                let ranges = received.next_ack();
+                let mut found = [Vec::new(), Vec::new()];
+                all.on_ack(&ranges, &AckRanges::default(), 100, |lost| found[0].push(lost));
+                new.on_ack(&ranges, &before, 100, |lost| found[1].push(lost));
+                prop_assert_eq!(&found[0], &found[1]);
+                before = ranges;
+                // What has not arrived so far is lost, up to some number.
+                let end = number.saturating_sub(lag).max(examined);
+                for lost in (std::mem::replace(&mut examined, end)..end).filter(|lost| !arrived.contains(lost)) {
+                    all.on_lost(packet(lost), 100);
+                    new.on_lost(packet(lost), 100);
+                }
+            }
+        }
     }
 
     #[test]

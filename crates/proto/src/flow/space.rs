@@ -235,12 +235,12 @@ impl Space {
     #[cold]
     fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
         // An ACK that is later than what makes a congestion persistent is awaited no longer.
-        self.searched = ack.ranges;
+        let before = std::mem::replace(&mut self.searched, ack.ranges);
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
         self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
         let (next, again) = (self.next, &mut self.again);
         let mut spurious = 0;
-        self.reordering.on_ack(&ack.ranges, next, |lost| {
+        self.reordering.on_ack(&ack.ranges, &before, next, |lost| {
             spurious += 1;
             again.retain(|piece| piece.offset != lost.offset);
         });
