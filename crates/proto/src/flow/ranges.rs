@@ -63,6 +63,22 @@ impl AckRanges {
         these
     }
 
+    /// The highest range; only its end says something where there is none.
+    #[inline]
+    pub(super) fn highest(&self) -> (u64, u64) {
+        (self.largest - u64::from(self.spans[0]), self.largest)
+    }
+
+    /// The highest range ends at `largest` now, which is no lower than before; false, and nothing
+    /// has changed, if it is too long for that.
+    #[inline]
+    fn grow_to(&mut self, largest: u64) -> bool {
+        let more = u32::try_from(largest - self.largest).ok();
+        let Some(span) = more.and_then(|more| self.spans[0].checked_add(more)) else { return false };
+        (self.largest, self.spans[0]) = (largest, span);
+        true
+    }
+
     /// Ranges by their highest number and, down from there, what each range holds beside its
     /// last number and what each gap misses. None if they are too many, if a gap misses
     /// nothing, or if they go below 0.
@@ -108,10 +124,7 @@ impl AckRanges {
     /// tells nothing new of packets that were missing.
     #[inline]
     pub(super) fn misses_the_same(&self, others: &AckRanges) -> bool {
-        let lowest_of_highest = |ranges: &AckRanges| ranges.largest - u64::from(ranges.spans[0]);
-        self.count == others.count
-            && lowest_of_highest(self) == lowest_of_highest(others)
-            && self.spans[1..] == others.spans[1..]
+        self.count == others.count && self.highest().0 == others.highest().0 && self.spans[1..] == others.spans[1..]
     }
 
     /// The highest number.
@@ -129,6 +142,8 @@ pub struct ReceivedNumbers {
     /// Where the newest arrival's range stands.
     newest: usize,
     form: AckForm,
+    /// What the last ACK said, as long as no more than its highest range has grown since.
+    told: Option<AckRanges>,
     /// A number of each block that the last ACK reported, the block that changed last first.
     reported: [Option<u64>; SACK_BLOCKS],
 }
@@ -163,6 +178,7 @@ impl ReceivedNumbers {
 
     #[cold]
     fn insert_seldom(&mut self, number: u64) -> bool {
+        self.told = None;
         let at = self.ranges.partition_point(|(first, _)| *first <= number);
         if at > 0 && self.ranges[at - 1].1 >= number {
             // A copy: the ACK of the first was lost, so that this one must tell it.
@@ -210,15 +226,23 @@ impl ReceivedNumbers {
     /// the newest arrival if it is lower (RFC 2018, 4: the newest must be reported).
     #[inline(always)]
     pub fn next_ack(&mut self) -> AckRanges {
-        if let [only] = self.ranges[..] {
-            return AckRanges::new([only]);
+        if let (Some(told), Some((_, largest))) = (&mut self.told, self.ranges.last())
+            && told.grow_to(*largest)
+        {
+            return *told;
         }
-        if self.form == AckForm::Sack {
+        self.tell()
+    }
+
+    fn tell(&mut self) -> AckRanges {
+        let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
+        if self.ranges.len() > 1 && self.form == AckForm::Sack {
             return self.next_sack();
         }
-        let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
         if self.newest >= highest {
-            return AckRanges::new(self.ranges[highest..].iter().rev().copied());
+            let ranges = AckRanges::new(self.ranges[highest..].iter().rev().copied());
+            self.told = Some(ranges);
+            return ranges;
         }
         let reported = self.ranges[highest + 1..].iter().rev();
         AckRanges::new(reported.chain([&self.ranges[self.newest]]).copied())
@@ -347,6 +371,23 @@ mod tests {
         }
 
         #[test]
+        fn an_ack_after_arrivals_in_order_says_what_one_that_looks_at_all_ranges_says(
+            steps in prop::collection::vec((prop_oneof![6 => Just(1i64), 1 => 2i64..9, 1 => -20i64..0], any::<bool>()), 1..200),
+            sack: bool,
+        ) {
+            let mut numbers = ReceivedNumbers::new(if sack { AckForm::Sack } else { AckForm::Ranges });
+            let mut number = 0i64;
+            for (step, answers) in steps {
+                number = (number + step).max(0);
+                numbers.insert(number as u64);
+                let mut looking = ReceivedNumbers { told: None, ..numbers.clone() };
+                if answers {
+                    prop_assert_eq!(numbers.next_ack(), looking.next_ack());
+                }
+            }
+        }
+
+        #[test]
         fn new_bytes_add_up_to_what_is_there(pieces in prop::collection::vec((0u64..100, 1u64..20), 1..60)) {
             let mut assembly = Assembly::default();
             let mut bytes = BTreeSet::new();
@@ -368,6 +409,11 @@ mod tests {
         assert_eq!(ranges(&[(5, long)]), [(long - u64::from(u32::MAX), long)]);
         assert_eq!(ranges(&[(long, long + 1), (0, 7)]), [(long, long + 1)]);
         assert_eq!(ranges(&[]), []);
+        let mut numbers = ReceivedNumbers { ranges: vec![(0, 1), (3, long)], newest: 1, ..ReceivedNumbers::default() };
+        assert_eq!(numbers.next_ack().iter().collect::<Vec<_>>(), [(long - u64::from(u32::MAX), long)]);
+        assert!(numbers.insert(long + 1));
+        let grown: Vec<_> = numbers.next_ack().iter().collect();
+        assert_eq!(grown, [(long + 1 - u64::from(u32::MAX), long + 1)]);
     }
 
     #[test]

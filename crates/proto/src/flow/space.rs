@@ -197,8 +197,9 @@ impl Space {
         }
         let mut acked_bytes = Bytes::ZERO;
         let mut newest = None;
-        for (low, high) in ack.ranges.iter().rev() {
-            for number in low.max(self.first)..=high {
+        let first = self.first;
+        let mut take = |low: u64, high: u64| {
+            for number in low.max(first)..=high {
                 let flight = self.flight(number);
                 if flight.outstanding {
                     flight.outstanding = false;
@@ -209,6 +210,11 @@ impl Space {
                     self.in_flight -= 1;
                 }
             }
+        };
+        match ack.ranges.highest() {
+            // Mostly nothing is in flight that the others could tell of.
+            (low, high) if low <= first => take(low, high),
+            _ => ack.ranges.iter().rev().for_each(|(low, high)| take(low, high)),
         }
         let mut sampled = false;
         if let Some((number, at)) = newest {
