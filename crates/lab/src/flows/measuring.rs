@@ -23,6 +23,13 @@ struct Connection {
     transfer_since: Time,
 }
 
+/// Bytes of one flow.
+#[derive(Clone, Debug)]
+struct Delivered {
+    all: u64,
+    to_each: Vec<u64>,
+}
+
 /// What is seen of flows.
 #[derive(Clone, Debug)]
 pub struct Measuring {
@@ -30,8 +37,9 @@ pub struct Measuring {
     roles: Vec<Role>,
     connections: Vec<Connection>,
     shares: Shares,
-    /// Goodput is counted.
-    counting: bool,
+    /// What each flow, and each of its receivers, had delivered when goodput began to count; it
+    /// counts if this is there.
+    uncounted: Option<Vec<Delivered>>,
     /// The delay of the packet that has arrived last.
     delay: Duration,
     /// What was measured of each flow.
@@ -63,7 +71,7 @@ impl Measuring {
             roles: roles(scenario),
             connections: vec![Connection::default(); scenario.flows.len()],
             shares: Shares::new(scenario.flows.len()),
-            counting: false,
+            uncounted: None,
             delay: Duration::ZERO,
             flows: flows.collect(),
             established: Vec::new(),
@@ -89,12 +97,16 @@ impl Measuring {
 
     /// Whether goodput is counted.
     pub fn is_counting(&self) -> bool {
-        self.counting
+        self.uncounted.is_some()
     }
 
     /// Goodput counts from now on.
     pub fn count(&mut self) {
-        self.counting = true;
+        let delivered = |flow: &FlowMeasured| Delivered {
+            all: flow.delivered_bytes,
+            to_each: flow.receivers.iter().map(|receiver| receiver.delivered_bytes).collect(),
+        };
+        self.uncounted = Some(self.flows.iter().map(delivered).collect());
     }
 
     /// What went wrong, if anything did.
@@ -113,9 +125,15 @@ impl Measuring {
             self.shares.note(end, flow, false);
             measured.share_time = self.shares.of(flow);
         }
+        for (measured, before) in self.flows.iter_mut().zip(self.uncounted.iter().flatten()) {
+            measured.goodput_bytes = measured.delivered_bytes - before.all;
+            for (receiver, before) in measured.receivers.iter_mut().zip(&before.to_each) {
+                receiver.goodput_bytes = receiver.delivered_bytes - before;
+            }
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_received(&mut self, now: Time, node: NodeId, connection: u32, bytes: u32, new_bytes: u64, completed: bool) {
         let Role::Sink(flow, to) = self.roles[node.index()] else { return };
         let (measured, this) = (&mut self.flows[flow], &self.connections[flow]);
@@ -123,12 +141,9 @@ impl Measuring {
             measured.late_bytes += u64::from(bytes);
             return;
         }
-        let counted = if self.counting { new_bytes } else { 0 };
         measured.delivered_bytes += new_bytes;
-        measured.goodput_bytes += counted;
         if let Some(receiver) = measured.receivers.get_mut(to.0 as usize) {
             receiver.delivered_bytes += new_bytes;
-            receiver.goodput_bytes += counted;
         }
         if now >= self.scenario.delays_from {
             measured.one_way.record(self.delay);

@@ -83,14 +83,19 @@ impl Reordering {
     }
 
     /// `packet` is declared lost; the next to leave has number `next`. Packets are declared
-    /// lost in the order of their numbers.
-    pub fn on_lost(&mut self, packet: LostPacket, next: u64) {
+    /// lost in the order of their numbers. Those that left before `awaited_from` need not be
+    /// remembered.
+    pub fn on_lost(&mut self, packet: LostPacket, next: u64, awaited_from: Time) {
         if packet.number >= self.recovery_end {
             self.recovery_end = next;
             self.persistence = self.persistence.saturating_sub(1);
             if self.persistence == 0 {
                 self.multiple = self.multiple.min(1);
             }
+        }
+        // Before more memory is needed.
+        if self.lost.len() == self.lost.capacity() {
+            self.forget_before(awaited_from);
         }
         if self.lost.len() == MOST_REMEMBERED {
             self.lost.pop_front();
@@ -105,20 +110,29 @@ impl Reordering {
         }
     }
 
-    /// An ACK of `ranges` has come, the next packet to leave has number `next`: `found` is told
-    /// of each packet whose loss was spurious. Another ACK that has come before told `before`:
-    /// what that one acknowledged was not lost later.
-    pub fn on_ack(&mut self, ranges: &AckRanges, before: &AckRanges, next: u64, mut found: impl FnMut(LostPacket)) {
-        let mut any = false;
+    /// Whether an ACK of `ranges` may tell that a loss was spurious. Another ACK that has come
+    /// before told `before`: what that one acknowledged was not lost later.
+    #[inline]
+    pub fn may_learn(&self, ranges: &AckRanges, before: &AckRanges) -> bool {
         let newest = self.lost.back().map_or(0, |lost| lost.number);
         let mut known = before.iter().peekable();
-        for (low, high) in ranges.iter() {
+        ranges.iter().any(|(low, high)| {
             while known.next_if(|known| known.0 > low).is_some() {}
-            let low = match known.peek() {
+            let new = match known.peek() {
                 Some(&(_, known_high)) if known_high >= low => known_high + 1,
                 _ => low,
             };
-            if low > newest.min(high) {
+            new <= newest.min(high)
+        })
+    }
+
+    /// An ACK of `ranges` has come, the next packet to leave has number `next`: `found` is told
+    /// of each packet whose loss was spurious.
+    pub fn on_ack(&mut self, ranges: &AckRanges, next: u64, mut found: impl FnMut(LostPacket)) {
+        let mut any = false;
+        let newest = self.lost.back().map_or(0, |lost| lost.number);
+        for (low, high) in ranges.iter() {
+            if low > newest {
                 continue;
             }
             let from = self.lost.partition_point(|lost| lost.number < low);
@@ -155,7 +169,7 @@ mod tests {
 
     fn acknowledge(reordering: &mut Reordering, range: (u64, u64), next: u64) -> Vec<u64> {
         let mut found = Vec::new();
-        reordering.on_ack(&AckRanges::new([range]), &AckRanges::default(), next, |lost| found.push(lost.number));
+        reordering.on_ack(&AckRanges::new([range]), next, |lost| found.push(lost.number));
         found
     }
 
@@ -163,7 +177,7 @@ mod tests {
     fn a_round_trip_with_spurious_losses_widens_the_window_once() {
         let mut reordering = Reordering::default();
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (3, 0));
-        (1..6).for_each(|number| reordering.on_lost(packet(number), 10));
+        (1..6).for_each(|number| reordering.on_lost(packet(number), 10, Time::ZERO));
         assert_eq!(acknowledge(&mut reordering, (6, 8), 10), []);
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (3, 0));
         assert_eq!(acknowledge(&mut reordering, (1, 2), 10), [1, 2]);
@@ -171,7 +185,7 @@ mod tests {
         // What left before the window was widened says nothing of the wider one.
         assert_eq!(acknowledge(&mut reordering, (3, 4), 20), [3, 4]);
         assert_eq!(reordering.multiple(), 2);
-        reordering.on_lost(packet(12), 20);
+        reordering.on_lost(packet(12), 20, Time::ZERO);
         assert_eq!(acknowledge(&mut reordering, (12, 13), 20), [12]);
         assert_eq!(reordering.multiple(), 3);
         assert_eq!(acknowledge(&mut reordering, (1, 13), 20), [5]);
@@ -181,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_an_ack_before_told_need_not_be_searched(arrivals in prop::collection::vec((0u64..80, 0u64..8), 1..100)) {
-            let (mut all, mut new) = (Reordering::default(), Reordering::default());
+            let mut reordering = Reordering::default();
             let (mut received, mut before) = (ReceivedNumbers::default(), AckRanges::default());
             let mut arrived = BTreeSet::new();
             let mut examined = 0;
@@ -189,16 +203,15 @@ mod tests {
                 received.insert(number);
                 arrived.insert(number);
                 let ranges = received.next_ack();
-                let mut found = [Vec::new(), Vec::new()];
-                all.on_ack(&ranges, &AckRanges::default(), 100, |lost| found[0].push(lost));
-                new.on_ack(&ranges, &before, 100, |lost| found[1].push(lost));
-                prop_assert_eq!(&found[0], &found[1]);
+                let mut found = Vec::new();
+                let may_learn = reordering.may_learn(&ranges, &before);
+                reordering.on_ack(&ranges, 100, |lost| found.push(lost));
+                prop_assert!(may_learn || found.is_empty(), "{:?}", found);
                 before = ranges;
                 // What has not arrived so far is lost, up to some number.
                 let end = number.saturating_sub(lag).max(examined);
                 for lost in (std::mem::replace(&mut examined, end)..end).filter(|lost| !arrived.contains(lost)) {
-                    all.on_lost(packet(lost), 100);
-                    new.on_lost(packet(lost), 100);
+                    reordering.on_lost(packet(lost), 100, Time::ZERO);
                 }
             }
         }
@@ -207,13 +220,13 @@ mod tests {
     #[test]
     fn after_sixteen_recoveries_without_a_spurious_loss_the_window_is_narrow_again() {
         let mut reordering = Reordering::default();
-        reordering.on_lost(packet(0), 1);
+        reordering.on_lost(packet(0), 1, Time::ZERO);
         acknowledge(&mut reordering, (0, 0), 1);
         for recovery in 1..=16 {
             assert_eq!(reordering.multiple(), 2, "before recovery {recovery}");
             // Both are of one flight.
-            reordering.on_lost(packet(10 * recovery), 10 * recovery + 5);
-            reordering.on_lost(packet(10 * recovery + 4), 10 * recovery + 8);
+            reordering.on_lost(packet(10 * recovery), 10 * recovery + 5, Time::ZERO);
+            reordering.on_lost(packet(10 * recovery + 4), 10 * recovery + 8, Time::ZERO);
         }
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (u64::MAX, 1));
     }
@@ -222,9 +235,15 @@ mod tests {
     fn what_is_remembered_is_bounded_in_number_and_time() {
         let mut reordering = Reordering::default();
         let many = 2 * MOST_REMEMBERED as u64;
-        (0..many).for_each(|number| reordering.on_lost(packet(number), many));
+        (0..many).for_each(|number| reordering.on_lost(packet(number), many, Time::ZERO));
         assert_eq!(reordering.lost.len(), MOST_REMEMBERED);
         reordering.forget_before(Time::from_nanos(many - 3));
         assert_eq!(acknowledge(&mut reordering, (0, many), many), [many - 3, many - 2, many - 1]);
+        // Whom nobody acknowledges is forgotten before more memory is needed.
+        let mut reordering = Reordering::default();
+        for number in 0..many {
+            reordering.on_lost(packet(number), many, Time::from_nanos(number.saturating_sub(10)));
+        }
+        assert!(reordering.lost.capacity() <= 32, "{}", reordering.lost.capacity());
     }
 }

@@ -240,13 +240,15 @@ impl Space {
     /// sent again if it has not been.
     #[cold]
     fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
-        // An ACK that is later than what makes a congestion persistent is awaited no longer.
         let before = std::mem::replace(&mut self.searched, ack.ranges);
+        if !self.reordering.may_learn(&ack.ranges, &before) {
+            return 0;
+        }
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
-        self.reordering.forget_before(Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos())));
+        self.reordering.forget_before(earlier(now, span));
         let (next, again) = (self.next, &mut self.again);
         let mut spurious = 0;
-        self.reordering.on_ack(&ack.ranges, &before, next, |lost| {
+        self.reordering.on_ack(&ack.ranges, next, |lost| {
             spurious += 1;
             again.retain(|piece| piece.offset != lost.offset);
         });
@@ -338,7 +340,7 @@ impl Space {
             if !copied {
                 self.again.push_back(Piece { offset, length, fin });
             }
-            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next);
+            self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next, earlier(now, span));
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
@@ -414,6 +416,12 @@ impl Space {
     pub fn is_in_flight(&self) -> bool {
         self.in_flight > 0 || self.tcp.as_ref().is_some_and(|tcp| tcp.is_outstanding())
     }
+}
+
+/// `span` before `now`: what left earlier is later than what makes a congestion persistent, and its
+/// ACK is awaited no longer.
+fn earlier(now: Time, span: Duration) -> Time {
+    Time::from_nanos(now.as_nanos().saturating_sub(span.as_nanos()))
 }
 
 #[cfg(test)]
