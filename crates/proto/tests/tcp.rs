@@ -116,6 +116,22 @@ fn losses_of_one_window_are_one_recovery() {
 }
 
 #[test]
+fn a_partial_ack_has_the_next_missing_segment_sent_again_though_nothing_behind_it_has_arrived() {
+    let (mut pair, told) = told();
+    let flight = pair.send();
+    let left = pair.deliver(&flight, &[1, 7]);
+    assert!(!Pair::numbers(&left).contains(&7), "nothing says that it is lost");
+    let (repair, behind): (Vec<Data>, Vec<Data>) = left.into_iter().partition(|data| data.number == 1);
+    let again = pair.deliver(&repair, &[]);
+    assert_eq!(again.first().map(|data| (data.number, data.offset)), Some((7, flight[7].offset)));
+    assert_eq!((told.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
+    // What is lost again is not sent a third time before the timeout.
+    let third = pair.deliver(&behind, &[]);
+    assert!(!Pair::numbers(&third).contains(&7));
+    assert_eq!((told.count(TcpRecovery::FastRetransmit), pair.sender.packets_lost()), (1, 2));
+}
+
+#[test]
 fn a_retransmission_that_is_lost_costs_a_timeout_after_which_what_arrived_stays_known() {
     let (mut pair, told) = told();
     let flight = pair.send();

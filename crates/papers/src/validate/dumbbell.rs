@@ -172,7 +172,7 @@ pub fn checks(reference: Option<&Path>, progress: &Progress) -> Result<Vec<Check
 
 fn of_case(reading: &Reading, line: &Line, ours: &Case, lines: &[Line]) -> Vec<Check> {
     let flows = if line.flows == 1 { "1 flow".to_owned() } else { format!("{} flows", line.flows) };
-    let loss = if line.loss > 0.0 { format!(", {} % loss", line.loss * 100.0) } else { String::new() };
+    let loss = if line.loss > 0.0 { format!(", {} % loss", (line.loss * 1e6).round() / 1e4) } else { String::new() };
     let recovery = match reading.recovery {
         LossRecovery::Rack => String::new(),
         other => format!(", {}", other.name()),

@@ -10,7 +10,9 @@
 //! open       nothing is known to be lost; segments that arrive behind a gap leave the pipe, so
 //!            that new ones follow them (limited transmit, RFC 3042)
 //! recovery   from DupThresh duplicate ACKs, or IsLost(HighACK + 1), until all is acknowledged
-//!            that was sent before (RFC 6675, 5)
+//!            that was sent before (RFC 6675, 5). A partial ACK has the first segment that it
+//!            leaves sent again, whatever was SACKed behind (RFC 6582, 3.2, step 3), as ns-3
+//!            does: in a small window nothing would make it lost but a timeout
 //! timeout    from the timer's expiry until then: everything that was not SACKed is sent again,
 //!            in slow start from one packet (RFC 5681, 3.1; RFC 6675, 5.1)
 //! ```
@@ -115,6 +117,8 @@ pub struct Scoreboard {
     event: TcpRecovery,
     /// A segment must leave whatever the window says.
     must_send: bool,
+    /// The first segment is lost, whatever was SACKed behind it.
+    first_is_lost: bool,
 }
 
 impl Scoreboard {
@@ -135,6 +139,7 @@ impl Scoreboard {
             doublings: 0,
             event: TcpRecovery::Open,
             must_send: false,
+            first_is_lost: false,
         }
     }
 
@@ -299,7 +304,7 @@ impl Scoreboard {
                     self.phase = Phase::Recovery;
                     self.recovery_point = self.next();
                     self.high_retransmitted = self.first;
-                    self.must_send = true;
+                    self.retransmit_first();
                     self.event = TcpRecovery::FastRetransmit;
                     again.clear();
                     self.segments.iter_mut().for_each(|segment| segment.is_lost = false);
@@ -312,11 +317,19 @@ impl Scoreboard {
                 if is_over {
                     self.phase = Phase::Open;
                     again.clear();
+                } else if advanced && self.first >= self.high_retransmitted {
+                    self.retransmit_first();
                 }
             }
             Phase::Timeout if is_over => self.phase = Phase::Open,
             Phase::Timeout => {}
         }
+    }
+
+    /// The first segment is lost, and is sent again whatever the window says.
+    fn retransmit_first(&mut self) {
+        self.must_send = true;
+        self.first_is_lost = true;
     }
 
     /// All segments below that have not arrived are lost (RFC 6675, 4, IsLost): behind each,
@@ -344,8 +357,7 @@ impl Scoreboard {
             return;
         }
         let from = self.high_retransmitted.max(self.first);
-        // The first segment is lost by the duplicate ACKs alone (step 4.3).
-        let first = if self.event == TcpRecovery::FastRetransmit { self.first + 1 } else { 0 };
+        let first = if core::mem::take(&mut self.first_is_lost) { self.first + 1 } else { 0 };
         for number in from..self.lost_below().max(first) {
             let segment = &mut self.segments[(number - self.first) as usize];
             if !segment.has_arrived() && !segment.is_lost {
