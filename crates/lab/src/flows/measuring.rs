@@ -42,7 +42,7 @@ pub struct Measuring {
     uncounted: Option<Vec<Delivered>>,
     /// The delay of the packet that has arrived last.
     delay: Duration,
-    /// What was measured of each flow.
+    /// What was measured of each flow; goodput is there once the measurement has ended.
     pub flows: Vec<FlowMeasured>,
     /// Flows whose handshake is over and whom no coordinator has bounded yet, if one wants to.
     established: Vec<usize>,

@@ -143,7 +143,7 @@ pub struct ReceivedNumbers {
     newest: usize,
     form: AckForm,
     /// What the last ACK said, as long as no more than its highest range has grown since.
-    told: Option<AckRanges>,
+    last_ack: Option<AckRanges>,
     /// A number of each block that the last ACK reported, the block that changed last first.
     reported: [Option<u64>; SACK_BLOCKS],
 }
@@ -178,7 +178,7 @@ impl ReceivedNumbers {
 
     #[cold]
     fn insert_seldom(&mut self, number: u64) -> bool {
-        self.told = None;
+        self.last_ack = None;
         let at = self.ranges.partition_point(|(first, _)| *first <= number);
         if at > 0 && self.ranges[at - 1].1 >= number {
             // A copy: the ACK of the first was lost, so that this one must tell it.
@@ -226,22 +226,23 @@ impl ReceivedNumbers {
     /// the newest arrival if it is lower (RFC 2018, 4: the newest must be reported).
     #[inline(always)]
     pub fn next_ack(&mut self) -> AckRanges {
-        if let (Some(told), Some((_, largest))) = (&mut self.told, self.ranges.last())
-            && told.grow_to(*largest)
+        if let (Some(last), Some((_, largest))) = (&mut self.last_ack, self.ranges.last())
+            && last.grow_to(*largest)
         {
-            return *told;
+            return *last;
         }
-        self.tell()
+        self.ack_anew()
     }
 
-    fn tell(&mut self) -> AckRanges {
+    /// The same, from all ranges.
+    fn ack_anew(&mut self) -> AckRanges {
         let highest = self.ranges.len().saturating_sub(MAX_ACK_RANGES);
         if self.ranges.len() > 1 && self.form == AckForm::Sack {
             return self.next_sack();
         }
         if self.newest >= highest {
             let ranges = AckRanges::new(self.ranges[highest..].iter().rev().copied());
-            self.told = Some(ranges);
+            self.last_ack = Some(ranges);
             return ranges;
         }
         let reported = self.ranges[highest + 1..].iter().rev();
@@ -380,7 +381,7 @@ mod tests {
             for (step, answers) in steps {
                 number = (number + step).max(0);
                 numbers.insert(number as u64);
-                let mut looking = ReceivedNumbers { told: None, ..numbers.clone() };
+                let mut looking = ReceivedNumbers { last_ack: None, ..numbers.clone() };
                 if answers {
                     prop_assert_eq!(numbers.next_ack(), looking.next_ack());
                 }

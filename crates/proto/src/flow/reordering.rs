@@ -110,12 +110,12 @@ impl Reordering {
         }
     }
 
-    /// Whether an ACK of `ranges` may tell that a loss was spurious. Another ACK that has come
-    /// before told `before`: what that one acknowledged was not lost later.
+    /// Whether an ACK of `ranges` may show that a loss was spurious, where `previous` are the ranges
+    /// of an ACK that was searched before: what that one acknowledged was not lost later.
     #[inline]
-    pub fn may_learn(&self, ranges: &AckRanges, before: &AckRanges) -> bool {
+    pub fn may_be_spurious(&self, ranges: &AckRanges, previous: &AckRanges) -> bool {
         let newest = self.lost.back().map_or(0, |lost| lost.number);
-        let mut known = before.iter().peekable();
+        let mut known = previous.iter().peekable();
         ranges.iter().any(|(low, high)| {
             while known.next_if(|known| known.0 > low).is_some() {}
             let new = match known.peek() {
@@ -194,9 +194,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_ack_before_told_need_not_be_searched(arrivals in prop::collection::vec((0u64..80, 0u64..8), 1..100)) {
+        fn what_a_previous_ack_acknowledged_need_not_be_searched(arrivals in prop::collection::vec((0u64..80, 0u64..8), 1..100)) {
             let mut reordering = Reordering::default();
-            let (mut received, mut before) = (ReceivedNumbers::default(), AckRanges::default());
+            let (mut received, mut previous) = (ReceivedNumbers::default(), AckRanges::default());
             let mut arrived = BTreeSet::new();
             let mut examined = 0;
             for (number, lag) in arrivals {
@@ -204,10 +204,10 @@ mod tests {
                 arrived.insert(number);
                 let ranges = received.next_ack();
                 let mut found = Vec::new();
-                let may_learn = reordering.may_learn(&ranges, &before);
+                let may_be_spurious = reordering.may_be_spurious(&ranges, &previous);
                 reordering.on_ack(&ranges, 100, |lost| found.push(lost));
-                prop_assert!(may_learn || found.is_empty(), "{:?}", found);
-                before = ranges;
+                prop_assert!(may_be_spurious || found.is_empty(), "{:?}", found);
+                previous = ranges;
                 // What has not arrived so far is lost, up to some number.
                 let end = number.saturating_sub(lag).max(examined);
                 for lost in (std::mem::replace(&mut examined, end)..end).filter(|lost| !arrived.contains(lost)) {

@@ -240,8 +240,8 @@ impl Space {
     /// sent again if it has not been.
     #[cold]
     fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
-        let before = std::mem::replace(&mut self.searched, ack.ranges);
-        if !self.reordering.may_learn(&ack.ranges, &before) {
+        let previous = std::mem::replace(&mut self.searched, ack.ranges);
+        if !self.reordering.may_be_spurious(&ack.ranges, &previous) {
             return 0;
         }
         let span = self.rtt.probe_timeout(max_ack_delay) * PERSISTENT_PROBE_TIMEOUTS;
