@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "H", default_value_t = 3)]
     hops: usize,
     /// What learns the relays' rates; see `anabranch controllers`
-    #[arg(long, value_name = "NAME", default_value = "q-learning", value_parser = network::controller)]
+    #[arg(long, value_name = "NAME", default_value = "explicit-rate", value_parser = network::controller)]
     controller: &'static Entry,
     /// The receiver's public key, as it prints it
     #[arg(long, visible_alias = "fingerprint", value_name = "KEY")]

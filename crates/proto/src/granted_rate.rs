@@ -10,7 +10,9 @@
 //!
 //! with the limit C, what arrived in a second y, the mean wait in the queue q, and the round-trip
 //! time d that the senders state. It needs no table of senders, and its memory does not grow with
-//! them. What differs from RCP, each measured in docs/controllers/explicit-rate.md:
+//! them. R is kept as a multiple of 0.9 eta C / N, the share of each of N sources (`sources.rs`), as
+//! in ERICA [Jain, Kalyanaraman, Goyal, Fahmy and Viswanathan 1996]: whoever comes has about what is
+//! right after one round trip, and the others make room at once. What differs from RCP, each measured in docs/controllers/explicit-rate.md:
 //!
 //! - What arrives now was granted a round trip ago. The factor p says what the senders will do
 //!   with the grant of meanwhile, so that a relay that fills does not overshoot.
@@ -18,14 +20,15 @@
 //!   within: there, most of what is measured is chance.
 //! - A queue is not emptied but held at a fifth of its longest wait q*, for an empty one wastes the
 //!   limit whenever arrivals vary.
-//! - RCP starts from a share of the limit for each sender. Here a grant begins as for five hundred
-//!   senders, and doubles at most in an interval towards half of the limit.
+
+use core::hash::Hash;
 
 use anabranch_control::path::Stamp;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
 use crate::limiter::{LimitModel, Limiter};
+use crate::sources::Sources;
 
 /// Gain of the spare capacity beyond [`NEAR`], and within.
 const SPARE_GAIN: f64 = 0.5;
@@ -50,7 +53,7 @@ const LONGEST: f64 = 2.0;
 
 /// An interval holds the time of so many full packets at the limit, or a packet more or less would
 /// be read as a change of load.
-const PACKETS: f64 = 100.0;
+const PACKETS: f64 = 10.0;
 
 /// A full packet for [`PACKETS`], in bytes.
 const FULL_PACKET: f64 = 1500.0;
@@ -59,9 +62,9 @@ const FULL_PACKET: f64 = 1500.0;
 /// control down or hasten it, but not without bound.
 const ROUND_TRIP: (f64, f64) = (0.001, 2.0);
 
-/// The round-trip time as long as nobody has stated one: RFC 8085 3.1.1 would have a second, but
-/// a relay that waits too short only looks more often at what arrives.
-const UNSTATED: f64 = 0.1;
+/// The round-trip time as long as nobody has stated one. RFC 8085 3.1.1 would have a second; those
+/// who have had an ACK state theirs.
+const UNSTATED: f64 = 0.5;
 
 /// A statement counts as at most so many times the smoothed one, and as no less than this part of
 /// it: one that lies counts as little more than one that tells the truth.
@@ -70,9 +73,17 @@ const WINSOR: f64 = 4.0;
 /// Weight of an interval's mean in the smoothed round-trip time.
 const SMOOTHING: f64 = 0.5;
 
-/// The share of the limit that is granted first, and again to those who come after a pause: as
-/// for five hundred senders.
-const FIRST_SHARE: f64 = 0.002;
+/// Of the share of each source, what is granted first: the rest is for ACKs, and for sources that
+/// were not counted.
+const SURE_SHARE: f64 = 0.9;
+
+/// The least multiple of it that is ever granted: if sources do not hold to their grants, those who
+/// do are not to starve for it.
+const LEAST_MULTIPLE: f64 = 0.25;
+
+/// The part of it that is granted first, and again to those who come after a pause; it doubles in
+/// each interval. Not all who come at once are counted at once.
+const FIRST: f64 = 0.2;
 
 /// A relay with less load than this share of what it aims at raises its grant towards half of its
 /// aim, but doubles it at most: senders that wait for other relays' grants use theirs later, and what
@@ -100,8 +111,12 @@ const WINDOW_TARGET: f64 = 0.965;
 pub struct GrantedRate {
     /// eta.
     target: f64,
-    /// R in bytes a second.
-    rate: f64,
+    /// What each of the sources can have if they are alike, in bytes a second.
+    sure: f64,
+    /// R as a multiple of `sure`.
+    multiple: f64,
+    /// Whether R still grows from [`FIRST`].
+    is_starting: bool,
     /// R an interval ago: what now arrives was granted then.
     previous: f64,
     /// The smoothed statement of round-trip times in seconds.
@@ -120,6 +135,7 @@ pub struct GrantedRate {
     last: Time,
     /// The sum of the waits of the packets in the interval in nanoseconds, and their number.
     waited: (u64, u32),
+    sources: Sources,
 }
 
 impl GrantedRate {
@@ -131,7 +147,9 @@ impl GrantedRate {
         };
         let mut granted = GrantedRate {
             target,
-            rate: 0.0,
+            sure: 0.0,
+            multiple: FIRST,
+            is_starting: true,
             previous: 0.0,
             round_trip: UNSTATED,
             begun: Time::ZERO,
@@ -141,15 +159,29 @@ impl GrantedRate {
             is_stated: false,
             last: Time::ZERO,
             waited: (0, 0),
+            sources: Sources::default(),
         };
         granted.restart(Time::ZERO, limit.bytes_per_sec());
         granted
     }
 
     fn restart(&mut self, now: Time, limit: f64) {
-        self.rate = (limit * FIRST_SHARE).max(LEAST);
-        self.previous = self.rate;
+        self.count(limit);
+        self.multiple = FIRST;
+        self.is_starting = true;
+        self.previous = self.rate();
         self.begin(now, limit);
+    }
+
+    /// Shares the limit among the sources that there are now.
+    fn count(&mut self, limit: f64) {
+        self.sure = (SURE_SHARE * self.target * limit / self.sources.count()).max(LEAST);
+    }
+
+    /// R in bytes a second.
+    #[inline]
+    fn rate(&self) -> f64 {
+        self.multiple * self.sure
     }
 
     fn begin(&mut self, now: Time, limit: f64) {
@@ -157,16 +189,21 @@ impl GrantedRate {
         self.arrived = 0;
         self.stated = (0.0, 0);
         self.waited = (0, 0);
-        let seconds = self.round_trip.max(PACKETS * FULL_PACKET / limit).clamp(SHORTEST, LONGEST);
-        self.interval = (seconds * 1e9) as u64;
+        self.interval = self.interval_of(limit);
     }
 
-    /// A packet of `size` has come to `limiter`, whose sender states `round_trip`; what is forwarded
-    /// waits for `wait`.
+    fn interval_of(&self, limit: f64) -> u64 {
+        let seconds = self.round_trip.max(PACKETS * FULL_PACKET / limit).clamp(SHORTEST, LONGEST);
+        (seconds * 1e9) as u64
+    }
+
+    /// A packet of `source` and of `size` has come to `limiter`, whose sender states `round_trip`;
+    /// what is forwarded waits for `wait`.
     #[inline]
-    pub fn on_packet(
+    pub fn on_packet<A: Hash>(
         &mut self,
         now: Time,
+        source: &A,
         size: Bytes,
         limiter: &Limiter,
         wait: Duration,
@@ -175,6 +212,9 @@ impl GrantedRate {
         let elapsed = now.since(self.begun).as_nanos();
         if elapsed >= self.interval {
             self.update(now, elapsed, limiter);
+        }
+        if self.sources.note(now, source) {
+            self.count(limiter.limit().bytes_per_sec());
         }
         self.last = now;
         self.arrived += size.get();
@@ -185,6 +225,11 @@ impl GrantedRate {
                 true => (self.round_trip / WINSOR, self.round_trip * WINSOR),
                 false => ROUND_TRIP,
             };
+            if !self.is_stated && self.stated.1 == 0 {
+                // The interval is that of an unknown round trip.
+                self.round_trip = round_trip.as_secs_f64().clamp(ROUND_TRIP.0, ROUND_TRIP.1);
+                self.interval = self.interval_of(limiter.limit().bytes_per_sec());
+            }
             self.stated.0 += round_trip.as_secs_f64().clamp(least, most);
             self.stated.1 += 1;
         }
@@ -206,7 +251,8 @@ impl GrantedRate {
         let seconds = elapsed as f64 / 1e9;
         let load = self.arrived as f64 / seconds / limit;
         let step = (seconds / self.round_trip).min(1.0);
-        let spare = self.target - load * self.rate / self.previous;
+        let rate = self.rate();
+        let spare = self.target - load * rate / self.previous;
         let near = spare.clamp(-NEAR, NEAR);
         let longest = limiter.longest_wait().as_secs_f64();
         let wait = self.waited.0 as f64 / 1e9 / f64::from(self.waited.1.max(1));
@@ -214,19 +260,25 @@ impl GrantedRate {
         let change = NEAR_GAIN * near + SPARE_GAIN * (spare - near) - QUEUE_GAIN * too_long;
         let grown = if load < UNUSED * self.target {
             let towards_half = self.previous * 0.5 * self.target / load.max(1e-9);
-            towards_half.clamp(self.rate, MOST_GROWTH * self.rate)
+            towards_half.clamp(rate, MOST_GROWTH * rate)
         } else {
-            self.rate * (1.0 + step * change).max(MOST_FALL)
+            rate * (1.0 + step * change).max(MOST_FALL)
         };
-        self.previous = self.rate;
-        self.rate = grown.clamp(LEAST, (self.target * limit).max(LEAST));
+        self.previous = rate;
+        self.count(limit);
+        let multiple = grown.min(self.target * limit) / self.sure;
+        self.is_starting &= multiple < 1.0 && load < self.target;
+        self.multiple = match self.is_starting {
+            true => multiple.clamp(self.multiple, 1.0),
+            false => multiple.max(LEAST_MULTIPLE),
+        };
         self.begin(now, limit);
     }
 
     /// The stamp that says it.
     #[inline]
     pub fn stamp(&self) -> Stamp {
-        Stamp::granting(self.rate as f32)
+        Stamp::granting(self.rate() as f32)
     }
 }
 
@@ -247,6 +299,7 @@ mod tests {
         let mut granted = GrantedRate::new(model, rate);
         let mut history = std::collections::VecDeque::from([(0.0, 0.0)]);
         let (mut now, mut due, mut passed, mut refused) = (0.0, 0.0, 0.0, 0.0);
+        let mut source = 0u32;
         const STEP: f64 = 0.000_5;
         while now < seconds {
             now += STEP;
@@ -257,13 +310,11 @@ mod tests {
             due += senders(now) * f64::max(history[0].1 / 1500.0, 1.0) * STEP;
             while due >= 1.0 {
                 due -= 1.0;
+                source = (source + 1) % senders(now) as u32;
                 let at = Time::from_secs_f64(now);
+                let wait = limiter.backlog(at);
                 let admission = limiter.admit(at, PACKET);
-                let wait = match admission {
-                    Admission::After(_) => limiter.backlog(at),
-                    Admission::Refused => limiter.longest_wait(),
-                };
-                granted.on_packet(at, PACKET, &limiter, wait, Some(Duration::from_secs_f64(ROUND_TRIP)));
+                granted.on_packet(at, &source, PACKET, &limiter, wait, Some(Duration::from_secs_f64(ROUND_TRIP)));
                 if now > seconds / 2.0 {
                     match admission {
                         Admission::After(_) => passed += 1.0,
@@ -304,13 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_what_was_granted_to_those_before() {
+    fn a_relay_starts_low_and_each_source_that_joins_lowers_the_grant_at_once() {
         let limiter = Limiter::new(QUEUE, Rate::from_bytes_per_sec(1_500_000));
-        let (_, _, mut granted) = obeyed(QUEUE, 1000.0, 5.0, |_| 1.0);
-        let before = granted.stamp().rate().unwrap();
-        granted.on_packet(Time::from_secs_f64(100.0), PACKET, &limiter, Duration::ZERO, None);
-        let after = granted.stamp().rate().unwrap();
-        assert!(after.bytes_per_sec() < 0.01 * before.bytes_per_sec(), "{before} and then {after}");
+        let mut granted = GrantedRate::new(QUEUE, limiter.limit());
+        for source in 0..10u32 {
+            let now = Time::ZERO + Duration::from_millis(u64::from(source));
+            granted.on_packet(now, &source, PACKET, &limiter, Duration::ZERO, None);
+            let grant = granted.stamp().rate().unwrap().bytes_per_sec();
+            let expected = FIRST * SURE_SHARE * 1_500_000.0 / f64::from(source + 1);
+            assert!((grant / expected - 1.0).abs() < 0.05, "{grant}, not {expected}, with {source} others");
+        }
     }
 
     #[test]
@@ -321,7 +375,7 @@ mod tests {
             for packet in 0..20_000u64 {
                 let now = Time::from_nanos(packet * 1_000_000);
                 let stated = if packet % 10 == 9 { lie } else { Duration::from_millis(100) };
-                granted.on_packet(now, PACKET, &limiter, Duration::ZERO, Some(stated));
+                granted.on_packet(now, &0u32, PACKET, &limiter, Duration::ZERO, Some(stated));
             }
             assert!((0.08..0.2).contains(&granted.round_trip), "{} s", granted.round_trip);
         }

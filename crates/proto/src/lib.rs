@@ -16,5 +16,6 @@ pub mod peer;
 pub mod relay;
 pub mod relay_node;
 pub mod seal;
+pub mod sources;
 pub mod transfer;
 pub mod wire;

@@ -4,6 +4,7 @@
 
 use core::convert::Infallible;
 use core::fmt::Debug;
+use core::hash::Hash;
 
 use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
@@ -154,7 +155,7 @@ impl<A: Copy> OverlayPeer<A> {
     #[inline]
     fn pump(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A>>)
     where
-        A: Eq + Debug,
+        A: Debug + Eq + Hash,
     {
         loop {
             let wake = self.wake(now);
@@ -186,7 +187,7 @@ impl<A: Copy> OverlayPeer<A> {
     #[inline(always)]
     fn forward(&mut self, now: Time, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
     where
-        A: Eq + Debug,
+        A: Debug + Eq + Hash,
     {
         let (mut to, mut wait) = (to, wait);
         if let Some(misbehaviour) = &mut self.misbehaviour {
@@ -209,7 +210,7 @@ impl<A: Copy> OverlayPeer<A> {
 
     fn on_ack(&mut self, now: Time, packet: &Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
     where
-        A: Eq + Debug,
+        A: Debug + Eq + Hash,
     {
         match self.sender.on_ack(now, packet.id, packet.nonce, &packet.telemetry) {
             AckVerdict::Acked { early, .. } => out.event(OverlayEvent::Acked { early }),
@@ -227,7 +228,7 @@ impl<A: Copy> OverlayPeer<A> {
     }
 }
 
-impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
+impl<A: Copy + Debug + Eq + Hash> Machine for OverlayPeer<A> {
     type Address = A;
     type Message = Packet<A>;
     type Event = OverlayEvent;

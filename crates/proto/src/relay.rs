@@ -4,6 +4,8 @@
 //! also one that is addressed to it; an ACK that has come home does not.
 //! It keeps nothing of a packet that has passed. [Raiber 2010] 6.1.4.
 
+use core::hash::Hash;
+
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
@@ -64,21 +66,17 @@ impl Relay {
     /// A packet of `size` has arrived at the node that its route is at. If it goes
     /// on, its route is moved to the next node.
     #[inline]
-    pub fn on_packet<A: Copy>(&mut self, now: Time, packet: &mut Packet<A>, size: Bytes) -> Verdict<A> {
+    pub fn on_packet<A: Copy + Hash>(&mut self, now: Time, packet: &mut Packet<A>, size: Bytes) -> Verdict<A> {
         // One branch for both: the kind alone can't be predicted.
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
             return Verdict::Home;
         }
-        let admission = self.limiter.admit(now, size);
         if let Some(granted) = &mut self.granted {
-            let wait = match admission {
-                Admission::After(_) => self.limiter.backlog(now),
-                Admission::Refused => self.limiter.longest_wait(),
-            };
-            granted.on_packet(now, size, &self.limiter, wait, packet.telemetry.round_trip());
+            let wait = self.limiter.backlog(now);
+            granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, packet.telemetry.round_trip());
             packet.stamp(granted.stamp());
         }
-        let Admission::After(wait) = admission else {
+        let Admission::After(wait) = self.limiter.admit(now, size) else {
             return Verdict::Refuse;
         };
         packet.step().map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })

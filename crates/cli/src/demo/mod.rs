@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(conflicts_with = "senders")]
     file: Option<PathBuf>,
     /// What learns the relays' rates; see `anabranch controllers`
-    #[arg(long, value_name = "NAME", default_value = "q-learning", value_parser = network::controller)]
+    #[arg(long, value_name = "NAME", default_value = "explicit-rate", value_parser = network::controller)]
     controller: &'static Entry,
     /// A parameter of the controller, such as epsilon=0.05
     #[arg(long = "set", value_name = "KEY=VALUE")]

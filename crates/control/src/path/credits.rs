@@ -8,7 +8,12 @@ use crate::time::{Duration, Time};
 use crate::wake::Wake;
 
 /// What an unused relay may save up, in packets.
-const BURST: f64 = 1.5;
+const BURST: f64 = 1.0;
+
+/// However much goes to a node, it is asked to relay again after so many intervals of its rate, and
+/// the first time at once, or nobody would learn what it could: at the start, most nodes get more than
+/// their first rate.
+const LONGEST_REST: f64 = 8.0;
 
 /// A packet costs a random share of its time, this much more or less: relays of equal rates would
 /// else meet on the same paths again and again, and no outcome would tell them apart.
@@ -21,6 +26,8 @@ pub struct Credits {
     rates: Box<[f32]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
+    /// When each relay was last given a packet to relay.
+    relayed: Box<[Option<Time>]>,
     /// What was refused last: where to, and over how many relays.
     refused: Option<(Slot, u8)>,
     /// When enough relays are due for it.
@@ -33,6 +40,7 @@ impl Credits {
         Credits {
             rates: vec![rate as f32; peers].into(),
             due: vec![start; peers].into(),
+            relayed: vec![None; peers].into(),
             refused: None,
             retry_at: start,
         }
@@ -94,8 +102,9 @@ impl Credits {
             hop.slot = Slot(index as u16);
             let cost = 1.0 + DITHER * (2.0 * rng.uniform() - 1.0);
             self.charge(now, index, cost);
+            self.relayed[index] = Some(now);
         }
-        self.charge(now, destination.index(), 1.0);
+        self.charge_destination(now, destination.index());
         true
     }
 
@@ -103,6 +112,16 @@ impl Credits {
         let rate = f64::from(self.rates[index]);
         let saved = back(now, Duration::from_secs_f64(BURST / rate));
         self.due[index] = self.due[index].max(saved) + Duration::from_secs_f64(packets / rate);
+    }
+
+    /// A packet goes to a node: so much less can it relay, but it is asked now and then.
+    fn charge_destination(&mut self, now: Time, index: usize) {
+        let Some(relayed) = self.relayed[index] else { return };
+        let latest = relayed + Duration::from_secs_f64(LONGEST_REST / f64::from(self.rates[index]));
+        if self.due[index] < latest {
+            self.charge(now, index, 1.0);
+            self.due[index] = self.due[index].min(latest.max(now));
+        }
     }
 
     /// When `hops` relays other than `destination` are due.
@@ -131,7 +150,7 @@ impl Credits {
 
     /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.rates) + size_of_val(&*self.due)
+        size_of_val(&*self.rates) + size_of_val(&*self.due) + size_of_val(&*self.relayed)
     }
 }
 
@@ -224,7 +243,23 @@ mod tests {
             arrived[destination.index()] += 1;
             arrived[path[0].slot.index()] += 1;
         }
-        assert!(arrived.iter().all(|&count| (980..=1020).contains(&count)), "{arrived:?}");
+        assert!(arrived.iter().all(|&count| (960..=1040).contains(&count)), "{arrived:?}");
+    }
+
+    #[test]
+    fn a_node_that_gets_more_than_its_rate_relays_all_the_same() {
+        let mut credits = Credits::new(4, 100.0, Time::ZERO);
+        credits.set_rate(Time::ZERO, Slot(3), 1.0);
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let (mut path, mut relayed) = ([Hop::default(); 1], 0);
+        for packet in 0..2_000 {
+            let destination = Slot(packet % 4);
+            while !credits.take(now, destination, &mut path, &mut rng) {
+                now = credits.wake(now).time(now);
+            }
+            relayed += u32::from(path[0].slot == Slot(3));
+        }
+        assert!(relayed > 0 && now > Time::from_secs_f64(5.0), "{relayed} in {now}");
     }
 
     proptest! {

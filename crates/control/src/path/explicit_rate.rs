@@ -6,10 +6,11 @@
 //! - **Which stamp counts.** Relays nearer to the sender can change a stamp, and each packet takes
 //!   others: a stamp of more than four times the one before, or less than a quarter, counts only
 //!   if the next one confirms it.
-//! - **Who does not keep its word.** A relay that loses more than a tenth of the packets, and more
+//! - **Who does not keep its word.** A relay that loses more than a fifth of the packets, and more
 //!   than twice what half of the relays lose (`losses.rs`), drops them on purpose or grants what it
-//!   has not: it is set aside, first for ten seconds, then for twice as long each time. Meanwhile a
-//!   packet a second tells whether it has mended.
+//!   has not: it is set aside, first for ten seconds, then for twice as long each time, and judged
+//!   anew. It comes back slowly, its rate doubling each round trip: all who set it aside come back
+//!   with one, and it has granted to each what nobody used.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
 //!
 //! Limits of use: a relay may grant too little and stay unused; that is its right. Loss that does not
@@ -48,7 +49,7 @@ pub struct ExplicitRateConfig {
 impl Default for ExplicitRateConfig {
     fn default() -> ExplicitRateConfig {
         let TimeoutsConfig { increase, decrease } = TimeoutsConfig::default();
-        ExplicitRateConfig { stamps: true, sets_aside: true, increase, decrease, tolerated_loss: 0.1 }
+        ExplicitRateConfig { stamps: true, sets_aside: true, increase, decrease, tolerated_loss: 0.2 }
     }
 }
 
@@ -59,10 +60,7 @@ const CREDIBLE: f32 = 4.0;
 const UNSTAMPED: u8 = 3;
 
 /// A relay is judged after so many outcomes, at the earliest.
-const JUDGED_AFTER: u32 = 6;
-
-/// A relay that is set aside comes back once it loses less than this part of what is tolerated.
-const MENDED: f64 = 0.5;
+const JUDGED_AFTER: u32 = 10;
 
 /// How long a relay is set aside the first time, and at most.
 const ASIDE: Duration = Duration::from_millis(10_000);
@@ -83,6 +81,8 @@ struct Relay {
     by_loss: LossRate,
     /// Set aside until then.
     aside_until: Option<Time>,
+    /// Back since then, and not yet at what it grants.
+    back_since: Option<Time>,
     /// How long it is set aside the next time.
     next_aside: Duration,
 }
@@ -145,6 +145,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         unstamped: 0,
         by_loss: LossRate::new(setup.start),
         aside_until: None,
+        back_since: None,
         next_aside: ASIDE,
     };
     Ok(Box::new(ExplicitRate {
@@ -169,8 +170,20 @@ impl ExplicitRate {
         self.usual_loss = *losses.select_nth_unstable_by(middle, f64::total_cmp).1;
     }
 
-    /// Sets the relay aside if it loses too much, and takes it back once its time is over and it
-    /// has mended.
+    /// What of the grant is used by a relay that may have been set aside.
+    fn coming_back(&mut self, report: &Report<'_>, slot: Slot, granted: f64) -> f64 {
+        let relay = &mut self.relays[slot.index()];
+        let Some(since) = relay.back_since else { return granted };
+        let round_trips = report.now.since(since).as_secs_f64() / report.round_trip().as_secs_f64().max(1e-4);
+        let rate = LEAST * libm::exp2(round_trips.min(40.0));
+        if rate < granted {
+            return rate;
+        }
+        relay.back_since = None;
+        granted
+    }
+
+    /// Sets the relay aside if it loses too much, and takes it back once its time is over.
     fn judge(&mut self, now: Time, slot: Slot) {
         let loss = self.losses.of(slot);
         let tolerated = self.config.tolerated_loss + 2.0 * self.usual_loss;
@@ -180,7 +193,12 @@ impl ExplicitRate {
                 relay.aside_until = Some(now + relay.next_aside);
                 relay.next_aside = (relay.next_aside * 2).min(LONGEST_ASIDE);
             }
-            Some(until) if now >= until && loss < MENDED * tolerated => relay.aside_until = None,
+            // What is known of it is old: it is judged anew.
+            Some(until) if now >= until => {
+                relay.aside_until = None;
+                relay.back_since = Some(now);
+                self.losses.forget(slot);
+            }
             _ => {}
         }
     }
@@ -217,7 +235,7 @@ impl PathController for ExplicitRate {
             let rate = match (relay.aside_until, relay.granted()) {
                 (Some(_), _) => LEAST,
                 // At once: a relay takes what is not used for room, and grants it to others.
-                (None, Some(granted)) => granted,
+                (None, Some(granted)) => self.coming_back(report, hop.slot, granted),
                 // Until its first ACK is there, nobody knows whether it stamps.
                 (None, None) if !relay.stamps_nothing() => before,
                 (None, None) => by_loss,
@@ -335,7 +353,7 @@ mod tests {
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
         assert_eq!(overlay.rates()[2], LEAST);
         assert!(overlay.traced(2, "loss") > 0.5 && overlay.traced(1, "loss") < 0.1);
-        overlay.run(300.0, grants, [0.0; 5]);
+        overlay.run(30.0, grants, [0.0; 5]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.rates()[2]), (0.0, 20.0));
         let mut letter = Overlay::new("sets_aside = false");
         letter.run(10.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
@@ -368,6 +386,7 @@ mod tests {
             unstamped: 0,
             by_loss: LossRate::new(Time::ZERO),
             aside_until: None,
+            back_since: None,
             next_aside: ASIDE,
         };
         relay.on_stamp(Some(10.0));

@@ -38,10 +38,14 @@ struct Node {
     seen: u32,
 }
 
+impl Node {
+    const UNKNOWN: Node = Node { loss: 10.0 * LEAST, seen: 0 };
+}
+
 impl Losses {
     /// Nothing is known of `peers` nodes.
     pub fn new(peers: usize) -> Losses {
-        Losses { nodes: vec![Node { loss: 10.0 * LEAST, seen: 0 }; peers].into() }
+        Losses { nodes: vec![Node::UNKNOWN; peers].into() }
     }
 
     /// The probability that `slot` loses a packet.
@@ -78,6 +82,11 @@ impl Losses {
                 share(place, f64::from(part));
             }
         }
+    }
+
+    /// Knows nothing of `slot` any more.
+    pub fn forget(&mut self, slot: Slot) {
+        self.nodes[slot.index()] = Node::UNKNOWN;
     }
 
     /// Takes an outcome back: the packet had arrived after all.
