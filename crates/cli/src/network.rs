@@ -2,7 +2,7 @@
 //! shown.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::time::Duration;
@@ -13,6 +13,7 @@ use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::relay_node::RelayCounters;
 use anabranch_proto::wire::Unreadable;
 use clap::ValueEnum;
+use ipnet::IpNet;
 
 use crate::failure::Failure;
 
@@ -70,6 +71,17 @@ pub fn limit(text: &str) -> Result<Rate, String> {
     Ok(rate)
 }
 
+/// A network, or one address.
+pub fn cidr(text: &str) -> Result<IpNet, String> {
+    let one = text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse::<IpNet>().or(one);
+    let network = network.map_err(|_| "expected a network such as 10.1.0.0/16 or fd00::/8, or one address")?;
+    if network != network.trunc() {
+        return Err(format!("the address has bits beyond its prefix: expected {}", network.trunc()));
+    }
+    Ok(network)
+}
+
 /// The controller's entry, or who comes nearest.
 pub fn controller(name: &str) -> Result<&'static Entry, String> {
     registry::find(name).map_err(|error| error.to_string())
@@ -118,6 +130,9 @@ pub fn discarded(counters: &RelayCounters, unreadable: &Unreadable) -> String {
         ("ACKs beyond the limit", counters.refused_acks),
         ("from a wrong neighbour", counters.misrouted),
         ("not ours to forward", counters.unwilling),
+        ("back to where they came from", counters.reflected),
+        ("from or to where nothing is forwarded (see --forward-to)", counters.barred),
+        ("beyond their sender's share", counters.over_share),
         ("truncated", unreadable.truncated),
         ("oversized", unreadable.oversized),
         ("foreign", unreadable.foreign),
@@ -143,6 +158,15 @@ mod tests {
             ("-1 MB/s", "between"),
         ] {
             assert!(limit(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_a_prefix_or_one_address_and_has_no_bits_beyond() {
+        assert_eq!(cidr("10.1.0.0/16").unwrap().to_string(), "10.1.0.0/16");
+        assert_eq!(cidr("fd00::7").unwrap().to_string(), "fd00::7/128");
+        for (wrong, says) in [("10.1.2.3/16", "expected 10.1.0.0/16"), ("10.1/16", "such as"), ("::/129", "such as")] {
+            assert!(cidr(wrong).unwrap_err().contains(says), "{wrong}");
         }
     }
 

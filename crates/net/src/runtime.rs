@@ -283,7 +283,7 @@ impl<E: Endpoint> Runtime<E> {
         let socket = &*socket;
         let received = batch.receive_marked(socket, |from, bytes, marked| {
             let mut port = Port { now, number, socket, queue, blocked, link, exit };
-            machine.on_datagram(now, Arrival { from, marked }, bytes, inbox, &mut port);
+            machine.on_datagram(now, Arrival { marked, ..Arrival::new(from) }, bytes, inbox, &mut port);
         })?;
         member.readable = received.more;
         exit.counters.received += received.datagrams as u64;
