@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use ipnet::IpNet;
 
 use crate::fair_share::FairShare;
 use crate::forward_policy::ForwardPolicy;
@@ -65,6 +66,8 @@ pub struct RelayCounters {
     pub unwilling: u64,
     /// That would have gone back to where they came from.
     pub reflected: u64,
+    /// Of a sender, or of a relay before this one, that is not among those who may use it.
+    pub unlisted: u64,
     /// From or to an address between which the policy forbids to forward.
     pub barred: u64,
     /// Beyond the fair share of the neighbour that they came from.
@@ -76,6 +79,8 @@ pub struct RelayCounters {
 pub struct RelayNode {
     relay: Relay,
     forwards: bool,
+    /// Those it forwards for; none for everybody.
+    clients: Option<Vec<IpNet>>,
     policy: Option<Box<ForwardPolicy>>,
     share: Option<Box<FairShare>>,
     counters: RelayCounters,
@@ -88,6 +93,7 @@ impl RelayNode {
         RelayNode {
             relay: Relay::new(model, limit),
             forwards: true,
+            clients: None,
             policy: None,
             share: None,
             counters: RelayCounters::default(),
@@ -98,6 +104,14 @@ impl RelayNode {
     pub fn end() -> RelayNode {
         let unlimited = Rate::from_bits_per_sec(u64::MAX);
         RelayNode { forwards: false, ..RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, unlimited) }
+    }
+
+    /// It forwards only for those in `clients`: data that has come from there, and answers that go
+    /// there. They are its neighbours on the side of the source, senders or relays: of them alone it
+    /// knows the address.
+    #[must_use]
+    pub fn with_clients(self, clients: Vec<IpNet>) -> RelayNode {
+        RelayNode { clients: Some(clients), ..self }
     }
 
     /// It forwards only where `policy` permits.
@@ -147,6 +161,12 @@ impl RelayNode {
             }
             if next == from {
                 self.counters.reflected += 1;
+                return Handling::Discard;
+            }
+            let client = if packet.kind == Kind::Data { from } else { next };
+            let is_client = |network: &IpNet| network.contains(&client.ip());
+            if self.clients.as_ref().is_some_and(|clients| !clients.iter().any(is_client)) {
+                self.counters.unlisted += 1;
                 return Handling::Discard;
             }
             let at = arrival.at.map(|at| at.ip());
@@ -328,6 +348,37 @@ mod tests {
         }
         let counters = relay.counters();
         assert_eq!((counters.barred, counters.received, counters.refused_data), (10, 0, 0));
+    }
+
+    #[test]
+    fn it_forwards_data_of_its_clients_and_answers_to_them_and_nothing_else() {
+        let clients = || vec!["10.0.0.8/31".parse().unwrap(), "2600::/16".parse().unwrap()];
+        for (what, position, nodes, from, passes) in [
+            (Type::Data, 1, [9, 1, 2, 3], 9, true),
+            (Type::Data, 1, [8, 1, 2, 3], 8, true),
+            (Type::Data, 1, [7, 1, 2, 3], 7, false),
+            // The source that a route claims does not count, nor does who it goes to.
+            (Type::Data, 1, [9, 1, 2, 3], 7, false),
+            (Type::Data, 1, [7, 1, 9, 3], 7, false),
+            // At a middle relay it is the relay before.
+            (Type::Data, 2, [7, 9, 1, 3], 9, true),
+            (Type::Data, 2, [9, 7, 1, 3], 7, false),
+            (Type::Hello, 1, [7, 1, 2, 3], 7, false),
+            // Answers come from anybody, and go to clients.
+            (Type::Ack, 1, [9, 1, 2, 3], 2, true),
+            (Type::Report, 1, [7, 1, 2, 3], 2, false),
+            (Type::Ack, 2, [7, 9, 1, 3], 3, true),
+            (Type::Ack, 2, [9, 7, 1, 3], 3, false),
+        ] {
+            let mut relay = relay().with_clients(clients());
+            let route = Route::from_nodes(&nodes.map(node), position).unwrap();
+            let packet = Packet { id: PacketId::default(), nonce: 0, kind: what.kind(), route };
+            let mut bytes = Vec::new();
+            Datagram { what, packet, body: &[] }.encode(&mut bytes);
+            let (handling, _) = on_bytes(&mut relay, node(from), &bytes);
+            assert_eq!(matches!(handling, Handling::Forward { .. }), passes, "{what:?} {nodes:?} from {from}");
+            assert_eq!(relay.counters().unlisted, u64::from(!passes));
+        }
     }
 
     #[test]
