@@ -123,24 +123,41 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Datagrams that were discarded for one reason.
+pub struct Discard {
+    /// The reason, as a label.
+    pub reason: &'static str,
+    /// For people.
+    what: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
+/// What a relay discarded, by reason.
+pub fn discards(counters: &RelayCounters, unreadable: &Unreadable) -> [Discard; 13] {
+    [
+        ("refused_data", "data beyond the limit", counters.refused_data),
+        ("refused_acks", "ACKs beyond the limit", counters.refused_acks),
+        ("over_share", "beyond their sender's share", counters.over_share),
+        ("misrouted", "from a wrong neighbour", counters.misrouted),
+        ("unwilling", "not ours to forward", counters.unwilling),
+        ("reflected", "back to where they came from", counters.reflected),
+        ("unlisted", "of others than --from names", counters.unlisted),
+        ("barred", "from or to where nothing is forwarded (see --forward-to)", counters.barred),
+        ("truncated", "truncated", unreadable.truncated),
+        ("oversized", "oversized", unreadable.oversized),
+        ("foreign", "foreign", unreadable.foreign),
+        ("unknown_version", "of an unknown version", unreadable.unknown_version),
+        ("malformed", "malformed", unreadable.malformed),
+    ]
+    .map(|(reason, what, count)| Discard { reason, what, count })
+}
+
 /// What a relay discarded, for people; nothing if there is nothing to say.
 pub fn discarded(counters: &RelayCounters, unreadable: &Unreadable) -> String {
-    let kinds = [
-        ("data beyond the limit", counters.refused_data),
-        ("ACKs beyond the limit", counters.refused_acks),
-        ("from a wrong neighbour", counters.misrouted),
-        ("not ours to forward", counters.unwilling),
-        ("back to where they came from", counters.reflected),
-        ("from or to where nothing is forwarded (see --forward-to)", counters.barred),
-        ("beyond their sender's share", counters.over_share),
-        ("truncated", unreadable.truncated),
-        ("oversized", unreadable.oversized),
-        ("foreign", unreadable.foreign),
-        ("of an unknown version", unreadable.unknown_version),
-        ("malformed", unreadable.malformed),
-    ];
-    let said: Vec<String> =
-        kinds.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{count} {what}")).collect();
+    let discards = discards(counters, unreadable);
+    let said = discards.iter().filter(|discard| discard.count > 0);
+    let said: Vec<String> = said.map(|Discard { what, count, .. }| format!("{count} {what}")).collect();
     if said.is_empty() { "nothing discarded".to_owned() } else { format!("discarded: {}", said.join(", ")) }
 }
 

@@ -1,10 +1,16 @@
 //! `anabranch relay`: forwards what others send, up to a limit.
 
-use std::net::{IpAddr, SocketAddr};
+mod config;
+mod log;
+mod metrics;
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_net::loopback::NoFiles;
+use anabranch_net::metrics_server::{self, Bounds};
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup;
 use anabranch_proto::fair_share::FairShare;
@@ -14,6 +20,8 @@ use anabranch_proto::relay_node::RelayNode;
 use indicatif::ProgressBar;
 use ipnet::IpNet;
 
+use self::config::Settings;
+use self::metrics::{Metrics, Snapshot};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount, LimitKind};
@@ -33,41 +41,63 @@ listens on a loopback, private or shared address also passes on within that bloc
 what has come from there. --forward-to opens a network to and from everybody; combine it with \
 care. Multicast and broadcast addresses are never sent to. The rule holds for answers, too.")]
 pub struct Args {
-    /// Address to listen on, IP:PORT; its own IP address if the machine has several
-    #[arg(long, value_name = "ADDR")]
-    listen: SocketAddr,
+    /// TOML file with any of these options; what is said here wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on, IP:PORT; 0.0.0.0 and [::] are all of this machine's
+    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    listen: Option<SocketAddr>,
     /// The most that is forwarded, such as "4 MB/s" or "32 Mbit/s"
-    #[arg(long, value_name = "RATE", value_parser = network::limit)]
-    limit: Rate,
-    /// How the limit is held
-    #[arg(long, value_name = "MODEL", default_value = "window")]
-    limit_model: LimitKind,
+    #[arg(long, value_name = "RATE", value_parser = network::limit, required_unless_present = "config")]
+    limit: Option<Rate>,
+    /// How the limit is held [default: window]
+    #[arg(long, value_name = "MODEL")]
+    limit_model: Option<LimitKind>,
     /// Pass on to and from this network as well, such as 10.1.0.0/16 or 192.0.2.7; may be repeated
     #[arg(long, value_name = "CIDR", value_parser = network::cidr)]
     forward_to: Vec<IpNet>,
+    /// Forward only for senders, and relays before this one, in this network; may be repeated
+    #[arg(long, value_name = "CIDR", value_parser = network::cidr)]
+    from: Vec<IpNet>,
+    /// Serve metrics for Prometheus at http://ADDR/metrics [default address: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9464")]
+    metrics: Option<SocketAddr>,
+    /// How much is said on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<log::Level>,
 }
 
 /// Relays until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let settings = Settings::new(args)?;
+    let limit = settings.limit;
     let interrupt = Interrupt::listen()?;
-    let socket = network::bind(args.listen)?;
-    println!("relaying up to {} on {}", args.limit, socket.local_addr()?);
-    let mut runtime = Runtime::new(NoFiles)?;
-    let model = args.limit_model.model(args.limit, Duration::ZERO);
-    let policy = ForwardPolicy::new(socket.local_addr()?.ip(), own_addresses()?, args.forward_to.clone());
-    let relay = RelayNode::new(model, args.limit).with_policy(policy).with_fair_share(FairShare::new(
-        model,
-        args.limit,
-        share_key(),
-    ));
-    let number = runtime.add(socket, Peer::new(relay, None, None), None)?;
+    let socket = network::bind(settings.listen)?;
+    let listen = socket.local_addr()?;
+    let metrics = Metrics::new(limit);
+    let page = settings.metrics.map(|address| serve(address, &metrics)).transpose()?;
+    println!("relaying up to {limit} on {listen}");
     let display = ProgressBar::new_spinner();
+    log::start(settings.log, &display);
+    tracing::info!("relaying up to {limit} on {listen}");
+    if let Some(page) = page {
+        tracing::info!("metrics at http://{page}{}", metrics_server::PATH);
+    }
+    let mut runtime = Runtime::new(NoFiles)?;
+    let number = runtime.add(socket, Peer::new(relay(&settings, listen.ip())?, None, None), None)?;
+    let mut reports = log::Reports::new(settings.log, runtime.now());
     while !interrupt.is_raised() {
         let until = runtime.now() + network::TICK;
         runtime.run_until(until)?;
-        let counters = runtime.machine(number).relay().counters();
-        let (forwarded, bytes) = (counters.forwarded, Amount(counters.forwarded_bytes as f64));
-        display.set_message(format!("{forwarded} datagrams forwarded, {bytes}"));
+        let snapshot = Snapshot { relay: *runtime.machine(number).relay().counters(), runtime: runtime.counters() };
+        let Snapshot { relay, runtime: counters } = &snapshot;
+        metrics.renew(snapshot);
+        reports.report(runtime.now(), relay, &counters.unreadable);
+        display.set_message(format!(
+            "{} datagrams forwarded, {}",
+            relay.forwarded,
+            Amount(relay.forwarded_bytes as f64)
+        ));
         display.tick();
     }
     display.finish_and_clear();
@@ -79,6 +109,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         network::discarded(counters, &runtime.counters().unreadable)
     );
     Ok(())
+}
+
+fn relay(settings: &Settings, listen: IpAddr) -> Result<RelayNode, Failure> {
+    let model = settings.limit_model.model(settings.limit, Duration::ZERO);
+    let relay = RelayNode::new(model, settings.limit)
+        .with_policy(ForwardPolicy::new(listen, own_addresses()?, settings.forward_to.clone()))
+        .with_fair_share(FairShare::new(model, settings.limit, share_key()));
+    Ok(match &settings.from {
+        Some(clients) => relay.with_clients(clients.clone()),
+        None => relay,
+    })
+}
+
+/// Serves metrics; where.
+fn serve(address: SocketAddr, metrics: &Metrics) -> Result<SocketAddr, Failure> {
+    TcpListener::bind(address)
+        .and_then(|listener| metrics_server::serve(listener, metrics.registry(), Bounds::default()))
+        .map_err(|error| Failure::new(format!("cannot serve metrics on {address}: {error}")))
 }
 
 /// The addresses that this host has now.
