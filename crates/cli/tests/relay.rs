@@ -14,11 +14,11 @@ use common::Place;
 use common::running::Running;
 
 /// Data on its way from a source that does not know itself over `relay` to `to`.
-fn data(relay: SocketAddr, to: SocketAddr) -> Vec<u8> {
+fn data(relay: SocketAddr, to: SocketAddr, body: &[u8]) -> Vec<u8> {
     let route = Route::from_nodes(&[wire::unknown_source(relay), relay, to], 1).unwrap();
     let packet = Packet { id: PacketId::default(), nonce: 0, kind: Type::Data.kind(), route };
     let mut bytes = Vec::new();
-    Datagram { what: Type::Data, packet, body: b"sealed" }.encode(&mut bytes);
+    Datagram { what: Type::Data, packet, body }.encode(&mut bytes);
     bytes
 }
 
@@ -49,13 +49,13 @@ fn a_relay_on_all_addresses_passes_on_what_is_near_to_whom_it_is_near() {
     let at = SocketAddr::from(([127, 0, 0, 2], port));
     let (source, destination) = (socket("127.0.0.1:0"), socket("127.0.0.3:0"));
     let mut buffer = [0; 2000];
-    source.send_to(&data(at, destination.local_addr().unwrap()), at).unwrap();
+    source.send_to(&data(at, destination.local_addr().unwrap(), b"sealed"), at).unwrap();
     assert_eq!(destination.recv_from(&mut buffer).unwrap().1, at, "from the address that is listed");
     // No private network is loopback's, and nobody is at a documentation address.
     for elsewhere in ["10.0.0.1:4000", "169.254.169.254:53", "192.0.2.1:4000", "8.8.8.8:53"] {
-        source.send_to(&data(at, elsewhere.parse().unwrap()), at).unwrap();
+        source.send_to(&data(at, elsewhere.parse().unwrap(), b"sealed"), at).unwrap();
     }
-    source.send_to(&data(at, destination.local_addr().unwrap()), at).unwrap();
+    source.send_to(&data(at, destination.local_addr().unwrap(), b"sealed"), at).unwrap();
     destination.recv_from(&mut buffer).unwrap();
     relay.interrupt();
     let (code, out, _) = relay.end();
@@ -64,12 +64,59 @@ fn a_relay_on_all_addresses_passes_on_what_is_near_to_whom_it_is_near() {
 }
 
 #[test]
+fn a_flooder_takes_nothing_from_those_who_keep_to_their_share() {
+    const HONEST: usize = 9;
+    // A limit of 1 MB/s, a tenth of it for each honest one, ten times it for the flooder, packets of
+    // 1000 bytes: in a tick of 10 ms, 1 packet of each and 100.
+    let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--limit", "1 MB/s", "--log", "off"]);
+    let at = relay.after(" on ").parse().unwrap();
+    let destination = socket("127.0.0.1:0");
+    let bytes = data(at, destination.local_addr().unwrap(), &[7; 965]);
+    assert_eq!(bytes.len(), 1000);
+    let sources: Vec<UdpSocket> = (0..=HONEST).map(|number| socket(&format!("127.0.1.{}:0", number + 1))).collect();
+    let began = Instant::now();
+    // Averages are three quarters of what comes after two seconds.
+    let (settled, end) = (Duration::from_secs(3), Duration::from_secs(8));
+    let (mut sent, mut arrived) = (0u32, [0u32; HONEST + 1]);
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            let mut arrived = [0; HONEST + 1];
+            let mut buffer = [0; 2000];
+            while let Ok(length) = destination.recv(&mut buffer) {
+                let SocketAddr::V4(source) = wire::decode(&buffer[..length]).unwrap().packet.route.nodes()[0] else {
+                    panic!("no IPv4")
+                };
+                let is_counted = (settled..end).contains(&began.elapsed());
+                arrived[usize::from(source.ip().octets()[3]) - 1] += u32::from(is_counted);
+            }
+            arrived
+        });
+        let mut tick = Duration::ZERO;
+        while tick < end {
+            std::thread::sleep(tick.saturating_sub(began.elapsed()));
+            for (number, source) in sources.iter().enumerate() {
+                for _ in 0..if number == HONEST { 100 } else { 1 } {
+                    source.send_to(&bytes, at).unwrap();
+                }
+            }
+            sent += u32::from((settled..end).contains(&began.elapsed()));
+            tick += Duration::from_millis(10);
+        }
+        arrived = counting.join().unwrap();
+    });
+    // Each honest one has sent so many.
+    assert!(sent > 300, "this machine is too busy: {sent}");
+    assert!(arrived[..HONEST].iter().all(|&count| 5 * count >= 4 * sent), "{arrived:?} of {sent}");
+    assert!(arrived[HONEST] <= 2 * sent, "{arrived:?} of {sent}");
+}
+
+#[test]
 fn who_may_use_a_relay_and_what_it_may_reach_can_be_told() {
     let allowed = ["--from", "127.0.0.1", "--forward-to", "127.0.0.0/8", "--listen", "127.0.0.1:0"];
     let mut relay = Running::start(&[&["relay", "--limit", "4 MB/s"][..], &allowed].concat());
     let at = relay.after(" on ").parse().unwrap();
     let (client, stranger, destination) = (socket("127.0.0.1:0"), socket("127.0.0.2:0"), socket("127.0.0.3:0"));
-    let datagram = data(at, destination.local_addr().unwrap());
+    let datagram = data(at, destination.local_addr().unwrap(), b"sealed");
     stranger.send_to(&datagram, at).unwrap();
     destination.recv_from(&mut [0; 2000]).unwrap_err();
     client.send_to(&datagram, at).unwrap();
@@ -87,7 +134,7 @@ fn metrics_are_scraped_and_name_nobody() {
     let at = relay.after(" on ").parse().unwrap();
     let (source, destination) = (socket("127.0.0.5:0"), socket("127.0.0.6:0"));
     for _ in 0..3 {
-        source.send_to(&data(at, destination.local_addr().unwrap()), at).unwrap();
+        source.send_to(&data(at, destination.local_addr().unwrap(), b"sealed"), at).unwrap();
     }
     source.send_to(b"hello", at).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -118,7 +165,7 @@ fn strangers_cause_a_bounded_number_of_lines() {
     let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--limit", "1 MB/s", "--log", "debug"]);
     let at: SocketAddr = relay.after(" on ").parse().unwrap();
     let stranger = socket("127.0.0.1:0");
-    let barred = data(at, "10.0.0.1:4000".parse().unwrap());
+    let barred = data(at, "10.0.0.1:4000".parse().unwrap(), b"sealed");
     while began.elapsed() < Duration::from_millis(2_500) {
         for _ in 0..100 {
             stranger.send_to(b"junk", at).unwrap();
