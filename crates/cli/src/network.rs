@@ -109,6 +109,11 @@ pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
     Socket::bind(address).map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))
 }
 
+/// A socket at `address` for those who come to it, or why there is none.
+pub fn listen(address: SocketAddr) -> Result<Socket, Failure> {
+    Ok(bind(address)?.serving()?)
+}
+
 /// An amount of bytes, for people.
 pub struct Amount(pub f64);
 

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::new(args)?;
     let limit = settings.limit;
     let interrupt = Interrupt::listen()?;
-    let socket = network::bind(settings.listen)?;
+    let socket = network::listen(settings.listen)?;
     let listen = socket.local_addr()?;
     let metrics = Metrics::new(limit);
     let page = settings.metrics.map(|address| serve(address, &metrics)).transpose()?;

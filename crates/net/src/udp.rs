@@ -3,8 +3,9 @@
 //! goes to several destinations leaves by a [`SendQueue`](crate::send_queue::SendQueue).
 //!
 //! A socket that is bound to the unspecified address serves all addresses of its host. There the
-//! system says to which one a datagram came (`IP_PKTINFO`, RFC 3542), and what it gives rise to can
-//! leave from that one: peers know a relay by the address that is listed.
+//! system says to which one a datagram came (`IP_PKTINFO`, RFC 3542), and what it gives rise to
+//! leaves from that one if the socket is a [`Socket::serving`] one: peers know a relay by the address
+//! that is listed.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
@@ -36,8 +37,8 @@ pub struct Socket {
     io: std::net::UdpSocket,
     state: UdpSocketState,
     is_ipv6: bool,
-    /// Where it is bound, if that is to all addresses.
-    all_at_port: Option<u16>,
+    /// Its port, if it answers from whichever of all addresses was asked.
+    serves_at: Option<u16>,
 }
 
 impl Socket {
@@ -48,13 +49,19 @@ impl Socket {
 
     /// Takes over a socket that somebody has bound, in a network namespace of its own perhaps.
     pub fn from_std(io: std::net::UdpSocket) -> io::Result<Socket> {
-        let bound = io.local_addr()?;
-        let is_ipv6 = bound.is_ipv6();
-        let all_at_port = bound.ip().is_unspecified().then_some(bound.port());
+        let is_ipv6 = io.local_addr()?.is_ipv6();
         let state = UdpSocketState::new((&io).into())?;
         enlarge_buffers(&io);
         io.set_nonblocking(true)?;
-        Ok(Socket { io, state, is_ipv6, all_at_port })
+        Ok(Socket { io, state, is_ipv6, serves_at: None })
+    }
+
+    /// The same, for those who come to it. If it is bound to all addresses, datagrams say to which
+    /// one they came, and what they give rise to leaves from there. Each then takes a system call of
+    /// its own.
+    pub fn serving(self) -> io::Result<Socket> {
+        let bound = self.local_addr()?;
+        Ok(Socket { serves_at: bound.ip().is_unspecified().then_some(bound.port()), ..self })
     }
 
     /// Where it is bound.
@@ -135,7 +142,7 @@ impl Batch {
         self.receive_whole(socket, |arrival, bytes| take(arrival.from, bytes))
     }
 
-    /// As [`Batch::receive`]; `take` also learns to which address a datagram came, if the socket has
+    /// As [`Batch::receive`]; `take` also learns to which address a datagram came, if the socket serves
     /// several, and whether it bears a congestion-experienced mark.
     pub fn receive_whole(
         &mut self,
@@ -162,7 +169,7 @@ impl Batch {
         for (buffer, meta) in self.buffers.chunks_exact(LONGEST).zip(&self.metas).take(filled) {
             // What is sent to many hosts is answered from whichever address the system chooses.
             let one_host = |ip: &IpAddr| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST);
-            let at = socket.all_at_port.zip(meta.dst_ip.filter(one_host));
+            let at = socket.serves_at.zip(meta.dst_ip.filter(one_host));
             let arrival = Arrival {
                 from: meta.addr,
                 at: at.map(|(port, ip)| SocketAddr::new(ip.to_canonical(), port)),

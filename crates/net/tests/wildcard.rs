@@ -17,7 +17,7 @@ use anabranch_proto::wire::{self, Datagram, Type};
 
 /// A relay at `listen`, and its port.
 fn relay(listen: &str, model: LimitModel) -> (Runtime<Peer>, u16) {
-    let socket = Socket::bind(listen.parse().unwrap()).unwrap();
+    let socket = Socket::bind(listen.parse().unwrap()).unwrap().serving().unwrap();
     let address = socket.local_addr().unwrap();
     let node = RelayNode::new(model, Rate::from_bytes_per_sec(1_000_000));
     // It may send to loopback only because it was reached there.

@@ -105,7 +105,7 @@ fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
     let mut runtime = Runtime::new(NoFiles)?;
     let all = guard == Guard::StrangersAtAllAddresses;
     let ip = if all { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
-    let socket = Socket::bind(SocketAddr::from((ip, 0)))?;
+    let socket = Socket::bind(SocketAddr::from((ip, 0)))?.serving()?;
     let entry = SocketAddr::from((Ipv4Addr::LOCALHOST, socket.local_addr()?.port()));
     let (model, limit) = (LimitModel::Window { phase: Span::ZERO }, Rate::from_bits_per_sec(u64::MAX));
     let relay = RelayNode::new(model, limit);
