@@ -35,7 +35,7 @@ fn end(ip: IpAddr) -> UdpSocket {
 
 fn datagram(what: Type, nodes: &[SocketAddr]) -> Vec<u8> {
     let route = Route::from_nodes(nodes, 1).unwrap();
-    let packet = Packet { id: PacketId::default(), nonce: 0, kind: what.kind(), route };
+    let packet = Packet::new(PacketId::default(), 0, what.kind(), route);
     let mut bytes = Vec::new();
     Datagram { what, packet, body: b"sealed" }.encode(&mut bytes);
     bytes

@@ -46,8 +46,7 @@ const HALF_LIFE: Duration = WINDOW;
 /// What a source may claim beyond its average demand, so that it can grow while the relay is busy.
 const HEADROOM: f64 = 1.25;
 
-/// A source that demands less in bytes a second has been idle: one more datagram, a shorter one than
-/// there is (35 bytes), would be more.
+/// A source that demands less in bytes a second has been idle: a datagram's header alone is more.
 const IDLE: f64 = 32.0;
 
 /// The shortest epoch: dividing takes some microseconds.

@@ -5,6 +5,7 @@ pub mod courier;
 pub mod fair_share;
 pub mod flow;
 pub mod forward_policy;
+pub mod granted_rate;
 pub mod key_text;
 pub mod limiter;
 pub mod load;

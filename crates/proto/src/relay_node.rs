@@ -87,23 +87,21 @@ pub struct RelayNode {
 }
 
 impl RelayNode {
-    /// A relay that forwards up to `limit`, for anybody and anywhere; what is addressed to its
-    /// peer counts too.
+    /// A relay that forwards up to `limit`, for anybody and anywhere, and stamps on the ACKs that it
+    /// forwards the rate that it grants; what is addressed to its peer counts too.
     pub fn new(model: LimitModel, limit: Rate) -> RelayNode {
-        RelayNode {
-            relay: Relay::new(model, limit),
-            forwards: true,
-            clients: None,
-            policy: None,
-            share: None,
-            counters: RelayCounters::default(),
-        }
+        RelayNode { forwards: true, ..RelayNode::of(Relay::stamping(model, limit)) }
     }
 
     /// A peer that only sends or receives: it takes all that is for it and forwards nothing.
     pub fn end() -> RelayNode {
         let unlimited = Rate::from_bits_per_sec(u64::MAX);
-        RelayNode { forwards: false, ..RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, unlimited) }
+        RelayNode::of(Relay::new(LimitModel::Window { phase: Duration::ZERO }, unlimited))
+    }
+
+    fn of(relay: Relay) -> RelayNode {
+        let counters = RelayCounters::default();
+        RelayNode { relay, forwards: false, clients: None, policy: None, share: None, counters }
     }
 
     /// It forwards only for those in `clients`: data that has come from there, and answers that go
@@ -245,8 +243,7 @@ mod tests {
     /// Over the relays 1 and 2 to 3, at `position`.
     fn bytes(what: Type, source: SocketAddr, position: usize) -> Vec<u8> {
         let route = Route::from_nodes(&[source, node(1), node(2), node(3)], position).unwrap();
-        let packet =
-            Packet { id: PacketId::default(), nonce: 5 * u64::from(what == Type::Ack), kind: what.kind(), route };
+        let packet = Packet::new(PacketId::default(), 5 * u64::from(what == Type::Ack), what.kind(), route);
         let mut out = Vec::new();
         let body: &[u8] = if what == Type::Ack { &[] } else { &[7; 300] };
         Datagram { what, packet, body }.encode(&mut out);
@@ -330,7 +327,7 @@ mod tests {
     fn nothing_goes_back_to_where_it_came_from() {
         let (mut relay, victim) = (relay(), node(3));
         let route = Route::from_nodes(&[wire::unknown_source(node(1)), node(1), victim], 1).unwrap();
-        let packet = Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route };
+        let packet = Packet::new(PacketId::default(), 0, Kind::Data, route);
         let mut bytes = Vec::new();
         Datagram { what: Type::Data, packet, body: &[7; 300] }.encode(&mut bytes);
         assert_eq!(on_bytes(&mut relay, victim, &bytes).0, Handling::Discard);
@@ -372,7 +369,7 @@ mod tests {
         ] {
             let mut relay = relay().with_clients(clients());
             let route = Route::from_nodes(&nodes.map(node), position).unwrap();
-            let packet = Packet { id: PacketId::default(), nonce: 0, kind: what.kind(), route };
+            let packet = Packet::new(PacketId::default(), 0, what.kind(), route);
             let mut bytes = Vec::new();
             Datagram { what, packet, body: &[] }.encode(&mut bytes);
             let (handling, _) = on_bytes(&mut relay, node(from), &bytes);
@@ -474,7 +471,7 @@ mod tests {
             let position = position % nodes.len();
             let route = Route::from_nodes(&nodes, position).unwrap();
             let (nonce, body) = if what == Type::Ack { (7, &[][..]) } else { (0, &body[..]) };
-            let packet = Packet { id: PacketId::default(), nonce, kind: what.kind(), route };
+            let packet = Packet::new(PacketId::default(), nonce, what.kind(), route);
             let mut bytes = Vec::new();
             Datagram { what, packet, body }.encode(&mut bytes);
             // Half of the time it comes from where its route says.

@@ -21,6 +21,7 @@ use super::reading::ReadAhead;
 use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
+use crate::packet::{Kind, Packet};
 use crate::path_sender::AckVerdict;
 use crate::seal::{self, Hello, PublicKey, Session};
 use crate::wire::{self, OwnedDatagram, Type};
@@ -40,7 +41,7 @@ const BYE_COPIES: u8 = 3;
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
 pub fn block_size(nodes: &[SocketAddr], packet: usize) -> Option<u16> {
-    let around = wire::header_len(nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
+    let around = wire::header_len(Kind::Data, nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
     packet.checked_sub(around).filter(|&left| left > 0).map(|left| left as u16)
 }
 
@@ -263,25 +264,25 @@ impl FileSender {
 
     /// An answer has come home.
     pub fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
-        let id = datagram.packet.id;
+        let packet = &datagram.packet;
         match datagram.what {
-            Type::HelloReply => self.on_hello_reply(now, id, &datagram.body),
+            Type::HelloReply => self.on_hello_reply(now, packet, &datagram.body),
             Type::Ack => {
-                self.on_proof(now, id, datagram.packet.nonce);
+                self.on_proof(now, packet, packet.nonce);
             }
-            Type::Report => self.on_report(now, id, &datagram.body),
+            Type::Report => self.on_report(now, packet, &datagram.body),
             Type::Hello | Type::Data => self.courier.count_unreadable(),
         }
     }
 
-    fn on_hello_reply(&mut self, now: Time, id: PacketId, body: &[u8]) {
-        let Some(place) = self.greetings.iter().position(|(waiting, _)| *waiting == id) else {
+    fn on_hello_reply(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
+        let Some(place) = self.greetings.iter().position(|(waiting, _)| *waiting == packet.id) else {
             return;
         };
         let Some((_, hello)) = self.greetings.remove(place) else { return };
         match hello.complete(body) {
             Ok((session, proof)) => {
-                self.on_proof(now, id, proof);
+                self.on_proof(now, packet, proof);
                 if self.phase == Phase::Greeting {
                     self.session = Some(session);
                     self.enter(now, Phase::Offering);
@@ -291,7 +292,7 @@ impl FileSender {
         }
     }
 
-    fn on_report(&mut self, now: Time, id: PacketId, body: &[u8]) {
+    fn on_report(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
         let mut opened = std::mem::take(&mut self.message);
         let open = self.session.as_ref().is_some_and(|session| session.open(body, &mut opened).is_ok());
         let report = if open { Report::decode(&opened).ok() } else { None };
@@ -299,7 +300,7 @@ impl FileSender {
             Some(report) => {
                 // What it says is true even if its packet is forgotten: only the
                 // receiver can have sealed it.
-                let answers_finish = self.on_proof(now, id, report.proof) == Some(Carried::Finish);
+                let answers_finish = self.on_proof(now, packet, report.proof) == Some(Carried::Finish);
                 self.heard = now;
                 self.act_on(now, report, answers_finish);
             }
@@ -341,8 +342,9 @@ impl FileSender {
     }
 
     /// An answer proves that packet `id` has arrived: what it carried, the first time.
-    fn on_proof(&mut self, now: Time, id: PacketId, proof: u64) -> Option<Carried> {
-        let verdict = self.courier.on_answer(now, id, proof);
+    fn on_proof(&mut self, now: Time, answer: &Packet<SocketAddr>, proof: u64) -> Option<Carried> {
+        let id = answer.id;
+        let verdict = self.courier.on_answer(now, id, proof, &answer.telemetry);
         if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
             return None;
         }
