@@ -71,6 +71,8 @@ fn a_flooder_takes_nothing_from_those_who_keep_to_their_share() {
     let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--limit", "1 MB/s", "--log", "off"]);
     let at = relay.after(" on ").parse().unwrap();
     let destination = socket("127.0.0.1:0");
+    // In the first second the flooder has the whole limit at once, and nothing comes until the next.
+    destination.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let to = destination.local_addr().unwrap();
     let bytes = data(at, to, &vec![7; 1000 - data(at, to, b"").len()]);
     let sources: Vec<UdpSocket> = (0..=HONEST).map(|number| socket(&format!("127.0.1.{}:0", number + 1))).collect();
