@@ -2,7 +2,7 @@
 //! shown.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::time::Duration;
@@ -13,6 +13,7 @@ use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::relay_node::RelayCounters;
 use anabranch_proto::wire::Unreadable;
 use clap::ValueEnum;
+use ipnet::IpNet;
 
 use crate::failure::Failure;
 
@@ -70,6 +71,17 @@ pub fn limit(text: &str) -> Result<Rate, String> {
     Ok(rate)
 }
 
+/// A network, or one address.
+pub fn cidr(text: &str) -> Result<IpNet, String> {
+    let one = text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse::<IpNet>().or(one);
+    let network = network.map_err(|_| "expected a network such as 10.1.0.0/16 or fd00::/8, or one address")?;
+    if network != network.trunc() {
+        return Err(format!("the address has bits beyond its prefix: expected {}", network.trunc()));
+    }
+    Ok(network)
+}
+
 /// The controller's entry, or who comes nearest.
 pub fn controller(name: &str) -> Result<&'static Entry, String> {
     registry::find(name).map_err(|error| error.to_string())
@@ -97,6 +109,11 @@ pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
     Socket::bind(address).map_err(|error| Failure::new(format!("cannot listen on {address}: {error}")))
 }
 
+/// A socket at `address` for those who come to it, or why there is none.
+pub fn listen(address: SocketAddr) -> Result<Socket, Failure> {
+    Ok(bind(address)?.serving()?)
+}
+
 /// An amount of bytes, for people.
 pub struct Amount(pub f64);
 
@@ -111,21 +128,41 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Datagrams that were discarded for one reason.
+pub struct Discard {
+    /// The reason, as a label.
+    pub reason: &'static str,
+    /// For people.
+    what: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
+/// What a relay discarded, by reason.
+pub fn discards(counters: &RelayCounters, unreadable: &Unreadable) -> [Discard; 13] {
+    [
+        ("refused_data", "data beyond the limit", counters.refused_data),
+        ("refused_acks", "ACKs beyond the limit", counters.refused_acks),
+        ("over_share", "beyond their sender's share", counters.over_share),
+        ("misrouted", "from a wrong neighbour", counters.misrouted),
+        ("unwilling", "not ours to forward", counters.unwilling),
+        ("reflected", "back to where they came from", counters.reflected),
+        ("unlisted", "of others than --from names", counters.unlisted),
+        ("barred", "from or to where nothing is forwarded (see --forward-to)", counters.barred),
+        ("truncated", "truncated", unreadable.truncated),
+        ("oversized", "oversized", unreadable.oversized),
+        ("foreign", "foreign", unreadable.foreign),
+        ("unknown_version", "of an unknown version", unreadable.unknown_version),
+        ("malformed", "malformed", unreadable.malformed),
+    ]
+    .map(|(reason, what, count)| Discard { reason, what, count })
+}
+
 /// What a relay discarded, for people; nothing if there is nothing to say.
 pub fn discarded(counters: &RelayCounters, unreadable: &Unreadable) -> String {
-    let kinds = [
-        ("data beyond the limit", counters.refused_data),
-        ("ACKs beyond the limit", counters.refused_acks),
-        ("from a wrong neighbour", counters.misrouted),
-        ("not ours to forward", counters.unwilling),
-        ("truncated", unreadable.truncated),
-        ("oversized", unreadable.oversized),
-        ("foreign", unreadable.foreign),
-        ("of an unknown version", unreadable.unknown_version),
-        ("malformed", unreadable.malformed),
-    ];
-    let said: Vec<String> =
-        kinds.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{count} {what}")).collect();
+    let discards = discards(counters, unreadable);
+    let said = discards.iter().filter(|discard| discard.count > 0);
+    let said: Vec<String> = said.map(|Discard { what, count, .. }| format!("{count} {what}")).collect();
     if said.is_empty() { "nothing discarded".to_owned() } else { format!("discarded: {}", said.join(", ")) }
 }
 
@@ -143,6 +180,15 @@ mod tests {
             ("-1 MB/s", "between"),
         ] {
             assert!(limit(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_a_prefix_or_one_address_and_has_no_bits_beyond() {
+        assert_eq!(cidr("10.1.0.0/16").unwrap().to_string(), "10.1.0.0/16");
+        assert_eq!(cidr("fd00::7").unwrap().to_string(), "fd00::7/128");
+        for (wrong, says) in [("10.1.2.3/16", "expected 10.1.0.0/16"), ("10.1/16", "such as"), ("::/129", "such as")] {
+            assert!(cidr(wrong).unwrap_err().contains(says), "{wrong}");
         }
     }
 

@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let store = DiskStore::open(&args.out)
         .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
-    let socket = network::bind(args.listen)?;
+    let socket = network::listen(args.listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
     let receiver = Receiver::new(Identity::generate(), limits);
     println!("receiving on {}", socket.local_addr()?);

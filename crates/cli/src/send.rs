@@ -161,6 +161,12 @@ fn read_relays(args: &Args) -> Result<Vec<SocketAddr>, Failure> {
     // A receiver may be a relay for others, but not on the way to itself.
     let to = wire::canonical(args.to);
     relays.retain(|&relay| relay != to);
+    if let Some(&relay) = relays.iter().find(|relay| relay.is_ipv4() != to.is_ipv4()) {
+        let (theirs, its) = (relay_list::family(relay), relay_list::family(to));
+        return Err(Failure::new(format!(
+            "--to {to} is {its}, but the relays of {path} are {theirs}: expected one family"
+        )));
+    }
     Ok(relays)
 }
 

@@ -1,69 +1,16 @@
 //! The real binary on 127.0.0.1: relays, a receiver and a sender as processes, and what
 //! wrong input gets.
 
+mod common;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+
+use common::running::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
-
-/// A process that ends with this value.
-struct Running {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(arguments: &[&str]) -> Running {
-        let mut child = Command::new(BINARY)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary was built for this test");
-        let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
-        Running { child, lines }
-    }
-
-    /// What follows `before` on the next line.
-    fn after(&mut self, before: &str) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        let found = line.find(before).unwrap_or_else(|| panic!("no {before:?} in {line:?}"));
-        line[found + before.len()..].trim().to_owned()
-    }
-
-    /// Sends an interrupt, as Ctrl-C does.
-    #[cfg(unix)]
-    fn interrupt(&self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    }
-
-    /// Its exit code, and the rest of what it said.
-    fn end(mut self) -> (Option<i32>, String, String) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let (mut out, mut err) = (String::new(), String::new());
-        self.lines.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        (self.child.wait().unwrap().code(), out, err)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn relays(count: usize) -> (Vec<Running>, String) {
     let mut list = String::new();
@@ -150,6 +97,8 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     let path = folder.path();
     let list = "[[relay]]\naddress = \"127.0.0.1:4001\"\n[[relay]]\naddress = \"127.0.0.1:4002\"\n";
     fs::write(path.join("RELAYS.toml"), list).unwrap();
+    fs::write(path.join("mixed.toml"), "[[relay]]\naddress = \"127.0.0.1:4001\"\n[[relay]]\naddress = \"[::1]:1\"\n")
+        .unwrap();
     fs::write(path.join("bad-key.toml"), "[[relay]]\nadress = \"127.0.0.1:4001\"\n").unwrap();
     fs::write(path.join("bad-address.toml"), "[[relay]]\n\naddress = \"nowhere\"\n").unwrap();
     fs::write(path.join("file"), "content").unwrap();
@@ -176,6 +125,8 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--to", "127.0.0.1"]), "127.0.0.1"),
         (send(&["file", "--to", "0.0.0.0:9", "--hops", "2"]), "unspecified"),
         (send(&["file", "--relays", "missing.toml"]), "cannot read missing.toml"),
+        (send(&["file", "--relays", "mixed.toml"]), "mixed.toml, line 4: key `address`: \"[::1]:1\" is IPv6"),
+        (send(&["file", "--to", "[::1]:9", "--hops", "2"]), "the relays of RELAYS.toml are IPv4"),
         (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml, line 2: unknown field `adress`"),
         (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml, line 3: key `address`"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "0 B/s"], path), "at least one packet a second"),
@@ -195,7 +146,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
     left.retain(|name| name != "in" && name != "out");
-    assert_eq!(left, ["RELAYS.toml", "bad-address.toml", "bad-key.toml", "file"]);
+    assert_eq!(left, ["RELAYS.toml", "bad-address.toml", "bad-key.toml", "file", "mixed.toml"]);
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
 
 use anabranch_control::time::Time;
+
+use crate::send_queue::Way;
 
 /// The most datagrams that wait at once: what 100 000 datagrams a second wait in 0.6 s.
 pub const MAX_WAITING: usize = 1 << 16;
@@ -25,10 +26,8 @@ pub struct DelayQueue {
 pub struct Waiting {
     /// Which socket sends it.
     pub member: usize,
-    /// Where to.
-    pub to: SocketAddr,
-    /// Whether it leaves as ECN-capable.
-    pub ecn_capable: bool,
+    /// How it leaves.
+    pub way: Way,
     /// It.
     pub bytes: Vec<u8>,
 }
@@ -36,18 +35,11 @@ pub struct Waiting {
 impl DelayQueue {
     /// Room for a datagram of `length` bytes that shall leave at `at`; None, and counted, if too many
     /// wait. Its bytes are whatever was there before.
-    pub fn push(
-        &mut self,
-        at: Time,
-        member: usize,
-        to: SocketAddr,
-        ecn_capable: bool,
-        length: usize,
-    ) -> Option<&mut [u8]> {
+    pub fn push(&mut self, at: Time, member: usize, way: Way, length: usize) -> Option<&mut [u8]> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.slots.len() < MAX_WAITING => {
-                self.slots.push(Waiting { member, to, ecn_capable, bytes: Vec::new() });
+                self.slots.push(Waiting { member, way, bytes: Vec::new() });
                 (self.slots.len() - 1) as u32
             }
             None => {
@@ -57,7 +49,7 @@ impl DelayQueue {
         };
         // The buffer of a datagram that has left is used again.
         let slot = &mut self.slots[place as usize];
-        (slot.member, slot.to, slot.ecn_capable) = (member, to, ecn_capable);
+        (slot.member, slot.way) = (member, way);
         slot.bytes.resize(length, 0);
         self.arrivals += 1;
         self.order.push(Reverse((at, self.arrivals, place)));
@@ -87,6 +79,8 @@ impl DelayQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use anabranch_control::time::Duration;
 
     use super::*;
@@ -94,9 +88,9 @@ mod tests {
     #[test]
     fn datagrams_leave_in_order_of_time_then_of_arrival() {
         let mut queue = DelayQueue::default();
-        let to = SocketAddr::from(([127, 0, 0, 1], 1));
+        let to = Way::to(SocketAddr::from(([127, 0, 0, 1], 1)));
         for (byte, ms) in [(b'c', 20), (b'a', 10), (b'b', 10)] {
-            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, false, 1).unwrap()[0] = byte;
+            queue.push(Time::ZERO + Duration::from_millis(ms), 0, to, 1).unwrap()[0] = byte;
         }
         assert_eq!(queue.next(), Time::ZERO + Duration::from_millis(10));
         assert!(queue.pop(Time::ZERO).is_none());
@@ -110,13 +104,13 @@ mod tests {
     #[test]
     fn what_waits_is_bounded() {
         let mut queue = DelayQueue::default();
-        let to = SocketAddr::from(([127, 0, 0, 1], 1));
+        let to = Way::to(SocketAddr::from(([127, 0, 0, 1], 1)));
         for _ in 0..MAX_WAITING + 5 {
-            queue.push(Time::ZERO, 0, to, false, 1);
+            queue.push(Time::ZERO, 0, to, 1);
         }
         assert_eq!((queue.overflowed(), queue.slots.len()), (5, MAX_WAITING));
         assert!(queue.pop(Time::ZERO).is_some());
-        queue.push(Time::ZERO, 0, to, false, 1);
+        queue.push(Time::ZERO, 0, to, 1);
         assert_eq!(queue.overflowed(), 5);
     }
 }

@@ -5,7 +5,7 @@
 //! without a copy between, and links of a model that carry whatever comes.
 
 use std::fmt::{self, Debug};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out, Wire};
@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
 use crate::events::Events;
 use crate::pool::Pool;
-use crate::send_queue::{SendCounters, SendQueue};
+use crate::send_queue::{SendCounters, SendQueue, Way};
 use crate::udp::Socket;
 
 /// Takes datagrams and gives datagrams. It has no socket, no clock and no thread: the
@@ -91,6 +91,9 @@ pub(crate) struct Exit<E: Endpoint> {
 pub struct Port<'a, E: Endpoint> {
     pub(crate) now: Time,
     pub(crate) number: usize,
+    /// The address of ours that a datagram came to, at a socket that has several: what it gives rise
+    /// to leaves from there.
+    pub(crate) at: Option<IpAddr>,
     pub(crate) socket: &'a Socket,
     pub(crate) queue: &'a mut SendQueue,
     pub(crate) blocked: &'a mut bool,
@@ -120,16 +123,17 @@ impl<E: Endpoint> Port<'_, E> {
     #[inline]
     pub fn send(&mut self, departure: Departure<SocketAddr>, length: usize, write: impl FnOnce(&mut [u8])) {
         let Departure { to, wait, ecn_capable, .. } = departure;
+        let way = Way { to, from: self.at, ect: ecn_capable };
         let wait = wait + self.link.as_mut().map_or(Duration::ZERO, |link| link(to));
         if wait > Duration::ZERO {
             // The queue counts what finds no room.
-            if let Some(room) = self.exit.waiting.push(self.now + wait, self.number, to, ecn_capable, length) {
+            if let Some(room) = self.exit.waiting.push(self.now + wait, self.number, way, length) {
                 write(room);
             }
             return;
         }
         let counters = &mut self.exit.counters;
-        match room(self.queue, self.socket, self.blocked, &mut counters.out, to, ecn_capable, length) {
+        match room(self.queue, self.socket, self.blocked, &mut counters.out, way, length) {
             Some(room) => write(room),
             None => counters.overflowed += 1,
         }
@@ -173,14 +177,13 @@ pub(crate) fn room<'a>(
     socket: &Socket,
     blocked: &mut bool,
     counters: &mut SendCounters,
-    to: SocketAddr,
-    ecn_capable: bool,
+    way: Way,
     length: usize,
 ) -> Option<&'a mut [u8]> {
     if !queue.has_room(length) {
         flush(queue, socket, blocked, counters);
     }
-    queue.push(to, ecn_capable, length)
+    queue.push(way, length)
 }
 
 impl<M> Endpoint for M

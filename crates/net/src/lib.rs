@@ -8,6 +8,7 @@ pub mod endpoint;
 mod events;
 pub mod flow;
 pub mod loopback;
+pub mod metrics_server;
 pub mod pool;
 pub mod quic;
 pub mod relay_list;

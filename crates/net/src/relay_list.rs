@@ -4,8 +4,11 @@
 //! [[relay]]
 //! address = "192.0.2.1:4000"
 //! [[relay]]
-//! address = "[2001:db8::2]:4000"
+//! address = "192.0.2.2:4000"
 //! ```
+//!
+//! All are of one family. A relay is known to its neighbours by the one address that is listed, and
+//! nothing can leave from an IPv4 address to an IPv6 one.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -70,6 +73,13 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
                 format!("key `address`: {written:?} has {problem}; expected one host and its port"),
             ));
         }
+        if let Some(first) = relays.first()
+            && first.is_ipv4() != address.is_ipv4()
+        {
+            let (this, others) = (family(address), family(*first));
+            let message = format!("{written:?} is {this}, the relays before it are {others}, and no datagram can go");
+            return Err(at(offset, format!("key `address`: {message} between them; expected relays of one family")));
+        }
         if relays.contains(&address) {
             return Err(at(offset, format!("key `address`: {written:?} comes twice; expected each relay once")));
         }
@@ -84,6 +94,11 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
     Ok(relays)
 }
 
+/// The family of `address`, for people.
+pub fn family(address: SocketAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -92,9 +107,14 @@ mod tests {
 
     #[test]
     fn a_list_is_read_in_order() {
-        let text = "[[relay]]\naddress = \"127.0.0.1:4000\"\n[[relay]]\naddress = \"[::1]:4001\"\n";
-        let relays = parse(text).unwrap();
-        assert_eq!(relays, ["127.0.0.1:4000".parse().unwrap(), "[::1]:4001".parse().unwrap()]);
+        for addresses in [["127.0.0.2:4000", "127.0.0.1:4001"], ["[::1]:4001", "[::1]:4000"]] {
+            let text: String =
+                addresses.iter().map(|address| format!("[[relay]]\naddress = \"{address}\"\n")).collect();
+            assert_eq!(parse(&text).unwrap(), addresses.map(|address| address.parse().unwrap()));
+        }
+        // IPv4 inside IPv6 is IPv4.
+        let text = "[[relay]]\naddress = \"127.0.0.1:4000\"\n[[relay]]\naddress = \"[::ffff:127.0.0.1]:4001\"\n";
+        assert_eq!(parse(text).unwrap().len(), 2);
     }
 
     #[test]
@@ -111,6 +131,12 @@ mod tests {
             ("[[relay]]\naddress = 4000", 2, "string"),
             ("[[relay]]\naddress = \"10.0.0.1:1\"\n[[relay]]\naddress = \"10.0.0.1:1\"", 4, "twice"),
             ("[[relay]\n", 1, "expected"),
+            (
+                "[[relay]]\naddress = \"10.0.0.1:1\"\n[[relay]]\naddress = \"[::1]:1\"",
+                4,
+                "is IPv6, the relays before it",
+            ),
+            ("[[relay]]\naddress = \"[::1]:1\"\n\n[[relay]]\naddress = \"10.0.0.1:1\"", 5, "is IPv4"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.line == line && error.message.contains(says), "{text:?}: {error}");

@@ -11,7 +11,6 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::machine::Arrival;
 
 use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
@@ -238,7 +237,7 @@ impl<E: Endpoint> Runtime<E> {
                 members[last].flush(&mut counters.out);
             }
             let Member { socket, queue, blocked, .. } = &mut members[next.member];
-            match room(queue, socket, blocked, &mut counters.out, next.to, next.ecn_capable, next.bytes.len()) {
+            match room(queue, socket, blocked, &mut counters.out, next.way, next.bytes.len()) {
                 Some(room) => room.copy_from_slice(&next.bytes),
                 None => counters.overflowed += 1,
             }
@@ -281,9 +280,10 @@ impl<E: Endpoint> Runtime<E> {
         let member = &mut members[number];
         let Member { socket, queue, machine, link, blocked, .. } = member;
         let socket = &*socket;
-        let received = batch.receive_marked(socket, |from, bytes, marked| {
-            let mut port = Port { now, number, socket, queue, blocked, link, exit };
-            machine.on_datagram(now, Arrival { from, marked }, bytes, inbox, &mut port);
+        let received = batch.receive_whole(socket, |arrival, bytes| {
+            let at = arrival.at.map(|at| at.ip());
+            let mut port = Port { now, number, at, socket, queue, blocked, link, exit };
+            machine.on_datagram(now, arrival, bytes, inbox, &mut port);
         })?;
         member.readable = received.more;
         exit.counters.received += received.datagrams as u64;
@@ -302,7 +302,7 @@ impl<E: Endpoint> Member<E> {
     ) -> R {
         let now = exit.clock.now();
         let Member { socket, queue, machine, link, blocked, .. } = self;
-        let result = act(machine, now, &mut Port { now, number, socket, queue, blocked, link, exit });
+        let result = act(machine, now, &mut Port { now, number, at: None, socket, queue, blocked, link, exit });
         self.flush(&mut exit.counters.out);
         result
     }
@@ -326,9 +326,10 @@ mod tests {
     use std::convert::Infallible;
     use std::net::{Ipv4Addr, UdpSocket};
 
-    use anabranch_proto::machine::Departure;
+    use anabranch_proto::machine::{Arrival, Departure};
 
     use crate::pool::NoWork;
+    use crate::send_queue::Way;
 
     use super::*;
 
@@ -394,7 +395,7 @@ mod tests {
         // As after a send that the socket did not take: loopback takes whatever it is given.
         let full = &mut runtime.members[0];
         full.blocked = true;
-        full.queue.push(other.local_addr().unwrap(), false, 1).unwrap()[0] = 9;
+        full.queue.push(Way::to(other.local_addr().unwrap()), 1).unwrap()[0] = 9;
         runtime.turn(Time::ZERO).unwrap();
         let mut first = [0; 2000];
         assert_eq!((other.recv(&mut first).unwrap(), first[0]), (1, 9), "what waited leaves first");

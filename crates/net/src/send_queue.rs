@@ -5,7 +5,7 @@
 //! not take stays for the next try, and what it refuses is counted.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::udp::Socket;
 
@@ -34,15 +34,32 @@ pub struct SendCounters {
     pub last_refusal: Option<i32>,
 }
 
+/// How a datagram leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Where to.
+    pub to: SocketAddr,
+    /// From which address of ours, if not from the one that the system chooses.
+    pub from: Option<IpAddr>,
+    /// Whether as ECN-capable, ECT(0).
+    pub ect: bool,
+}
+
+impl Way {
+    /// To `to`; the system chooses the rest.
+    pub fn to(to: SocketAddr) -> Way {
+        Way { to, from: None, ect: false }
+    }
+}
+
 /// Datagrams for one destination, back to back.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    to: SocketAddr,
+    way: Way,
     start: usize,
     end: usize,
     /// Bytes of each but the last, which may be shorter.
     segment: usize,
-    ect: bool,
 }
 
 impl Run {
@@ -93,9 +110,9 @@ impl SendQueue {
         self.used + length <= CAPACITY
     }
 
-    /// Room for a datagram of `length` bytes that goes to `to`, as ECN-capable if `ect`;
-    /// None if it doesn't fit. Its bytes are whatever was there before.
-    pub fn push(&mut self, to: SocketAddr, ect: bool, length: usize) -> Option<&mut [u8]> {
+    /// Room for a datagram of `length` bytes that leaves by `way`; None if it doesn't fit. Its bytes
+    /// are whatever was there before.
+    pub fn push(&mut self, way: Way, length: usize) -> Option<&mut [u8]> {
         if !self.has_room(length) {
             return None;
         }
@@ -103,8 +120,7 @@ impl SendQueue {
         self.used = end;
         match self.runs[self.next..].last_mut() {
             Some(run)
-                if run.to == to
-                    && run.ect == ect
+                if run.way == way
                     && (1..=run.segment).contains(&length)
                     && (run.end - run.start) % run.segment == 0
                     && (run.end - run.start) / run.segment < self.segments
@@ -112,7 +128,7 @@ impl SendQueue {
             {
                 run.end = end;
             }
-            _ => self.runs.push(Run { to, start, end, segment: length, ect }),
+            _ => self.runs.push(Run { way, start, end, segment: length }),
         }
         Some(&mut self.bytes[start..end])
     }
@@ -120,7 +136,9 @@ impl SendQueue {
     /// Sends what waits; false if the socket is full and some of it still does.
     pub fn flush(&mut self, socket: &Socket, counters: &mut SendCounters) -> bool {
         while let Some(run) = self.runs.get(self.next) {
-            let singles = self.runs[self.next..].iter().take_while(|run| run.is_single() && !run.ect).count();
+            // What says more than where it goes takes a control message, and a call of its own.
+            let is_plain = |run: &&Run| run.is_single() && !run.way.ect && run.way.from.is_none();
+            let singles = self.runs[self.next..].iter().take_while(is_plain).count();
             let sent = if singles > 1 { self.send_singles(socket, singles) } else { self.send_run(socket, *run) };
             counters.calls += 1;
             match sent {
@@ -156,7 +174,7 @@ impl SendQueue {
     fn send_run(&mut self, socket: &Socket, run: Run) -> io::Result<usize> {
         let whole = run.is_single() || run.datagrams() <= socket.max_segments();
         let end = if whole { run.end } else { run.start + run.segment };
-        let sent = socket.send_segments(run.to, &self.bytes[run.start..end], run.segment, run.ect);
+        let sent = socket.send_segments(run.way, &self.bytes[run.start..end], run.segment);
         if sent.is_err() && !run.is_single() && socket.max_segments() == 1 {
             // The network device has just refused segments: they leave one by one.
             self.segments = 1;
@@ -180,7 +198,7 @@ impl SendQueue {
 
         let runs = &self.runs[self.next..][..count.min(MAX_MESSAGES)];
         self.addresses.clear();
-        self.addresses.extend(runs.iter().map(|run| rustix::net::SocketAddrAny::from(socket.reach(run.to))));
+        self.addresses.extend(runs.iter().map(|run| rustix::net::SocketAddrAny::from(socket.reach(run.way.to))));
         let slices: [IoSlice<'_>; MAX_MESSAGES] =
             std::array::from_fn(|i| IoSlice::new(runs.get(i).map_or(&[], |run| &self.bytes[run.start..run.end])));
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; MAX_MESSAGES] = Default::default();
@@ -214,7 +232,7 @@ mod tests {
     /// Pushes datagrams of these lengths, each filled with its number.
     fn push(queue: &mut SendQueue, to: SocketAddr, lengths: &[usize]) {
         for (number, &length) in lengths.iter().enumerate() {
-            queue.push(to, false, length).expect("there is room").fill(number as u8);
+            queue.push(Way::to(to), length).expect("there is room").fill(number as u8);
         }
     }
 
@@ -261,7 +279,7 @@ mod tests {
     fn what_waits_is_bounded_and_can_be_dropped() {
         let mut queue = SendQueue::new(4);
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-        let pushed = (0..1000).take_while(|_| queue.push(to, false, 1000).is_some()).count();
+        let pushed = (0..1000).take_while(|_| queue.push(Way::to(to), 1000).is_some()).count();
         assert_eq!(pushed, CAPACITY / 1000);
         assert_eq!(queue.clear(), pushed);
         assert!(queue.is_empty() && queue.has_room(CAPACITY));

@@ -1,13 +1,21 @@
 //! UDP sockets that receive many datagrams in one system call (`recvmmsg`, by way of
 //! `quinn-udp`) and send several to one destination in one (segmentation offload). What
 //! goes to several destinations leaves by a [`SendQueue`](crate::send_queue::SendQueue).
+//!
+//! A socket that is bound to the unspecified address serves all addresses of its host. There the
+//! system says to which one a datagram came (`IP_PKTINFO`, RFC 3542), and what it gives rise to
+//! leaves from that one if the socket is a [`Socket::serving`] one: peers know a relay by the address
+//! that is listed.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use anabranch_proto::machine::Arrival;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::SockRef;
+
+use crate::send_queue::Way;
 
 /// Asked for as socket buffers in bytes, so that a second's burst fits; the system may give less.
 const BUFFER: usize = 4 << 20;
@@ -29,6 +37,8 @@ pub struct Socket {
     io: std::net::UdpSocket,
     state: UdpSocketState,
     is_ipv6: bool,
+    /// Its port, if it answers from whichever of all addresses was asked.
+    serves_at: Option<u16>,
 }
 
 impl Socket {
@@ -43,7 +53,15 @@ impl Socket {
         let state = UdpSocketState::new((&io).into())?;
         enlarge_buffers(&io);
         io.set_nonblocking(true)?;
-        Ok(Socket { io, state, is_ipv6 })
+        Ok(Socket { io, state, is_ipv6, serves_at: None })
+    }
+
+    /// The same, for those who come to it. If it is bound to all addresses, datagrams say to which
+    /// one they came, and what they give rise to leaves from there. Each then takes a system call of
+    /// its own.
+    pub fn serving(self) -> io::Result<Socket> {
+        let bound = self.local_addr()?;
+        Ok(Socket { serves_at: bound.ip().is_unspecified().then_some(bound.port()), ..self })
     }
 
     /// Where it is bound.
@@ -57,14 +75,16 @@ impl Socket {
     }
 
     /// Sends `bytes` as datagrams of `segment` bytes each (the last may be shorter), all in
-    /// one system call; as ECN-capable, ECT(0), if `ect`.
-    pub(crate) fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment: usize, ect: bool) -> io::Result<()> {
+    /// one system call.
+    pub(crate) fn send_segments(&self, way: Way, bytes: &[u8], segment: usize) -> io::Result<()> {
+        // An address of one family can't be what a datagram of the other leaves from.
+        let from = way.from.filter(|from| from.is_ipv4() == way.to.ip().to_canonical().is_ipv4());
         let transmit = Transmit {
-            destination: self.reach(to),
-            ecn: ect.then_some(EcnCodepoint::Ect0),
+            destination: self.reach(way.to),
+            ecn: way.ect.then_some(EcnCodepoint::Ect0),
             contents: bytes,
             segment_size: (segment < bytes.len()).then_some(segment),
-            src_ip: None,
+            src_ip: from.map(|from| self.reach(SocketAddr::new(from, 0)).ip()),
         };
         self.state.try_send((&self.io).into(), &transmit)
     }
@@ -119,15 +139,15 @@ impl Batch {
     /// Hands the datagrams that wait at `socket`, `BATCH_SIZE` buffers at most, to `take`,
     /// with who sent them.
     pub fn receive(&mut self, socket: &Socket, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<Received> {
-        self.receive_marked(socket, |from, bytes, _| take(from, bytes))
+        self.receive_whole(socket, |arrival, bytes| take(arrival.from, bytes))
     }
 
-    /// As [`Batch::receive`]; `take` also learns whether a datagram bears a
-    /// congestion-experienced mark.
-    pub fn receive_marked(
+    /// As [`Batch::receive`]; `take` also learns to which address a datagram came, if the socket serves
+    /// several, and whether it bears a congestion-experienced mark.
+    pub fn receive_whole(
         &mut self,
         socket: &Socket,
-        mut take: impl FnMut(SocketAddr, &[u8], bool),
+        mut take: impl FnMut(Arrival<SocketAddr>, &[u8]),
     ) -> io::Result<Received> {
         let mut chunks = self.buffers.chunks_exact_mut(LONGEST);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
@@ -147,14 +167,21 @@ impl Batch {
         };
         let mut datagrams = 0;
         for (buffer, meta) in self.buffers.chunks_exact(LONGEST).zip(&self.metas).take(filled) {
-            let ce = meta.ecn == Some(EcnCodepoint::Ce);
+            // What is sent to many hosts is answered from whichever address the system chooses.
+            let one_host = |ip: &IpAddr| !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST);
+            let at = socket.serves_at.zip(meta.dst_ip.filter(one_host));
+            let arrival = Arrival {
+                from: meta.addr,
+                at: at.map(|(port, ip)| SocketAddr::new(ip.to_canonical(), port)),
+                marked: meta.ecn == Some(EcnCodepoint::Ce),
+            };
             // The system may have joined datagrams of one sender, all `stride` long but the last.
             for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                take(meta.addr, datagram, ce);
+                take(arrival, datagram);
                 datagrams += 1;
             }
             if meta.len == 0 {
-                take(meta.addr, &[], ce);
+                take(arrival, &[]);
                 datagrams += 1;
             }
         }

@@ -23,7 +23,7 @@ use anabranch_net::setup::{self, PACKET, SenderSetup};
 use anabranch_net::udp::Socket;
 use anabranch_proto::courier::SendCounters;
 use anabranch_proto::limiter::LimitModel;
-use anabranch_proto::machine::Wire;
+use anabranch_proto::machine::{Arrival, Wire};
 use anabranch_proto::packet::Kind;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::{Handling, RelayNode};
@@ -97,7 +97,8 @@ fn relay(socket: &UdpSocket, fault: Fault, seed: u64, stop: &AtomicBool, seen: &
             continue;
         }
         let size = Bytes::new(length as u64);
-        let Handling::Forward { to, .. } = node.on_datagram(clock.now(), from, &mut datagram, size) else {
+        let Handling::Forward { to, .. } = node.on_datagram(clock.now(), Arrival::new(from), &mut datagram, size)
+        else {
             continue;
         };
         datagram.write(&mut out);

@@ -2,7 +2,9 @@
 //! structs. A simulator and a socket task drive the same ones.
 
 pub mod courier;
+pub mod fair_share;
 pub mod flow;
+pub mod forward_policy;
 pub mod granted_rate;
 pub mod key_text;
 pub mod limiter;

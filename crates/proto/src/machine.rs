@@ -13,8 +13,18 @@ use anabranch_control::time::{Duration, Time};
 pub struct Arrival<A> {
     /// The node that sent it, as the driver has seen it.
     pub from: A,
+    /// The address of ours that it was sent to, where the driver serves several as one.
+    pub at: Option<A>,
     /// Whether it bears a congestion-experienced mark (RFC 3168).
     pub marked: bool,
+}
+
+impl<A> Arrival<A> {
+    /// From `from`, without a mark.
+    #[inline]
+    pub fn new(from: A) -> Arrival<A> {
+        Arrival { from, at: None, marked: false }
+    }
 }
 
 /// Where a message goes.

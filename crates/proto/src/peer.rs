@@ -180,7 +180,7 @@ impl Machine for Peer {
         out: &mut impl Out<Peer>,
     ) {
         let size = datagram.len();
-        match self.relay.on_datagram(now, arrival.from, datagram, Bytes::new(size as u64)) {
+        match self.relay.on_datagram(now, arrival, datagram, Bytes::new(size as u64)) {
             Handling::Forward { to, wait } => {
                 out.send(Departure::after(wait, to, size as u32), datagram);
                 out.keep_timer();

@@ -7,7 +7,9 @@
 //! join datagrams; the relay also reads each one's route, checks and rewrites it. A source
 //! keeps a window of datagrams on their way through them, so that none is lost. Batches are
 //! then as long as wake-ups happen to be late; with a full socket, which is what limits a
-//! relay, source, relay and end take turns in one thread, and the relay's part is timed.
+//! relay, source, relay and end take turns in one thread, and the relay's part is timed: as a mere
+//! forwarder of what is well-formed, then with a policy and shares, as `anabranch relay` runs, and
+//! bound to all addresses, where each datagram says from which one it leaves.
 //!
 //! Processor time is that of one thread, so that other programs disturb it little: the
 //! rate that it would allow the thread alone is the one to compare.
@@ -20,6 +22,7 @@ use std::time::Duration;
 use anabranch_proto::flow::wire::HEADER;
 use serde::Serialize;
 
+use self::ours::Guard;
 use crate::failure::Failure;
 
 /// Data in a full packet: what an Ethernet frame of 1500 B holds behind the headers of IPv4
@@ -79,7 +82,7 @@ type Run = fn(Duration) -> Result<Moved, Failure>;
 const FORWARDER: &str = "forwarder, full socket";
 const RELAY: &str = "relay, full socket";
 
-const ROWS: [(&str, Run); 9] = [
+const ROWS: [(&str, Run); 11] = [
     ("blaster, sendmmsg", |time| plain::blast(time, false)),
     ("flow, fixed window", |time| ours::flow(time, "fixed", false)),
     ("blaster, GSO and GRO", |time| plain::blast(time, true)),
@@ -88,7 +91,9 @@ const ROWS: [(&str, Run); 9] = [
     ("forwarder", plain::forward),
     ("relay", ours::relay),
     (FORWARDER, plain::forward_full),
-    (RELAY, ours::relay_full),
+    (RELAY, |time| ours::relay_full(time, Guard::None)),
+    ("relay for strangers, full", |time| ours::relay_full(time, Guard::Strangers)),
+    ("relay on all addresses", |time| ours::relay_full(time, Guard::StrangersAtAllAddresses)),
 ];
 
 /// Measures and prints.

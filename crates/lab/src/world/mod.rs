@@ -293,7 +293,7 @@ where
         let now = surroundings.fabric.now();
         surroundings.observer.on_arrival(now, Transit { from, to, departed, marked }, inbox);
         let mut port = Port { node: to, keep_timer: false, world: surroundings };
-        machine.on_message(now, Arrival { from: M::Address::of(from), marked }, inbox, &mut port);
+        machine.on_message(now, Arrival { marked, ..Arrival::new(M::Address::of(from)) }, inbox, &mut port);
         if !port.keep_timer {
             let timer = machine.timer(now);
             surroundings.set_timer(to, timer);

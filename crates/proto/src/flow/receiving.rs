@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn hear(end: &mut ReceivingEnd<u32>, from: u32, message: &FlowMessage, seen: &mut Seen) {
-        end.hear(Time::ZERO, Arrival { from, marked: false }, message, seen);
+        end.hear(Time::ZERO, Arrival::new(from), message, seen);
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn packets_that_came_together_may_be_answered_together() {
         let (mut end, mut seen) = (ReceivingEnd::new(SIZES, AckPolicy::default(), SENDER, 2), Seen::default());
-        let arrival = Arrival { from: SENDER, marked: false };
+        let arrival = Arrival::new(SENDER);
         for number in 0..6 {
             assert!(end.take(Time::ZERO, arrival, &packet(0, number), &mut seen));
         }

@@ -66,7 +66,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use document::Override;
-pub use error::{Place, ScenarioError, Source, Wrong};
+pub use error::{Place, ScenarioError, Source, Wrong, nearest};
 
 use crate::flows::FlowScenario;
 use crate::overlay::Scenario;

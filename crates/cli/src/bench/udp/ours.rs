@@ -14,7 +14,9 @@ use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEve
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
+use anabranch_proto::fair_share::FairShare;
 use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig};
+use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
 use anabranch_proto::peer::Peer;
@@ -87,19 +89,39 @@ pub fn flow(time: Duration, controller: &str, offload: bool) -> Result<Moved, Fa
     })
 }
 
+/// What a relay minds besides routes and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing.
+    None,
+    /// Where it sends, and what each neighbour's share is.
+    Strangers,
+    /// The same, at all addresses of the host.
+    StrangersAtAllAddresses,
+}
+
 /// A relay behind a socket; its limit is beyond anything that this machine sends.
-fn runtime() -> Result<(Runtime<Peer>, SocketAddr), Failure> {
+fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
     let mut runtime = Runtime::new(NoFiles)?;
-    let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-    let entry = socket.local_addr()?;
-    let limit = LimitModel::Window { phase: Span::ZERO };
-    runtime.add(socket, Peer::new(RelayNode::new(limit, Rate::from_bits_per_sec(u64::MAX)), None, None), None)?;
+    let all = guard == Guard::StrangersAtAllAddresses;
+    let ip = if all { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+    let socket = Socket::bind(SocketAddr::from((ip, 0)))?.serving()?;
+    let entry = SocketAddr::from((Ipv4Addr::LOCALHOST, socket.local_addr()?.port()));
+    let (model, limit) = (LimitModel::Window { phase: Span::ZERO }, Rate::from_bits_per_sec(u64::MAX));
+    let relay = RelayNode::new(model, limit);
+    let relay = match guard {
+        Guard::None => relay,
+        Guard::Strangers | Guard::StrangersAtAllAddresses => relay
+            .with_policy(ForwardPolicy::new(ip.into(), [], Vec::new()))
+            .with_fair_share(FairShare::new(model, limit, [1, 2, 3, 4])),
+    };
+    runtime.add(socket, Peer::new(relay, None, None), None)?;
     Ok((runtime, entry))
 }
 
 /// One thread relays what another one sends through it.
 pub fn relay(time: Duration) -> Result<Moved, Failure> {
-    let (end, (mut runtime, entry)) = (socket()?, runtime()?);
+    let (end, (mut runtime, entry)) = (socket()?, runtime(Guard::None)?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -121,8 +143,8 @@ pub fn relay(time: Duration) -> Result<Moved, Failure> {
 }
 
 /// Fills the relay's socket, then lets it pass on all of it, in turn in one thread.
-pub fn relay_full(time: Duration) -> Result<Moved, Failure> {
-    let (end, (mut runtime, entry)) = (socket()?, runtime()?);
+pub fn relay_full(time: Duration, guard: Guard) -> Result<Moved, Failure> {
+    let (end, (mut runtime, entry)) = (socket()?, runtime(guard)?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let mut before = 0;
     plain::fill_and_empty(time, entry, &end, &datagram, || {
