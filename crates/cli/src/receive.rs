@@ -7,6 +7,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
 use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
+use anabranch_proto::printable::printable;
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{Event, Limits, Receiver};
@@ -127,7 +128,7 @@ fn say(event: &Event, folder: &Path) {
         Event::Complete { name, length, .. } => {
             println!("received {}, {length} bytes, hash right", folder.join(name).display());
         }
-        Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {reason}"),
+        Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
         Event::Closed { complete: false, .. } => eprintln!("anabranch: a sender has given up its file"),
         Event::Closed { .. } => {}
     }

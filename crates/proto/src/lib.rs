@@ -12,6 +12,7 @@ pub mod overlay_peer;
 pub mod packet;
 pub mod path_sender;
 pub mod peer;
+pub mod printable;
 pub mod relay;
 pub mod relay_node;
 pub mod seal;

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::printable::printable;
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError, printable};
+use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;

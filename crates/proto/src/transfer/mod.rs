@@ -27,7 +27,7 @@ mod sending;
 
 pub use around::{Event, Limits, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
-pub use error::{TransferError, printable};
+pub use error::TransferError;
 pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
 pub use phase::Phase;
 pub use reading::MOST_KEPT;

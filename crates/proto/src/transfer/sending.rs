@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 
-use super::error::{TransferError, printable};
+use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
@@ -22,6 +22,7 @@ use crate::courier::{Courier, Parcel};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
 use crate::path_sender::AckVerdict;
+use crate::printable::printable;
 use crate::seal::{self, Hello, PublicKey, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
