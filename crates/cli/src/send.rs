@@ -9,7 +9,6 @@ use anabranch_control::path::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_net::disk;
 use anabranch_net::relay_list;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
@@ -37,8 +36,8 @@ RELAYS.toml lists relays:
 
 Everything is encrypted (Noise, 25519 and ChaCha20-Poly1305): relays see who sends to whom \
 and how much, not what. With --key, nobody but the holder of the receiver's secret key can \
-read or answer. Without it, whoever only listens still learns nothing, but a relay that \
-meddles with the first exchange could pose as the receiver.")]
+read or answer. With --insecure in its place, whoever only listens still learns nothing, but \
+a relay that meddles with the first exchange could pose as the receiver.")]
 pub struct Args {
     /// File to send
     file: PathBuf,
@@ -55,8 +54,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "q-learning", value_parser = network::controller)]
     controller: &'static Entry,
     /// The receiver's public key, as it prints it
-    #[arg(long, visible_alias = "fingerprint", value_name = "KEY")]
+    #[arg(long, visible_alias = "fingerprint", value_name = "KEY", conflicts_with = "insecure")]
     key: Option<PublicKey>,
+    /// Send to whoever answers
+    #[arg(long)]
+    insecure: bool,
     /// How rates become sending times
     #[arg(long, value_name = "HOW", default_value = "burst")]
     pacing: PacingArg,
@@ -71,6 +73,7 @@ pub struct Args {
 /// Sends the file and waits until the receiver has checked it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
+    check_trust(args)?;
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
@@ -89,8 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .build()?;
     let block = transfer::block_size(&setup::longest_route(&relays, args.hops, to), PACKET)
         .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
-    let (offer, source) = disk::offer(&args.file, block)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", args.file.display())))?;
+    let (offer, source) = network::offer(&args.file, block, &interrupt)?;
     let length = offer.length;
     let mut runtime = Runtime::new(source)?;
     let destination = Slot(relays.len() as u16);
@@ -147,6 +149,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         counters.forged,
         rtt.map(|rtt| format!("; round trip {:.1} ms", rtt.as_millis_f64())).unwrap_or_default()
     );
+    Ok(())
+}
+
+/// To somebody or, if that is what is wanted, to anybody.
+fn check_trust(args: &Args) -> Result<(), Failure> {
+    match args.key {
+        Some(_) => {}
+        None if args.insecure => {
+            eprintln!("anabranch: --insecure: a relay in the middle could pose as {} and get the file", args.to);
+        }
+        None => {
+            return Err(Failure::new(
+                "who is the receiver? give the public key that it prints with --key (or --insecure, to send to whoever \
+                 answers)",
+            ));
+        }
+    }
     Ok(())
 }
 

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
+/// Well formed, and nobody's.
+const KEY: &str = "0101010101010101010101010101010101010101010101010101010101010101";
+
 /// A process that ends with this value.
 struct Running {
     child: Child,
@@ -133,7 +136,7 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
     receiver.after("public key ");
     let (file, list) = (folder.path().join("long.bin"), folder.path().join("RELAYS.toml"));
     let (file, list) = (file.to_str().unwrap(), list.to_str().unwrap());
-    let sender = Running::start(&["send", file, "--to", &address, "--relays", list, "--hops", "2"]);
+    let sender = Running::start(&["send", file, "--to", &address, "--relays", list, "--hops", "2", "--insecure"]);
     assert_eq!(receiver.after("receiving "), "long.bin, 20.00 MB");
     sender.interrupt();
     let (code, out, err) = sender.end();
@@ -142,6 +145,25 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
     let (code, _, err) = receiver.end();
     assert_eq!(code, Some(2), "{err}");
     assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "nothing half-written stays");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // A hole: nothing is on the disk, and to hash it takes minutes.
+    fs::File::create(folder.path().join("long.bin")).unwrap().set_len(1 << 40).unwrap();
+    fs::write(folder.path().join("RELAYS.toml"), "[[relay]]\naddress = \"127.0.0.1:4001\"\n").unwrap();
+    let (file, list) = (folder.path().join("long.bin"), folder.path().join("RELAYS.toml"));
+    let arguments = ["--to", "127.0.0.1:4009", "--relays", list.to_str().unwrap(), "--hops", "1", "--key", KEY];
+    let sender = Running::start(&[&["send", file.to_str().unwrap()], &arguments[..]].concat());
+    std::thread::sleep(Duration::from_secs(1));
+    let began = Instant::now();
+    sender.interrupt();
+    let (code, out, err) = sender.end();
+    assert_eq!(code, Some(130), "{out} {err}");
+    assert!(err.contains("interrupted") && err.contains("long.bin was not sent"), "{err}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -159,7 +181,8 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     let send = |more: &[&'static str]| -> String {
         let to = if more.contains(&"--to") { &[][..] } else { &["--to", "127.0.0.1:4009"] };
         let relays = if more.contains(&"--relays") { &[][..] } else { &["--relays", "RELAYS.toml"] };
-        refusal(&[&["send"], more, to, relays].concat(), path)
+        let key = if more.contains(&"--key") { &[][..] } else { &["--key", KEY] };
+        refusal(&[&["send"], more, to, relays, key].concat(), path)
     };
     for (message, says) in [
         (send(&["missing", "--hops", "2"]), "cannot read missing"),
@@ -178,6 +201,11 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--relays", "missing.toml"]), "cannot read missing.toml"),
         (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml, line 2: unknown field `adress`"),
         (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml, line 3: key `address`"),
+        (
+            refusal(&["send", "file", "--hops", "2", "--to", "127.0.0.1:4009", "--relays", "RELAYS.toml"], path),
+            "give the public key that it prints with --key (or --insecure",
+        ),
+        (send(&["file", "--hops", "2", "--insecure"]), "cannot be used with"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "0 B/s"], path), "at least one packet a second"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "fast"], path), "expected a number and a unit"),
         (refusal(&["relay", "--listen", &taken, "--limit", "1 MB/s"], path), "cannot listen on"),

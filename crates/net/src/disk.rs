@@ -16,6 +16,10 @@ use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 
+/// Bytes that are hashed before it is asked again whether they are wanted: some hundredths of a
+/// second, of a slow disk a few tenths.
+const HASHED_AT_ONCE: u64 = 16 << 20;
+
 /// How many other names are tried for a file whose name is taken.
 const MAX_SUFFIX: u32 = 1000;
 
@@ -179,14 +183,23 @@ impl Source for DiskSource {
 }
 
 /// Reads the file at `path` once for its hash; the offer of it in blocks of `block`
-/// bytes, and the file itself. An error if it can't be read or is no plain file.
-pub fn offer(path: &Path, block: u16) -> io::Result<(Offer, DiskSource)> {
+/// bytes, and the file itself. A long file takes its time: `is_given_up` is asked again and again.
+///
+/// # Errors
+///
+/// If the file can't be read or is no plain file; [`io::ErrorKind::Interrupted`] once it is given up.
+pub fn offer(path: &Path, block: u16, is_given_up: impl Fn() -> bool) -> io::Result<(Offer, DiskSource)> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
     }
-    let mut hasher = blake3::Hasher::new();
-    let length = hasher.update_reader(&mut file)?.count();
+    let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
+    while hasher.update_reader((&mut file as &mut dyn Read).take(HASHED_AT_ONCE))?.count() > length {
+        length = hasher.count();
+        if is_given_up() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
     Ok((offer, DiskSource(Arc::new(Mutex::new(file)))))
@@ -237,9 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_hashed_to_its_end_unless_it_is_given_up_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        for length in [0, 1, HASHED_AT_ONCE, HASHED_AT_ONCE + 1] {
+            let bytes = vec![7; length as usize];
+            fs::write(&path, &bytes).unwrap();
+            let (offer, _) = offer(&path, 1000, || false).unwrap();
+            assert_eq!((offer.length, offer.hash), (length, *blake3::hash(&bytes).as_bytes()));
+        }
+        assert_eq!(offer(&path, 1000, || true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
     fn a_folder_that_is_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(DiskStore::open(file.path()).is_err());
-        assert!(offer(Path::new("/"), 1000).is_err());
+        assert!(offer(Path::new("/"), 1000, || false).is_err());
     }
 }
