@@ -9,7 +9,7 @@ use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::printable::printable;
 use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::seal::Identity;
+use anabranch_proto::seal::{Identity, SessionId};
 use anabranch_proto::transfer::{Event, Limits, Receiver};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -34,7 +34,7 @@ pub struct Args {
     /// Folder to keep files in; it is made if it is missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// End after the first file
+    /// End when the first file of which something comes has come, or fails
     #[arg(long)]
     once: bool,
     /// The longest file that is taken, in bytes
@@ -56,9 +56,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
     let display = ProgressBar::no_length()
         .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
-    let mut first = First::default();
+    let mut only = Only::default();
     while !interrupt.is_raised() {
-        if args.once && first.is_over(runtime.now()) {
+        if args.once && only.is_over(runtime.now()) {
             break;
         }
         let until = runtime.now() + network::TICK;
@@ -66,9 +66,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let now = runtime.now();
         let Some(receiver) = runtime.machine_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
-            first.note(now, &event);
+            only.note(now, &event);
             // With `--once`, why it did not arrive is said at the end.
-            if !(args.once && matches!(event, Event::Failed { .. } | Event::Closed { .. })) {
+            if !(args.once && only.failed.is_some()) {
                 display.suspend(|| say(&event, &args.out));
             }
         }
@@ -87,31 +87,40 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         counters.unreadable + counters.unknown_session,
         network::discarded(peer.relay().counters(), &runtime.counters().unreadable)
     );
-    match first.failed {
+    match only.failed {
         Some(reason) if args.once => Err(Failure::new(format!("the file did not arrive: {reason}"))),
-        _ if args.once && first.complete.is_none() => Err(Failure::interrupted("no file has arrived")),
+        _ if args.once && only.complete.is_none() => Err(Failure::interrupted("no file has arrived")),
         _ => Ok(()),
     }
 }
 
-/// What became of the first file.
+/// What became of the file that `--once` waits for: the first of which something is kept. Who only
+/// greets, whose offer is refused, or who offers and sends nothing, is a stranger to it; and so is
+/// everybody else from the first block on.
 #[derive(Default)]
-struct First {
+struct Only {
+    session: Option<SessionId>,
     complete: Option<Time>,
     failed: Option<String>,
     closed: bool,
 }
 
-impl First {
+impl Only {
     fn note(&mut self, now: Time, event: &Event) {
+        if let Event::Begun { session } | Event::Complete { session, .. } = *event {
+            self.session.get_or_insert(session);
+        }
+        if self.session != Some(event.session()) {
+            return;
+        }
         match event {
+            Event::Offered { .. } | Event::Begun { .. } => {}
             Event::Complete { .. } => self.complete = Some(now),
-            Event::Failed { reason, .. } => self.failed = Some(reason.clone()),
-            Event::Closed { complete: true, .. } => self.closed = true,
-            Event::Closed { complete: false, .. } if self.failed.is_none() => {
+            Event::Closed { .. } if self.complete.is_some() => self.closed = true,
+            Event::Failed { reason, .. } => self.failed = Some(printable(reason)),
+            Event::Closed { .. } => {
                 self.failed = Some("the sender has given up, or was not heard of any more".into());
             }
-            Event::Closed { .. } | Event::Offered { .. } => {}
         }
     }
 
@@ -130,6 +139,74 @@ fn say(event: &Event, folder: &Path) {
         }
         Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
         Event::Closed { complete: false, .. } => eprintln!("anabranch: a sender has given up its file"),
-        Event::Closed { .. } => {}
+        Event::Closed { .. } | Event::Begun { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_proto::message::{FileName, Offer};
+
+    use super::*;
+
+    const FRIEND: SessionId = SessionId(1);
+    const STRANGER: SessionId = SessionId(2);
+
+    fn offered(session: SessionId) -> Event {
+        let offer = Offer { name: FileName::sanitised("a"), length: 10, block: 5, hash: [0; 32] };
+        Event::Offered { session, offer }
+    }
+
+    fn complete(session: SessionId) -> Event {
+        Event::Complete { session, name: "a".into(), length: 10 }
+    }
+
+    fn failed(session: SessionId) -> Event {
+        Event::Failed { session, reason: "refused\u{1b}[2J".into() }
+    }
+
+    fn begun(session: SessionId) -> Event {
+        Event::Begun { session }
+    }
+
+    fn closed(session: SessionId, complete: bool) -> Event {
+        Event::Closed { session, complete }
+    }
+
+    fn after(events: &[Event]) -> Only {
+        let mut only = Only::default();
+        events.iter().for_each(|event| only.note(Time::ZERO, event));
+        only
+    }
+
+    #[test]
+    fn strangers_who_offer_and_send_nothing_do_not_end_it() {
+        for harmless in [
+            vec![failed(STRANGER)],
+            vec![offered(STRANGER), closed(STRANGER, false)],
+            vec![offered(STRANGER), failed(STRANGER)],
+            vec![offered(FRIEND), begun(FRIEND), offered(STRANGER), failed(STRANGER)],
+            vec![offered(FRIEND), begun(FRIEND), offered(STRANGER), begun(STRANGER), failed(STRANGER)],
+            // Even a file that is done: the one that it follows would be deleted half-way.
+            vec![offered(FRIEND), begun(FRIEND), complete(STRANGER), closed(STRANGER, true)],
+        ] {
+            let only = after(&harmless);
+            assert!(!only.is_over(Time::MAX), "{harmless:?}");
+        }
+    }
+
+    #[test]
+    fn it_ends_when_the_file_that_came_first_has_come_or_failed() {
+        let events = [offered(STRANGER), failed(STRANGER), offered(FRIEND), begun(FRIEND)];
+        let with = |last: &[Event]| after(&[&events[..], last].concat());
+        assert!(!with(&[complete(FRIEND)]).is_over(Time::ZERO), "its sender must learn it");
+        assert!(with(&[complete(FRIEND)]).is_over(Time::ZERO + LINGER));
+        assert!(with(&[complete(FRIEND), closed(FRIEND, true)]).is_over(Time::ZERO));
+        for last in [failed(FRIEND), closed(FRIEND, false)] {
+            let only = with(&[last]);
+            assert!(only.is_over(Time::ZERO) && !only.failed.unwrap().contains('\u{1b}'));
+        }
+        let empty = after(&[offered(FRIEND), complete(FRIEND), closed(FRIEND, true)]);
+        assert!(empty.is_over(Time::ZERO) && empty.failed.is_none(), "an empty file has no first block");
     }
 }

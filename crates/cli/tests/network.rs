@@ -147,6 +147,31 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
     assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "nothing half-written stays");
 }
 
+#[test]
+fn once_outlasts_offers_that_are_refused_and_ends_with_the_file_that_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("long.bin"), vec![7; 200_001]).unwrap();
+    fs::write(folder.path().join("short.bin"), vec![7; 200_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(folder.path().join("RELAYS.toml"), list).unwrap();
+    let into = folder.path().join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--max-bytes", "200000"]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["--to", &address, "--relays", "RELAYS.toml", "--hops", "1", "--key", &key, "--controller", "aimd"];
+    for _ in 0..2 {
+        let refused = refusal(&[&["send", "long.bin"], &send[..]].concat(), folder.path());
+        assert!(refused.contains("200001 bytes; 200000 are taken"), "{refused}");
+    }
+    let sent = run(&[&["send", "short.bin"], &send[..]].concat(), folder.path());
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(out.contains("short.bin, 200000 bytes, hash right"), "{out}");
+    assert_eq!(err.matches("200001 bytes; 200000 are taken").count(), 2, "it is said all the same: {err}");
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {

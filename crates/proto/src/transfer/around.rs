@@ -99,6 +99,11 @@ pub enum Event {
         /// Which.
         offer: Offer,
     },
+    /// The first of its blocks are kept; an empty file has none.
+    Begun {
+        /// Whose.
+        session: SessionId,
+    },
     /// It is in its place.
     Complete {
         /// Whose.
@@ -122,6 +127,19 @@ pub enum Event {
         /// Whether its file had arrived.
         complete: bool,
     },
+}
+
+impl Event {
+    /// Whose file it is about.
+    pub fn session(&self) -> SessionId {
+        match *self {
+            Event::Offered { session, .. }
+            | Event::Begun { session }
+            | Event::Complete { session, .. }
+            | Event::Failed { session, .. }
+            | Event::Closed { session, .. } => session,
+        }
+    }
 }
 
 /// What a receiver has done since its start.

@@ -63,6 +63,8 @@ struct Incoming {
     writing: usize,
     /// A job is under way.
     is_working: bool,
+    /// Blocks of it are kept.
+    is_begun: bool,
 }
 
 /// A file that nobody waits for any more, until nothing is left of it.
@@ -325,6 +327,9 @@ impl Receiver {
                 incoming.is_working = false;
                 self.unwritten -= incoming.writing;
                 incoming.unwritten -= std::mem::take(&mut incoming.writing);
+                if !std::mem::replace(&mut incoming.is_begun, true) {
+                    self.note(Event::Begun { session: id });
+                }
                 self.go_on(id);
             }
             (Phase::Checking(_), FileResult::Checked(Ok(check))) => self.go_on_checking(id, check),
@@ -516,6 +521,7 @@ impl Incoming {
             unwritten: 0,
             writing: 0,
             is_working: true,
+            is_begun: false,
         }
     }
 }
