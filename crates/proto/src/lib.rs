@@ -3,6 +3,7 @@
 
 pub mod courier;
 pub mod flow;
+pub mod hello;
 pub mod key_text;
 pub mod limiter;
 pub mod load;
@@ -15,6 +16,7 @@ pub mod peer;
 pub mod printable;
 pub mod relay;
 pub mod relay_node;
+pub mod replay;
 pub mod seal;
 pub mod transfer;
 pub mod wire;

@@ -145,9 +145,11 @@ impl Event {
 /// What a receiver has done since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
-    /// Handshakes answered.
+    /// Hellos that were answered by a cookie.
+    pub cookies: u64,
+    /// Sessions that were begun.
     pub greetings: u64,
-    /// Handshakes that were damaged or beyond the limit for a second.
+    /// Hellos that were damaged or beyond the limit for a second.
     pub greetings_refused: u64,
     /// Blocks that were new.
     pub blocks: u64,
@@ -159,6 +161,8 @@ pub struct ReceiverCounters {
     pub fillers: u64,
     /// Data of a session that is not known.
     pub unknown_session: u64,
+    /// Data that had come before, bit for bit.
+    pub replayed: u64,
     /// Data that did not open, or says nothing that makes sense.
     pub unreadable: u64,
 }

@@ -8,30 +8,33 @@
 //!
 //! What strangers can make it remember is bounded by `Limits`: a session without a file
 //! on its way (greeted, refused, complete) takes a place in a small table from which the
-//! longest unheard one is pushed out, a file on its way one bit for each block. Replays change nothing: a block that is there is
-//! acknowledged again, an offer is answered as before.
+//! longest unheard one is pushed out, a file on its way one bit for each block. Nothing at all is
+//! remembered of who has not proved to be heard at its address ([`Cookies`]). A datagram that comes
+//! twice is opened once; a block or an offer that is said again is answered as before.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
 
 use super::around::{Event, Limits, ReceiverCounters, Reply};
 use super::check::FileCheck;
 use super::jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
-use crate::seal::{self, Identity, Session, SessionId};
+use crate::seal::{self, Answered, Identity, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// No message has come yet; the answer to the handshake, to be repeated.
-    Greeted(Vec<u8>),
+    /// No message has come yet.
+    Greeted,
     /// A session that was agreed on otherwise: fillers may come.
     Load,
     Receiving(Incoming),
@@ -81,6 +84,9 @@ enum Closing {
 #[derive(Clone, Debug)]
 struct Entry {
     noise: Session,
+    /// The answer to the handshake, for those of its hellos that come later; none if it was agreed
+    /// on otherwise.
+    answer: Option<Vec<u8>>,
     heard: Time,
     phase: Phase,
 }
@@ -90,6 +96,7 @@ struct Entry {
 pub struct Receiver {
     identity: Identity,
     limits: Limits,
+    cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
     /// To be handed out.
@@ -117,6 +124,7 @@ impl Receiver {
         Receiver {
             identity,
             limits,
+            cookies: Cookies::default(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
             jobs: VecDeque::new(),
@@ -132,38 +140,50 @@ impl Receiver {
 
     /// Adds a session that was agreed on otherwise, in which fillers may come.
     pub fn install(&mut self, now: Time, noise: Session) {
-        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase: Phase::Load });
+        self.sessions.insert(noise.id(), Entry { noise, answer: None, heard: now, phase: Phase::Load });
     }
 
-    /// A handshake's first message has come: appends the answer to `reply`, or refuses.
-    pub fn on_hello(&mut self, now: Time, hello: &[u8], reply: &mut Vec<u8>) -> bool {
-        let name = seal::name_of(hello);
-        if let Some(entry) = self.sessions.get_mut(&name) {
-            // A duplicate: the same answer, and nobody's session is replaced.
-            if let Phase::Greeted(answer) = &entry.phase {
-                reply.extend_from_slice(answer);
-                return true;
-            }
+    /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
+    /// is never longer, or refuses. Before the hello brings the cookie that `source` was given,
+    /// nothing is computed on a curve and nothing is remembered.
+    pub fn on_hello(&mut self, now: Time, source: IpAddr, body: &[u8], reply: &mut Vec<u8>) -> bool {
+        let Some(hello) = HelloBody::decode(body) else {
+            self.counters.greetings_refused += 1;
             return false;
+        };
+        if !self.cookies.is_right(now, source, &hello) {
+            self.counters.cookies += 1;
+            let cookie = self.cookies.make(now, source, hello.opening);
+            HelloReply::Cookie { proof: hello.proof, cookie }.encode(reply);
+            return true;
         }
+        let name = seal::name_of(hello.opening);
         // Said again, while something is left of its file.
         if self.closing.contains_key(&name) {
             return false;
         }
-        if self.greeted >= self.limits.greetings_per_second {
+        if !self.sessions.contains_key(&name) && !self.greet(now, name, hello.opening) {
             self.counters.greetings_refused += 1;
             return false;
         }
-        self.greeted += 1;
-        let start = reply.len();
-        let Ok(noise) = seal::answer(&self.identity, hello, reply) else {
-            self.counters.greetings_refused += 1;
+        let Some(Entry { noise, answer: Some(answer), .. }) = self.sessions.get_mut(&name) else { return false };
+        let mut sealed = Vec::new();
+        noise.seal(&hello.proof.to_be_bytes(), &mut sealed);
+        HelloReply::Answer { answer, sealed: &sealed }.encode(reply);
+        true
+    }
+
+    /// Begins session `name`, unless too many were begun in this second, or its handshake is none.
+    fn greet(&mut self, now: Time, name: SessionId, opening: &[u8]) -> bool {
+        if self.greeted >= self.limits.greetings_per_second {
             return false;
-        };
+        }
+        self.greeted += 1;
+        let Ok(Answered { session, answer, .. }) = seal::answer(&self.identity, opening) else { return false };
         self.make_room();
         self.counters.greetings += 1;
-        let phase = Phase::Greeted(reply[start..].to_vec());
-        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase });
+        let entry = Entry { noise: session, answer: Some(answer), heard: now, phase: Phase::Greeted };
+        self.sessions.insert(name, entry);
         true
     }
 
@@ -189,9 +209,15 @@ impl Receiver {
             self.counters.unknown_session += 1;
             return None;
         };
-        let opened = entry.noise.open(sealed, &mut self.message).is_ok();
-        let Some((proof, message)) = Some(&self.message).filter(|_| opened).and_then(|m| Message::decode(m).ok())
-        else {
+        if let Err(error) = entry.noise.open(sealed, &mut self.message) {
+            // Whoever sends again what has come before gets no answer, and keeps nobody awake.
+            match error {
+                SealError::Damaged => self.counters.unreadable += 1,
+                SealError::Replayed => self.counters.replayed += 1,
+            }
+            return None;
+        }
+        let Ok((proof, message)) = Message::decode(&self.message) else {
             self.counters.unreadable += 1;
             return None;
         };
@@ -221,7 +247,7 @@ impl Receiver {
                 return Some(Reply::Ack(proof));
             }
             Message::Finish => {
-                if let Phase::Greeted(_) | Phase::Load = entry.phase {
+                if let Phase::Greeted | Phase::Load = entry.phase {
                     return None;
                 }
                 self.status(id)
@@ -244,14 +270,14 @@ impl Receiver {
             Some(Phase::Checking(_) | Phase::Publishing(_)) => (Code::Checking, String::new()),
             Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
             Some(Phase::Over { code, reason }) => (*code, reason.clone()),
-            Some(Phase::Greeted(_) | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
+            Some(Phase::Greeted | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
         }
     }
 
     fn on_offer(&mut self, id: SessionId, offer: Offer) {
         let files = self.files();
         let Some(entry) = self.sessions.get_mut(&id) else { return };
-        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
+        if !matches!(entry.phase, Phase::Greeted | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
         let limits = &self.limits;
@@ -389,7 +415,7 @@ impl Receiver {
         let Some(entry) = self.sessions.remove(&id) else { return };
         let complete = match entry.phase {
             // Of what was refused or failed, everything has been said.
-            Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return,
+            Phase::Greeted | Phase::Load | Phase::Over { .. } => return,
             Phase::Complete { .. } => true,
             Phase::Receiving(Incoming { is_working: false, unwritten, .. }) => {
                 self.unwritten -= unwritten;
@@ -541,7 +567,7 @@ fn on_block(
             counters.duplicates += 1;
             return true;
         }
-        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return false,
+        Phase::Greeted | Phase::Load | Phase::Over { .. } => return false,
     };
     let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
         counters.unreadable += 1;

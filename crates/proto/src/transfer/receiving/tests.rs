@@ -1,5 +1,8 @@
+use proptest::prelude::*;
+
 use super::super::{Source, Store, StoreError};
 use super::*;
+use crate::hello::{COOKIE, Cookie, HELLO};
 use crate::message::FileName;
 use crate::seal::Hello;
 
@@ -61,10 +64,42 @@ impl Source for NoSource {
     }
 }
 
+/// Where senders are.
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+fn body(waiting: &Hello, cookie: Cookie, proof: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    HelloBody { cookie, proof, opening: waiting.opening() }.encode(&mut body);
+    body
+}
+
+/// The cookie that a receiver gives a sender at `source`.
+fn cookie_for(receiver: &mut Receiver, now: Time, source: IpAddr, waiting: &Hello) -> Cookie {
+    let mut reply = Vec::new();
+    assert!(receiver.on_hello(now, source, &body(waiting, [0; COOKIE], 5), &mut reply));
+    match HelloReply::decode(&reply) {
+        Some(HelloReply::Cookie { proof: 5, cookie }) => cookie,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The session that `hello` begins, or has begun.
+fn session_with(receiver: &mut Receiver, waiting: &Hello, hello: &[u8]) -> Session {
+    let mut reply = Vec::new();
+    assert!(receiver.on_hello(Time::ZERO, HERE, hello, &mut reply));
+    let Some(HelloReply::Answer { answer, sealed }) = HelloReply::decode(&reply) else { panic!("{reply:?}") };
+    let mut session = waiting.complete(answer).unwrap();
+    let mut proof = Vec::new();
+    session.open(sealed, &mut proof).unwrap();
+    assert_eq!(proof, hello[COOKIE..][..8], "it proves that this very hello has come");
+    session
+}
+
 /// A receiver, a sender's session with it, and a disk whose jobs wait until they are done.
 struct Pair {
     receiver: Receiver,
     session: Session,
+    /// As it came with the right cookie.
     hello: Vec<u8>,
     store: Memory,
     jobs: VecDeque<FileJob>,
@@ -75,10 +110,10 @@ impl Pair {
     fn new(blocks: usize, limits: Limits) -> Pair {
         let identity = Identity::generate();
         let mut receiver = Receiver::new(identity.clone(), limits);
-        let (mut hello, mut reply) = (Vec::new(), Vec::new());
-        let waiting = Hello::new(Some(&identity.public()), 1, &mut hello);
-        assert!(receiver.on_hello(Time::ZERO, &hello, &mut reply));
-        let (session, _) = waiting.complete(&reply).unwrap();
+        let waiting = Hello::new(Some(&identity.public()), None);
+        let cookie = cookie_for(&mut receiver, Time::ZERO, HERE, &waiting);
+        let hello = body(&waiting, cookie, 1);
+        let session = session_with(&mut receiver, &waiting, &hello);
         let file = (0..BLOCK * blocks).map(|place| place as u8).collect();
         let store = Memory { room: usize::MAX, ..Memory::default() };
         Pair { receiver, session, hello, store, jobs: VecDeque::new(), file }
@@ -91,10 +126,16 @@ impl Pair {
 
     /// How the receiver answers: an acknowledgment, a report, nothing.
     fn say(&mut self, message: &Message<'_>) -> Option<Option<(Code, String)>> {
-        let (mut plain, mut sealed, mut reply) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut plain, mut sealed) = (Vec::new(), Vec::new());
         message.encode(7, &mut plain);
         self.session.seal_data(&plain, &mut sealed);
-        let answer = self.receiver.on_data(Time::ZERO, &sealed, &mut reply);
+        self.send(&sealed)
+    }
+
+    /// The same for a datagram.
+    fn send(&mut self, sealed: &[u8]) -> Option<Option<(Code, String)>> {
+        let mut reply = Vec::new();
+        let answer = self.receiver.on_data(Time::ZERO, sealed, &mut reply);
         self.jobs.extend(std::iter::from_fn(|| self.receiver.next_job()));
         answer.map(|answer| match answer {
             Reply::Ack(proof) => {
@@ -240,14 +281,14 @@ fn results_for_a_closed_session_are_ignored_and_free_what_it_held() {
         assert_eq!((pair.receiver.sessions(), pair.receiver.closing()), (0, 1));
         // The same session again would take the result for its own.
         let mut reply = Vec::new();
-        assert!(!pair.receiver.on_hello(Time::ZERO, &pair.hello.clone(), &mut reply));
+        assert!(!pair.receiver.on_hello(Time::ZERO, HERE, &pair.hello, &mut reply));
         pair.work();
         assert_eq!(pair.tasks(), ["discard"]);
         pair.work();
         assert!(pair.store.files.is_empty() && pair.store.published.is_empty());
         assert_eq!((pair.receiver.unwritten(), pair.receiver.closing(), pair.jobs.len()), (0, 0, 0));
         assert!(matches!(pair.events().last(), Some(Event::Closed { complete: false, .. })));
-        assert!(pair.receiver.on_hello(Time::ZERO, &pair.hello.clone(), &mut reply));
+        assert!(pair.receiver.on_hello(Time::ZERO, HERE, &pair.hello, &mut reply));
     }
 }
 
@@ -278,4 +319,108 @@ fn a_file_that_was_being_put_in_its_place_when_its_session_ended_is_said_to_be_t
     assert_eq!((pair.store.published.len(), pair.receiver.closing(), pair.jobs.len()), (1, 0, 0));
     let events = pair.events();
     assert!(matches!(events[..], [_, _, Event::Complete { .. }, Event::Closed { complete: true, .. }]), "{events:?}");
+}
+
+#[test]
+fn who_has_not_proved_to_be_heard_at_its_address_costs_nothing() {
+    let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+    let mut reply = Vec::new();
+    for stranger in 0..1000u32 {
+        let source = IpAddr::from(stranger.to_be_bytes());
+        let hello = Hello::new(None, None);
+        // None, a guess, and that of another address.
+        let stolen = cookie_for(&mut receiver, Time::ZERO, HERE, &hello);
+        for cookie in [[0; COOKIE], [stranger as u8; COOKIE], stolen] {
+            let body = body(&hello, cookie, 5);
+            reply.clear();
+            assert!(receiver.on_hello(Time::ZERO, source, &body, &mut reply));
+            assert!(matches!(HelloReply::decode(&reply), Some(HelloReply::Cookie { proof: 5, .. })), "{reply:?}");
+            assert!(reply.len() < body.len());
+        }
+    }
+    let counters = *receiver.counters();
+    assert_eq!((receiver.sessions(), counters.greetings, counters.cookies), (0, 0, 4000));
+}
+
+#[test]
+fn a_hello_that_is_said_again_gets_the_same_session_and_a_proof_of_its_own() {
+    let mut pair = Pair::new(1, Limits::default());
+    let identity = pair.receiver.identity.clone();
+    let waiting = Hello::new(Some(&identity.public()), None);
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+    let mut sessions =
+        [6, 7, 6].map(|proof| session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, proof)));
+    assert_eq!((pair.receiver.sessions(), pair.receiver.counters().greetings), (2, 2));
+    let mut sealed = Vec::new();
+    sessions[2].seal(b"message", &mut sealed);
+    let entry = pair.receiver.sessions.get_mut(&sessions[0].id()).unwrap();
+    assert_eq!(entry.noise.open(&sealed, &mut Vec::new()), Ok(()));
+}
+
+#[test]
+fn a_datagram_that_comes_twice_gets_nothing_and_a_block_that_is_said_again_is_acknowledged() {
+    let mut pair = Pair::new(2, Limits::default());
+    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
+    Message::Offer(pair.offer()).encode(7, &mut plain);
+    pair.session.seal_data(&plain, &mut sealed);
+    assert_eq!(pair.send(&sealed), Some(Some((Code::Accepted, String::new()))));
+    assert_eq!(pair.send(&sealed), None);
+    assert!(pair.block(0) && pair.block(0), "its ACK was lost");
+    let bytes = pair.file[BLOCK..].to_vec();
+    Message::Block { index: 1, bytes: &bytes }.encode(7, &mut plain);
+    sealed.clear();
+    pair.session.seal_data(&plain, &mut sealed);
+    assert_eq!((pair.send(&sealed), pair.send(&sealed), pair.send(&sealed)), (Some(None), None, None));
+    let ReceiverCounters { blocks, duplicates, replayed, unreadable, .. } = *pair.receiver.counters();
+    assert_eq!((blocks, duplicates, replayed, unreadable), (2, 1, 3, 0));
+}
+
+/// Whoever records a session's datagrams and sends them again and again keeps it from nothing.
+#[test]
+fn replays_keep_no_session_awake() {
+    let mut pair = Pair::new(2, Limits::default());
+    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
+    Message::Offer(pair.offer()).encode(7, &mut plain);
+    pair.session.seal_data(&plain, &mut sealed);
+    pair.send(&sealed);
+    pair.work();
+    let mut now = Time::ZERO;
+    while now < Time::ZERO + pair.receiver.limits.idle {
+        now += Duration::SECOND;
+        pair.receiver.on_data(now, &sealed, &mut Vec::new());
+        pair.receiver.on_timer(now);
+    }
+    assert_eq!(pair.receiver.sessions(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever comes before an address is proved, and after it too while greeting.
+    #[test]
+    fn no_answer_to_a_hello_is_longer_than_the_hello(
+        mut bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            prop::collection::vec(any::<u8>(), HELLO),
+        ],
+        pattern in 0u8..4,
+        has_cookie: bool,
+    ) {
+        let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+        if let Some(byte) = bytes.get_mut(COOKIE + 8) {
+            *byte = pattern;
+            let end = COOKIE + 8 + seal::opening_len(pattern).unwrap_or(1);
+            bytes.iter_mut().skip(end).for_each(|byte| *byte = 0);
+        }
+        let mut reply = Vec::new();
+        receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
+        prop_assert!(reply.len() <= bytes.len());
+        prop_assert_eq!(receiver.sessions(), 0);
+        if let (true, Some(HelloReply::Cookie { cookie, .. })) = (has_cookie, HelloReply::decode(&reply)) {
+            bytes[..COOKIE].copy_from_slice(&cookie);
+            reply.clear();
+            receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
+            prop_assert!(reply.len() <= bytes.len() && receiver.sessions() <= 1);
+        }
+    }
 }
