@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::key::IdentityArg;
 use crate::network::{self, Amount, PacingArg};
 
 /// So long a sender tries to take leave: the next burst is at most a second away.
@@ -37,7 +38,10 @@ RELAYS.toml lists relays:
 Everything is encrypted (Noise, 25519 and ChaCha20-Poly1305): relays see who sends to whom \
 and how much, not what. With --key, nobody but the holder of the receiver's secret key can \
 read or answer. With --insecure in its place, whoever only listens still learns nothing, but \
-a relay that meddles with the first exchange could pose as the receiver.")]
+a relay that meddles with the first exchange could pose as the receiver.
+
+Who has a key (see `anabranch key`) shows it to the holder of --key, and to nobody else: some \
+receivers take files only from those whom they know.")]
 pub struct Args {
     /// File to send
     file: PathBuf,
@@ -59,6 +63,8 @@ pub struct Args {
     /// Send to whoever answers
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    identity: IdentityArg,
     /// How rates become sending times
     #[arg(long, value_name = "HOW", default_value = "burst")]
     pacing: PacingArg,
@@ -74,6 +80,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     check_trust(args)?;
+    let identity = args.identity.load()?;
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
@@ -96,7 +103,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let length = offer.length;
     let mut runtime = Runtime::new(source)?;
     let destination = Slot(relays.len() as u16);
-    let sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
+    let mut sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
+    if let Some(identity) = &identity {
+        sender = sender.with_identity(identity);
+    }
     let socket = network::bind(any_address(&relays))?;
     let number = runtime.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
 
@@ -156,6 +166,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn check_trust(args: &Args) -> Result<(), Failure> {
     match args.key {
         Some(_) => {}
+        None if args.insecure && args.identity.is_named() => {
+            return Err(Failure::new("--identity is shown to nobody but the holder of the key that --key gives"));
+        }
         None if args.insecure => {
             eprintln!("anabranch: --insecure: a relay in the middle could pose as {} and get the file", args.to);
         }

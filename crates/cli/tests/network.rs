@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
+/// Where the key of these tests is, and not the user's own.
+const SETTINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings");
+
 /// Well formed, and nobody's.
 const KEY: &str = "0101010101010101010101010101010101010101010101010101010101010101";
 
@@ -23,6 +26,7 @@ impl Running {
     fn start(arguments: &[&str]) -> Running {
         let mut child = Command::new(BINARY)
             .args(arguments)
+            .env("XDG_CONFIG_HOME", SETTINGS)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -80,7 +84,7 @@ fn relays(count: usize) -> (Vec<Running>, String) {
 
 /// Runs to the end; nothing was half-written.
 fn run(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(BINARY).args(arguments).current_dir(folder).output().unwrap()
+    Command::new(BINARY).args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", SETTINGS).output().unwrap()
 }
 
 /// The one message on standard error of a run that must fail with exit code 2.
@@ -172,6 +176,53 @@ fn once_outlasts_offers_that_are_refused_and_ends_with_the_file_that_comes() {
     assert_eq!(err.matches("200001 bytes; 200000 are taken").count(), 2, "it is said all the same: {err}");
 }
 
+#[test]
+fn a_receiver_has_the_same_key_after_each_start_and_key_prints_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings");
+    let with = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(folder.path()).env("XDG_CONFIG_HOME", &settings);
+        command
+    };
+    let said = |arguments: &[&str]| {
+        let output = with(arguments).output().unwrap();
+        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (code, key, err) = said(&["key"]);
+    assert_eq!((code, err.as_str(), key.trim().len()), (Some(0), "", 64), "made when it was missing");
+    assert!(settings.join("anabranch/key").is_file());
+    assert_eq!(said(&["key"]).1, key);
+    for _ in 0..2 {
+        let receive = ["receive", "--listen", "127.0.0.1:0", "--out", "in"];
+        let mut child = with(&receive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Running { child, lines };
+        receiver.after("receiving on ");
+        assert_eq!(receiver.after("public key "), key.trim());
+    }
+    let (_, other, _) = said(&["key", "--identity", "elsewhere/own.key"]);
+    assert!(other.trim().len() == 64 && other != key);
+    assert_eq!(said(&["key", "--identity", "elsewhere/own.key"]).1, other);
+
+    fs::write(folder.path().join("elsewhere/own.key"), "no key\n").unwrap();
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", "in", "--identity", "elsewhere/own.key"];
+    for verb in [&["key", "--identity", "elsewhere/own.key"][..], &receive] {
+        let (code, out, err) = said(verb);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+        assert!(err.contains("elsewhere/own.key holds no key: expected 64 hexadecimal digits"), "{err}");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(settings.join("anabranch/key"), fs::Permissions::from_mode(0o644)).unwrap();
+        let (code, out, err) = said(&["key"]);
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(err.contains("chmod 600") && err.contains("settings/anabranch/key"), "{err}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {
@@ -231,6 +282,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
             "give the public key that it prints with --key (or --insecure",
         ),
         (send(&["file", "--hops", "2", "--insecure"]), "cannot be used with"),
+        (send(&["file", "--hops", "2", "--identity", "missing"]), "there is no key missing"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "0 B/s"], path), "at least one packet a second"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "fast"], path), "expected a number and a unit"),
         (refusal(&["relay", "--listen", &taken, "--limit", "1 MB/s"], path), "cannot listen on"),

@@ -156,7 +156,7 @@ fn with_suffix(name: &FileName, suffix: u32) -> String {
 }
 
 /// Renames, unless something has the new name.
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Ok(()) => fs::remove_file(from),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),

@@ -27,7 +27,7 @@ use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::PacketId;
 use crate::path_sender::AckVerdict;
 use crate::printable::printable;
-use crate::seal::{self, Hello, PublicKey, SealError, Session};
+use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting, offer and finish leave once more.
@@ -71,6 +71,7 @@ enum Carried {
 pub struct FileSender {
     courier: Courier,
     destination: Slot,
+    key: Option<PublicKey>,
     /// The handshake, which every greeting repeats.
     hello: Hello,
     cookies: CookieJar,
@@ -113,6 +114,7 @@ impl FileSender {
         FileSender {
             courier,
             destination,
+            key,
             hello: Hello::new(key.as_ref(), None),
             cookies: CookieJar::default(),
             file: ReadAhead::new(&offer),
@@ -133,6 +135,11 @@ impl FileSender {
             message: Vec::new(),
             offer,
         }
+    }
+
+    /// The same, but the holder of `key` learns that this is `own`; without a key nobody learns it.
+    pub fn with_identity(self, own: &Identity) -> FileSender {
+        FileSender { hello: Hello::new(self.key.as_ref(), Some(own)), ..self }
     }
 
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
