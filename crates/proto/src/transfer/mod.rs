@@ -20,15 +20,17 @@ mod around;
 mod check;
 mod error;
 mod jobs;
+mod limits;
 mod phase;
 mod reading;
 mod receiving;
 mod sending;
 
-pub use around::{Event, Limits, ReceiverCounters, Reply, Source, Store, StoreError};
+pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
 pub use error::TransferError;
 pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+pub use limits::Limits;
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver};

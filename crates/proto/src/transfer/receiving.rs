@@ -12,6 +12,8 @@
 //! remembered of who has not proved to be heard at its address ([`Cookies`]). A datagram that comes
 //! twice is opened once; a block or an offer that is said again is answered as before.
 
+mod entry;
+mod incoming;
 #[cfg(test)]
 mod tests;
 
@@ -21,75 +23,18 @@ use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::around::{Event, Limits, ReceiverCounters, Reply};
+use self::entry::{Closing, Entry, Phase};
+use self::incoming::{Incoming, on_block};
+use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
-use super::jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+use super::jobs::{FileDone, FileJob, FileResult, FileTask};
+use super::limits::Limits;
 use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
-
-#[derive(Clone, Debug)]
-enum Phase {
-    /// No message has come yet.
-    Greeted,
-    /// A session that was agreed on otherwise: fillers may come.
-    Load,
-    Receiving(Incoming),
-    /// A part of the file is being hashed.
-    Checking(Offer),
-    /// It is being put in its place.
-    Publishing(Offer),
-    Complete {
-        name: String,
-    },
-    Over {
-        code: Code,
-        reason: String,
-    },
-}
-
-/// A file that arrives.
-#[derive(Clone, Debug)]
-struct Incoming {
-    offer: Offer,
-    /// A bit for each block that has come.
-    arrived: Vec<u64>,
-    missing: u64,
-    /// Blocks that will be written next.
-    waiting: Batch,
-    /// What `waiting` and the blocks that are being written take, as limited.
-    unwritten: usize,
-    /// Of that, what is being written.
-    writing: usize,
-    /// A job is under way.
-    is_working: bool,
-    /// Blocks of it are kept.
-    is_begun: bool,
-}
-
-/// A file that nobody waits for any more, until nothing is left of it.
-#[derive(Clone, Copy, Debug)]
-enum Closing {
-    /// A job is under way whose result is of no use.
-    Working { writing: usize },
-    /// It is being discarded.
-    Discarding,
-    /// It was being put in its place when its session was over: it may come still.
-    Publishing { length: u64 },
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    noise: Session,
-    /// The answer to the handshake, for those of its hellos that come later; none if it was agreed
-    /// on otherwise.
-    answer: Option<Vec<u8>>,
-    heard: Time,
-    phase: Phase,
-}
 
 /// A receiver of files.
 #[derive(Clone)]
@@ -523,71 +468,4 @@ impl Receiver {
     pub fn public_key(&self) -> seal::PublicKey {
         self.identity.public()
     }
-}
-
-impl Phase {
-    fn is_transfer(&self) -> bool {
-        matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
-    }
-
-    fn may_be_forgotten(&self) -> bool {
-        !self.is_transfer() && !matches!(self, Phase::Load)
-    }
-}
-
-impl Incoming {
-    /// Nothing has come of it, and it is being made room for.
-    fn new(offer: Offer) -> Incoming {
-        let blocks = offer.blocks();
-        Incoming {
-            offer,
-            arrived: vec![0; blocks.div_ceil(64) as usize],
-            missing: blocks,
-            waiting: Batch::default(),
-            unwritten: 0,
-            writing: 0,
-            is_working: true,
-            is_begun: false,
-        }
-    }
-}
-
-/// A block has come; whether it is acknowledged: only what there is room for is.
-fn on_block(
-    entry: &mut Entry,
-    index: u32,
-    bytes: &[u8],
-    limits: &Limits,
-    unwritten: &mut usize,
-    counters: &mut ReceiverCounters,
-) -> bool {
-    let incoming = match &mut entry.phase {
-        Phase::Receiving(incoming) => incoming,
-        Phase::Checking(_) | Phase::Publishing(_) | Phase::Complete { .. } => {
-            counters.duplicates += 1;
-            return true;
-        }
-        Phase::Greeted | Phase::Load | Phase::Over { .. } => return false,
-    };
-    let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
-        counters.unreadable += 1;
-        return false;
-    };
-    let (word, bit) = (index as usize / 64, 1 << (index % 64));
-    if incoming.arrived[word] & bit != 0 {
-        counters.duplicates += 1;
-        return true;
-    }
-    let cost = Batch::cost_of(bytes.len());
-    if incoming.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
-        counters.deferred += 1;
-        return false;
-    }
-    *unwritten += cost;
-    incoming.unwritten += cost;
-    incoming.waiting.push(offset, bytes);
-    counters.blocks += 1;
-    incoming.arrived[word] |= bit;
-    incoming.missing -= 1;
-    true
 }

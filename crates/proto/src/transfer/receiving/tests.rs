@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::super::jobs::Batch;
 use super::super::{Source, Store, StoreError};
 use super::*;
 use crate::hello::{COOKIE, Cookie, HELLO};
