@@ -112,14 +112,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
     let style = ProgressStyle::with_template("{msg:10} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
     let display = ProgressBar::new(length).with_style(style.expect("the template is valid"));
-    let mut leave_until = None;
+    let (mut leave_until, mut said_place) = (None, None);
     loop {
         let until = runtime.now() + network::TICK;
         let now = runtime.now();
         runtime.turn(until)?;
         let Some(sender) = runtime.machine_mut(number).file_sender_mut() else { break };
         display.set_position(sender.arrived_bytes());
-        display.set_message(name_of(sender.phase()));
+        match sender.place() {
+            Some(place) => display.set_message(format!("waiting, place {place}")),
+            None => display.set_message(name_of(sender.phase())),
+        }
+        // Where no bar is shown, it is said once.
+        if let (None, Some(place)) = (said_place, sender.place()) {
+            said_place = Some(place);
+            display.suspend(|| println!("waiting, place {place}: the receiver takes others' files first"));
+        }
         if interrupt.is_raised() {
             sender.cancel();
         }

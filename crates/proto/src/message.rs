@@ -186,6 +186,8 @@ pub enum Code {
     Failed = 5,
     /// Blocks are missing.
     Incomplete = 6,
+    /// There is no place for the file yet; the text is its place in the queue, from 1 on.
+    Waiting = 7,
 }
 
 /// A receiver's report.
@@ -223,6 +225,7 @@ impl<'a> Report<'a> {
             4 => Code::Complete,
             5 => Code::Failed,
             6 => Code::Incomplete,
+            7 => Code::Waiting,
             _ => return Err(DecodeError::Malformed("unknown report")),
         };
         let text = str::from_utf8(text).map_err(|_| DecodeError::Malformed("a text that is not UTF-8"))?;

@@ -41,7 +41,7 @@ impl TransferError {
         match report.code {
             Code::Refused => Some(TransferError::Refused(printable(report.text))),
             Code::Failed => Some(TransferError::Failed(printable(report.text))),
-            Code::Accepted | Code::Incomplete | Code::Checking | Code::Complete => None,
+            Code::Accepted | Code::Waiting | Code::Incomplete | Code::Checking | Code::Complete => None,
         }
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! ```text
 //! sender                                 receiver
-//!   hello            ------------------>   (again every half second, by other relays)
-//!                    <------------------ hello reply
-//!   offer            ------------------>
-//!                    <------------------ report: accepted, or refused and why
+//!   hello            ------------------>
+//!                    <------------------ hello reply: a cookie
+//!   hello, cookie    ------------------>   (again every half second, by other relays)
+//!                    <------------------ hello reply: an answer
+//!   offer            ------------------>   (again every half second, also while it waits)
+//!                    <------------------ report: accepted, or waiting and its place, or refused and why
 //!   block, block...  ------------------>
 //!                    <------------------ ACK, ACK...
 //!   finish           ------------------>

@@ -6,14 +6,16 @@
 //! leaves its name behind until that is done and what was kept is discarded: no result is taken
 //! for a later session's.
 //!
-//! What strangers can make it remember is bounded by `Limits`: a session without a file
-//! on its way (greeted, refused, complete) takes a place in a small table from which the
-//! longest unheard one is pushed out, a file on its way one bit for each block. Nothing at all is
-//! remembered of who has not proved to be heard at its address ([`Cookies`]). A datagram that comes
-//! twice is opened once; a block or an offer that is said again is answered as before.
+//! What strangers can make it remember is bounded by `Limits`, in all and for one address
+//! (`places.rs`): sessions without a file, of which the longest unheard ones are pushed out, files that wait,
+//! files on their way with a bit for each block, and files that have come, which nobody can push
+//! out. Nothing at all is remembered of who has not proved to be heard at its address
+//! ([`Cookies`]). A datagram that comes twice is opened once; a block or an offer that is said
+//! again is answered as before.
 
 mod entry;
 mod incoming;
+mod places;
 #[cfg(test)]
 mod tests;
 
@@ -25,10 +27,12 @@ use anabranch_control::time::{Duration, Time};
 
 use self::entry::{Closing, Entry, Phase};
 use self::incoming::{Incoming, on_block};
+use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::limits::Limits;
+use super::phase::PATIENCE;
 use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, SealError, Session, SessionId};
@@ -50,9 +54,13 @@ pub struct Receiver {
     unwritten: usize,
     events: VecDeque<Event>,
     counters: ReceiverCounters,
+    /// Sessions whose files wait for a place, in their order.
+    queue: VecDeque<SessionId>,
     /// The second that `greeted` counts in, and when idle sessions are next looked for.
     next_second: Time,
     greeted: u32,
+    /// Of them, whose.
+    greeted_of: BTreeMap<IpAddr, u32>,
     message: Vec<u8>,
     report: Vec<u8>,
 }
@@ -74,10 +82,12 @@ impl Receiver {
             closing: BTreeMap::new(),
             jobs: VecDeque::new(),
             unwritten: 0,
+            queue: VecDeque::new(),
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
             next_second: Time::ZERO,
             greeted: 0,
+            greeted_of: BTreeMap::new(),
             message: Vec::new(),
             report: Vec::new(),
         }
@@ -85,7 +95,7 @@ impl Receiver {
 
     /// Adds a session that was agreed on otherwise, in which fillers may come.
     pub fn install(&mut self, now: Time, noise: Session) {
-        self.sessions.insert(noise.id(), Entry { noise, answer: None, heard: now, phase: Phase::Load });
+        self.sessions.insert(noise.id(), Entry { noise, answer: None, origin: None, heard: now, phase: Phase::Load });
     }
 
     /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
@@ -107,7 +117,7 @@ impl Receiver {
         if self.closing.contains_key(&name) {
             return false;
         }
-        if !self.sessions.contains_key(&name) && !self.greet(now, name, hello.opening) {
+        if !self.sessions.contains_key(&name) && !self.greet(now, origin_of(source), name, hello.opening) {
             self.counters.greetings_refused += 1;
             return false;
         }
@@ -118,29 +128,26 @@ impl Receiver {
         true
     }
 
-    /// Begins session `name`, unless too many were begun in this second, or its handshake is none.
-    fn greet(&mut self, now: Time, name: SessionId, opening: &[u8]) -> bool {
+    /// Begins session `name`, unless too many were begun in this second, there is no room, or its
+    /// handshake is none.
+    fn greet(&mut self, now: Time, origin: IpAddr, name: SessionId, opening: &[u8]) -> bool {
         if self.greeted >= self.limits.greetings_per_second {
             return false;
         }
+        let of_origin = self.greeted_of.entry(origin).or_default();
+        if *of_origin >= self.limits.greetings_per_second_of_one {
+            return false;
+        }
+        *of_origin += 1;
         self.greeted += 1;
         let Ok(Answered { session, answer, .. }) = seal::answer(&self.identity, opening) else { return false };
-        self.make_room();
-        self.counters.greetings += 1;
-        let entry = Entry { noise: session, answer: Some(answer), heard: now, phase: Phase::Greeted };
-        self.sessions.insert(name, entry);
-        true
-    }
-
-    /// Pushes out the session without a file on its way that was not heard of for
-    /// longest, if there are too many of them.
-    fn make_room(&mut self) {
-        let others = self.sessions.iter().filter(|(_, entry)| entry.phase.may_be_forgotten());
-        if others.clone().count() >= self.limits.greetings
-            && let Some(oldest) = others.min_by_key(|(_, entry)| entry.heard).map(|(id, _)| *id)
-        {
-            self.close(oldest);
+        if !self.make_room(origin) {
+            return false;
         }
+        self.counters.greetings += 1;
+        let (answer, origin) = (Some(answer), Some(origin));
+        self.sessions.insert(name, Entry { noise: session, answer, origin, heard: now, phase: Phase::Greeted });
+        true
     }
 
     /// The body of a data datagram has come: how to answer it, if at all. The body of a
@@ -166,7 +173,10 @@ impl Receiver {
             self.counters.unreadable += 1;
             return None;
         };
-        entry.heard = now;
+        // What has come is remembered for its sender's questions, but not for ever.
+        if !matches!(entry.phase, Phase::Complete { .. }) {
+            entry.heard = now;
+        }
         let (code, text) = match message {
             // Load is taken from those with whom it was agreed on, not from strangers.
             Message::Filler if !matches!(entry.phase, Phase::Load) => return None,
@@ -176,6 +186,7 @@ impl Receiver {
             }
             Message::Bye => {
                 self.close(id);
+                self.admit();
                 return Some(Reply::Ack(proof));
             }
             Message::Offer(offer) => {
@@ -212,6 +223,7 @@ impl Receiver {
                 (Code::Incomplete, String::new())
             }
             Some(Phase::Receiving(_)) => (Code::Accepted, String::new()),
+            Some(Phase::Waiting(_)) => (Code::Waiting, self.place_of(id).to_string()),
             Some(Phase::Checking(_) | Phase::Publishing(_)) => (Code::Checking, String::new()),
             Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
             Some(Phase::Over { code, reason }) => (*code, reason.clone()),
@@ -220,27 +232,22 @@ impl Receiver {
     }
 
     fn on_offer(&mut self, id: SessionId, offer: Offer) {
-        let files = self.files();
-        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        let Some(entry) = self.sessions.get(&id) else { return };
         if !matches!(entry.phase, Phase::Greeted | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
         let limits = &self.limits;
-        let refused = if files >= limits.files {
-            Some(format!("{} files are being received already", limits.files))
-        } else if let Some(refusal) = limits.refusal(&offer) {
+        let refused = if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
         } else {
-            None
+            self.take_or_queue(id, offer).err()
         };
-        if let Some(reason) = refused {
+        if let (Some(reason), Some(entry)) = (refused, self.sessions.get_mut(&id)) {
             entry.phase = Phase::Over { code: Code::Refused, reason: reason.clone() };
-            return self.note(Event::Failed { session: id, reason });
+            self.note(Event::Failed { session: id, reason });
         }
-        entry.phase = Phase::Receiving(Incoming::new(offer.clone()));
-        self.hand_out(id, FileTask::Create(offer));
     }
 
     fn hand_out(&mut self, session: SessionId, task: FileTask) {
@@ -282,6 +289,11 @@ impl Receiver {
 
     /// A job is done.
     pub fn on_done(&mut self, done: FileDone) {
+        self.take_result(done);
+        self.admit();
+    }
+
+    fn take_result(&mut self, done: FileDone) {
         let FileDone { session: id, result } = done;
         if let Some(&closing) = self.closing.get(&id) {
             return self.on_closing_done(id, closing, result);
@@ -360,7 +372,7 @@ impl Receiver {
         let Some(entry) = self.sessions.remove(&id) else { return };
         let complete = match entry.phase {
             // Of what was refused or failed, everything has been said.
-            Phase::Greeted | Phase::Load | Phase::Over { .. } => return,
+            Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return,
             Phase::Complete { .. } => true,
             Phase::Receiving(Incoming { is_working: false, unwritten, .. }) => {
                 self.unwritten -= unwritten;
@@ -387,6 +399,7 @@ impl Receiver {
 
     /// Gives up every session, and what has arrived of unfinished files.
     pub fn close_all(&mut self) {
+        self.queue.clear();
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.close(id);
         }
@@ -399,11 +412,23 @@ impl Receiver {
         }
         self.next_second = now + Duration::SECOND;
         self.greeted = 0;
-        let idle = self.limits.idle;
-        let quiet = self.sessions.iter().filter(|(_, entry)| now.since(entry.heard) >= idle).map(|(id, _)| *id);
+        self.greeted_of.clear();
+        let Limits { idle, stalled, .. } = self.limits;
+        // A sender that waits asks again and again, and gives up sooner than others.
+        let patience = |phase: &Phase| if let Phase::Waiting(_) = phase { idle.min(PATIENCE) } else { idle };
+        let is_quiet = |entry: &Entry| now.since(entry.heard) >= patience(&entry.phase);
+        let quiet = self.sessions.iter().filter(|(_, entry)| is_quiet(entry)).map(|(id, _)| *id);
         for id in quiet.collect::<Vec<_>>() {
             self.close(id);
         }
+        let is_stalled = |(id, entry): (&SessionId, &mut Entry)| match &mut entry.phase {
+            Phase::Receiving(incoming) => incoming.is_stalled(now, stalled).then_some(*id),
+            _ => None,
+        };
+        for id in self.sessions.iter_mut().filter_map(is_stalled).collect::<Vec<_>>() {
+            self.fail(id, Code::Failed, format!("nothing of the file has come for {} s", stalled.as_secs_f64()));
+        }
+        self.admit();
     }
 
     /// When to call `on_timer`.
@@ -441,6 +466,11 @@ impl Receiver {
             _ => None,
         });
         each.fold((0, 0), |(arrived, all), (missing, blocks)| (arrived + blocks - missing, all + blocks))
+    }
+
+    /// Files that wait for a place.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     /// Sessions that are remembered, of whatever kind.

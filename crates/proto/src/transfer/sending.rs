@@ -80,6 +80,8 @@ pub struct FileSender {
     /// Since when the next block can't leave before a part of the file was read.
     awaits_file: Option<Time>,
     phase: Phase,
+    /// In the receiver's queue, if it waits there.
+    place: Option<u32>,
     session: Option<Session>,
     /// By the packet's place in the sending machine's table.
     carried: Vec<Carried>,
@@ -120,6 +122,7 @@ impl FileSender {
             file: ReadAhead::new(&offer),
             awaits_file: None,
             phase: Phase::Greeting,
+            place: None,
             session: None,
             carried: Vec::new(),
             arrived: vec![0; blocks.div_ceil(64) as usize],
@@ -369,7 +372,9 @@ impl FileSender {
                 self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;
             }
+            (Code::Waiting, Phase::Offering) => self.place = report.text.parse().ok(),
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
+                self.place = None;
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
@@ -474,6 +479,11 @@ impl FileSender {
     /// How far it is.
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Its place in the receiver's queue, from 1 on, if it waits there for its turn.
+    pub fn place(&self) -> Option<u32> {
+        self.place.filter(|_| self.phase == Phase::Offering)
     }
 
     /// What it sends.

@@ -1,5 +1,7 @@
 //! What a receiver remembers of a session.
 
+use std::net::IpAddr;
+
 use anabranch_control::time::Time;
 
 use super::incoming::Incoming;
@@ -13,6 +15,8 @@ pub enum Phase {
     Greeted,
     /// A session that was agreed on otherwise: fillers may come.
     Load,
+    /// It is offered, and there is no place for it yet.
+    Waiting(Offer),
     Receiving(Incoming),
     /// A part of the file is being hashed.
     Checking(Offer),
@@ -45,6 +49,9 @@ pub struct Entry {
     /// The answer to the handshake, for those of its hellos that come later; none if it was agreed
     /// on otherwise.
     pub answer: Option<Vec<u8>>,
+    /// Whose it is; none if it was agreed on otherwise.
+    pub origin: Option<IpAddr>,
+    /// When something of it came last; before it was complete, if it is: so long it is remembered.
     pub heard: Time,
     pub phase: Phase,
 }
@@ -54,7 +61,8 @@ impl Phase {
         matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
     }
 
+    /// Strangers may push it out: its sender begins again, or was told that it is over.
     pub fn may_be_forgotten(&self) -> bool {
-        !self.is_transfer() && !matches!(self, Phase::Load)
+        matches!(self, Phase::Greeted | Phase::Over { .. })
     }
 }

@@ -1,5 +1,7 @@
 //! A file that arrives: which of its blocks have come, and which wait to be written.
 
+use anabranch_control::time::{Duration, Time};
+
 use super::super::around::ReceiverCounters;
 use super::super::jobs::Batch;
 use super::super::limits::Limits;
@@ -23,6 +25,9 @@ pub struct Incoming {
     pub is_working: bool,
     /// Blocks of it are kept.
     pub is_begun: bool,
+    /// Since when it was seen that nothing of it comes; none if something has come since it was
+    /// looked at.
+    pub stalls_since: Option<Time>,
 }
 
 impl Incoming {
@@ -38,7 +43,19 @@ impl Incoming {
             writing: 0,
             is_working: true,
             is_begun: false,
+            stalls_since: None,
         }
+    }
+}
+
+impl Incoming {
+    /// Whether nothing new of it has come for `longest`; to be asked now and then.
+    pub fn is_stalled(&mut self, now: Time, longest: Duration) -> bool {
+        if self.is_working {
+            self.stalls_since = None;
+            return false;
+        }
+        now.since(*self.stalls_since.get_or_insert(now)) >= longest
     }
 }
 
@@ -57,7 +74,7 @@ pub fn on_block(
             counters.duplicates += 1;
             return true;
         }
-        Phase::Greeted | Phase::Load | Phase::Over { .. } => return false,
+        Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return false,
     };
     let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
         counters.unreadable += 1;
@@ -68,6 +85,8 @@ pub fn on_block(
         counters.duplicates += 1;
         return true;
     }
+    // Of what there is no room for, its sender is not to blame.
+    incoming.stalls_since = None;
     let cost = Batch::cost_of(bytes.len());
     if incoming.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
         counters.deferred += 1;
