@@ -9,7 +9,7 @@ use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::printable::printable;
 use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::seal::SessionId;
+use anabranch_proto::seal::{PublicKey, SessionId};
 use anabranch_proto::transfer::{Event, Limits, Receiver};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -27,7 +27,8 @@ const LINGER: Duration = Duration::from_millis(3_000);
 A file gets its name when all of it has arrived and its BLAKE3 hash is right; a file that \
 is there is never replaced. Whoever gives the public key that is printed to `send --key` \
 can be sure to reach this receiver and nobody else; without it, a relay that meddles with \
-the first exchange could pose as it. The key stays the same, in the file that --identity names. Anybody who can reach this address may send files.")]
+the first exchange could pose as it. The key stays the same, in the file of --identity. \
+Anybody who can reach this address may send files, unless --allow says who.")]
 pub struct Args {
     /// Address to listen on, IP:PORT; its own IP address if the machine has several
     #[arg(long, value_name = "ADDR")]
@@ -41,6 +42,10 @@ pub struct Args {
     /// The longest file that is taken, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().file_bytes)]
     max_bytes: u64,
+    /// Take files only from the holder of this public key, as `anabranch key` prints it; may be given
+    /// several times
+    #[arg(long, value_name = "KEY")]
+    allow: Vec<PublicKey>,
     #[command(flatten)]
     identity: IdentityArg,
 }
@@ -48,12 +53,14 @@ pub struct Args {
 /// Receives until it is interrupted, or the first file has come.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
-    let identity = args.identity.load_or_make()?;
     let store = DiskStore::open(&args.out)
         .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
     let socket = network::bind(args.listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let receiver = Receiver::new(identity, limits);
+    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits);
+    if !args.allow.is_empty() {
+        receiver = receiver.only_from(args.allow.clone());
+    }
     println!("receiving on {}", socket.local_addr()?);
     println!("public key {}", receiver.public_key());
     let mut runtime = Runtime::new(store)?;

@@ -223,6 +223,36 @@ fn a_receiver_has_the_same_key_after_each_start_and_key_prints_it() {
     }
 }
 
+#[test]
+fn a_receiver_that_says_who_may_send_takes_files_from_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("photo.jpg"), vec![7; 50_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let key_in = |file: &str| {
+        let key = run(&["key", "--identity", file], path);
+        String::from_utf8(key.stdout).unwrap().trim().to_owned()
+    };
+    let (friend, other, stranger) = (key_in("friend.key"), key_in("other.key"), key_in("stranger.key"));
+    let into = path.join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--allow", &other, "--allow", &friend]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["send", "photo.jpg", "--to", &address, "--relays", "RELAYS.toml", "--hops", "1"];
+    let send = [&send[..], &["--controller", "aimd"]].concat();
+    let nobody = refusal(&[&send[..], &["--insecure"]].concat(), path);
+    assert!(nobody.contains("refuses the file") && nobody.contains("has shown none"), "{nobody}");
+    let wrong = refusal(&[&send[..], &["--key", &key, "--identity", "stranger.key"]].concat(), path);
+    assert!(wrong.contains(&format!("{stranger} is not")), "{wrong}");
+    let sent = run(&[&send[..], &["--key", &key, "--identity", "friend.key"]].concat(), path);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert_eq!(fs::read(into.join("photo.jpg")).unwrap().len(), 50_000);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {
@@ -288,6 +318,14 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (refusal(&["relay", "--listen", &taken, "--limit", "1 MB/s"], path), "cannot listen on"),
         (refusal(&["receive", "--listen", &taken, "--out", "in"], path), "cannot listen on"),
         (refusal(&["receive", "--listen", "127.0.0.1:0", "--out", "file"], path), "cannot keep files in file"),
+        (
+            refusal(&["receive", "--listen", "127.0.0.1:0", "--out", "in", "--allow", "12"], path),
+            "64 hexadecimal digits",
+        ),
+        (
+            send(&["file", "--to", "127.0.0.1:4009", "--hops", "2", "--key", KEY, "--identity", "RELAYS.toml"]),
+            "RELAYS.toml",
+        ),
         (refusal(&["demo", "--controller", "perfect"], path), "only in simulation"),
         (refusal(&["demo", "--senders", "4"], path), "only 2 are known"),
         (refusal(&["demo", "--hops", "9"], path), "at most 8"),

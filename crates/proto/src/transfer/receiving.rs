@@ -35,7 +35,7 @@ use super::limits::Limits;
 use super::phase::PATIENCE;
 use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
-use crate::seal::{self, Answered, Identity, SealError, Session, SessionId};
+use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
@@ -45,6 +45,8 @@ pub const MAX_EVENTS: usize = 1024;
 pub struct Receiver {
     identity: Identity,
     limits: Limits,
+    /// Whose files it takes; none for anybody's.
+    allowed: Option<Vec<PublicKey>>,
     cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
@@ -77,6 +79,7 @@ impl Receiver {
         Receiver {
             identity,
             limits,
+            allowed: None,
             cookies: Cookies::default(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
@@ -93,9 +96,17 @@ impl Receiver {
         }
     }
 
+    /// The same, but only from senders that prove to hold the secret of one of `keys`.
+    pub fn only_from(self, keys: Vec<PublicKey>) -> Receiver {
+        Receiver { allowed: Some(keys), ..self }
+    }
+
     /// Adds a session that was agreed on otherwise, in which fillers may come.
     pub fn install(&mut self, now: Time, noise: Session) {
-        self.sessions.insert(noise.id(), Entry { noise, answer: None, origin: None, heard: now, phase: Phase::Load });
+        self.sessions.insert(
+            noise.id(),
+            Entry { noise, answer: None, origin: None, sender: None, heard: now, phase: Phase::Load },
+        );
     }
 
     /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
@@ -140,13 +151,13 @@ impl Receiver {
         }
         *of_origin += 1;
         self.greeted += 1;
-        let Ok(Answered { session, answer, .. }) = seal::answer(&self.identity, opening) else { return false };
+        let Ok(Answered { session, answer, sender }) = seal::answer(&self.identity, opening) else { return false };
         if !self.make_room(origin) {
             return false;
         }
         self.counters.greetings += 1;
-        let (answer, origin) = (Some(answer), Some(origin));
-        self.sessions.insert(name, Entry { noise: session, answer, origin, heard: now, phase: Phase::Greeted });
+        let (noise, answer, origin, phase) = (session, Some(answer), Some(origin), Phase::Greeted);
+        self.sessions.insert(name, Entry { noise, answer, origin, sender, heard: now, phase });
         true
     }
 
@@ -237,7 +248,9 @@ impl Receiver {
             return; // Offered again: the answer was lost.
         }
         let limits = &self.limits;
-        let refused = if let Some(refusal) = limits.refusal(&offer) {
+        let refused = if let Some(refusal) = self.stranger(entry.sender) {
+            Some(refusal)
+        } else if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
@@ -247,6 +260,16 @@ impl Receiver {
         if let (Some(reason), Some(entry)) = (refused, self.sessions.get_mut(&id)) {
             entry.phase = Phase::Over { code: Code::Refused, reason: reason.clone() };
             self.note(Event::Failed { session: id, reason });
+        }
+    }
+
+    /// Why nothing is taken from who has shown this key, or none.
+    fn stranger(&self, sender: Option<PublicKey>) -> Option<String> {
+        const ONLY: &str = "only senders whose keys are known here may send";
+        match (&self.allowed, sender) {
+            (Some(allowed), Some(key)) if !allowed.contains(&key) => Some(format!("{ONLY}, and {key} is not")),
+            (Some(_), None) => Some(format!("{ONLY}, and this one has shown none")),
+            _ => None,
         }
     }
 
@@ -495,7 +518,7 @@ impl Receiver {
     }
 
     /// The key by which senders know it.
-    pub fn public_key(&self) -> seal::PublicKey {
+    pub fn public_key(&self) -> PublicKey {
         self.identity.public()
     }
 }

@@ -6,7 +6,7 @@ use anabranch_control::time::Time;
 
 use super::incoming::Incoming;
 use crate::message::{Code, Offer};
-use crate::seal::Session;
+use crate::seal::{PublicKey, Session};
 
 /// How far a session is.
 #[derive(Clone, Debug)]
@@ -51,6 +51,8 @@ pub struct Entry {
     pub answer: Option<Vec<u8>>,
     /// Whose it is; none if it was agreed on otherwise.
     pub origin: Option<IpAddr>,
+    /// The sender's key, if it has shown one: sure, for nobody else can have sealed what comes.
+    pub sender: Option<PublicKey>,
     /// When something of it came last; before it was complete, if it is: so long it is remembered.
     pub heard: Time,
     pub phase: Phase,

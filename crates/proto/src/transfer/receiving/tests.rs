@@ -470,6 +470,53 @@ fn files_beyond_the_places_wait_in_their_order_and_begin_when_there_is_one() {
 }
 
 #[test]
+fn only_those_whose_keys_are_known_may_send_where_they_are_asked_for() {
+    let [friend, stranger] = [(); 2].map(|()| Identity::generate());
+    let mut pair = Pair::new(1, Limits::default());
+    let key = pair.receiver.public_key();
+    pair.receiver = pair.receiver.only_from(vec![Identity::generate().public(), friend.public()]);
+    let mut said = |key: Option<&PublicKey>, own: Option<&Identity>| {
+        let waiting = Hello::new(key, own);
+        let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+        let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
+        pair.offer_in(&mut session).unwrap()
+    };
+    for (key, own, why) in [
+        (None, None, "has shown none".to_owned()),
+        (Some(&key), None, "has shown none".to_owned()),
+        (None, Some(&friend), "has shown none".to_owned()),
+        (Some(&key), Some(&stranger), format!("{} is not", stranger.public())),
+    ] {
+        let (code, text) = said(key, own);
+        assert!(code == Code::Refused && text.contains(&why), "{code:?} {text}");
+    }
+    assert_eq!(said(Some(&key), Some(&friend)), (Code::Accepted, String::new()));
+}
+
+/// A relay has recorded it, and has proved its own address.
+#[test]
+fn a_known_senders_hello_gives_nobody_else_its_session() {
+    let friend = Identity::generate();
+    let mut pair = Pair::new(1, Limits::default());
+    pair.receiver = pair.receiver.only_from(vec![friend.public()]);
+    let waiting = Hello::new(Some(&pair.receiver.public_key()), Some(&friend));
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, at(1), &waiting);
+    let mut reply = Vec::new();
+    assert!(pair.receiver.on_hello(Time::ZERO, at(1), &body(&waiting, cookie, 1), &mut reply));
+    // The session of its own ephemeral key and the name of the other's is all that it has.
+    let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(&reply) else { panic!("{reply:?}") };
+    assert!(Hello::new(Some(&pair.receiver.public_key()), Some(&friend)).complete(answer).is_err());
+    let mut sealed = Vec::new();
+    pair.session.seal_data(b"anything", &mut sealed);
+    sealed[..8].copy_from_slice(&waiting.complete(answer).unwrap().id().0.to_be_bytes());
+    assert_eq!((pair.send(&sealed), pair.receiver.counters().unreadable), (None, 1));
+    // And the sender itself comes in afterwards.
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+    let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
+    assert_eq!(pair.offer_in(&mut session).unwrap().0, Code::Accepted);
+}
+
+#[test]
 fn one_address_gets_its_share_of_the_places_and_others_pass_by_its_queue() {
     let mut pair = Pair::new(1, Limits { files: 3, files_of_one: 1, ..Limits::default() });
     let mut greedy: Vec<Session> = (0..3).map(|_| pair.join(at(1)).unwrap()).collect();
