@@ -42,6 +42,9 @@ pub struct Args {
     /// The longest file that is taken, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().file_bytes)]
     max_bytes: u64,
+    /// Take no file with which all files in the folder would have more bytes
+    #[arg(long, value_name = "BYTES")]
+    max_total: Option<u64>,
     /// Take files only from the holder of this public key, as `anabranch key` prints it; may be given
     /// several times
     #[arg(long, value_name = "KEY")]
@@ -54,7 +57,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let store = DiskStore::open(&args.out)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?
+        .with_max_total(args.max_total.unwrap_or(u64::MAX));
     let socket = network::bind(args.listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
     let mut receiver = Receiver::new(args.identity.load_or_make()?, limits);

@@ -253,6 +253,30 @@ fn a_receiver_that_says_who_may_send_takes_files_from_nobody_else() {
     assert_eq!(fs::read(into.join("photo.jpg")).unwrap().len(), 50_000);
 }
 
+#[test]
+fn a_folder_with_a_quota_takes_what_fits_and_refuses_what_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), vec![7; 60_000]).unwrap();
+    fs::write(path.join("b.bin"), vec![7; 60_001]).unwrap();
+    fs::create_dir(path.join("in")).unwrap();
+    fs::write(path.join("in/before"), vec![7; 40_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let into = path.join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--max-total", "100000"]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["--to", &address, "--relays", "RELAYS.toml", "--hops", "1", "--key", &key, "--controller", "aimd"];
+    let refused = refusal(&[&["send", "b.bin"], &send[..]].concat(), path);
+    assert!(refused.contains("refuses the file") && refused.contains("at most 100000 bytes"), "{refused}");
+    let sent = run(&[&["send", "a.bin"], &send[..]].concat(), path);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(receiver.end().0, Some(0));
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 2);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {

@@ -28,12 +28,14 @@ const MAX_SUFFIX: u32 = 1000;
 #[derive(Clone, Debug)]
 pub struct DiskStore {
     folder: PathBuf,
+    /// Bytes that all files in the folder may have together.
+    max_total: u64,
     arriving: Arc<Mutex<Arriving>>,
 }
 
-/// Files that arrive, with their paths.
+/// Files that arrive, with their paths and the bytes that they will have.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf)>);
+struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf, u64)>);
 
 /// A file at which one thread works at a time.
 type SharedFile = Arc<Mutex<File>>;
@@ -46,7 +48,31 @@ impl DiskStore {
         let probe = folder.join(format!(".anabranch-{}.probe", std::process::id()));
         File::create_new(&probe)?;
         fs::remove_file(&probe)?;
-        Ok(DiskStore { folder: folder.to_owned(), arriving: Arc::default() })
+        Ok(DiskStore { folder: folder.to_owned(), max_total: u64::MAX, arriving: Arc::default() })
+    }
+
+    /// The same, but no file is taken with which all files in the folder, those that were there
+    /// before and those that arrive too, would have more than `bytes`.
+    pub fn with_max_total(self, bytes: u64) -> DiskStore {
+        DiskStore { max_total: bytes, ..self }
+    }
+
+    /// Refuses a file of `length` bytes for which there is no room beside those of `arriving`.
+    fn check_room(&self, arriving: &Arriving, length: u64) -> Result<(), StoreError> {
+        let expected = arriving.0.values().fold(length, |all, (_, _, length)| all.saturating_add(*length));
+        if self.max_total < u64::MAX {
+            let is_arriving = |path: &Path| arriving.0.values().any(|(_, other, _)| other == path);
+            let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
+            if kept.saturating_add(expected) > self.max_total {
+                return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
+            }
+        }
+        // What has been written of the others is not free any more.
+        let written = arriving.0.values().map(|(_, path, length)| allocated(path).min(*length)).sum();
+        match free_in(&self.folder) {
+            Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
+            _ => Ok(()),
+        }
     }
 
     fn arriving(&self) -> MutexGuard<'_, Arriving> {
@@ -56,12 +82,58 @@ impl DiskStore {
 
     /// The file of `session` and its path; others are not kept waiting by who works at it.
     fn file(&self, session: SessionId) -> Result<(SharedFile, PathBuf), StoreError> {
-        self.arriving().0.get(&session).cloned().ok_or_else(|| StoreError("the file is not open any more".into()))
+        let arriving = self.arriving();
+        let (file, path, _) =
+            arriving.0.get(&session).ok_or_else(|| StoreError("the file is not open any more".into()))?;
+        Ok((Arc::clone(file), path.clone()))
     }
 }
 
 fn lock(file: &SharedFile) -> MutexGuard<'_, File> {
     file.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes of all files in `folder`, but for those that are left out.
+fn kept_in(folder: &Path, is_left_out: impl Fn(&Path) -> bool) -> io::Result<u64> {
+    let mut kept = 0u64;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_file() && !is_left_out(&entry.path()) => {
+                kept = kept.saturating_add(metadata.len());
+            }
+            Ok(_) => {}
+            // It has gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Bytes that a user may still write to the disk of `folder`, where the system says so.
+#[cfg(unix)]
+fn free_in(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_in(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
+/// the file is not waited for.
+#[cfg(unix)]
+fn allocated(path: &Path) -> u64 {
+    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
+    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
+}
+
+#[cfg(not(unix))]
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Without the path: the sender is told this too, and need not know our folders.
@@ -70,11 +142,14 @@ fn failed(what: &str, error: &io::Error) -> StoreError {
 }
 
 impl Store for DiskStore {
-    fn create(&mut self, session: SessionId, _offer: &Offer) -> Result<(), StoreError> {
+    fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError> {
+        // Nobody else gets the same room meanwhile.
+        let mut arriving = self.arriving();
+        self.check_room(&arriving, offer.length)?;
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed("create", &error))?;
-        self.arriving().0.insert(session, (Arc::new(Mutex::new(file)), path));
+        arriving.0.insert(session, (Arc::new(Mutex::new(file)), path, offer.length));
         Ok(())
     }
 
@@ -111,7 +186,7 @@ impl Store for DiskStore {
 
     fn discard(&mut self, session: SessionId) {
         let removed = self.arriving().0.remove(&session);
-        if let Some((_, path)) = removed {
+        if let Some((_, path, _)) = removed {
             // It is of no use to anybody, and its name is never looked at.
             let _ = fs::remove_file(path);
         }
@@ -139,7 +214,7 @@ impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        for (_, path) in self.0.values() {
+        for (_, path, _) in self.0.values() {
             let _ = fs::remove_file(path);
         }
     }
@@ -247,6 +322,48 @@ mod tests {
         store.discard(SESSION);
         drop(store);
         assert!(names(&folder.path().join("new")).is_empty());
+    }
+
+    fn long(length: u64) -> Offer {
+        Offer { length, ..offer_of("a") }
+    }
+
+    #[test]
+    fn a_folder_takes_no_more_than_it_may_whoever_brings_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine"), [7; 40]).unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(100);
+        let full = |result: Result<(), StoreError>| result.unwrap_err().0.contains("at most 100 bytes");
+        assert!(full(store.create(SESSION, &long(61))));
+        assert_eq!(names(folder.path()), ["mine"], "nothing is left of it");
+        store.create(SESSION, &long(30)).unwrap();
+        // What is on its way counts as a whole, however much of it has come.
+        store.write(SESSION, 0, &[1; 20]).unwrap();
+        assert!(full(store.clone().create(SessionId(2), &long(31))));
+        assert!(full(store.create(SessionId(2), &long(u64::MAX))));
+        store.create(SessionId(2), &long(30)).unwrap();
+        assert!(full(store.create(SessionId(3), &long(1))));
+        store.discard(SessionId(2));
+        store.write(SESSION, 20, &[1; 10]).unwrap();
+        store.publish(SESSION, &long(30)).unwrap();
+        assert!(full(store.create(SessionId(3), &long(31))), "it counts once, as what it is now");
+        store.create(SessionId(3), &long(30)).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_not_taken_that_the_disk_has_no_room_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        let free = free_in(folder.path()).unwrap();
+        for length in [free.saturating_mul(2), u64::MAX] {
+            assert_eq!(store.create(SESSION, &long(length)), Err(StoreError("no space left for it".into())));
+        }
+        // Two that would fit alone: the first has its room, though nothing of it is written.
+        store.create(SESSION, &long(free / 4 * 3)).unwrap();
+        assert!(store.create(SessionId(2), &long(free / 4 * 3)).is_err());
+        store.discard(SESSION);
+        store.create(SessionId(2), &long(free / 4 * 3)).unwrap();
     }
 
     #[test]

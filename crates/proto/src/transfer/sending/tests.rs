@@ -23,6 +23,10 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Pair {
         let addresses: Vec<SocketAddr> = (1..=PEERS).map(|last| SocketAddr::from(([10, 0, 0, last], 4000))).collect();
         let config = SenderConfig { peers: addresses.len(), relays: 2, packet: PACKET, rtt: RttConfig::default() };
         let setup = Setup { peers: addresses.len(), packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
@@ -33,7 +37,7 @@ impl Pair {
         let identity = Identity::generate();
         let key = Some(identity.public());
         let sender = FileSender::new(Time::ZERO, courier, Slot(u16::from(PEERS) - 1), key, offer);
-        Pair { sender, receiver: Receiver::new(identity, Limits::default()), now: Time::ZERO }
+        Pair { sender, receiver: Receiver::new(identity, limits), now: Time::ZERO }
     }
 
     /// What leaves now.
@@ -185,4 +189,26 @@ fn a_sender_that_is_seen_at_several_addresses_comes_in() {
         pair.wait(500);
     }
     panic!("it still greets");
+}
+
+#[test]
+fn a_sender_for_which_there_is_no_place_waits_as_long_as_it_is_told_so_and_no_longer() {
+    let mut pair = Pair::with(Limits { files: 0, ..Limits::default() });
+    let mut waited = 0;
+    while pair.now < Time::from_secs_f64(90.0) {
+        for datagram in pair.sent() {
+            let answer = pair.answer(&datagram, HERE);
+            pair.sender.on_answer(pair.now, &answer);
+        }
+        waited += u32::from(pair.sender.place() == Some(1));
+        pair.wait(250);
+        pair.receiver.on_timer(pair.now);
+    }
+    assert!(waited > 300 && pair.sender.phase() == Phase::Offering, "{waited} of 360 times");
+    for _ in 0..140 {
+        pair.sent();
+        pair.wait(250);
+    }
+    assert!(matches!(pair.sender.outcome(), Some(Err(TransferError::NoAnswer(Phase::Offering)))));
+    assert_eq!(pair.sender.place(), None);
 }
