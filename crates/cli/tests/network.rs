@@ -152,28 +152,39 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
 }
 
 #[test]
-fn once_outlasts_offers_that_are_refused_and_ends_with_the_file_that_comes() {
+fn once_outlasts_strangers_offers_before_and_while_its_file_comes() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("long.bin"), vec![7; 200_001]).unwrap();
-    fs::write(folder.path().join("short.bin"), vec![7; 200_000]).unwrap();
+    let path = folder.path();
+    fs::write(path.join("long.bin"), vec![7; 1_000_001]).unwrap();
+    fs::write(path.join("short.bin"), vec![7; 1_000_000]).unwrap();
     let (_relays, list) = relays(2);
-    fs::write(folder.path().join("RELAYS.toml"), list).unwrap();
-    let into = folder.path().join("in");
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let into = path.join("in");
     let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
-    let mut receiver = Running::start(&[&receive[..], &["--max-bytes", "200000"]].concat());
+    let mut receiver = Running::start(&[&receive[..], &["--max-bytes", "1000000"]].concat());
     let address = receiver.after("receiving on ");
     let key = receiver.after("public key ");
-    let send = ["--to", &address, "--relays", "RELAYS.toml", "--hops", "1", "--key", &key, "--controller", "aimd"];
-    for _ in 0..2 {
-        let refused = refusal(&[&["send", "long.bin"], &send[..]].concat(), folder.path());
-        assert!(refused.contains("200001 bytes; 200000 are taken"), "{refused}");
-    }
-    let sent = run(&[&["send", "short.bin"], &send[..]].concat(), folder.path());
-    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let list = path.join("RELAYS.toml");
+    let to = ["--to", &address, "--relays", list.to_str().unwrap(), "--hops", "1", "--controller", "aimd"];
+    let stranger = || {
+        let refused = refusal(&[&["send", "long.bin", "--key", &key], &to[..]].concat(), path);
+        assert!(refused.contains("1000001 bytes; 1000000 are taken"), "{refused}");
+    };
+    stranger();
+    // Five seconds at least.
+    let file = path.join("short.bin");
+    let send = ["send", file.to_str().unwrap(), "--key", &key, "--upload", "200 kB/s", "--pacing", "paced"];
+    let mut friend = Running::start(&[&send[..], &to[..]].concat());
+    assert_eq!(receiver.after("receiving "), "short.bin, 1.00 MB");
+    stranger();
+    assert!(friend.child.try_wait().unwrap().is_none(), "it is on its way still");
+    let (code, out, err) = friend.end();
+    assert_eq!(code, Some(0), "{out} {err}");
     let (code, out, err) = receiver.end();
     assert_eq!(code, Some(0), "{out} {err}");
-    assert!(out.contains("short.bin, 200000 bytes, hash right"), "{out}");
-    assert_eq!(err.matches("200001 bytes; 200000 are taken").count(), 2, "it is said all the same: {err}");
+    assert!(out.contains("short.bin, 1000000 bytes, hash right"), "{out}");
+    assert_eq!(err.matches("1000001 bytes; 1000000 are taken").count(), 2, "it is said all the same: {err}");
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 1);
 }
 
 #[test]

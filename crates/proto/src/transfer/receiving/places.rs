@@ -4,6 +4,7 @@
 //! gets more than its share, and who asks for more pushes out its own sessions before
 //! another's. A file for which there is no place waits in a queue for one.
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Receiver;
@@ -28,33 +29,26 @@ impl Receiver {
     /// Makes room for one more session of `origin`; false if it has its share, all of which is in
     /// use.
     pub(super) fn make_room(&mut self, origin: IpAddr) -> bool {
-        let of = |origin: IpAddr| self.sessions.values().filter(move |entry| entry.origin == Some(origin));
-        let mut pushed_out = None;
-        if of(origin).count() >= self.limits.sessions_of_one {
-            pushed_out = self.longest_unheard_of(origin);
-            if pushed_out.is_none() {
-                return false;
-            }
-        }
-        let idle = || self.sessions.values().filter(|entry| entry.phase.may_be_forgotten());
-        if pushed_out.is_none() && idle().count() >= self.limits.greetings {
-            // Who has most of them: a crowd at one address does not push out others.
-            let share = |origin: IpAddr| idle().filter(|entry| entry.origin == Some(origin)).count();
-            let crowded = idle().filter_map(|entry| entry.origin).max_by_key(|&origin| share(origin));
-            pushed_out = crowded.and_then(|origin| self.longest_unheard_of(origin));
-        }
+        let origin = Some(origin);
+        let has_its_share =
+            self.sessions.values().filter(|entry| entry.origin == origin).count() >= self.limits.sessions_of_one;
+        let idle = || self.sessions.iter().filter(|(_, entry)| entry.phase.may_be_forgotten());
+        let share = |origin: Option<IpAddr>| idle().filter(|(_, entry)| entry.origin == origin).count();
+        let pushed_out = if has_its_share {
+            let own = idle().filter(|(_, entry)| entry.origin == origin).min_by_key(|(_, entry)| entry.heard);
+            let Some((session, _)) = own else { return false };
+            Some(*session)
+        } else if idle().count() >= self.limits.greetings {
+            // Of whoever has most of them: a crowd at one address does not push out others.
+            let crowded = idle().max_by_key(|(_, entry)| (share(entry.origin), Reverse(entry.heard)));
+            crowded.map(|(session, _)| *session)
+        } else {
+            None
+        };
         if let Some(session) = pushed_out {
             self.close(session);
         }
         true
-    }
-
-    /// Of the sessions of `origin` that nobody would miss, the one that was not heard of for longest.
-    fn longest_unheard_of(&self, origin: IpAddr) -> Option<SessionId> {
-        let may_go =
-            |(_, entry): &(&SessionId, &super::Entry)| entry.origin == Some(origin) && entry.phase.may_be_forgotten();
-        let oldest = self.sessions.iter().filter(may_go).min_by_key(|(_, entry)| entry.heard);
-        oldest.map(|(session, _)| *session)
     }
 
     /// Whether another file of `origin` may be on its way.

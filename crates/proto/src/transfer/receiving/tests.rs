@@ -573,10 +573,17 @@ fn a_crowd_at_one_address_pushes_out_its_own_sessions_and_never_a_file_that_has_
     }
     assert_eq!(pair.say_in(&mut complete, &Message::Finish).unwrap().unwrap().0, Code::Complete);
     assert_eq!(pair.offer_in(&mut greeted).unwrap().0, Code::Accepted);
-    // Many addresses with a session each come and go, and what has come stays.
+    // Many addresses with a session each come and go: the oldest first, and what has come stays.
     for stranger in 0..200 {
+        pair.now += Duration::from_millis(10);
         pair.join(IpAddr::from([203, 0, 113, stranger])).unwrap();
     }
+    let mut last = pair.join(at(4)).unwrap();
+    for stranger in 200..207 {
+        pair.now += Duration::from_millis(10);
+        pair.join(IpAddr::from([203, 0, 113, stranger])).unwrap();
+    }
+    assert!(pair.offer_in(&mut last).is_some(), "seven came after it, and eight have room");
     assert_eq!(pair.say_in(&mut complete, &Message::Finish).unwrap().unwrap().0, Code::Complete);
 }
 
