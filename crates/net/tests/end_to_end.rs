@@ -108,7 +108,7 @@ fn relay(socket: &UdpSocket, fault: Fault, seed: u64, stop: &AtomicBool, seen: &
                 // Back to where it came from, with a guessed proof.
                 let mut packet = datagram.packet;
                 packet.route.step_back();
-                if let Some(back) = packet.turn_around() {
+                if let Some(back) = packet.turn_around(clock.now()) {
                     packet.nonce = rng.bits();
                     Datagram { what: Type::Ack, packet, body: &[] }.encode(&mut out);
                     send(back, &out);

@@ -14,7 +14,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
-use crate::packet::{Kind, Packet, PacketId, Route};
+use crate::packet::{Kind, Packet, PacketId, Route, Telemetry};
 use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
 
@@ -66,7 +66,6 @@ pub struct Courier {
     /// When the upload limit lets the next packet leave.
     pacer: Pacer,
     packet: Bytes,
-    smoothed_rtt: Option<Duration>,
     counters: SendCounters,
     lost: Vec<PacketId>,
 }
@@ -88,7 +87,6 @@ impl Courier {
             upload,
             pacer: Pacer::default(),
             packet,
-            smoothed_rtt: None,
             counters: SendCounters::default(),
             lost: Vec::new(),
         }
@@ -122,31 +120,21 @@ impl Courier {
         }
         let source = wire::unknown_source(relays[0]);
         let route = Route::new(source, relays.iter().copied(), self.addresses[destination.index()]);
-        let packet = Packet { id: departure.id, nonce: 0, kind: Kind::Data, route };
+        let Departure { id, telemetry, .. } = *departure;
+        let packet = Packet { id, nonce: 0, kind: Kind::Data, route, telemetry };
         Parcel { packet, proof: self.mask(departure.id, departure.nonce) }
     }
 
-    /// An answer to packet `id` has come with this proof.
-    pub fn on_answer(&mut self, now: Time, id: PacketId, proof: u64) -> AckVerdict {
-        let verdict = self.sender.on_ack(now, id, self.mask(id, proof));
+    /// An answer to packet `id` has come with this proof, and what it tells.
+    pub fn on_answer(&mut self, now: Time, id: PacketId, proof: u64, telemetry: &Telemetry) -> AckVerdict {
+        let verdict = self.sender.on_ack(now, id, self.mask(id, proof), telemetry);
         match verdict {
-            AckVerdict::Acked { rtt, .. } => {
-                self.counters.acked += 1;
-                self.note_rtt(rtt);
-            }
-            AckVerdict::Late { rtt, .. } => {
-                self.counters.late += 1;
-                self.note_rtt(rtt);
-            }
+            AckVerdict::Acked { .. } => self.counters.acked += 1,
+            AckVerdict::Late { .. } => self.counters.late += 1,
             AckVerdict::Unknown => self.counters.unknown += 1,
             AckVerdict::Forged => self.counters.forged += 1,
         }
         verdict
-    }
-
-    fn note_rtt(&mut self, rtt: Duration) {
-        // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R. For people; controllers keep their own.
-        self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
     }
 
     /// An answer did not open, or says nothing that makes sense.
@@ -180,7 +168,7 @@ impl Courier {
 
     /// The smoothed round-trip time over all paths, once one was seen.
     pub fn smoothed_rtt(&self) -> Option<Duration> {
-        self.smoothed_rtt
+        self.sender.smoothed_rtt()
     }
 
     /// The sending machine, to look at.
@@ -221,9 +209,12 @@ mod tests {
         let now = Time::ZERO + Duration::from_millis(50);
         let parcels: Vec<Parcel> = (0..3).map(|_| courier.depart(Time::ZERO, Slot(5)).departs().unwrap()).collect();
         // What one packet proves says nothing about another.
-        assert_eq!(courier.on_answer(now, parcels[0].packet.id, parcels[1].proof), AckVerdict::Forged);
+        assert_eq!(
+            courier.on_answer(now, parcels[0].packet.id, parcels[1].proof, &Telemetry::default()),
+            AckVerdict::Forged
+        );
         for parcel in &parcels {
-            let verdict = courier.on_answer(now, parcel.packet.id, parcel.proof);
+            let verdict = courier.on_answer(now, parcel.packet.id, parcel.proof, &Telemetry::default());
             assert!(matches!(verdict, AckVerdict::Acked { .. }));
         }
         let counters = courier.counters();
@@ -263,7 +254,7 @@ mod tests {
         while courier.depart(Time::ZERO, Slot(5)).departs().is_some() {}
         assert_eq!(courier.wake(Time::ZERO), Wake::WaitUntil(Time::ZERO + Duration::SECOND));
         let now = Time::ZERO + Duration::from_millis(9);
-        courier.on_answer(now, first.packet.id, first.proof);
+        courier.on_answer(now, first.packet.id, first.proof, &Telemetry::default());
         assert!(courier.depart(now, Slot(5)).departs().is_none(), "the ACK counts from the next burst on");
         assert!(courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).departs().is_some());
         while courier.depart(Time::ZERO + Duration::SECOND, Slot(5)).departs().is_some() {}

@@ -175,10 +175,15 @@ fn made_with(key: &[u8; 32], source: IpAddr, opening: &[u8]) -> Cookie {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use anabranch_control::path::MAX_RELAYS;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packet::Kind;
     use crate::seal::{Hello, Identity};
+    use crate::wire;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
@@ -222,7 +227,13 @@ mod tests {
         let mut cookie = Vec::new();
         HelloReply::Cookie { proof: 9, cookie: [3; COOKIE] }.encode(&mut cookie);
         let answer = 1 + seal::ANSWER + 8 + 8 + seal::TAG;
-        assert!(cookie.len() < HELLO && answer < HELLO, "{} and {answer} of {HELLO}", cookie.len());
+        // Whole datagrams: relays stamp answers.
+        for relays in 1..=MAX_RELAYS {
+            let nodes = vec![SocketAddr::new(HERE, 1); relays + 2];
+            let hello = wire::header_len(Kind::Data, &nodes) + HELLO;
+            let longest = wire::header_len(Kind::Ack, &nodes) + answer.max(cookie.len());
+            assert!(longest <= hello, "{longest} for {hello} over {relays} relays");
+        }
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 
 pub mod courier;
 pub mod flow;
+pub mod granted_rate;
 pub mod hello;
 pub mod key_text;
 pub mod limiter;

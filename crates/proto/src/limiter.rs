@@ -92,6 +92,26 @@ impl Limiter {
         self.per_window = (limit * WINDOW).get();
     }
 
+    /// The time until a queue is empty, or a bucket full: what was admitted beyond the limit.
+    #[inline]
+    pub fn backlog(&self, now: Time) -> Duration {
+        match self.model {
+            Model::Queue { idle_at, .. } => idle_at.since(now),
+            Model::Bucket { full_at, .. } => full_at.since(now),
+            Model::Window { .. } => Duration::ZERO,
+        }
+    }
+
+    /// The backlog beyond which a packet is refused; zero in windows, whose end no backlog foretells.
+    #[inline]
+    pub fn longest_wait(&self) -> Duration {
+        match self.model {
+            Model::Queue { longest, .. } => longest,
+            Model::Bucket { depth, .. } => depth / self.limit,
+            Model::Window { .. } => Duration::ZERO,
+        }
+    }
+
     /// Asks for `size` to pass now, and counts it if it may.
     #[inline]
     pub fn admit(&mut self, now: Time, size: Bytes) -> Admission {

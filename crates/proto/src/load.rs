@@ -10,6 +10,7 @@ use anabranch_control::time::Time;
 
 use crate::courier::Courier;
 use crate::message::{FILLER_PREFIX, Message};
+use crate::packet::Packet;
 use crate::seal::{self, Session};
 use crate::wire::{OwnedDatagram, Type};
 
@@ -66,7 +67,8 @@ impl LoadSender {
     /// An answer has come home.
     pub fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
         if datagram.what == Type::Ack {
-            self.courier.on_answer(now, datagram.packet.id, datagram.packet.nonce);
+            let Packet { id, nonce, telemetry, .. } = &datagram.packet;
+            self.courier.on_answer(now, *id, *nonce, telemetry);
         } else {
             self.courier.count_unreadable();
         }

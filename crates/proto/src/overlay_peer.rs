@@ -13,7 +13,7 @@ use anabranch_control::wake::Wake;
 
 use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::packet::{Kind, Packet, Route};
-use crate::path_sender::{AckVerdict, PathSender};
+use crate::path_sender::{self, AckVerdict, PathSender};
 use crate::relay::{Relay, Verdict};
 
 /// What a peer tells of a packet.
@@ -171,7 +171,8 @@ impl<A: Copy> OverlayPeer<A> {
             let relays = departure.relays().iter().map(|slot| known[slot.index()]);
             let route = Route::new(self.address, relays, known[self.destination.index()]);
             self.destination = Slot(rng.below(known.len()) as u16);
-            let packet = Packet { id: departure.id, nonce: departure.nonce, kind: Kind::Data, route };
+            let path_sender::Departure { id, nonce, telemetry, .. } = departure;
+            let packet = Packet { id, nonce, kind: Kind::Data, route, telemetry };
             out.event(OverlayEvent::Sent);
             out.send(Departure::now(packet.route.at(), self.size(Kind::Data)), &packet);
         }
@@ -183,7 +184,7 @@ impl<A: Copy> OverlayPeer<A> {
     }
 
     #[inline(always)]
-    fn forward(&mut self, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
+    fn forward(&mut self, now: Time, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
     where
         A: Eq + Debug,
     {
@@ -199,7 +200,7 @@ impl<A: Copy> OverlayPeer<A> {
                 out.event(OverlayEvent::Swallowed(Kind::Data));
                 packet.nonce = misbehaviour.rng.bits();
                 packet.route.step_back();
-                let Some(back) = packet.turn_around() else { return };
+                let Some(back) = packet.turn_around(now) else { return };
                 to = back;
             }
         }
@@ -210,7 +211,7 @@ impl<A: Copy> OverlayPeer<A> {
     where
         A: Eq + Debug,
     {
-        match self.sender.on_ack(now, packet.id, packet.nonce) {
+        match self.sender.on_ack(now, packet.id, packet.nonce, &packet.telemetry) {
             AckVerdict::Acked { early, .. } => out.event(OverlayEvent::Acked { early }),
             AckVerdict::Late { .. } => out.event(OverlayEvent::LateAck),
             AckVerdict::Forged => out.event(OverlayEvent::ForgedAck),
@@ -237,10 +238,10 @@ impl<A: Copy + Eq + Debug> Machine for OverlayPeer<A> {
     fn on_message(&mut self, now: Time, _: Arrival<A>, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>) {
         match self.relay.on_packet(now, packet, self.sizes[packet.kind as usize]) {
             Verdict::Home => return self.on_ack(now, packet, out),
-            Verdict::Forward { to, wait } => self.forward(to, wait, packet, out),
+            Verdict::Forward { to, wait } => self.forward(now, to, wait, packet, out),
             Verdict::Deliver { wait } => {
                 out.event(OverlayEvent::Delivered);
-                if let Some(to) = packet.turn_around() {
+                if let Some(to) = packet.turn_around(now) {
                     out.forward(Departure::after(wait, to, self.size(Kind::Ack)), packet);
                 }
             }

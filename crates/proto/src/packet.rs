@@ -1,6 +1,7 @@
 //! What travels: data that carries its whole route, and ACKs that go the same way back.
 
-use anabranch_control::path::MAX_RELAYS;
+use anabranch_control::path::{MAX_RELAYS, Stamp};
+use anabranch_control::time::{Duration, Time};
 
 /// The sender's name for a packet in flight: a place in its table and how often that
 /// place was used before, so that an old ACK is not taken for a new one.
@@ -131,9 +132,51 @@ pub enum Kind {
     Ack = 1,
 }
 
-/// A packet as relays see it. Aligned to a cache line: a simulation holds many.
+/// What data tells the relays on its way, and what its ACK tells the sender of it (in-band
+/// telemetry, as RFC 9197 has it for IP). Claims, all of them: whoever forwards can change them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Telemetry {
+    /// The sender's smoothed round-trip time in microseconds, on data; 0 if it knows none.
+    pub round_trip_us: u32,
+    /// The destination's clock in microseconds when the data arrived, modulo 2³², on the ACK;
+    /// 0 if it did not tell.
+    pub arrived_us: u32,
+    /// What each relay stamped on the ACK, in the order of the route.
+    pub stamps: [Stamp; MAX_RELAYS],
+}
+
+impl Telemetry {
+    /// What data tells, whose sender's smoothed round-trip time is `round_trip`.
+    pub fn of_data(round_trip: Option<Duration>) -> Telemetry {
+        let micros = round_trip.map_or(0, |time| (time.as_nanos() / 1_000).clamp(1, u64::from(u32::MAX)));
+        Telemetry { round_trip_us: micros as u32, ..Telemetry::default() }
+    }
+
+    /// The sender's smoothed round-trip time, if it knows one.
+    #[inline]
+    pub fn round_trip(&self) -> Option<Duration> {
+        (self.round_trip_us > 0).then(|| Duration::from_nanos(u64::from(self.round_trip_us) * 1_000))
+    }
+
+    /// The destination's clock at the arrival less the sender's at `sent_at`, in nanoseconds:
+    /// within ±36 minutes, since the clock on the wire begins again after 71.
+    #[inline]
+    pub fn one_way_nanos(&self, sent_at: Time) -> Option<i64> {
+        let difference = self.arrived_us.wrapping_sub(micros(sent_at)) as i32;
+        (self.arrived_us > 0).then(|| i64::from(difference) * 1_000)
+    }
+}
+
+/// A clock as it travels.
+#[inline]
+fn micros(now: Time) -> u32 {
+    (now.as_nanos() / 1_000) as u32
+}
+
+/// A packet as relays see it. Aligned to a cache line, and what every relay reads in the first
+/// one: a simulation holds many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Packet<A> {
     /// The sender's name for it.
     pub id: PacketId,
@@ -144,17 +187,35 @@ pub struct Packet<A> {
     pub kind: Kind,
     /// Where it goes.
     pub route: Route<A>,
+    /// What is said of its way.
+    pub telemetry: Telemetry,
 }
 
 /// A packet that goes nowhere, to be filled in.
 impl<A: Copy + Default> Default for Packet<A> {
     fn default() -> Packet<A> {
         let nodes = [A::default(); MAX_RELAYS + 2];
-        Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route: Route { nodes, last: 1, at: 0 } }
+        Packet::new(PacketId::default(), 0, Kind::Data, Route { nodes, last: 1, at: 0 })
     }
 }
 
 impl<A: Copy> Packet<A> {
+    /// A packet of which nothing is told yet.
+    pub fn new(id: PacketId, nonce: u64, kind: Kind, route: Route<A>) -> Packet<A> {
+        Packet { id, nonce, kind, route, telemetry: Telemetry::default() }
+    }
+
+    /// The relay that has this packet stamps it, if it is an ACK.
+    #[inline]
+    pub fn stamp(&mut self, stamp: Stamp) {
+        let at = usize::from(self.route.at);
+        if self.kind == Kind::Ack
+            && let Some(place) = at.checked_sub(1).and_then(|place| self.telemetry.stamps.get_mut(place))
+        {
+            *place = stamp;
+        }
+    }
+
     /// The node that it comes from: the one before on its way, itself at the beginning of it.
     #[inline]
     pub fn previous(&self) -> A {
@@ -162,12 +223,13 @@ impl<A: Copy> Packet<A> {
     }
 
     /// Becomes `forwarded`, which is this packet after a node has worked on it: a node changes its
-    /// kind, its nonce and where on its route it is.
+    /// kind, its nonce, where on its route it is, and its telemetry.
     #[inline]
     pub fn update(&mut self, forwarded: &Packet<A>) {
         self.kind = forwarded.kind;
         self.nonce = forwarded.nonce;
         self.route.at = forwarded.route.at;
+        self.telemetry = forwarded.telemetry;
     }
 
     /// The next node on the way, forth for data and back for an ACK; none at its end.
@@ -176,10 +238,12 @@ impl<A: Copy> Packet<A> {
         self.route.step(self.kind)
     }
 
-    /// At the destination: the data becomes its ACK and goes to the last relay.
+    /// At the destination: the data becomes its ACK, which tells when it arrived, and goes to the
+    /// last relay.
     #[inline]
-    pub fn turn_around(&mut self) -> Option<A> {
+    pub fn turn_around(&mut self, now: Time) -> Option<A> {
         self.kind = Kind::Ack;
+        self.telemetry = Telemetry { arrived_us: micros(now).max(1), ..Telemetry::default() };
         self.route.step_back()
     }
 }
@@ -191,7 +255,7 @@ mod tests {
     #[test]
     fn a_packet_comes_from_the_node_before_it_on_its_way() {
         let route = Route::new('a', "bcd".chars(), 'e');
-        let mut packet = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let mut packet = Packet::new(PacketId::default(), 7, Kind::Data, route);
         let mut came_from = Vec::new();
         loop {
             came_from.push(packet.previous());
@@ -199,7 +263,7 @@ mod tests {
                 break;
             }
         }
-        packet.turn_around();
+        packet.turn_around(Time::from_nanos(5_000));
         loop {
             came_from.push(packet.previous());
             if packet.step().is_none() {
@@ -216,11 +280,11 @@ mod tests {
     #[test]
     fn an_update_brings_what_a_node_has_changed() {
         let route = Route::new('a', "bcd".chars(), 'e');
-        let arrived = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let arrived = Packet::new(PacketId::default(), 7, Kind::Data, route);
         let (mut forwarded, mut updated) = (arrived, arrived);
         forwarded.step();
         forwarded.nonce = 8;
-        forwarded.turn_around();
+        forwarded.turn_around(Time::from_nanos(5_000));
         updated.update(&forwarded);
         assert_eq!(updated, forwarded);
         assert_ne!(updated, arrived);
@@ -229,13 +293,34 @@ mod tests {
     #[test]
     fn an_ack_goes_back_the_way_its_packet_came() {
         let route = Route::new('a', "bcd".chars(), 'e');
-        let mut packet = Packet { id: PacketId::default(), nonce: 7, kind: Kind::Data, route };
+        let mut packet = Packet::new(PacketId::default(), 7, Kind::Data, route);
         let mut forth = vec![packet.route.at()];
         forth.extend(core::iter::from_fn(|| packet.route.step_forth()));
-        let mut back: Vec<char> = packet.turn_around().into_iter().collect();
+        let mut back: Vec<char> = packet.turn_around(Time::from_nanos(5_000)).into_iter().collect();
         back.extend(core::iter::from_fn(|| packet.route.step_back()));
         assert_eq!((forth.iter().collect::<String>(), back.iter().collect::<String>()), ("bcde".into(), "dcba".into()));
         assert_eq!(packet.kind, Kind::Ack);
         assert!(packet.route.is_home());
+    }
+
+    #[test]
+    fn one_way_delay_is_what_the_clocks_differ_by() {
+        let mut packet = Packet::<u32>::default();
+        assert_eq!(packet.telemetry.one_way_nanos(Time::ZERO), None);
+        packet.route = Route::new(0, [1].into_iter(), 2);
+        packet.turn_around(Time::from_secs_f64(5.25));
+        assert_eq!(packet.telemetry.one_way_nanos(Time::from_secs_f64(5.0)), Some(250_000_000));
+        // A receiver whose clock began later; and both clocks after more than 2³² microseconds.
+        assert_eq!(packet.telemetry.one_way_nanos(Time::from_secs_f64(6.0)), Some(-750_000_000));
+        let late = Time::from_secs_f64(10_000.0);
+        packet.telemetry.arrived_us = micros(late + Duration::SECOND).max(1);
+        assert_eq!(packet.telemetry.one_way_nanos(late), Some(1_000_000_000));
+    }
+
+    #[test]
+    fn a_round_trip_travels_in_microseconds() {
+        let of = |nanos| Telemetry::of_data(Some(Duration::from_nanos(nanos))).round_trip().map(Duration::as_nanos);
+        assert_eq!(Telemetry::of_data(None).round_trip(), None);
+        assert_eq!((of(0), of(1_999), of(u64::MAX)), (Some(1_000), Some(1_000), Some(u64::from(u32::MAX) * 1_000)));
     }
 }

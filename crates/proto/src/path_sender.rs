@@ -8,14 +8,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Slot};
+use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_control::wake::Wake;
 
-use crate::packet::PacketId;
+use crate::packet::{PacketId, Telemetry};
 
 /// The most packets that one sender remembers, in flight and late together.
 pub const MAX_REMEMBERED: usize = 1 << 17;
@@ -40,6 +40,8 @@ pub struct Departure {
     pub id: PacketId,
     /// What the ACK must prove to know.
     pub nonce: u64,
+    /// What it tells the relays.
+    pub telemetry: Telemetry,
     relays: [Slot; MAX_RELAYS],
     count: u8,
 }
@@ -101,8 +103,10 @@ pub struct PathSender {
     controller: Box<dyn PathController>,
     rtts: PairRtts,
     rng: Rng,
-    packet: Bytes,
-    relays: usize,
+    /// Bytes of each packet.
+    packet: u32,
+    /// Relays of each packet.
+    relays: u8,
     remembered: Vec<Remembered>,
     /// The paths of the remembered packets, `relays` hops each.
     hops: Vec<Hop>,
@@ -112,12 +116,15 @@ pub struct PathSender {
     refused: bool,
     /// No deadline is sooner after its packet left.
     least_timeout: Duration,
+    /// Over all paths; zero before the first ACK.
+    smoothed_rtt: Duration,
 }
 
 impl PathSender {
     /// A sender that draws its random numbers from `rng`.
     ///
-    /// Panics unless `relays` is 1 to `MAX_RELAYS` and fewer than `peers`.
+    /// Panics unless `relays` is 1 to `MAX_RELAYS` and fewer than `peers`, or if packets are
+    /// longer than 4 GiB.
     pub fn new(config: &SenderConfig, controller: Box<dyn PathController>, rng: Rng) -> PathSender {
         assert!((1..=MAX_RELAYS).contains(&config.relays), "a path has 1 to {MAX_RELAYS} relays");
         assert!(config.relays < config.peers, "a path needs relays besides its destination");
@@ -125,14 +132,15 @@ impl PathSender {
             controller,
             rtts: PairRtts::new(&config.rtt, config.peers),
             rng,
-            packet: config.packet,
-            relays: config.relays,
+            packet: u32::try_from(config.packet.get()).expect("a packet is shorter than 4 GiB"),
+            relays: config.relays as u8,
             remembered: Vec::new(),
             hops: Vec::new(),
             free: Vec::new(),
             deadlines: BinaryHeap::new(),
             refused: false,
             least_timeout: Duration::ZERO,
+            smoothed_rtt: Duration::ZERO,
         }
     }
 
@@ -151,8 +159,9 @@ impl PathSender {
             Wake::AwaitOutcome => return Wake::AwaitOutcome,
         }
         let mut path = [Hop::default(); MAX_RELAYS];
-        let path = &mut path[..self.relays];
-        self.refused = !self.controller.select(now, destination, self.packet, path, &mut self.rng);
+        let path = &mut path[..self.relays()];
+        self.refused =
+            !self.controller.select(now, destination, Bytes::new(u64::from(self.packet)), path, &mut self.rng);
         if self.refused {
             return match self.controller.wake(now) {
                 Wake::WaitUntil(time) => Wake::WaitUntil(time),
@@ -164,12 +173,13 @@ impl PathSender {
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
         }
-        let deadline = now + self.rtts.timeout(&route[..=self.relays]).max(self.least_timeout);
+        let deadline = now + self.rtts.timeout(&route[..=self.relays()]).max(self.least_timeout);
         let nonce = self.rng.bits();
         let id = self.remember(now, deadline, nonce, destination, path);
         let mut relays = [Slot::default(); MAX_RELAYS];
-        relays[..self.relays].copy_from_slice(&route[..self.relays]);
-        Wake::DepartNow(Departure { id, nonce, relays, count: self.relays as u8 })
+        relays[..self.relays()].copy_from_slice(&route[..self.relays()]);
+        let telemetry = Telemetry::of_data(self.smoothed_rtt());
+        Wake::DepartNow(Departure { id, nonce, telemetry, relays, count: self.relays })
     }
 
     /// What a packet waits for: room in the table of those that are remembered, then for what
@@ -196,9 +206,19 @@ impl PathSender {
         let entry = &mut self.remembered[index as usize];
         let generation = entry.generation;
         *entry = Remembered { sent_at: now, deadline, nonce, destination, generation, state: State::InFlight };
-        self.hops[index as usize * self.relays..][..self.relays].copy_from_slice(path);
+        let place = self.hops_of(index as usize);
+        self.hops[place].copy_from_slice(path);
         self.deadlines.push(Reverse((deadline, index, generation)));
         PacketId { index, generation }
+    }
+
+    fn relays(&self) -> usize {
+        usize::from(self.relays)
+    }
+
+    /// Where the path of the packet at `index` stands among the hops.
+    fn hops_of(&self, index: usize) -> core::ops::Range<usize> {
+        index * self.relays()..(index + 1) * self.relays()
     }
 
     fn forget(&mut self, index: u32) {
@@ -208,8 +228,8 @@ impl PathSender {
         self.free.push(index);
     }
 
-    /// An ACK for packet `id` has come, with the nonce that it claims to know.
-    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64) -> AckVerdict {
+    /// An ACK for packet `id` has come, with the nonce that it claims to know, and what it tells.
+    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64, telemetry: &Telemetry) -> AckVerdict {
         let index = id.index as usize;
         let entry = match self.remembered.get(index) {
             Some(entry) if entry.generation == id.generation && entry.state != State::Free => *entry,
@@ -219,16 +239,29 @@ impl PathSender {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let path = &self.hops[index * self.relays..][..self.relays];
+        let path = &self.hops[self.hops_of(index)];
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
         }
-        self.rtts.sample(&route[..=self.relays], rtt);
+        self.rtts.sample(&route[..=self.relays()], rtt);
+        // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
+        self.smoothed_rtt = self.smoothed_rtt().map_or(rtt, |mean| (mean * 7 + rtt) / 8);
+        let report = Report {
+            now,
+            sent_at: entry.sent_at,
+            destination: entry.destination,
+            path,
+            outcome: Outcome::Acked,
+            one_way_nanos: telemetry.one_way_nanos(entry.sent_at),
+            stamps: &telemetry.stamps[..self.relays()],
+            rtts: &self.rtts,
+        };
         let verdict = if entry.state == State::InFlight {
-            self.controller.on_outcome(now, path, Outcome::Acked, &self.rtts, &mut self.rng);
+            self.controller.on_outcome(&report, &mut self.rng);
             AckVerdict::Acked { rtt, early: entry.deadline.since(now) }
         } else {
+            self.controller.on_late(&report, &mut self.rng);
             // The deadline was moved when it passed; it lay as far from sending as from now on.
             let first = entry.sent_at + entry.deadline.since(entry.sent_at) / 2;
             AckVerdict::Late { rtt, by: now.since(first) }
@@ -252,6 +285,7 @@ impl PathSender {
             if stale {
                 continue;
             }
+            let place = self.hops_of(index as usize);
             let entry = &mut self.remembered[index as usize];
             if entry.state == State::Late {
                 self.forget(index);
@@ -260,8 +294,18 @@ impl PathSender {
             entry.state = State::Late;
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             self.deadlines.push(Reverse((entry.deadline, index, generation)));
-            let path = &self.hops[index as usize * self.relays..][..self.relays];
-            self.controller.on_outcome(now, path, Outcome::TimedOut, &self.rtts, &mut self.rng);
+            let path = &self.hops[place];
+            let report = Report {
+                now,
+                sent_at: entry.sent_at,
+                destination: entry.destination,
+                path,
+                outcome: Outcome::TimedOut,
+                one_way_nanos: None,
+                stamps: &[],
+                rtts: &self.rtts,
+            };
+            self.controller.on_outcome(&report, &mut self.rng);
             lost(PacketId { index, generation });
         }
     }
@@ -298,6 +342,11 @@ impl PathSender {
     /// The controller, to look at.
     pub fn controller(&self) -> &dyn PathController {
         &*self.controller
+    }
+
+    /// The smoothed round-trip time over all paths, once one was seen.
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        (self.smoothed_rtt > Duration::ZERO).then_some(self.smoothed_rtt)
     }
 
     /// The round-trip times learned so far.
@@ -342,10 +391,10 @@ mod tests {
         assert!(!departure.relays().contains(&Slot(5)));
         let now = Time::ZERO + RTT;
         assert_eq!(
-            sender.on_ack(now, departure.id, departure.nonce),
+            sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default()),
             AckVerdict::Acked { rtt: RTT, early: Duration::SECOND * 4 - RTT }
         );
-        assert_eq!(sender.on_ack(now, departure.id, departure.nonce), AckVerdict::Unknown);
+        assert_eq!(sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default()), AckVerdict::Unknown);
     }
 
     #[test]
@@ -354,11 +403,14 @@ mod tests {
         let departure = sender.poll(Time::ZERO, Slot(5)).departs().unwrap();
         let now = Time::ZERO + RTT;
         let before = format!("{sender:?}");
-        assert_eq!(sender.on_ack(now, departure.id, departure.nonce ^ 1), AckVerdict::Forged);
-        assert_eq!(sender.on_ack(now, PacketId { index: 9, generation: 0 }, 0), AckVerdict::Unknown);
+        assert_eq!(sender.on_ack(now, departure.id, departure.nonce ^ 1, &Telemetry::default()), AckVerdict::Forged);
+        assert_eq!(
+            sender.on_ack(now, PacketId { index: 9, generation: 0 }, 0, &Telemetry::default()),
+            AckVerdict::Unknown
+        );
         assert_eq!(format!("{sender:?}"), before);
         assert_eq!(
-            sender.on_ack(now, departure.id, departure.nonce),
+            sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default()),
             AckVerdict::Acked { rtt: RTT, early: Duration::SECOND * 4 - RTT }
         );
     }
@@ -373,7 +425,7 @@ mod tests {
         sender.on_timer(deadline, |id| lost.push(id));
         assert_eq!(lost, [departure.id]);
         let late = deadline + Duration::from_millis(500);
-        let verdict = sender.on_ack(late, departure.id, departure.nonce);
+        let verdict = sender.on_ack(late, departure.id, departure.nonce, &Telemetry::default());
         assert_eq!(verdict, AckVerdict::Late { rtt: Duration::from_millis(4500), by: Duration::from_millis(500) });
         assert!(sender.rtts.mean_to(departure.relays()[0]).is_some());
     }
@@ -386,7 +438,7 @@ mod tests {
             for _ in 0..500 {
                 let departure = sender.poll(now, Slot(5)).departs().unwrap();
                 now += Duration::from_nanos(100_000);
-                sender.on_ack(now, departure.id, departure.nonce);
+                sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default());
             }
             let departure = sender.poll(now, Slot(5)).departs().unwrap();
             let mut lost = Vec::new();
@@ -431,7 +483,7 @@ mod tests {
                 sender.on_timer(now, |id| lost.push(id));
                 sent.extend(sender.poll(now, Slot(5)).departs());
                 if let (true, Some(departure)) = (ack, sent.get(pick % sent.len().max(1))) {
-                    match sender.on_ack(now, departure.id, departure.nonce) {
+                    match sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default()) {
                         AckVerdict::Acked { .. } => {
                             prop_assert!(!lost.contains(&departure.id) && !acked.contains(&departure.id));
                             acked.push(departure.id);

@@ -103,7 +103,7 @@ impl Peer {
             // Answers end at their source.
             Type::HelloReply | Type::Ack | Type::Report => None,
         };
-        if let (Some(what), Some(to)) = (what, outbox.packet.turn_around()) {
+        if let (Some(what), Some(to)) = (what, outbox.packet.turn_around(now)) {
             outbox.what = what;
             out.send(Departure::after(wait, to, outbox.len() as u32), outbox);
         }

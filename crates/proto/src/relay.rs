@@ -7,6 +7,7 @@
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
 use crate::packet::{Kind, Packet};
 
@@ -35,12 +36,19 @@ pub enum Verdict<A> {
 #[derive(Clone, Debug)]
 pub struct Relay {
     limiter: Limiter,
+    /// What it stamps on ACKs, if it does.
+    granted: Option<Box<GrantedRate>>,
 }
 
 impl Relay {
     /// A relay that holds to `limit`.
     pub fn new(model: LimitModel, limit: Rate) -> Relay {
-        Relay { limiter: Limiter::new(model, limit) }
+        Relay { limiter: Limiter::new(model, limit), granted: None }
+    }
+
+    /// A relay that holds to `limit` and stamps on each ACK the rate that it grants its sender.
+    pub fn stamping(model: LimitModel, limit: Rate) -> Relay {
+        Relay { granted: Some(Box::new(GrantedRate::new(model, limit))), ..Relay::new(model, limit) }
     }
 
     /// The limit in force.
@@ -61,7 +69,16 @@ impl Relay {
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
             return Verdict::Home;
         }
-        let Admission::After(wait) = self.limiter.admit(now, size) else {
+        let admission = self.limiter.admit(now, size);
+        if let Some(granted) = &mut self.granted {
+            let wait = match admission {
+                Admission::After(_) => self.limiter.backlog(now),
+                Admission::Refused => self.limiter.longest_wait(),
+            };
+            granted.on_packet(now, size, &self.limiter, wait, packet.telemetry.round_trip());
+            packet.stamp(granted.stamp());
+        }
+        let Admission::After(wait) = admission else {
             return Verdict::Refuse;
         };
         packet.step().map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })
@@ -74,7 +91,7 @@ mod tests {
     use crate::packet::{PacketId, Route};
 
     fn packet() -> Packet<u32> {
-        Packet { id: PacketId::default(), nonce: 1, kind: Kind::Data, route: Route::new(0, [1, 2].into_iter(), 3) }
+        Packet::new(PacketId::default(), 1, Kind::Data, Route::new(0, [1, 2].into_iter(), 3))
     }
 
     fn relay(limit: u64) -> Relay {
@@ -89,7 +106,7 @@ mod tests {
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 2, wait });
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 3, wait });
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Deliver { wait });
-        assert_eq!(packet.turn_around(), Some(2));
+        assert_eq!(packet.turn_around(now), Some(2));
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 1, wait });
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Forward { to: 0, wait });
         assert_eq!(relay.on_packet(now, &mut packet, size), Verdict::Home);

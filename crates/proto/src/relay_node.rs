@@ -66,15 +66,17 @@ pub struct RelayNode {
 }
 
 impl RelayNode {
-    /// A relay that forwards up to `limit`; what is addressed to its peer counts too.
+    /// A relay that forwards up to `limit`, and stamps on the ACKs that it forwards the rate that it
+    /// grants; what is addressed to its peer counts too.
     pub fn new(model: LimitModel, limit: Rate) -> RelayNode {
-        RelayNode { relay: Relay::new(model, limit), forwards: true, counters: RelayCounters::default() }
+        RelayNode { relay: Relay::stamping(model, limit), forwards: true, counters: RelayCounters::default() }
     }
 
     /// A peer that only sends or receives: it takes all that is for it and forwards nothing.
     pub fn end() -> RelayNode {
         let unlimited = Rate::from_bits_per_sec(u64::MAX);
-        RelayNode { forwards: false, ..RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, unlimited) }
+        let relay = Relay::new(LimitModel::Window { phase: Duration::ZERO }, unlimited);
+        RelayNode { relay, forwards: false, counters: RelayCounters::default() }
     }
 
     /// What it has done so far.
@@ -158,8 +160,7 @@ mod tests {
     /// Over the relays 1 and 2 to 3, at `position`.
     fn bytes(what: Type, source: SocketAddr, position: usize) -> Vec<u8> {
         let route = Route::from_nodes(&[source, node(1), node(2), node(3)], position).unwrap();
-        let packet =
-            Packet { id: PacketId::default(), nonce: 5 * u64::from(what == Type::Ack), kind: what.kind(), route };
+        let packet = Packet::new(PacketId::default(), 5 * u64::from(what == Type::Ack), what.kind(), route);
         let mut out = Vec::new();
         let body: &[u8] = if what == Type::Ack { &[] } else { &[7; 300] };
         Datagram { what, packet, body }.encode(&mut out);

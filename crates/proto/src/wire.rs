@@ -5,13 +5,17 @@
 //!
 //! ```text
 //!  0  magic "AB"            2 bytes
-//!  2  version               1        (1)
+//!  2  version               1        (2)
 //!  3  type                  1        1 hello, 2 hello reply, 3 data, 4 ACK, 5 report
 //!  4  position              1        which node of the route it is at, or on its way to
 //!  5  relays                1        1 to 8
 //!  6  packet                4 + 4    place in the sender's table, generation
 //! 14  route                 source, relays, destination; each
 //!                           family 1 (4 or 6), address 4 or 16, port 2
+//!     telemetry             of hello and data, the sender's smoothed round-trip time in
+//!                           microseconds, 4 bytes (0: unknown); of answers, the receiver's
+//!                           clock at the arrival in microseconds, 4 bytes (0: not told), and
+//!                           a stamp of each relay, 4 bytes (a binary32, 0: none)
 //!     body                  the rest: of an ACK the 8-byte proof, else sealed
 //! ```
 //!
@@ -22,16 +26,16 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anabranch_control::path::MAX_RELAYS;
+use anabranch_control::path::{MAX_RELAYS, Stamp};
 
 use crate::machine::Wire;
-use crate::packet::{Kind, Packet, PacketId, Route};
+use crate::packet::{Kind, Packet, PacketId, Route, Telemetry};
 
 /// The first bytes of every datagram.
 pub const MAGIC: [u8; 2] = *b"AB";
 
 /// The version that this build speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The largest UDP payload in bytes: what fits an Ethernet frame of 1500 B behind an
 /// IPv4 and a UDP header.
@@ -39,6 +43,9 @@ pub const MAX_DATAGRAM: usize = 1500 - 20 - 8;
 
 /// Bytes before the route.
 const FIXED: usize = 14;
+
+/// Bytes of one word of telemetry.
+const WORD: usize = 4;
 
 /// Bytes of the proof in an ACK.
 const PROOF: usize = 8;
@@ -95,7 +102,7 @@ pub struct OwnedDatagram {
 impl Default for OwnedDatagram {
     fn default() -> OwnedDatagram {
         let route = Route::new(UNKNOWN_V4, core::iter::empty(), UNKNOWN_V4);
-        let packet = Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route };
+        let packet = Packet::new(PacketId::default(), 0, Kind::Data, route);
         OwnedDatagram { what: Type::Data, packet, body: Vec::new() }
     }
 }
@@ -109,7 +116,7 @@ impl OwnedDatagram {
     /// Its bytes on the wire, IP and UDP headers apart.
     pub fn len(&self) -> usize {
         let proof = if self.what == Type::Ack { PROOF } else { 0 };
-        header_len(self.packet.route.nodes()) + proof + self.body.len()
+        header_len(self.what.kind(), self.packet.route.nodes()) + proof + self.body.len()
     }
 
     /// Never: it has a header.
@@ -208,6 +215,16 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
         return Err(DecodeError::Malformed(problem));
     }
     let route = Route::from_nodes(nodes, position).ok_or(DecodeError::Malformed("position"))?;
+    let mut telemetry = Telemetry::default();
+    match what.kind() {
+        Kind::Data => telemetry.round_trip_us = reader.u32()?,
+        Kind::Ack => {
+            telemetry.arrived_us = reader.u32()?;
+            for stamp in &mut telemetry.stamps[..relays] {
+                *stamp = Stamp::from_bits(reader.u32()?);
+            }
+        }
+    }
     let mut nonce = 0;
     if what == Type::Ack {
         nonce = u64::from_be_bytes(reader.array::<PROOF>()?);
@@ -215,7 +232,7 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram<'_>, DecodeError> {
             return Err(DecodeError::Malformed("an ACK holds nothing behind its proof"));
         }
     }
-    Ok(Datagram { what, packet: Packet { id, nonce, kind: what.kind(), route }, body: reader.0 })
+    Ok(Datagram { what, packet: Packet { id, nonce, kind: what.kind(), route, telemetry }, body: reader.0 })
 }
 
 impl Datagram<'_> {
@@ -247,19 +264,33 @@ pub fn encode_header(what: Type, packet: &Packet<SocketAddr>, out: &mut Vec<u8>)
         }
         out.extend_from_slice(&node.port().to_be_bytes());
     }
+    let telemetry = &packet.telemetry;
+    match what.kind() {
+        Kind::Data => out.extend_from_slice(&telemetry.round_trip_us.to_be_bytes()),
+        Kind::Ack => {
+            out.extend_from_slice(&telemetry.arrived_us.to_be_bytes());
+            for stamp in &telemetry.stamps[..nodes.len() - 2] {
+                out.extend_from_slice(&stamp.bits().to_be_bytes());
+            }
+        }
+    }
     if what == Type::Ack {
         out.extend_from_slice(&packet.nonce.to_be_bytes());
     }
 }
 
-/// Bytes before the body of a datagram over `nodes` (source, relays, destination).
-pub fn header_len(nodes: &[SocketAddr]) -> usize {
-    FIXED + nodes.iter().map(|node| if node.is_ipv4() { 7 } else { 19 }).sum::<usize>()
+/// Bytes before the body of a datagram of `kind` over `nodes` (source, relays, destination).
+pub fn header_len(kind: Kind, nodes: &[SocketAddr]) -> usize {
+    let telemetry = match kind {
+        Kind::Data => WORD,
+        Kind::Ack => WORD * nodes.len().saturating_sub(1),
+    };
+    FIXED + telemetry + nodes.iter().map(|node| if node.is_ipv4() { 7 } else { 19 }).sum::<usize>()
 }
 
 /// Bytes of a whole ACK over `nodes`.
 pub fn ack_len(nodes: &[SocketAddr]) -> usize {
-    header_len(nodes) + PROOF
+    header_len(Kind::Ack, nodes) + PROOF
 }
 
 const UNKNOWN_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -390,11 +421,7 @@ mod tests {
         let node = |last: u8| SocketAddr::from(([10, 0, 0, last], 4000));
         let route = Route::new(UNKNOWN_V4, [node(1), node(2)].into_iter(), node(3));
         let id = PacketId { index: 1, generation: 2 };
-        encoded(&Datagram {
-            what: Type::Data,
-            packet: Packet { id, nonce: 0, kind: Kind::Data, route },
-            body: b"sealed",
-        })
+        encoded(&Datagram { what: Type::Data, packet: Packet::new(id, 0, Kind::Data, route), body: b"sealed" })
     }
 
     proptest! {
@@ -405,11 +432,22 @@ mod tests {
             position in 0..MAX_RELAYS + 2,
             (index, generation, proof) in any::<(u32, u32, u64)>(),
             body in proptest::collection::vec(any::<u8>(), 0..200),
+            words in any::<[u32; MAX_RELAYS]>(),
         ) {
             let position = position % nodes.len();
             let route = Route::from_nodes(&nodes, position).unwrap();
             let (nonce, body) = if what == Type::Ack { (proof, &[][..]) } else { (0, &body[..]) };
-            let packet = Packet { id: PacketId { index, generation }, nonce, kind: what.kind(), route };
+            let mut telemetry = Telemetry::default();
+            match what.kind() {
+                Kind::Data => telemetry.round_trip_us = words[0],
+                Kind::Ack => {
+                    telemetry.arrived_us = words[0].rotate_left(7);
+                    for (stamp, &word) in telemetry.stamps[..nodes.len() - 2].iter_mut().zip(&words) {
+                        *stamp = Stamp::from_bits(word);
+                    }
+                }
+            }
+            let packet = Packet { id: PacketId { index, generation }, nonce, kind: what.kind(), route, telemetry };
             let datagram = Datagram { what, packet, body };
             let bytes = encoded(&datagram);
             let possible = problem_of(&nodes[1..]).is_none() && (what.kind() == Kind::Ack || position > 0);
@@ -417,7 +455,7 @@ mod tests {
                 Ok(decoded) => prop_assert!(possible && decoded == datagram),
                 Err(error) => prop_assert!(!possible && matches!(error, DecodeError::Malformed(_)), "{error}"),
             }
-            prop_assert_eq!(bytes.len() - body.len(), header_len(&nodes) + if what == Type::Ack { 8 } else { 0 });
+            prop_assert_eq!(bytes.len() - body.len(), header_len(what.kind(), &nodes) + if what == Type::Ack { 8 } else { 0 });
         }
 
         #[test]

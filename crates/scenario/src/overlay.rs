@@ -44,6 +44,8 @@ pub struct Overlay {
     pub limit_model: LimitKind,
     /// When limits change.
     pub limit_changes: Vec<LimitChange>,
+    /// Whether relays stamp on ACKs the rate that they grant.
+    pub stamps: bool,
     /// Size of a data packet.
     pub packet: Bytes,
     /// Size of an ACK.
@@ -127,6 +129,7 @@ impl Scenario {
                 limit: Rate::from_bytes_per_sec(400_000),
                 limit_model: LimitKind::Window,
                 limit_changes: Vec::new(),
+                stamps: true,
                 packet: Bytes::new(1500),
                 ack: Bytes::new(40),
                 controller: registry::find("q-learning").expect("a registered controller"),

@@ -8,6 +8,7 @@ use anabranch_net::loopback::{Crowd, Sockets};
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET};
 use anabranch_proto::message::FILLER_PREFIX;
+use anabranch_proto::packet::Kind;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::{seal, wire};
 use anabranch_report::{Cell, Table};
@@ -66,7 +67,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
     };
     let sockets = Sockets::bind(peers)?;
     let route = setup::longest_route(&sockets.addresses()[1..], args.hops, sockets.addresses()[0]);
-    let around = wire::header_len(&route) + seal::DATA_PREFIX + seal::TAG + FILLER_PREFIX;
+    let around = wire::header_len(Kind::Data, &route) + seal::DATA_PREFIX + seal::TAG + FILLER_PREFIX;
     let sizes = Sizes {
         packet: PACKET as f64,
         ack: wire::ack_len(&route) as f64,

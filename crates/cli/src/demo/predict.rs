@@ -33,6 +33,7 @@ pub fn predict(crowd: &Crowd, seconds: u64, ack: usize) -> Result<Figures, Failu
         relays: crowd.hops,
         limit: crowd.limit,
         limit_model,
+        stamps: true,
         limit_changes: Vec::new(),
         packet: Bytes::new(PACKET as u64),
         ack: Bytes::new(ack as u64),

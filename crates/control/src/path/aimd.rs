@@ -132,7 +132,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
     fn on_outcome(&mut self, config: &AimdConfig, packet: Bytes, evidence: Evidence<'_, SentAt>, _rng: &mut Rng) {
         // One packet a second: below it, a peer would never be tried again.
         let floor = packet.get() as f64;
-        match evidence.outcome {
+        match evidence.report.outcome {
             Outcome::TimedOut => self.on_timeout(config.decrease, floor, evidence.note),
             // R = R + M (4.12)
             Outcome::Acked if self.slow_start => self.rate_bytes_per_sec += floor,
@@ -158,7 +158,7 @@ impl<I: Increase> RateLearner for Aimd<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Slot;
+    use crate::path::{Hop, Report, Slot};
     use crate::rtt::{PairRtts, RttConfig};
     use crate::time::Duration;
 
@@ -167,7 +167,9 @@ mod tests {
     fn after<I: Increase>(learner: &mut Aimd<I>, outcome: Outcome, note: SentAt, srtt_ms: u64) -> f64 {
         let mut rtts = PairRtts::new(&RttConfig::default(), 1);
         rtts.sample(&[Slot(0)], Duration::from_millis(srtt_ms));
-        let evidence = Evidence { outcome, note, relay: Slot(0), rtts: &rtts };
+        let path = [Hop::default()];
+        let report = Report::of(outcome, &path, &rtts);
+        let evidence = Evidence { report: &report, place: 0, note };
         learner.on_outcome(&AimdConfig::default(), PACKET, evidence, &mut Rng::stream(1, "aimd"));
         learner.rate_bytes_per_sec
     }

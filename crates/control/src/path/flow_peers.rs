@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 use super::candidates::Candidates;
 use super::setup::Setup;
-use super::{Hop, Outcome, PathController, Slot, Ticket};
+use super::{Hop, Outcome, PathController, Report, Slot, Ticket};
 use crate::delivery_rate::DeliveryRate;
 use crate::flow::registry as flow;
 use crate::flow::{Feedback, FlowController, Limits, LossCause, Lost, PeerId, Sent};
@@ -21,7 +21,6 @@ use crate::pacer::Pacer;
 use crate::registry::ParameterError;
 use crate::rng::Rng;
 use crate::round_trip::RoundTripEstimator;
-use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
@@ -176,7 +175,8 @@ impl PathController for FlowPeers {
         true
     }
 
-    fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, _: &PairRtts, rng: &mut Rng) {
+    fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng) {
+        let Report { now, path, outcome, .. } = *report;
         self.advance(now, rng);
         for hop in path {
             let sent = self.sent[hop.ticket.0 as usize];
@@ -246,7 +246,7 @@ impl PathController for FlowPeers {
 mod tests {
     use super::*;
     use crate::path::setup::Pacing;
-    use crate::rtt::RttConfig;
+    use crate::rtt::{PairRtts, RttConfig};
     use crate::time::Duration;
 
     const SETUP: Setup = Setup { peers: 6, packet: Bytes::new(1500), start: Time::ZERO, pacing: Pacing::Burst };
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(paths.len(), 10);
         assert_eq!(peers.wake(Time::ZERO), Wake::AwaitOutcome);
         let now = Time::ZERO + Duration::from_millis(50);
-        peers.on_outcome(now, &paths[3], Outcome::Acked, &rtts, &mut rng);
+        peers.on_outcome(&Report { now, ..Report::of(Outcome::Acked, &paths[3], &rtts) }, &mut rng);
         assert_eq!(peers.wake(now), Wake::DepartNow(()), "room must be told");
         assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
         assert_eq!(path[0].slot, paths[3][0].slot);
@@ -303,7 +303,7 @@ mod tests {
             }
             now += Duration::from_millis(50);
             for path in &paths {
-                peers.on_outcome(now, path, Outcome::Acked, &rtts, &mut rng);
+                peers.on_outcome(&Report { now, ..Report::of(Outcome::Acked, path, &rtts) }, &mut rng);
             }
         }
         let windows = |peers: &dyn PathController| -> Vec<f64> {
@@ -315,7 +315,8 @@ mod tests {
         assert!(before[..5].iter().all(|window| *window > 2.0 * SETUP.packet.get() as f64), "{before:?}");
         assert_eq!(before[5], SETUP.packet.get() as f64, "the destination relays nothing to itself");
         assert!(peers.select(now, DESTINATION, SETUP.packet, &mut path, &mut rng));
-        peers.on_outcome(now + Duration::SECOND, &path, Outcome::TimedOut, &rtts, &mut rng);
+        let report = Report { now: now + Duration::SECOND, ..Report::of(Outcome::TimedOut, &path, &rtts) };
+        peers.on_outcome(&report, &mut rng);
         let after = windows(&*peers);
         for slot in 0..SETUP.peers {
             let on_path = path.iter().any(|hop| hop.slot.index() == slot);

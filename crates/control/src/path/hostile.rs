@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::registry::{CONTROLLERS, Entry, Pacing, Setup, flow_controllers};
-use super::{Hop, Outcome, PathController, Slot};
+use super::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Stamp};
 use crate::rng::Rng;
 use crate::rtt::{PairRtts, RttConfig};
 use crate::time::{Duration, Time};
@@ -23,7 +23,15 @@ enum Call {
     /// Packets while there is room, up to this number.
     Select(Clock, usize),
     /// What becomes of the packet at a place among those under way.
-    Outcome(Clock, usize, Outcome, u64),
+    Outcome(Clock, usize, Outcome, u64, Claims),
+}
+
+/// What an ACK claims of its way, and whether one comes for a packet that was given up before.
+#[derive(Clone, Copy, Debug)]
+struct Claims {
+    stamps: [u32; RELAYS],
+    one_way_nanos: Option<i64>,
+    comes_late: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +52,15 @@ fn call() -> impl Strategy<Value = Call> {
         1 => span().prop_map(Clock::Backwards),
         2 => span().prop_map(Clock::Due),
     ];
+    let word = prop_oneof![Just(0), Just(u32::MAX), any::<u32>(), (1f32..1e9).prop_map(f32::to_bits)];
+    let claims = (prop::array::uniform2(word), any::<Option<i64>>(), any::<bool>())
+        .prop_map(|(stamps, one_way_nanos, comes_late)| Claims { stamps, one_way_nanos, comes_late });
     let outcome = prop_oneof![2 => Just(Outcome::Acked), 1 => Just(Outcome::TimedOut)];
-    (clock, any::<bool>(), 0usize..20, outcome, span()).prop_map(|(clock, selects, number, outcome, rtt)| {
-        if selects { Call::Select(clock, number) } else { Call::Outcome(clock, number, outcome, rtt) }
-    })
+    (clock, any::<bool>(), 0usize..20, outcome, span(), claims).prop_map(
+        |(clock, selects, number, outcome, rtt, claims)| {
+            if selects { Call::Select(clock, number) } else { Call::Outcome(clock, number, outcome, rtt, claims) }
+        },
+    )
 }
 
 fn check(name: &str, controller: &dyn PathController) -> Result<(), TestCaseError> {
@@ -112,12 +125,34 @@ impl Driver {
                     under_way.push(path);
                 }
             }
-            Call::Outcome(_, place, outcome, rtt) if !under_way.is_empty() => {
+            Call::Outcome(_, place, outcome, rtt, claims) if !under_way.is_empty() => {
                 let path = under_way.swap_remove(place % under_way.len());
                 if outcome == Outcome::Acked {
                     rtts.sample(&[path[0].slot, path[1].slot, DESTINATION], Duration::from_nanos(rtt));
                 }
-                controller.on_outcome(*now, &path, outcome, rtts, rng);
+                let mut stamps = [Stamp::NONE; MAX_RELAYS];
+                for (stamp, word) in stamps.iter_mut().zip(claims.stamps) {
+                    *stamp = Stamp::from_bits(word);
+                }
+                let sent_at = Time::from_nanos(now.as_nanos().saturating_sub(rtt));
+                let told = Report {
+                    now: *now,
+                    sent_at,
+                    destination: DESTINATION,
+                    one_way_nanos: claims.one_way_nanos,
+                    stamps: &stamps[..RELAYS],
+                    ..Report::of(Outcome::Acked, &path, rtts)
+                };
+                match outcome {
+                    Outcome::Acked => controller.on_outcome(&told, rng),
+                    Outcome::TimedOut => {
+                        let lost = Report { outcome, one_way_nanos: None, stamps: &[], ..told };
+                        controller.on_outcome(&lost, rng);
+                        if claims.comes_late {
+                            controller.on_late(&told, rng);
+                        }
+                    }
+                }
             }
             Call::Outcome(..) => {}
         }

@@ -57,7 +57,7 @@ impl RateLearner for Ladder {
     }
 
     fn on_outcome(&mut self, config: &LadderConfig, _packet: Bytes, evidence: Evidence<'_, u32>, _rng: &mut Rng) {
-        match evidence.outcome {
+        match evidence.report.outcome {
             Outcome::Acked => {
                 self.acks += 1;
                 if self.acks >= config.patience {
@@ -86,14 +86,16 @@ impl RateLearner for Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Slot;
+    use crate::path::{Hop, Report};
     use crate::rtt::{PairRtts, RttConfig};
 
     const PACKET: Bytes = Bytes::new(1500);
 
     fn after(learner: &mut Ladder, outcome: Outcome, note: u32) -> u32 {
         let rtts = PairRtts::new(&RttConfig::default(), 1);
-        let evidence = Evidence { outcome, note, relay: Slot(0), rtts: &rtts };
+        let path = [Hop::default()];
+        let report = Report::of(outcome, &path, &rtts);
+        let evidence = Evidence { report: &report, place: 0, note };
         learner.on_outcome(&LadderConfig::default(), PACKET, evidence, &mut Rng::stream(1, "ladder"));
         learner.packets_per_sec
     }

@@ -4,34 +4,44 @@ use core::fmt::Debug;
 
 use serde::de::DeserializeOwned;
 
-use super::{Outcome, Slot, Ticket};
+use super::{Report, Slot, Ticket};
 use crate::registry::ParameterError;
 use crate::rng::Rng;
-use crate::rtt::PairRtts;
 use crate::time::Duration;
 use crate::units::{Bytes, Rate};
 
 /// What one outcome says about one relay of the path, whose learner notes an `N` for each packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a, N> {
-    /// What became of the packet.
-    pub outcome: Outcome,
+    /// What is known of the packet.
+    pub report: &'a Report<'a>,
+    /// Where on its path the relay is.
+    pub place: usize,
     /// What this learner noted when the packet left.
     pub note: N,
-    /// The relay.
-    pub relay: Slot,
-    /// What is known of round-trip times.
-    pub rtts: &'a PairRtts,
 }
 
 impl<N> Evidence<'_, N> {
+    /// The relay.
+    #[inline]
+    pub fn relay(&self) -> Slot {
+        self.report.path[self.place].slot
+    }
+
     /// The smoothed round-trip time from us to the relay, once there is a sample of it.
+    #[inline]
     pub fn srtt(&self) -> Option<Duration> {
-        self.rtts.mean_to(self.relay)
+        self.report.rtts.mean_to(self.relay())
+    }
+
+    /// The rate that the relay has stamped on the ACK.
+    #[inline]
+    pub fn stamp(&self) -> Option<Rate> {
+        self.report.stamp(self.place)
     }
 }
 
-/// Estimates the rate that one peer can forward for us, from ACKs and timeouts alone.
+/// Estimates the rate that one peer can forward for us, from what is known of the packets that it forwards.
 ///
 /// Parameters are shared by the learners of all peers and handed to every call.
 pub trait RateLearner: Debug + Clone + Send + 'static {
@@ -56,6 +66,10 @@ pub trait RateLearner: Debug + Clone + Send + 'static {
 
     /// A packet's outcome is known.
     fn on_outcome(&mut self, config: &Self::Config, packet: Bytes, evidence: Evidence<'_, Self::Note>, rng: &mut Rng);
+
+    /// A packet has arrived whose loss was reported before.
+    fn on_late(&mut self, _config: &Self::Config, _packet: Bytes, _evidence: Evidence<'_, Self::Note>, _rng: &mut Rng) {
+    }
 
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;

@@ -8,28 +8,34 @@
 mod aimd;
 pub mod burst_credit;
 pub mod candidates;
+mod credits;
+mod delays;
+mod explicit_rate;
 mod flow_peers;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod ladder;
 pub mod learner;
+mod losses;
 pub mod paced_credit;
 pub mod per_peer;
 pub mod perfect;
 pub mod q_learning;
 mod random;
 pub mod registry;
+pub mod report;
 pub mod setup;
 pub mod slot;
+mod timeouts;
 
 use core::fmt::Debug;
 
 use dyn_clone::{DynClone, clone_trait_object};
+pub use report::{Outcome, Report, Stamp};
 pub use slot::Slot;
 
 use crate::rng::Rng;
-use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
@@ -68,15 +74,6 @@ pub struct Hop {
     pub ticket: Ticket,
 }
 
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its ACK came in time.
-    Acked,
-    /// Its ACK did not come in time; it may still come.
-    TimedOut,
-}
-
 /// Decides which relays a packet takes, and whether any may be used now.
 ///
 /// A controller is a value: a clone goes on from where the original stands, and neither knows of
@@ -88,7 +85,11 @@ pub trait PathController: Debug + DynClone + Send {
     fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool;
 
     /// Learns what became of a packet that `select` gave `path` to.
-    fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, rtts: &PairRtts, rng: &mut Rng);
+    fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng);
+
+    /// Learns that a packet has arrived whose loss was reported before: nothing had been lost on
+    /// its way there.
+    fn on_late(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}
 
     /// What `select` waits for, once it has returned false: the earliest instant at which it may
     /// succeed again, or an outcome. Never an instant before `now`.

@@ -8,9 +8,8 @@ use core::fmt::Debug;
 
 use super::candidates::Candidates;
 use super::learner::{Evidence, RateLearner};
-use super::{Hop, Outcome, PathController, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::rng::Rng;
-use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
@@ -55,6 +54,22 @@ impl<L: RateLearner, C: Credit> PerPeer<L, C> {
     }
 }
 
+impl<L: RateLearner, C: Credit> PerPeer<L, C> {
+    /// Shows `report` to the learners of its path, and takes over the rates that it changes.
+    #[inline(always)]
+    fn teach(&mut self, report: &Report<'_>, mut learn: impl FnMut(&mut L, &L::Config, Bytes, Evidence<'_, L::Note>)) {
+        for (place, hop) in report.path.iter().enumerate() {
+            let learner = &mut self.learners[hop.slot.index()];
+            let before = learner.rate(&self.config, self.packet);
+            learn(learner, &self.config, self.packet, Evidence { report, place, note: hop.ticket.into() });
+            let after = learner.rate(&self.config, self.packet);
+            if after != before {
+                self.credit.set_rate(report.now, hop.slot, after, &mut self.candidates);
+            }
+        }
+    }
+}
+
 impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
     fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
         debug_assert!(size <= self.packet, "rates are counted in whole packets");
@@ -69,17 +84,14 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
         true
     }
 
-    fn on_outcome(&mut self, now: Time, path: &[Hop], outcome: Outcome, rtts: &PairRtts, rng: &mut Rng) {
-        for hop in path {
-            let learner = &mut self.learners[hop.slot.index()];
-            let before = learner.rate(&self.config, self.packet);
-            let evidence = Evidence { outcome, note: hop.ticket.into(), relay: hop.slot, rtts };
-            learner.on_outcome(&self.config, self.packet, evidence, rng);
-            let after = learner.rate(&self.config, self.packet);
-            if after != before {
-                self.credit.set_rate(now, hop.slot, after, &mut self.candidates);
-            }
-        }
+    #[inline]
+    fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng) {
+        self.teach(report, |learner, config, packet, evidence| learner.on_outcome(config, packet, evidence, rng));
+    }
+
+    #[inline]
+    fn on_late(&mut self, report: &Report<'_>, rng: &mut Rng) {
+        self.teach(report, |learner, config, packet, evidence| learner.on_late(config, packet, evidence, rng));
     }
 
     fn wake(&self, now: Time) -> Wake {

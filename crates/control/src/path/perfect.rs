@@ -22,9 +22,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::{Hop, MAX_RELAYS, Outcome, PathController, Slot};
+use super::{Hop, MAX_RELAYS, PathController, Report, Slot};
 use crate::rng::Rng;
-use crate::rtt::PairRtts;
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
@@ -372,7 +371,7 @@ impl PathController for Perfect {
         true
     }
 
-    fn on_outcome(&mut self, _now: Time, _path: &[Hop], _outcome: Outcome, _rtts: &PairRtts, _rng: &mut Rng) {}
+    fn on_outcome(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}
 
     fn wake(&self, now: Time) -> Wake {
         Wake::at(self.next_slice, now)

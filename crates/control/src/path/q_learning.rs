@@ -210,7 +210,7 @@ impl QLearning {
 
     fn collect(&mut self, config: &QLearningConfig, evidence: Evidence<'_, SentIn>) {
         let SentIn { state, action, .. } = evidence.note;
-        let reward = match evidence.outcome {
+        let reward = match evidence.report.outcome {
             Outcome::Acked => config.reward_ack,
             Outcome::TimedOut => config.reward_timeout,
         } * f64::from(state);
@@ -328,7 +328,7 @@ impl RateLearner for QLearning {
 
     fn on_outcome(&mut self, config: &QLearningConfig, _packet: Bytes, evidence: Evidence<'_, SentIn>, rng: &mut Rng) {
         if self.table.in_fast_start() {
-            return self.fast_start(config, evidence.outcome);
+            return self.fast_start(config, evidence.report.outcome);
         }
         // What left in fast start has had its say in the first timeout: its state was
         // passed through, not chosen, and would fill the table with states never used.
@@ -359,14 +359,16 @@ impl RateLearner for QLearning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Slot;
+    use crate::path::{Hop, Report};
     use crate::rtt::{PairRtts, RttConfig};
 
     const PACKET: Bytes = Bytes::new(1500);
 
     fn feed(agent: &mut QLearning, config: &QLearningConfig, outcome: Outcome, note: SentIn, rng: &mut Rng) {
         let rtts = PairRtts::new(&RttConfig::default(), 1);
-        agent.on_outcome(config, PACKET, Evidence { outcome, note, relay: Slot(0), rtts: &rtts }, rng);
+        let path = [Hop::default()];
+        let report = Report::of(outcome, &path, &rtts);
+        agent.on_outcome(config, PACKET, Evidence { report: &report, place: 0, note }, rng);
     }
 
     /// An agent that left fast start at `congested`, in state `congested / 2`.

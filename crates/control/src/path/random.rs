@@ -2,9 +2,8 @@
 //! The worst case that the others are compared with. [Raiber 2010] 6.3.1.
 
 use super::candidates::Candidates;
-use super::{Hop, Outcome, PathController, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::rng::Rng;
-use crate::rtt::PairRtts;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
@@ -27,7 +26,7 @@ impl PathController for Random {
         self.candidates.draw(destination, path, rng)
     }
 
-    fn on_outcome(&mut self, _now: Time, _path: &[Hop], _outcome: Outcome, _rtts: &PairRtts, _rng: &mut Rng) {}
+    fn on_outcome(&mut self, _report: &Report<'_>, _rng: &mut Rng) {}
 
     fn wake(&self, _now: Time) -> Wake {
         Wake::AwaitOutcome

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use super::PathController;
 use super::aimd::{Aimd, Consistent, Literal};
 use super::burst_credit::BurstCredit;
+use super::explicit_rate;
 use super::flow_peers;
 use super::learner::RateLearner;
 use super::paced_credit::PacedCredit;
@@ -14,6 +15,7 @@ use super::per_peer::PerPeer;
 use super::q_learning::QLearning;
 use super::random::Random;
 pub use super::setup::{Pacing, Setup};
+use super::timeouts;
 use crate::flow::registry as flow;
 use crate::registry::{ParameterError, UnknownController};
 
@@ -36,6 +38,18 @@ pub const CONTROLLERS: &[Entry] = &[
         summary: "AIMD with the increase as it is printed, about a byte a second for each ACK",
         source: "[Raiber 2010] 4.2, eq. 4.7 to the letter",
         build: Build::Anywhere(per_peer::<Aimd<Literal>>),
+    },
+    Entry {
+        name: "explicit-rate",
+        summary: "sends at the rates that relays stamp on ACKs",
+        source: "Anabranch; the relays' rule is RCP's [Dukkipati 2007]",
+        build: Build::Anywhere(explicit_rate::build),
+    },
+    Entry {
+        name: "timeouts",
+        summary: "loss tomography from ACKs and timeouts alone",
+        source: "Anabranch",
+        build: Build::Anywhere(timeouts::build),
     },
     Entry {
         name: "perfect",

@@ -135,6 +135,9 @@ fn peer(
         LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
         LimitKind::Queue { longest } => LimitModel::Queue { longest },
     };
-    let relay = Relay::new(model, overlay.limit);
+    let relay = match overlay.stamps {
+        true => Relay::stamping(model, overlay.limit),
+        false => Relay::new(model, overlay.limit),
+    };
     Ok(OverlayPeer::new(node, [overlay.packet, overlay.ack], relay, misbehaviour, sender, traffic))
 }

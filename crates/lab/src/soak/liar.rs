@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use anabranch_control::path::{MAX_RELAYS, Stamp};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::hello::{COOKIE, Cookie, HelloBody, HelloReply};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 use anabranch_proto::message::{FileName, Message, Offer};
-use anabranch_proto::packet::{Kind, Packet, PacketId, Route};
+use anabranch_proto::packet::{Kind, Packet, PacketId, Route, Telemetry};
 use anabranch_proto::peer::Peer;
 use anabranch_proto::seal::{Hello, PublicKey, Session};
 use anabranch_proto::wire::{OwnedDatagram, Type};
@@ -115,7 +116,7 @@ impl Liar {
             Lie::Greets if datagram.packet.id == OWN => return self.on_reply(datagram, out),
             Lie::DropsAll => return,
             Lie::DropsMost if datagram.packet.kind == Kind::Data && !self.rng.chance(0.1) => return,
-            Lie::ForgesAnswers if datagram.packet.kind == Kind::Data => self.forge(arrival.from, datagram, out),
+            Lie::ForgesAnswers if datagram.packet.kind == Kind::Data => self.forge(now, arrival.from, datagram, out),
             Lie::Misroutes => {
                 if datagram.packet.step().is_some() {
                     let anybody = self.surroundings.nodes[self.rng.below(self.surroundings.nodes.len())];
@@ -138,13 +139,13 @@ impl Liar {
     }
 
     /// An answer that only the receiver could give, with a proof that is guessed.
-    fn forge(&mut self, from: SocketAddr, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
+    fn forge(&mut self, now: Time, from: SocketAddr, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
         let Liar { rng, outbox, .. } = self;
         outbox.packet = datagram.packet;
         if outbox.packet.route.position() == 1 {
             outbox.packet.route.set_source(from);
         }
-        outbox.packet.nonce = rng.bits();
+        let nonce = rng.bits();
         outbox.what = [Type::Ack, Type::Report, Type::HelloReply][rng.below(3)];
         outbox.body.clear();
         if let Some(hello) = HelloBody::decode(&datagram.body).filter(|_| datagram.what == Type::Hello) {
@@ -160,7 +161,9 @@ impl Liar {
             let length = rng.below(80);
             outbox.body.extend((0..length).map(|_| rng.bits() as u8));
         }
-        if let Some(to) = outbox.packet.turn_around() {
+        if let Some(to) = outbox.packet.turn_around(now) {
+            outbox.packet.nonce = nonce;
+            outbox.packet.telemetry = lies(rng);
             out.send(Departure::now(to, outbox.len() as u32), outbox);
         }
     }
@@ -194,7 +197,7 @@ impl Liar {
         // Small numbers: a packet that exists, if one can be hit.
         let id = PacketId { index: rng.below(50) as u32, generation: rng.below(20) as u32 };
         outbox.what = what;
-        outbox.packet = Packet { id, nonce: rng.bits(), kind, route };
+        outbox.packet = Packet { id, nonce: rng.bits(), kind, route, telemetry: lies(rng) };
         outbox.body.clear();
         if what != Type::Ack {
             let length = rng.below(LONGEST);
@@ -211,7 +214,7 @@ impl Liar {
         let source = if source == self.own { self.surroundings.nodes[1] } else { source };
         self.outbox.what = what;
         let route = Route::from_nodes(&[source, self.own, to], 2).expect("a route over one relay");
-        self.outbox.packet = Packet { id: OWN, nonce: 0, kind: Kind::Data, route };
+        self.outbox.packet = Packet::new(OWN, 0, Kind::Data, route);
         self.outbox.body.clear();
         to
     }
@@ -272,4 +275,11 @@ impl Liar {
     pub(super) fn timer(&self) -> Time {
         self.next
     }
+}
+
+/// Claims about its way that no packet's way would make.
+fn lies(rng: &mut Rng) -> Telemetry {
+    let mut stamps = [Stamp::NONE; MAX_RELAYS];
+    stamps.fill_with(|| Stamp::from_bits(rng.bits() as u32));
+    Telemetry { round_trip_us: rng.bits() as u32, arrived_us: rng.bits() as u32, stamps }
 }

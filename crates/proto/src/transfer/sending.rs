@@ -24,7 +24,7 @@ use super::reading::ReadAhead;
 use crate::courier::{Courier, Parcel};
 use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
-use crate::packet::PacketId;
+use crate::packet::{Kind, Packet, PacketId};
 use crate::path_sender::AckVerdict;
 use crate::printable::printable;
 use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
@@ -42,7 +42,7 @@ const BYE_COPIES: u8 = 3;
 /// The bytes of a block so that its datagram over `nodes` (source, relays, destination,
 /// each as long as it can be) has `packet` bytes; none if nothing is left for it.
 pub fn block_size(nodes: &[SocketAddr], packet: usize) -> Option<u16> {
-    let around = wire::header_len(nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
+    let around = wire::header_len(Kind::Data, nodes) + seal::DATA_PREFIX + seal::TAG + BLOCK_PREFIX;
     packet.checked_sub(around).filter(|&left| left > 0).map(|left| left as u16)
 }
 
@@ -277,15 +277,15 @@ impl FileSender {
 
     /// An answer has come home.
     pub fn on_answer(&mut self, now: Time, datagram: &OwnedDatagram) {
-        let id = datagram.packet.id;
+        let packet = &datagram.packet;
         match datagram.what {
-            Type::HelloReply => self.on_hello_reply(now, datagram),
+            Type::HelloReply => self.on_hello_reply(now, packet, &datagram.body),
             // A hello's proof travels in the clear: only a hello's reply, which is sealed, answers it.
-            _ if self.carried(id) == Some(Carried::Hello) => self.courier.count_unreadable(),
+            _ if self.carried(packet.id) == Some(Carried::Hello) => self.courier.count_unreadable(),
             Type::Ack => {
-                self.on_proof(now, id, datagram.packet.nonce);
+                self.on_proof(now, packet, packet.nonce);
             }
-            Type::Report => self.on_report(now, id, &datagram.body),
+            Type::Report => self.on_report(now, packet, &datagram.body),
             Type::Hello | Type::Data => self.courier.count_unreadable(),
         }
     }
@@ -295,15 +295,14 @@ impl FileSender {
         self.carried.get(id.index as usize).copied()
     }
 
-    fn on_hello_reply(&mut self, now: Time, datagram: &OwnedDatagram) {
-        let id = datagram.packet.id;
-        let reply = HelloReply::decode(&datagram.body).filter(|_| self.carried(id) == Some(Carried::Hello));
+    fn on_hello_reply(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
+        let reply = HelloReply::decode(body).filter(|_| self.carried(packet.id) == Some(Carried::Hello));
         let is_read = match reply {
             Some(HelloReply::Cookie { proof, cookie }) => {
-                self.on_cookie(now, datagram, proof, cookie);
+                self.on_cookie(now, packet, proof, cookie);
                 true
             }
-            Some(HelloReply::Answer { answer, sealed }) => self.on_hello_answer(now, id, answer, sealed).is_ok(),
+            Some(HelloReply::Answer { answer, sealed }) => self.on_hello_answer(now, packet, answer, sealed).is_ok(),
             None => false,
         };
         if !is_read {
@@ -313,19 +312,25 @@ impl FileSender {
 
     /// The receiver wants to see `cookie`, if it is the receiver: any relay on the way could say so.
     /// It is tried at once, but not that the silence has an end.
-    fn on_cookie(&mut self, now: Time, datagram: &OwnedDatagram, proof: u64, cookie: Cookie) {
-        let verdict = self.courier.on_answer(now, datagram.packet.id, proof);
+    fn on_cookie(&mut self, now: Time, packet: &Packet<SocketAddr>, proof: u64, cookie: Cookie) {
+        let verdict = self.courier.on_answer(now, packet.id, proof, &packet.telemetry);
         if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
             return;
         }
-        self.cookies.keep(datagram.packet.route.nodes()[1], cookie);
+        self.cookies.keep(packet.route.nodes()[1], cookie);
         if self.phase == Phase::Greeting && now >= self.hasty_from {
             (self.repeat_at, self.hasty_from) = (now, now + REPEAT);
         }
     }
 
     /// Any of the hellos was answered: the first such answer is the handshake's second message.
-    fn on_hello_answer(&mut self, now: Time, id: PacketId, answer: &[u8], sealed: &[u8]) -> Result<(), SealError> {
+    fn on_hello_answer(
+        &mut self,
+        now: Time,
+        packet: &Packet<SocketAddr>,
+        answer: &[u8],
+        sealed: &[u8],
+    ) -> Result<(), SealError> {
         let mut proof = Vec::new();
         if self.phase == Phase::Greeting {
             let mut session = self.hello.complete(answer)?;
@@ -336,11 +341,11 @@ impl FileSender {
             session.open(sealed, &mut proof)?;
         }
         let proof = proof.try_into().map_err(|_| SealError::Damaged)?;
-        self.on_proof(now, id, u64::from_be_bytes(proof));
+        self.on_proof(now, packet, u64::from_be_bytes(proof));
         Ok(())
     }
 
-    fn on_report(&mut self, now: Time, id: PacketId, body: &[u8]) {
+    fn on_report(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
         let mut opened = std::mem::take(&mut self.message);
         let open = self.session.as_mut().is_some_and(|session| session.open(body, &mut opened).is_ok());
         let report = if open { Report::decode(&opened).ok() } else { None };
@@ -348,7 +353,7 @@ impl FileSender {
             Some(report) => {
                 // What it says is true even if its packet is forgotten: only the
                 // receiver can have sealed it.
-                let answers_finish = self.on_proof(now, id, report.proof) == Some(Carried::Finish);
+                let answers_finish = self.on_proof(now, packet, report.proof) == Some(Carried::Finish);
                 self.heard = now;
                 self.act_on(now, report, answers_finish);
             }
@@ -392,8 +397,9 @@ impl FileSender {
     }
 
     /// An answer proves that packet `id` has arrived: what it carried, the first time.
-    fn on_proof(&mut self, now: Time, id: PacketId, proof: u64) -> Option<Carried> {
-        let verdict = self.courier.on_answer(now, id, proof);
+    fn on_proof(&mut self, now: Time, answer: &Packet<SocketAddr>, proof: u64) -> Option<Carried> {
+        let id = answer.id;
+        let verdict = self.courier.on_answer(now, id, proof, &answer.telemetry);
         if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
             return None;
         }

@@ -136,9 +136,9 @@ pub fn relay_full(time: Duration) -> Result<Moved, Failure> {
 fn datagram(relay: SocketAddr, end: SocketAddr) -> Result<Vec<u8>, Failure> {
     let nodes = [wire::unknown_source(relay), relay, end];
     let route = Route::from_nodes(&nodes, 1).ok_or_else(|| Failure::new("a relay is an impossible route"))?;
-    let packet = Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route };
+    let packet = Packet::new(PacketId::default(), 0, Kind::Data, route);
     let mut bytes = Vec::new();
-    let body = vec![7; DATAGRAM - wire::header_len(&nodes)];
+    let body = vec![7; DATAGRAM - wire::header_len(Kind::Data, &nodes)];
     Datagram { what: Type::Data, packet, body: &body }.encode(&mut bytes);
     Ok(bytes)
 }

@@ -1,0 +1,238 @@
+//! When each relay may be used again, and which relays a packet takes: a virtual scheduling
+//! algorithm for each relay (GCRA, ITU-T I.371), and the relays that have waited longest, counted
+//! in packets of their rates.
+
+use super::{Hop, Slot};
+use crate::rng::Rng;
+use crate::time::{Duration, Time};
+use crate::wake::Wake;
+
+/// What an unused relay may save up, in packets.
+const BURST: f64 = 1.5;
+
+/// A packet costs a random share of its time, this much more or less: relays of equal rates would
+/// else meet on the same paths again and again, and no outcome would tell them apart.
+const DITHER: f64 = 0.2;
+
+/// Rates and theoretical arrival times of all relays that a sender knows.
+#[derive(Clone, Debug)]
+pub struct Credits {
+    /// In packets a second.
+    rates: Box<[f32]>,
+    /// The theoretical arrival time of each relay's next packet.
+    due: Box<[Time]>,
+    /// What was refused last: where to, and over how many relays.
+    refused: Option<(Slot, u8)>,
+    /// When enough relays are due for it.
+    retry_at: Time,
+}
+
+impl Credits {
+    /// All of `peers` relays at `rate` packets a second from `start` on.
+    pub fn new(peers: usize, rate: f64, start: Time) -> Credits {
+        Credits {
+            rates: vec![rate as f32; peers].into(),
+            due: vec![start; peers].into(),
+            refused: None,
+            retry_at: start,
+        }
+    }
+
+    /// Packets a second over `slot`.
+    #[inline]
+    pub fn rate(&self, slot: Slot) -> f64 {
+        f64::from(self.rates[slot.index()])
+    }
+
+    /// From now on `rate` packets a second over `slot`; what it has still to wait for, or has saved
+    /// up, stays the same in packets.
+    pub fn set_rate(&mut self, now: Time, slot: Slot, rate: f64) {
+        let index = slot.index();
+        let before = f64::from(self.rates[index]);
+        let scale = before / rate;
+        let due = self.due[index];
+        self.due[index] =
+            if due > now { now + scaled(due.since(now), scale) } else { back(now, scaled(now.since(due), scale)) };
+        self.rates[index] = rate as f32;
+        if let Some((destination, hops)) = self.refused {
+            self.retry_at = self.next_room(destination, usize::from(hops));
+        }
+    }
+
+    /// Fills `path` with the relays that have most credit, in random order; false if fewer than
+    /// asked for are due. The packet counts against the rate of its destination as well: where an
+    /// application sends is chance, but what arrives at a node is the same load whatever it is for,
+    /// so the relays' share makes up for it.
+    pub fn take(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
+        let mut best = [(f64::NEG_INFINITY, 0usize); super::MAX_RELAYS];
+        let best = &mut best[..path.len()];
+        for (index, &due) in self.due.iter().enumerate() {
+            if due > now || index == destination.index() {
+                continue;
+            }
+            let credit = (now.since(due).as_secs_f64() * f64::from(self.rates[index])).min(BURST);
+            if credit <= best[best.len() - 1].0 {
+                continue;
+            }
+            let mut place = best.len() - 1;
+            while place > 0 && best[place - 1].0 < credit {
+                best[place] = best[place - 1];
+                place -= 1;
+            }
+            best[place] = (credit, index);
+        }
+        if best[best.len() - 1].0 == f64::NEG_INFINITY {
+            self.refused = Some((destination, path.len() as u8));
+            self.retry_at = self.next_room(destination, path.len());
+            return false;
+        }
+        self.refused = None;
+        for place in (1..best.len()).rev() {
+            best.swap(place, rng.below(place + 1));
+        }
+        for (hop, &(_, index)) in path.iter_mut().zip(&*best) {
+            hop.slot = Slot(index as u16);
+            let cost = 1.0 + DITHER * (2.0 * rng.uniform() - 1.0);
+            self.charge(now, index, cost);
+        }
+        self.charge(now, destination.index(), 1.0);
+        true
+    }
+
+    fn charge(&mut self, now: Time, index: usize, packets: f64) {
+        let rate = f64::from(self.rates[index]);
+        let saved = back(now, Duration::from_secs_f64(BURST / rate));
+        self.due[index] = self.due[index].max(saved) + Duration::from_secs_f64(packets / rate);
+    }
+
+    /// When `hops` relays other than `destination` are due.
+    fn next_room(&self, destination: Slot, hops: usize) -> Time {
+        let mut soonest = [Time::MAX; super::MAX_RELAYS];
+        let soonest = &mut soonest[..hops];
+        for (index, &due) in self.due.iter().enumerate() {
+            let last = hops - 1;
+            if index == destination.index() || due >= soonest[last] {
+                continue;
+            }
+            let mut place = last;
+            while place > 0 && soonest[place - 1] > due {
+                soonest[place] = soonest[place - 1];
+                place -= 1;
+            }
+            soonest[place] = due;
+        }
+        soonest[hops - 1]
+    }
+
+    /// What a packet that was refused waits for.
+    pub fn wake(&self, now: Time) -> Wake {
+        Wake::at(self.retry_at, now)
+    }
+
+    /// Heap memory in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.rates) + size_of_val(&*self.due)
+    }
+}
+
+fn scaled(time: Duration, factor: f64) -> Duration {
+    Duration::from_nanos((time.as_nanos() as f64 * factor) as u64)
+}
+
+fn back(now: Time, time: Duration) -> Time {
+    Time::from_nanos(now.as_nanos().saturating_sub(time.as_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    const DESTINATION: Slot = Slot(0);
+
+    /// Packets over each of the relays in `seconds` over `hops` relays each, sent as soon as they may be.
+    fn sent(rates: &[f64], hops: usize, seconds: f64) -> Vec<u32> {
+        let mut credits = Credits::new(rates.len(), 1.0, Time::ZERO);
+        for (index, &rate) in rates.iter().enumerate() {
+            credits.set_rate(Time::ZERO, Slot(index as u16), rate);
+        }
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let mut counts = vec![0; rates.len()];
+        let mut path = [Hop::default(); super::super::MAX_RELAYS];
+        let path = &mut path[..hops];
+        while now < Time::from_secs_f64(seconds) {
+            while credits.take(now, DESTINATION, path, &mut rng) {
+                for (place, hop) in path.iter().enumerate() {
+                    assert!(path[..place].iter().all(|other| other.slot != hop.slot) && hop.slot != DESTINATION);
+                    counts[hop.slot.index()] += 1;
+                }
+            }
+            let wake = credits.wake(now).time(now);
+            assert!(wake > now, "what was refused waits");
+            now = wake;
+        }
+        counts
+    }
+
+    #[test]
+    fn each_relay_is_used_at_its_rate() {
+        let rates = [1.0, 10.0, 20.0, 30.0, 40.0, 20.0];
+        let counts = sent(&rates, 2, 100.0);
+        for (&count, &rate) in counts.iter().zip(&rates).skip(1) {
+            assert!((f64::from(count) / (100.0 * rate) - 1.0).abs() < 0.02, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_relay_that_the_others_cannot_match_is_used_with_every_packet() {
+        // Two relays each: the fast one goes with each packet of the two slow ones.
+        let counts = sent(&[1.0, 1000.0, 10.0, 10.0], 2, 100.0);
+        assert_eq!(counts[1], counts[2] + counts[3]);
+    }
+
+    /// A random path in each packet: of ten equal relays every pair meets about equally often.
+    #[test]
+    fn relays_of_equal_rates_meet_all_others() {
+        let mut credits = Credits::new(11, 10.0, Time::ZERO);
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let mut met = [[0u32; 11]; 11];
+        let mut path = [Hop::default(); 2];
+        for _ in 0..9_000 {
+            while !credits.take(now, DESTINATION, &mut path, &mut rng) {
+                now = credits.wake(now).time(now);
+            }
+            met[path[0].slot.index()][path[1].slot.index()] += 1;
+        }
+        // 90 ordered pairs, 100 packets each.
+        let counts = (1..11).flat_map(|a| (1..11).filter(move |&b| a != b).map(move |b| met[a][b]));
+        assert!(counts.clone().all(|count| (40..=200).contains(&count)), "{:?}", counts.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_goes_to_a_node_counts_like_what_passes_it() {
+        let mut credits = Credits::new(5, 10.0, Time::ZERO);
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let mut arrived = [0u32; 5];
+        let mut path = [Hop::default(); 1];
+        while now < Time::from_secs_f64(100.0) {
+            let destination = Slot(rng.below(5) as u16);
+            while !credits.take(now, destination, &mut path, &mut rng) {
+                now = credits.wake(now).time(now);
+            }
+            arrived[destination.index()] += 1;
+            arrived[path[0].slot.index()] += 1;
+        }
+        assert!(arrived.iter().all(|&count| (980..=1020).contains(&count)), "{arrived:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_is_asked_again_in_time(
+            rates in prop::collection::vec(0.5f64..1e4, 4..10), hops in 1usize..3, seconds in 0.01f64..0.5,
+        ) {
+            sent(&rates, hops, seconds);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Rates from ACKs and timeouts alone, the thesis's own terms.
+//!
+//! Each relay's rate x, in packets a second, grows a little all the time and falls by its share r in
+//! each loss (`losses.rs`):
+//!
+//! ```text
+//! x <- x + a √x 2^(t / 20 s) dt        t: since it had part in a loss
+//! x <- x (1 - β r)                     at each loss
+//! ```
+//!
+//! Where growth and fall are equal, a relay loses p = a / (β x^1.5) of its packets, 0.17 % at the 13
+//! packets a second of the thesis's standard scenario: the root makes senders with unequal rates meet
+//! (a rule that grows in proportion to x would leave them apart), and still lets large rates move.
+//! Until its first loss a rate grows by half each round trip.
+//!
+//! Limits of use: loss that does not come from load holds the rates down as loss from load does, to
+//! x = (a / (β p))^(2/3): at 2 % a node, 2.5 packets a second.
+
+use serde::Deserialize;
+
+use super::credits::Credits;
+use super::losses::Losses;
+use super::setup::Setup;
+use super::{Hop, PathController, Report, Slot};
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
+
+/// Parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutsConfig {
+    /// The growth a, in packets a second squared at a rate of one.
+    pub increase: f64,
+    /// The part β of its rate that a loss takes which is all a relay's own.
+    pub decrease: f64,
+}
+
+impl Default for TimeoutsConfig {
+    fn default() -> TimeoutsConfig {
+        TimeoutsConfig { increase: 0.004, decrease: 0.05 }
+    }
+}
+
+impl TimeoutsConfig {
+    /// Refuses parameters outside their range.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        in_range("increase", self.increase, 1e-6..=1e3)?;
+        in_range("decrease", self.decrease, 1e-3..=0.9)
+    }
+}
+
+/// No rate is below this, in packets a second, or a relay would not be tried again; nor above.
+pub const LEAST: f64 = 1.0;
+pub const MOST: f64 = 1e7;
+
+/// Until its first loss a rate grows by this each round trip.
+const START_GROWTH: f64 = 1.5;
+
+/// What is left of it at that loss.
+const START_END: f64 = 0.7;
+
+/// Without a loss, growth doubles in this time; and is no more than this a second.
+const DOUBLING: f64 = 20.0;
+const FASTEST: f64 = 0.3;
+
+/// A share in a loss from which on a relay counts as part of it: less than that of any of four
+/// nodes that are equally suspect.
+const PART: f64 = 0.2;
+
+/// What is known of one relay's rate.
+#[derive(Clone, Copy, Debug)]
+pub struct LossRate {
+    /// When it had part in a loss.
+    lost_at: Time,
+    /// When its start came to an end.
+    fell_at: Time,
+    /// When its rate was last brought up to date.
+    updated: Time,
+    starting: bool,
+}
+
+impl LossRate {
+    /// Nothing is known yet.
+    pub fn new(start: Time) -> LossRate {
+        LossRate { lost_at: start, fell_at: start, updated: start, starting: true }
+    }
+
+    /// The rate after `rate`, now that an outcome is known in which the relay's share is `share`.
+    pub fn after(&mut self, config: &TimeoutsConfig, rate: f64, report: &Report<'_>, share: f64) -> f64 {
+        let now = report.now;
+        let round_trip = report.round_trip().as_secs_f64().max(1e-3);
+        let elapsed = now.since(self.updated).as_secs_f64().min(round_trip);
+        self.updated = now;
+        if self.starting {
+            if share < PART {
+                return (rate * libm::pow(START_GROWTH, elapsed / round_trip)).min(MOST);
+            }
+            self.starting = false;
+            self.lost_at = now;
+            self.fell_at = now;
+            return (rate * START_END).max(LEAST);
+        }
+        if share >= PART {
+            // What left before the start came to its end tells of its rates.
+            if report.sent_at < self.fell_at {
+                return rate;
+            }
+            self.lost_at = now;
+        }
+        let alone = now.since(self.lost_at).as_secs_f64();
+        let growth = config.increase * libm::sqrt(rate) * libm::exp2((alone / DOUBLING).min(20.0));
+        let grown = rate + growth.min(FASTEST * rate) * elapsed;
+        (grown * (1.0 - config.decrease * share)).clamp(LEAST, MOST)
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Timeouts {
+    config: TimeoutsConfig,
+    packet: Bytes,
+    credits: Credits,
+    losses: Losses,
+    relays: Box<[LossRate]>,
+}
+
+/// Makes one.
+///
+/// # Errors
+///
+/// When a parameter is unknown or out of its range.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+    let config: TimeoutsConfig = crate::registry::parameters(parameters)?;
+    config.check()?;
+    Ok(Box::new(Timeouts {
+        config,
+        packet: setup.packet,
+        credits: Credits::new(setup.peers, LEAST, setup.start),
+        losses: Losses::new(setup.peers),
+        relays: vec![LossRate::new(setup.start); setup.peers].into(),
+    }))
+}
+
+impl PathController for Timeouts {
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.credits.take(now, destination, path, rng)
+    }
+
+    fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
+        let Timeouts { config, credits, losses, relays, .. } = self;
+        losses.learn(report, |place, share| {
+            let slot = report.path[place].slot;
+            let rate = relays[slot.index()].after(config, credits.rate(slot), report, share);
+            credits.set_rate(report.now, slot, rate);
+        });
+    }
+
+    fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
+        self.losses.forgive(report);
+    }
+
+    fn wake(&self, now: Time) -> Wake {
+        self.credits.wake(now)
+    }
+
+    fn rate(&self, peer: Slot) -> Option<Rate> {
+        Some(Rate::from_bytes_per_sec_f64(self.credits.rate(peer) * self.packet.get() as f64))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.credits.heap_bytes() + self.losses.heap_bytes() + size_of_val(&*self.relays)
+    }
+
+    fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
+        record("rate_bytes_per_s", self.credits.rate(peer) * self.packet.get() as f64);
+        record("loss", self.losses.of(peer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Outcome;
+    use crate::rtt::{PairRtts, RttConfig};
+
+    const RTT: f64 = 0.5;
+
+    /// One relay that takes `limit` packets a second and refuses what comes beyond; the mean rate and
+    /// the share that is lost in the second half of `seconds`.
+    fn alone(limit: f64, seconds: f64) -> (f64, f64) {
+        let config = TimeoutsConfig::default();
+        let rtts = PairRtts::new(&RttConfig::default(), 2);
+        let path = [Hop::default()];
+        let mut relay = LossRate::new(Time::ZERO);
+        let (mut rate, mut now, mut credit) = (LEAST, RTT, 0.0);
+        let (mut sum, mut sent, mut lost) = (0.0, 0.0, 0.0);
+        while now < seconds {
+            now += 1.0 / rate;
+            credit = (credit + limit / rate).min(2.0);
+            let refused = credit < 1.0;
+            if !refused {
+                credit -= 1.0;
+            }
+            if now > seconds / 2.0 {
+                sum += 1.0;
+                sent += 1.0;
+                lost += f64::from(u8::from(refused));
+            }
+            let outcome = if refused { Outcome::TimedOut } else { Outcome::Acked };
+            let time = Time::from_secs_f64;
+            let report = Report { now: time(now), sent_at: time(now - RTT), ..Report::of(outcome, &path, &rtts) };
+            rate = relay.after(&config, rate, &report, f64::from(u8::from(refused)));
+        }
+        (sum / (seconds / 2.0), lost / sent)
+    }
+
+    /// Growth a √x and fall β x for each loss balance at a share a / (β x^1.5) that is lost.
+    #[test]
+    fn what_is_lost_is_where_growth_and_fall_balance() {
+        for limit in [13.0, 50.0, 200.0] {
+            let (rate, lost) = alone(limit, 4_000.0);
+            let expected = 0.004 / (0.05 * limit.powf(1.5));
+            assert!((rate / limit - 1.0).abs() < 0.06, "{rate} of {limit}");
+            assert!(lost < 6.0 * expected, "{lost} lost at {limit}, where {expected} balance");
+        }
+    }
+
+    #[test]
+    fn a_rate_starts_by_half_a_round_trip_and_ends_its_start_once() {
+        let rtts = PairRtts::new(&RttConfig::default(), 2);
+        let path = [Hop::default()];
+        let config = TimeoutsConfig::default();
+        let mut relay = LossRate::new(Time::ZERO);
+        let at = |now: f64, sent: f64, outcome| Report {
+            now: Time::from_secs_f64(now),
+            sent_at: Time::from_secs_f64(sent),
+            ..Report::of(outcome, &path, &rtts)
+        };
+        let mut rate = 1.0;
+        for trip in 1..=10 {
+            let now = RTT * f64::from(trip);
+            rate = relay.after(&config, rate, &at(now, now - RTT, Outcome::Acked), 0.0);
+        }
+        assert!((rate - 1.5f64.powi(10)).abs() < 1e-6 && relay.starting, "{rate}");
+        let ended = relay.after(&config, rate, &at(5.1, 4.6, Outcome::TimedOut), 1.0);
+        assert!((ended / rate - START_END).abs() < 1e-9 && !relay.starting);
+        // What left before that says nothing new.
+        assert_eq!(relay.after(&config, ended, &at(5.2, 4.7, Outcome::TimedOut), 1.0), ended);
+        assert!(relay.after(&config, ended, &at(5.9, 5.4, Outcome::TimedOut), 1.0) < ended);
+    }
+}
