@@ -578,6 +578,7 @@ fn a_crowd_at_one_address_pushes_out_its_own_sessions_and_never_a_file_that_has_
         pair.now += Duration::from_millis(10);
         pair.join(IpAddr::from([203, 0, 113, stranger])).unwrap();
     }
+    pair.now += Duration::from_millis(10);
     let mut last = pair.join(at(4)).unwrap();
     for stranger in 200..207 {
         pair.now += Duration::from_millis(10);
