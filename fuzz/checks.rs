@@ -10,6 +10,7 @@ use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
+use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::machine::{Arrival, Wire};
 use anabranch_proto::message::{Message, Offer, Report};
@@ -82,18 +83,27 @@ pub fn flow_packet(input: &[u8]) {
     assert_eq!(bytes, input);
 }
 
-/// Handshakes and their answers from strangers.
+/// Hellos and their replies from strangers.
 pub fn handshake(input: &[u8]) {
-    let mut out = Vec::new();
-    if seal::answer(identity(), input, &mut out).is_err() {
-        assert!(out.is_empty(), "a refused handshake is not answered");
-    }
+    let source = SocketAddr::from(([192, 0, 2, 1], 9)).ip();
     let mut receiver = Receiver::new(identity().clone(), Limits::default());
-    out.clear();
-    receiver.on_hello(Time::ZERO, input, &mut out);
+    let mut out = Vec::new();
+    if receiver.on_hello(Time::ZERO, source, input, &mut out) {
+        assert!(out.len() <= input.len(), "an answer is no longer than the hello");
+        let hello = HelloBody::decode(input).expect("it was answered");
+        let Some(HelloReply::Cookie { proof, cookie }) = HelloReply::decode(&out) else { panic!("no cookie") };
+        assert_eq!((proof, receiver.sessions()), (hello.proof, 0), "nothing is remembered before");
+        let mut again = Vec::new();
+        HelloBody { cookie, ..hello }.encode(&mut again);
+        out.clear();
+        let is_answered = receiver.on_hello(Time::ZERO, source, &again, &mut out);
+        assert_eq!((is_answered, receiver.sessions()), (!out.is_empty(), usize::from(is_answered)));
+        assert!(out.len() <= again.len());
+    }
     assert!(receiver.on_data(Time::ZERO, input, &mut out).is_none());
-    let mut hello = Vec::new();
-    assert!(Hello::new(Some(&identity().public()), 1, &mut hello).complete(input).is_err(), "a forged answer");
+    if let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(input) {
+        assert!(Hello::new(Some(&identity().public()), None).complete(answer).is_err(), "a forged answer");
+    }
 }
 
 /// Messages and reports inside the seal come out the same.

@@ -7,6 +7,7 @@ mod demo;
 mod emulate;
 mod failure;
 mod interrupt;
+mod key;
 mod network;
 mod number;
 mod progress;
@@ -45,6 +46,8 @@ enum Verb {
     Relay(relay::Args),
     /// Send or take a file over QUIC, with any flow controller
     Quic(quic::Args),
+    /// Print the public key by which others know you; it is made if there is none
+    Key(key::Args),
     /// Take files that others send
     Receive(receive::Args),
     /// Send a file over relays
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Quic(args) => quic::run(&args),
+        Verb::Key(args) => key::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

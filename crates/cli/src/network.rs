@@ -2,20 +2,25 @@
 //! shown.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_net::disk::{self, DiskSource};
 use anabranch_net::setup::PACKET;
 use anabranch_net::udp::Socket;
 use anabranch_proto::limiter::LimitModel;
+use anabranch_proto::message::Offer;
 use anabranch_proto::relay_node::RelayCounters;
 use anabranch_proto::wire::Unreadable;
 use clap::ValueEnum;
 use ipnet::IpNet;
 
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 /// How often the display is renewed and Ctrl-C is looked for.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -112,6 +117,15 @@ pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
 /// A socket at `address` for those who come to it, or why there is none.
 pub fn listen(address: SocketAddr) -> Result<Socket, Failure> {
     Ok(bind(address)?.serving()?)
+}
+
+/// The offer of the file at `path` in blocks of `block` bytes, and the file; Ctrl-C is heard while it
+/// is hashed.
+pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {
+    disk::offer(path, block, || interrupt.is_raised()).map_err(|error| match error.kind() {
+        ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", path.display())),
+        _ => Failure::new(format!("cannot read {}: {error}", path.display())),
+    })
 }
 
 /// An amount of bytes, for people.

@@ -9,7 +9,6 @@ use anabranch_control::path::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_net::disk;
 use anabranch_net::relay_list;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
@@ -22,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::key::IdentityArg;
 use crate::network::{self, Amount, PacingArg};
 
 /// So long a sender tries to take leave: the next burst is at most a second away.
@@ -37,8 +37,11 @@ RELAYS.toml lists relays:
 
 Everything is encrypted (Noise, 25519 and ChaCha20-Poly1305): relays see who sends to whom \
 and how much, not what. With --key, nobody but the holder of the receiver's secret key can \
-read or answer. Without it, whoever only listens still learns nothing, but a relay that \
-meddles with the first exchange could pose as the receiver.")]
+read or answer. With --insecure in its place, whoever only listens still learns nothing, but \
+a relay that meddles with the first exchange could pose as the receiver.
+
+Who has a key (see `anabranch key`) shows it to the holder of --key, and to nobody else: some \
+receivers take files only from those whom they know.")]
 pub struct Args {
     /// File to send
     file: PathBuf,
@@ -55,8 +58,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "explicit-rate", value_parser = network::controller)]
     controller: &'static Entry,
     /// The receiver's public key, as it prints it
-    #[arg(long, visible_alias = "fingerprint", value_name = "KEY")]
+    #[arg(long, visible_alias = "fingerprint", value_name = "KEY", conflicts_with = "insecure")]
     key: Option<PublicKey>,
+    /// Send to whoever answers
+    #[arg(long)]
+    insecure: bool,
+    #[command(flatten)]
+    identity: IdentityArg,
     /// How rates become sending times
     #[arg(long, value_name = "HOW", default_value = "burst")]
     pacing: PacingArg,
@@ -71,6 +79,8 @@ pub struct Args {
 /// Sends the file and waits until the receiver has checked it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
+    check_trust(args)?;
+    let identity = args.identity.load()?;
     let relays = read_relays(args)?;
     let to = wire::canonical(args.to);
     let parameters = network::parameters(&args.set)?;
@@ -89,25 +99,35 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .build()?;
     let block = transfer::block_size(&setup::longest_route(&relays, args.hops, to), PACKET)
         .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
-    let (offer, source) = disk::offer(&args.file, block)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", args.file.display())))?;
+    let (offer, source) = network::offer(&args.file, block, &interrupt)?;
     let length = offer.length;
     let mut runtime = Runtime::new(source)?;
     let destination = Slot(relays.len() as u16);
-    let sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
+    let mut sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
+    if let Some(identity) = &identity {
+        sender = sender.with_identity(identity);
+    }
     let socket = network::bind(any_address(&relays))?;
     let number = runtime.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
 
     let style = ProgressStyle::with_template("{msg:10} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
     let display = ProgressBar::new(length).with_style(style.expect("the template is valid"));
-    let mut leave_until = None;
+    let (mut leave_until, mut said_place) = (None, None);
     loop {
         let until = runtime.now() + network::TICK;
         let now = runtime.now();
         runtime.turn(until)?;
         let Some(sender) = runtime.machine_mut(number).file_sender_mut() else { break };
         display.set_position(sender.arrived_bytes());
-        display.set_message(name_of(sender.phase()));
+        match sender.place() {
+            Some(place) => display.set_message(format!("waiting, place {place}")),
+            None => display.set_message(name_of(sender.phase())),
+        }
+        // Where no bar is shown, it is said once.
+        if let (None, Some(place)) = (said_place, sender.place()) {
+            said_place = Some(place);
+            display.suspend(|| println!("waiting, place {place}: the receiver takes others' files first"));
+        }
         if interrupt.is_raised() {
             sender.cancel();
         }
@@ -147,6 +167,26 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         counters.forged,
         rtt.map(|rtt| format!("; round trip {:.1} ms", rtt.as_millis_f64())).unwrap_or_default()
     );
+    Ok(())
+}
+
+/// To somebody or, if that is what is wanted, to anybody.
+fn check_trust(args: &Args) -> Result<(), Failure> {
+    match args.key {
+        Some(_) => {}
+        None if args.insecure && args.identity.is_named() => {
+            return Err(Failure::new("--identity is shown to nobody but the holder of the key that --key gives"));
+        }
+        None if args.insecure => {
+            eprintln!("anabranch: --insecure: a relay in the middle could pose as {} and get the file", args.to);
+        }
+        None => {
+            return Err(Failure::new(
+                "who is the receiver? give the public key that it prints with --key (or --insecure, to send to whoever \
+                 answers)",
+            ));
+        }
+    }
     Ok(())
 }
 

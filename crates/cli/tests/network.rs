@@ -7,10 +7,14 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use common::running::Running;
+use common::running::{Running, SETTINGS};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// Well formed, and nobody's.
+const KEY: &str = "0101010101010101010101010101010101010101010101010101010101010101";
 
 fn relays(count: usize) -> (Vec<Running>, String) {
     let mut list = String::new();
@@ -24,7 +28,7 @@ fn relays(count: usize) -> (Vec<Running>, String) {
 
 /// Runs to the end; nothing was half-written.
 fn run(arguments: &[&str], folder: &Path) -> Output {
-    Command::new(BINARY).args(arguments).current_dir(folder).output().unwrap()
+    Command::new(BINARY).args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", SETTINGS).output().unwrap()
 }
 
 /// The one message on standard error of a run that must fail with exit code 2.
@@ -80,7 +84,7 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
     receiver.after("public key ");
     let (file, list) = (folder.path().join("long.bin"), folder.path().join("RELAYS.toml"));
     let (file, list) = (file.to_str().unwrap(), list.to_str().unwrap());
-    let sender = Running::start(&["send", file, "--to", &address, "--relays", list, "--hops", "2"]);
+    let sender = Running::start(&["send", file, "--to", &address, "--relays", list, "--hops", "2", "--insecure"]);
     assert_eq!(receiver.after("receiving "), "long.bin, 20.00 MB");
     sender.interrupt();
     let (code, out, err) = sender.end();
@@ -89,6 +93,160 @@ fn an_interrupted_sender_leaves_nothing_at_the_receiver() {
     let (code, _, err) = receiver.end();
     assert_eq!(code, Some(2), "{err}");
     assert_eq!(fs::read_dir(&into).unwrap().count(), 0, "nothing half-written stays");
+}
+
+#[test]
+fn once_outlasts_strangers_offers_before_and_while_its_file_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long.bin"), vec![7; 1_000_001]).unwrap();
+    fs::write(path.join("short.bin"), vec![7; 1_000_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let into = path.join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--max-bytes", "1000000"]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let list = path.join("RELAYS.toml");
+    let to = ["--to", &address, "--relays", list.to_str().unwrap(), "--hops", "1", "--controller", "aimd"];
+    let stranger = || {
+        let refused = refusal(&[&["send", "long.bin", "--key", &key], &to[..]].concat(), path);
+        assert!(refused.contains("1000001 bytes; 1000000 are taken"), "{refused}");
+    };
+    stranger();
+    // Five seconds at least.
+    let file = path.join("short.bin");
+    let send = ["send", file.to_str().unwrap(), "--key", &key, "--upload", "200 kB/s", "--pacing", "paced"];
+    let mut friend = Running::start(&[&send[..], &to[..]].concat());
+    assert_eq!(receiver.after("receiving "), "short.bin, 1.00 MB");
+    stranger();
+    assert!(friend.is_running(), "it is on its way still");
+    let (code, out, err) = friend.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(out.contains("short.bin, 1000000 bytes, hash right"), "{out}");
+    assert_eq!(err.matches("1000001 bytes; 1000000 are taken").count(), 2, "it is said all the same: {err}");
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 1);
+}
+
+#[test]
+fn a_receiver_has_the_same_key_after_each_start_and_key_prints_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings");
+    let with = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(folder.path()).env("XDG_CONFIG_HOME", &settings);
+        command
+    };
+    let said = |arguments: &[&str]| {
+        let output = with(arguments).output().unwrap();
+        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (code, key, err) = said(&["key"]);
+    assert_eq!((code, err.as_str(), key.trim().len()), (Some(0), "", 64), "made when it was missing");
+    assert!(settings.join("anabranch/key").is_file());
+    assert_eq!(said(&["key"]).1, key);
+    for _ in 0..2 {
+        let receive = ["receive", "--listen", "127.0.0.1:0", "--out", "in"];
+        let mut receiver = Running::of(&mut with(&receive));
+        receiver.after("receiving on ");
+        assert_eq!(receiver.after("public key "), key.trim());
+    }
+    let (_, other, _) = said(&["key", "--identity", "elsewhere/own.key"]);
+    assert!(other.trim().len() == 64 && other != key);
+    assert_eq!(said(&["key", "--identity", "elsewhere/own.key"]).1, other);
+
+    fs::write(folder.path().join("elsewhere/own.key"), "no key\n").unwrap();
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", "in", "--identity", "elsewhere/own.key"];
+    for verb in [&["key", "--identity", "elsewhere/own.key"][..], &receive] {
+        let (code, out, err) = said(verb);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+        assert!(err.contains("elsewhere/own.key holds no key: expected 64 hexadecimal digits"), "{err}");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(settings.join("anabranch/key"), fs::Permissions::from_mode(0o644)).unwrap();
+        let (code, out, err) = said(&["key"]);
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(err.contains("chmod 600") && err.contains("settings/anabranch/key"), "{err}");
+    }
+}
+
+#[test]
+fn a_receiver_that_says_who_may_send_takes_files_from_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("photo.jpg"), vec![7; 50_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let key_in = |file: &str| {
+        let key = run(&["key", "--identity", file], path);
+        String::from_utf8(key.stdout).unwrap().trim().to_owned()
+    };
+    let (friend, other, stranger) = (key_in("friend.key"), key_in("other.key"), key_in("stranger.key"));
+    let into = path.join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--allow", &other, "--allow", &friend]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["send", "photo.jpg", "--to", &address, "--relays", "RELAYS.toml", "--hops", "1"];
+    let send = [&send[..], &["--controller", "aimd"]].concat();
+    let nobody = refusal(&[&send[..], &["--insecure"]].concat(), path);
+    assert!(nobody.contains("refuses the file") && nobody.contains("has shown none"), "{nobody}");
+    let wrong = refusal(&[&send[..], &["--key", &key, "--identity", "stranger.key"]].concat(), path);
+    assert!(wrong.contains(&format!("{stranger} is not")), "{wrong}");
+    let sent = run(&[&send[..], &["--key", &key, "--identity", "friend.key"]].concat(), path);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert_eq!(fs::read(into.join("photo.jpg")).unwrap().len(), 50_000);
+}
+
+#[test]
+fn a_folder_with_a_quota_takes_what_fits_and_refuses_what_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("a.bin"), vec![7; 60_000]).unwrap();
+    fs::write(path.join("b.bin"), vec![7; 60_001]).unwrap();
+    fs::create_dir(path.join("in")).unwrap();
+    fs::write(path.join("in/before"), vec![7; 40_000]).unwrap();
+    let (_relays, list) = relays(2);
+    fs::write(path.join("RELAYS.toml"), list).unwrap();
+    let into = path.join("in");
+    let receive = ["receive", "--listen", "127.0.0.1:0", "--out", into.to_str().unwrap(), "--once"];
+    let mut receiver = Running::start(&[&receive[..], &["--max-total", "100000"]].concat());
+    let address = receiver.after("receiving on ");
+    let key = receiver.after("public key ");
+    let send = ["--to", &address, "--relays", "RELAYS.toml", "--hops", "1", "--key", &key, "--controller", "aimd"];
+    let refused = refusal(&[&["send", "b.bin"], &send[..]].concat(), path);
+    assert!(refused.contains("refuses the file") && refused.contains("at most 100000 bytes"), "{refused}");
+    let sent = run(&[&["send", "a.bin"], &send[..]].concat(), path);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert_eq!(receiver.end().0, Some(0));
+    assert_eq!(fs::read_dir(&into).unwrap().count(), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_sender_that_still_hashes_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // A hole: nothing is on the disk, and to hash it takes minutes.
+    fs::File::create(folder.path().join("long.bin")).unwrap().set_len(1 << 40).unwrap();
+    fs::write(folder.path().join("RELAYS.toml"), "[[relay]]\naddress = \"127.0.0.1:4001\"\n").unwrap();
+    let (file, list) = (folder.path().join("long.bin"), folder.path().join("RELAYS.toml"));
+    let arguments = ["--to", "127.0.0.1:4009", "--relays", list.to_str().unwrap(), "--hops", "1", "--key", KEY];
+    let sender = Running::start(&[&["send", file.to_str().unwrap()], &arguments[..]].concat());
+    std::thread::sleep(Duration::from_secs(1));
+    let began = Instant::now();
+    sender.interrupt();
+    let (code, out, err) = sender.end();
+    assert_eq!(code, Some(130), "{out} {err}");
+    assert!(err.contains("interrupted") && err.contains("long.bin was not sent"), "{err}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -108,7 +266,8 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     let send = |more: &[&'static str]| -> String {
         let to = if more.contains(&"--to") { &[][..] } else { &["--to", "127.0.0.1:4009"] };
         let relays = if more.contains(&"--relays") { &[][..] } else { &["--relays", "RELAYS.toml"] };
-        refusal(&[&["send"], more, to, relays].concat(), path)
+        let key = if more.contains(&"--key") { &[][..] } else { &["--key", KEY] };
+        refusal(&[&["send"], more, to, relays, key].concat(), path)
     };
     for (message, says) in [
         (send(&["missing", "--hops", "2"]), "cannot read missing"),
@@ -129,11 +288,25 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--to", "[::1]:9", "--hops", "2"]), "the relays of RELAYS.toml are IPv4"),
         (send(&["file", "--relays", "bad-key.toml"]), "bad-key.toml, line 2: unknown field `adress`"),
         (send(&["file", "--relays", "bad-address.toml"]), "bad-address.toml, line 3: key `address`"),
+        (
+            refusal(&["send", "file", "--hops", "2", "--to", "127.0.0.1:4009", "--relays", "RELAYS.toml"], path),
+            "give the public key that it prints with --key (or --insecure",
+        ),
+        (send(&["file", "--hops", "2", "--insecure"]), "cannot be used with"),
+        (send(&["file", "--hops", "2", "--identity", "missing"]), "there is no key missing"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "0 B/s"], path), "at least one packet a second"),
         (refusal(&["relay", "--listen", "127.0.0.1:0", "--limit", "fast"], path), "expected a number and a unit"),
         (refusal(&["relay", "--listen", &taken, "--limit", "1 MB/s"], path), "cannot listen on"),
         (refusal(&["receive", "--listen", &taken, "--out", "in"], path), "cannot listen on"),
         (refusal(&["receive", "--listen", "127.0.0.1:0", "--out", "file"], path), "cannot keep files in file"),
+        (
+            refusal(&["receive", "--listen", "127.0.0.1:0", "--out", "in", "--allow", "12"], path),
+            "64 hexadecimal digits",
+        ),
+        (
+            send(&["file", "--to", "127.0.0.1:4009", "--hops", "2", "--key", KEY, "--identity", "RELAYS.toml"]),
+            "RELAYS.toml",
+        ),
         (refusal(&["demo", "--controller", "perfect"], path), "only in simulation"),
         (refusal(&["demo", "--senders", "4"], path), "only 2 are known"),
         (refusal(&["demo", "--hops", "9"], path), "at most 8"),

@@ -16,6 +16,10 @@ use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
 use crate::loopback::NoFiles;
 use crate::pool::Work;
 
+/// Bytes that are hashed before it is asked again whether they are wanted: some hundredths of a
+/// second, of a slow disk a few tenths.
+const HASHED_AT_ONCE: u64 = 16 << 20;
+
 /// How many other names are tried for a file whose name is taken.
 const MAX_SUFFIX: u32 = 1000;
 
@@ -24,12 +28,14 @@ const MAX_SUFFIX: u32 = 1000;
 #[derive(Clone, Debug)]
 pub struct DiskStore {
     folder: PathBuf,
+    /// Bytes that all files in the folder may have together.
+    max_total: u64,
     arriving: Arc<Mutex<Arriving>>,
 }
 
-/// Files that arrive, with their paths.
+/// Files that arrive, with their paths and the bytes that they will have.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf)>);
+struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf, u64)>);
 
 /// A file at which one thread works at a time.
 type SharedFile = Arc<Mutex<File>>;
@@ -42,7 +48,31 @@ impl DiskStore {
         let probe = folder.join(format!(".anabranch-{}.probe", std::process::id()));
         File::create_new(&probe)?;
         fs::remove_file(&probe)?;
-        Ok(DiskStore { folder: folder.to_owned(), arriving: Arc::default() })
+        Ok(DiskStore { folder: folder.to_owned(), max_total: u64::MAX, arriving: Arc::default() })
+    }
+
+    /// The same, but no file is taken with which all files in the folder, those that were there
+    /// before and those that arrive too, would have more than `bytes`.
+    pub fn with_max_total(self, bytes: u64) -> DiskStore {
+        DiskStore { max_total: bytes, ..self }
+    }
+
+    /// Refuses a file of `length` bytes for which there is no room beside those of `arriving`.
+    fn check_room(&self, arriving: &Arriving, length: u64) -> Result<(), StoreError> {
+        let expected = arriving.0.values().fold(length, |all, (_, _, length)| all.saturating_add(*length));
+        if self.max_total < u64::MAX {
+            let is_arriving = |path: &Path| arriving.0.values().any(|(_, other, _)| other == path);
+            let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
+            if kept.saturating_add(expected) > self.max_total {
+                return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
+            }
+        }
+        // What has been written of the others is not free any more.
+        let written = arriving.0.values().map(|(_, path, length)| allocated(path).min(*length)).sum();
+        match free_in(&self.folder) {
+            Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
+            _ => Ok(()),
+        }
     }
 
     fn arriving(&self) -> MutexGuard<'_, Arriving> {
@@ -52,12 +82,58 @@ impl DiskStore {
 
     /// The file of `session` and its path; others are not kept waiting by who works at it.
     fn file(&self, session: SessionId) -> Result<(SharedFile, PathBuf), StoreError> {
-        self.arriving().0.get(&session).cloned().ok_or_else(|| StoreError("the file is not open any more".into()))
+        let arriving = self.arriving();
+        let (file, path, _) =
+            arriving.0.get(&session).ok_or_else(|| StoreError("the file is not open any more".into()))?;
+        Ok((Arc::clone(file), path.clone()))
     }
 }
 
 fn lock(file: &SharedFile) -> MutexGuard<'_, File> {
     file.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes of all files in `folder`, but for those that are left out.
+fn kept_in(folder: &Path, is_left_out: impl Fn(&Path) -> bool) -> io::Result<u64> {
+    let mut kept = 0u64;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_file() && !is_left_out(&entry.path()) => {
+                kept = kept.saturating_add(metadata.len());
+            }
+            Ok(_) => {}
+            // It has gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Bytes that a user may still write to the disk of `folder`, where the system says so.
+#[cfg(unix)]
+fn free_in(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_in(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
+/// the file is not waited for.
+#[cfg(unix)]
+fn allocated(path: &Path) -> u64 {
+    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
+    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
+}
+
+#[cfg(not(unix))]
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Without the path: the sender is told this too, and need not know our folders.
@@ -66,11 +142,14 @@ fn failed(what: &str, error: &io::Error) -> StoreError {
 }
 
 impl Store for DiskStore {
-    fn create(&mut self, session: SessionId, _offer: &Offer) -> Result<(), StoreError> {
+    fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError> {
+        // Nobody else gets the same room meanwhile.
+        let mut arriving = self.arriving();
+        self.check_room(&arriving, offer.length)?;
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed("create", &error))?;
-        self.arriving().0.insert(session, (Arc::new(Mutex::new(file)), path));
+        arriving.0.insert(session, (Arc::new(Mutex::new(file)), path, offer.length));
         Ok(())
     }
 
@@ -107,7 +186,7 @@ impl Store for DiskStore {
 
     fn discard(&mut self, session: SessionId) {
         let removed = self.arriving().0.remove(&session);
-        if let Some((_, path)) = removed {
+        if let Some((_, path, _)) = removed {
             // It is of no use to anybody, and its name is never looked at.
             let _ = fs::remove_file(path);
         }
@@ -135,7 +214,7 @@ impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        for (_, path) in self.0.values() {
+        for (_, path, _) in self.0.values() {
             let _ = fs::remove_file(path);
         }
     }
@@ -152,7 +231,7 @@ fn with_suffix(name: &FileName, suffix: u32) -> String {
 }
 
 /// Renames, unless something has the new name.
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Ok(()) => fs::remove_file(from),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
@@ -179,14 +258,23 @@ impl Source for DiskSource {
 }
 
 /// Reads the file at `path` once for its hash; the offer of it in blocks of `block`
-/// bytes, and the file itself. An error if it can't be read or is no plain file.
-pub fn offer(path: &Path, block: u16) -> io::Result<(Offer, DiskSource)> {
+/// bytes, and the file itself. A long file takes its time: `is_given_up` is asked again and again.
+///
+/// # Errors
+///
+/// If the file can't be read or is no plain file; [`io::ErrorKind::Interrupted`] once it is given up.
+pub fn offer(path: &Path, block: u16, is_given_up: impl Fn() -> bool) -> io::Result<(Offer, DiskSource)> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
     }
-    let mut hasher = blake3::Hasher::new();
-    let length = hasher.update_reader(&mut file)?.count();
+    let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
+    while hasher.update_reader((&mut file as &mut dyn Read).take(HASHED_AT_ONCE))?.count() > length {
+        length = hasher.count();
+        if is_given_up() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
     Ok((offer, DiskSource(Arc::new(Mutex::new(file)))))
@@ -236,10 +324,65 @@ mod tests {
         assert!(names(&folder.path().join("new")).is_empty());
     }
 
+    fn long(length: u64) -> Offer {
+        Offer { length, ..offer_of("a") }
+    }
+
+    #[test]
+    fn a_folder_takes_no_more_than_it_may_whoever_brings_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine"), [7; 40]).unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(100);
+        let full = |result: Result<(), StoreError>| result.unwrap_err().0.contains("at most 100 bytes");
+        assert!(full(store.create(SESSION, &long(61))));
+        assert_eq!(names(folder.path()), ["mine"], "nothing is left of it");
+        store.create(SESSION, &long(30)).unwrap();
+        // What is on its way counts as a whole, however much of it has come.
+        store.write(SESSION, 0, &[1; 20]).unwrap();
+        assert!(full(store.clone().create(SessionId(2), &long(31))));
+        assert!(full(store.create(SessionId(2), &long(u64::MAX))));
+        store.create(SessionId(2), &long(30)).unwrap();
+        assert!(full(store.create(SessionId(3), &long(1))));
+        store.discard(SessionId(2));
+        store.write(SESSION, 20, &[1; 10]).unwrap();
+        store.publish(SESSION, &long(30)).unwrap();
+        assert!(full(store.create(SessionId(3), &long(31))), "it counts once, as what it is now");
+        store.create(SessionId(3), &long(30)).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_not_taken_that_the_disk_has_no_room_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        let free = free_in(folder.path()).unwrap();
+        for length in [free.saturating_mul(2), u64::MAX] {
+            assert_eq!(store.create(SESSION, &long(length)), Err(StoreError("no space left for it".into())));
+        }
+        // Two that would fit alone: the first has its room, though nothing of it is written.
+        store.create(SESSION, &long(free / 4 * 3)).unwrap();
+        assert!(store.create(SessionId(2), &long(free / 4 * 3)).is_err());
+        store.discard(SESSION);
+        store.create(SessionId(2), &long(free / 4 * 3)).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_hashed_to_its_end_unless_it_is_given_up_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        for length in [0, 1, HASHED_AT_ONCE, HASHED_AT_ONCE + 1] {
+            let bytes = vec![7; length as usize];
+            fs::write(&path, &bytes).unwrap();
+            let (offer, _) = offer(&path, 1000, || false).unwrap();
+            assert_eq!((offer.length, offer.hash), (length, *blake3::hash(&bytes).as_bytes()));
+        }
+        assert_eq!(offer(&path, 1000, || true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
     #[test]
     fn a_folder_that_is_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(DiskStore::open(file.path()).is_err());
-        assert!(offer(Path::new("/"), 1000).is_err());
+        assert!(offer(Path::new("/"), 1000, || false).is_err());
     }
 }

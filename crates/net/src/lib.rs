@@ -7,6 +7,7 @@ pub mod disk;
 pub mod endpoint;
 mod events;
 pub mod flow;
+pub mod identity_file;
 pub mod loopback;
 pub mod metrics_server;
 pub mod pool;

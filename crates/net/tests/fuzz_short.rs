@@ -18,6 +18,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
 use anabranch_proto::flow::{Ack, AckRanges, Data};
+use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Packet, PacketId, Route};
 use anabranch_proto::wire::{Datagram, Type};
@@ -102,11 +103,27 @@ fn flow_packets() -> Vec<(String, Vec<u8>)> {
     ]
 }
 
-/// First messages of handshakes: their pattern's byte, a point of the curve, and a sealed
-/// proof that can't be right.
+/// Hellos of each pattern, on points of the curve and with sealed ends that can't be right, and both
+/// replies.
 fn handshakes() -> Vec<(String, Vec<u8>)> {
-    let hello = |pattern: u8, rest: usize| [&[pattern][..], &[9; 32], &vec![3; rest]].concat();
-    vec![("nn".into(), hello(0, 8)), ("nk".into(), hello(1, 24)), ("reply".into(), [[9; 32], [3; 32]].concat())]
+    let hello = |pattern: u8, rest: usize| {
+        let opening = [&[pattern][..], &[9; 32], &vec![3; rest]].concat();
+        let mut body = Vec::new();
+        HelloBody { cookie: [5; 16], proof: 77, opening: &opening }.encode(&mut body);
+        body
+    };
+    let reply = |reply: HelloReply<'_>| {
+        let mut body = Vec::new();
+        reply.encode(&mut body);
+        body
+    };
+    vec![
+        ("nn".into(), hello(0, 0)),
+        ("nk".into(), hello(1, 16)),
+        ("ik".into(), hello(2, 64)),
+        ("reply".into(), reply(HelloReply::Answer { answer: &[9; 48], sealed: &[3; 32] })),
+        ("cookie".into(), reply(HelloReply::Cookie { proof: 77, cookie: [5; 16] })),
+    ]
 }
 
 /// Each as the decoders see it.

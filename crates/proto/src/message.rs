@@ -12,6 +12,7 @@
 
 use std::fmt;
 
+use crate::printable::is_printable;
 use crate::wire::DecodeError;
 
 /// Bytes of a block's message before the block.
@@ -26,8 +27,8 @@ pub const MAX_NAME: usize = 200;
 /// The longest text of a report in bytes.
 pub const MAX_TEXT: usize = 240;
 
-/// A file name that is safe in any folder: no path, nothing hidden, no control or
-/// reserved characters, never empty.
+/// A file name that is safe in any folder and on any terminal: no path, nothing hidden, nothing that
+/// is not [printable](crate::printable), no reserved characters, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileName(String);
 
@@ -35,7 +36,7 @@ impl FileName {
     /// The nearest safe name to what somebody calls a file.
     pub fn sanitised(name: &str) -> FileName {
         let last = name.rsplit(['/', '\\']).next().unwrap_or("");
-        let allowed = |c: char| if c.is_control() || "<>:\"|?*".contains(c) { '_' } else { c };
+        let allowed = |c: char| if !is_printable(c) || "<>:\"|?*".contains(c) { '_' } else { c };
         let mut safe: String = last.trim_start().chars().map(allowed).collect();
         // Windows drops dots and spaces at the end, and keeps names for devices.
         let trim = |name: &mut String| name.truncate(name.trim_end_matches(['.', ' ']).len());
@@ -185,6 +186,8 @@ pub enum Code {
     Failed = 5,
     /// Blocks are missing.
     Incomplete = 6,
+    /// There is no place for the file yet; the text is its place in the queue, from 1 on.
+    Waiting = 7,
 }
 
 /// A receiver's report.
@@ -222,6 +225,7 @@ impl<'a> Report<'a> {
             4 => Code::Complete,
             5 => Code::Failed,
             6 => Code::Incomplete,
+            7 => Code::Waiting,
             _ => return Err(DecodeError::Malformed("unknown report")),
         };
         let text = str::from_utf8(text).map_err(|_| DecodeError::Malformed("a text that is not UTF-8"))?;
@@ -284,6 +288,7 @@ mod tests {
             ("..", "file"),
             ("", "file"),
             ("a\nb\u{1b}[2J", "a_b_[2J"),
+            ("invoice\u{202e}gpj.exe", "invoice_gpj.exe"),
             ("con.txt", "_con.txt"),
             ("con .txt", "_con .txt"),
             ("report (1).pdf", "report (1).pdf"),

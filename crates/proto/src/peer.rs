@@ -89,7 +89,10 @@ impl Peer {
         outbox.packet = datagram.packet;
         outbox.body.clear();
         let what = match datagram.what {
-            Type::Hello => receiver.on_hello(now, &datagram.body, &mut outbox.body).then_some(Type::HelloReply),
+            Type::Hello => {
+                let source = datagram.packet.route.nodes()[0].ip();
+                receiver.on_hello(now, source, &datagram.body, &mut outbox.body).then_some(Type::HelloReply)
+            }
             Type::Data => receiver.on_data(now, &datagram.body, &mut outbox.body).map(|reply| match reply {
                 Reply::Ack(proof) => {
                     outbox.packet.nonce = proof;

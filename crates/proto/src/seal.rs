@@ -1,26 +1,27 @@
 //! Sealing: a Noise handshake over relays, then messages that only the other end reads.
 //!
 //! With the receiver's public key the handshake is `Noise_NK`: nobody but the holder of
-//! the secret key can answer it. Without it, it is `Noise_NN`: that protects from
+//! the secret key can answer it. If the sender has a key too and shows it, it is `Noise_IK`: the
+//! receiver can be sure who sends. Without the receiver's key, it is `Noise_NN`: that protects from
 //! whoever only listens, and from relays that join later, but a relay that sits in the
 //! middle of the handshake itself can pose as the receiver. Revision 34 of the Noise
 //! specification, 7.5; 25519, ChaChaPoly, BLAKE2s.
 //!
 //! Messages are sealed with an explicit counter (Noise 11.4), so that they may be lost
-//! and overtake each other. A replayed one opens again; those who use this module make
-//! that harmless. A session's name is a hash of its first message, so that nobody can
-//! take the name of another's.
+//! and overtake each other; each opens once ([`ReplayWindow`]). A session's name is a hash of its
+//! first message, so that nobody can take the name of another's.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver, FallbackResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
 use crate::key_text;
+use crate::replay::ReplayWindow;
 
 /// Bytes that sealing adds to a message.
 pub const TAG: usize = 16;
@@ -28,14 +29,50 @@ pub const TAG: usize = 16;
 /// Bytes of a session's name and of a counter before what is sealed for the receiver.
 pub const DATA_PREFIX: usize = 8 + 8;
 
-const NK: &str = "Noise_NK_25519_ChaChaPoly_BLAKE2s";
-const NN: &str = "Noise_NN_25519_ChaChaPoly_BLAKE2s";
-
 /// Mixed into every handshake: other protocols, and other versions of this one, can't be confused with it.
-const PROLOGUE: &[u8] = b"anabranch transfer 1";
+const PROLOGUE: &[u8] = b"anabranch transfer 2";
 
-/// Longest handshake message: an ephemeral key, a proof and a tag, and the pattern's byte.
-const MAX_HELLO: usize = 128;
+/// Bytes of the longest pattern and first message: e, s and its tag, the tag of an empty payload.
+pub const MAX_OPENING: usize = 1 + 32 + 32 + TAG + TAG;
+
+/// Bytes of a handshake's second message: e, and the tag of an empty payload.
+pub const ANSWER: usize = 32 + TAG;
+
+/// Who is known to whom before a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Pattern {
+    /// Nobody.
+    Nn = 0,
+    /// The receiver to the sender.
+    Nk = 1,
+    /// The same, and the sender shows who it is.
+    Ik = 2,
+}
+
+impl Pattern {
+    fn read(byte: u8) -> Option<Pattern> {
+        [Pattern::Nn, Pattern::Nk, Pattern::Ik].into_iter().find(|&pattern| pattern as u8 == byte)
+    }
+
+    fn parameters(self) -> NoiseParams {
+        let name = match self {
+            Pattern::Nn => "Noise_NN_25519_ChaChaPoly_BLAKE2s",
+            Pattern::Nk => "Noise_NK_25519_ChaChaPoly_BLAKE2s",
+            Pattern::Ik => "Noise_IK_25519_ChaChaPoly_BLAKE2s",
+        };
+        name.parse().expect("the pattern's name is valid")
+    }
+}
+
+/// Bytes of a pattern and its first message, if there is such a pattern.
+pub(crate) fn opening_len(pattern: u8) -> Option<usize> {
+    Some(match Pattern::read(pattern)? {
+        Pattern::Nn => 1 + 32,
+        Pattern::Nk => 1 + 32 + TAG,
+        Pattern::Ik => MAX_OPENING,
+    })
+}
 
 /// A session's name, chosen by nobody: a hash of the first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,13 +89,21 @@ pub struct Identity {
     public: PublicKey,
 }
 
-/// A message did not open: it was damaged, forged, or of another session.
+/// Why a message does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SealError;
+pub enum SealError {
+    /// It was damaged, forged, or of another session.
+    Damaged,
+    /// It was opened before, or is so old that this can't be known.
+    Replayed,
+}
 
 impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the message does not open with this session's keys")
+        f.write_str(match self {
+            SealError::Damaged => "the message does not open with this session's keys",
+            SealError::Replayed => "the message was opened before",
+        })
     }
 }
 
@@ -66,7 +111,7 @@ impl std::error::Error for SealError {}
 
 impl From<snow::Error> for SealError {
     fn from(_: snow::Error) -> SealError {
-        SealError
+        SealError::Damaged
     }
 }
 
@@ -99,9 +144,20 @@ impl fmt::Debug for Identity {
 impl Identity {
     /// A new key pair, from the operating system's random numbers.
     pub fn generate() -> Identity {
-        let keys = Builder::new(pattern(NK)).generate_keypair().expect("the system has random numbers");
-        let array = |bytes: Vec<u8>| bytes.try_into().expect("a key of 25519 has 32 bytes");
-        Identity { secret: array(keys.private), public: PublicKey(array(keys.public)) }
+        Identity::from_secret(random_bytes())
+    }
+
+    /// The key pair of a secret, which any 32 random bytes are (RFC 7748, 5).
+    pub fn from_secret(secret: [u8; 32]) -> Identity {
+        let mut keys = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("the library has the curve");
+        keys.set(&secret);
+        let public = keys.pubkey().try_into().expect("a key of 25519 has 32 bytes");
+        Identity { secret, public: PublicKey(public) }
+    }
+
+    /// What nobody else may know.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 
     /// What others may know.
@@ -110,19 +166,21 @@ impl Identity {
     }
 }
 
-/// A handshake that waits for its answer.
+/// A handshake that waits for its answer. Its first message is sent again and again until there is
+/// one: it is always the same, and so begins one session and no more.
 #[derive(Clone)]
 pub struct Hello {
     id: SessionId,
-    opening: Opening,
+    secrets: Secrets,
+    opening: Vec<u8>,
 }
 
 /// All that a handshake's first message follows from. The library's state of a handshake can't be
 /// copied; it is made again from this when the answer has come.
 #[derive(Clone)]
-struct Opening {
+struct Secrets {
     key: Option<PublicKey>,
-    proof: u64,
+    own: Option<Identity>,
     ephemeral: [u8; 32],
 }
 
@@ -133,44 +191,57 @@ impl fmt::Debug for Hello {
 }
 
 impl Hello {
-    /// Begins a handshake with the holder of `key`, or with whoever answers, and appends
-    /// its first message, with `proof` in it, to `out`.
-    pub fn new(key: Option<&PublicKey>, proof: u64, out: &mut Vec<u8>) -> Hello {
-        let mut ephemeral = [0; 32];
-        let mut system = DefaultResolver.resolve_rng().expect("the library has the system's random numbers");
-        system.try_fill_bytes(&mut ephemeral).expect("the system has random numbers");
-        let opening = Opening { key: key.copied(), proof, ephemeral };
-        let start = out.len();
-        out.push(u8::from(key.is_some()));
-        opening.write(out);
-        Hello { id: name_of(&out[start..]), opening }
+    /// Begins a handshake with the holder of `key`, or with whoever answers. The holder of `key`,
+    /// and nobody else, learns and can be sure of `own`'s public key; whoever answers learns nothing.
+    pub fn new(key: Option<&PublicKey>, own: Option<&Identity>) -> Hello {
+        let secrets = Secrets { key: key.copied(), own: own.cloned(), ephemeral: random_bytes() };
+        let mut opening = vec![secrets.pattern() as u8];
+        secrets.write(&mut opening);
+        Hello { id: name_of(&opening), secrets, opening }
     }
 
-    /// The answer has come: the session, and the proof that came with it. On an error
-    /// the handshake goes on waiting is not possible: it is over.
-    pub fn complete(self, reply: &[u8]) -> Result<(Session, u64), SealError> {
-        let mut noise = self.opening.write(&mut Vec::new());
-        let mut proof = [0; MAX_HELLO];
-        let length = noise.read_message(reply, &mut proof)?;
-        let proof = u64::from_be_bytes(proof[..length].try_into().map_err(|_| SealError)?);
-        let noise = noise.into_stateless_transport_mode()?;
-        Ok((Session { id: self.id, noise: Arc::new(noise), counter: 0 }, proof))
+    /// The handshake's pattern and first message.
+    pub fn opening(&self) -> &[u8] {
+        &self.opening
+    }
+
+    /// The second message has come: the session.
+    ///
+    /// # Errors
+    ///
+    /// When it is not an answer to this handshake, which goes on waiting.
+    pub fn complete(&self, answer: &[u8]) -> Result<Session, SealError> {
+        let mut noise = self.secrets.write(&mut Vec::new());
+        noise.read_message(answer, &mut [0; ANSWER])?;
+        Ok(Session::new(self.id, noise.into_stateless_transport_mode()?))
     }
 }
 
-impl Opening {
+impl Secrets {
+    fn pattern(&self) -> Pattern {
+        match (&self.key, &self.own) {
+            (None, _) => Pattern::Nn,
+            (Some(_), None) => Pattern::Nk,
+            (Some(_), Some(_)) => Pattern::Ik,
+        }
+    }
+
     /// Appends the first message to `out`; the handshake that waits for the second.
     fn write(&self, out: &mut Vec<u8>) -> HandshakeState {
         const VALID: &str = "the pattern and its keys are known to be valid";
-        let resolver = || Box::new(FallbackResolver::new(Box::new(Drawn(self.ephemeral)), Box::new(DefaultResolver)));
-        let builder = |name| Builder::with_resolver(pattern(name), resolver()).prologue(PROLOGUE).expect("set once");
-        let noise = match &self.key {
-            Some(key) => builder(NK).remote_public_key(&key.0).expect(VALID).build_initiator(),
-            None => builder(NN).build_initiator(),
-        };
-        let mut noise = noise.expect(VALID);
-        let mut message = [0; MAX_HELLO];
-        let length = noise.write_message(&self.proof.to_be_bytes(), &mut message).expect(VALID);
+        let resolver = FallbackResolver::new(Box::new(Drawn(self.ephemeral)), Box::new(DefaultResolver));
+        let pattern = self.pattern();
+        let mut builder =
+            Builder::with_resolver(pattern.parameters(), Box::new(resolver)).prologue(PROLOGUE).expect(VALID);
+        if let Some(key) = &self.key {
+            builder = builder.remote_public_key(&key.0).expect(VALID);
+        }
+        if let (Some(own), Pattern::Ik) = (&self.own, pattern) {
+            builder = builder.local_private_key(&own.secret).expect(VALID);
+        }
+        let mut noise = builder.build_initiator().expect(VALID);
+        let mut message = [0; MAX_OPENING];
+        let length = noise.write_message(&[], &mut message).expect(VALID);
         out.extend_from_slice(&message[..length]);
         noise
     }
@@ -208,38 +279,55 @@ impl Random for Once {
     }
 }
 
-/// The name of the session that `hello` would begin.
-pub fn name_of(hello: &[u8]) -> SessionId {
-    let hash = blake3::hash(hello);
+/// The name of the session that a handshake's pattern and first message would begin.
+pub fn name_of(opening: &[u8]) -> SessionId {
+    let hash = blake3::hash(opening);
     let name = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
     SessionId(u64::from_be_bytes(*name))
 }
 
-/// Answers the handshake message `hello`: the session; the answer is appended to `out`.
-pub fn answer(identity: &Identity, hello: &[u8], out: &mut Vec<u8>) -> Result<Session, SealError> {
-    let mut noise = match hello.first() {
-        Some(0) => builder(NN).build_responder()?,
-        Some(1) => builder(NK).local_private_key(&identity.secret)?.build_responder()?,
-        _ => return Err(SealError),
-    };
-    let mut proof = [0; MAX_HELLO];
-    let length = noise.read_message(&hello[1..], &mut proof)?;
-    if length != size_of::<u64>() {
-        return Err(SealError);
+/// A handshake that was answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// What both ends share.
+    pub session: Session,
+    /// The second message, of [`ANSWER`] bytes.
+    pub answer: Vec<u8>,
+    /// The key by which the other end is known, if it has shown one. It may be an old message that
+    /// somebody repeats: it is sure only when the session has opened one.
+    pub sender: Option<PublicKey>,
+}
+
+/// Answers a handshake's pattern and first message.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn answer(identity: &Identity, opening: &[u8]) -> Result<Answered, SealError> {
+    let (&byte, message) = opening.split_first().ok_or(SealError::Damaged)?;
+    let pattern = Pattern::read(byte).ok_or(SealError::Damaged)?;
+    let mut builder = Builder::new(pattern.parameters()).prologue(PROLOGUE)?;
+    if pattern != Pattern::Nn {
+        builder = builder.local_private_key(&identity.secret)?;
     }
-    let mut message = [0; MAX_HELLO];
-    let written = noise.write_message(&proof[..length], &mut message)?;
-    let noise = noise.into_stateless_transport_mode()?;
-    out.extend_from_slice(&message[..written]);
-    Ok(Session { id: name_of(hello), noise: Arc::new(noise), counter: 0 })
+    let mut noise = builder.build_responder()?;
+    if noise.read_message(message, &mut [0; MAX_OPENING])? != 0 {
+        return Err(SealError::Damaged);
+    }
+    let sender = noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
+    let mut answer = vec![0; ANSWER];
+    let written = noise.write_message(&[], &mut answer)?;
+    answer.truncate(written);
+    let session = Session::new(name_of(opening), noise.into_stateless_transport_mode()?);
+    Ok(Answered { session, answer, sender })
 }
 
-fn pattern(name: &str) -> snow::params::NoiseParams {
-    name.parse().expect("the pattern's name is valid")
-}
-
-fn builder(name: &str) -> Builder<'static> {
-    Builder::new(pattern(name)).prologue(PROLOGUE).expect("the prologue is set once")
+/// 32 bytes from the operating system's random numbers.
+pub(crate) fn random_bytes() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    let mut system = DefaultResolver.resolve_rng().expect("the library has the system's random numbers");
+    system.try_fill_bytes(&mut bytes).expect("the system has random numbers");
+    bytes
 }
 
 /// Keys that two ends share.
@@ -254,6 +342,8 @@ pub struct Session {
     noise: Arc<StatelessTransportState>,
     /// Messages sealed by this end.
     counter: u64,
+    /// Messages opened by this end.
+    opened: ReplayWindow,
 }
 
 impl fmt::Debug for Session {
@@ -263,6 +353,10 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
+    fn new(id: SessionId, noise: StatelessTransportState) -> Session {
+        Session { id, noise: Arc::new(noise), counter: 0, opened: ReplayWindow::default() }
+    }
+
     /// Its name.
     pub fn id(&self) -> SessionId {
         self.id
@@ -286,12 +380,22 @@ impl Session {
     }
 
     /// Replaces what is in `message` by what was sealed in `sealed` (without the session's name).
-    pub fn open(&self, sealed: &[u8], message: &mut Vec<u8>) -> Result<(), SealError> {
-        let (counter, sealed) = sealed.split_first_chunk().ok_or(SealError)?;
+    ///
+    /// # Errors
+    ///
+    /// When it was not sealed by the other end, or was opened before.
+    pub fn open(&mut self, sealed: &[u8], message: &mut Vec<u8>) -> Result<(), SealError> {
+        let (counter, sealed) = sealed.split_first_chunk().ok_or(SealError::Damaged)?;
+        let counter = u64::from_be_bytes(*counter);
+        if !self.opened.is_new(counter) {
+            return Err(SealError::Replayed);
+        }
         message.clear();
         message.resize(sealed.len(), 0);
-        let length = self.noise.read_message(u64::from_be_bytes(*counter), sealed, message)?;
+        let length = self.noise.read_message(counter, sealed, message)?;
         message.truncate(length);
+        // Only now: whoever forges a message must not use up its counter.
+        self.opened.note(counter);
         Ok(())
     }
 }
@@ -306,30 +410,34 @@ pub fn split_session(body: &[u8]) -> Option<(SessionId, &[u8])> {
 /// the receiver's.
 pub fn local_session(identity: &Identity) -> (Session, Session) {
     const WORKS: &str = "a handshake with oneself succeeds";
-    let (mut hello, mut reply) = (Vec::new(), Vec::new());
-    let waiting = Hello::new(Some(&identity.public()), 0, &mut hello);
-    let theirs = answer(identity, &hello, &mut reply).expect(WORKS);
-    (waiting.complete(&reply).expect(WORKS).0, theirs)
+    let waiting = Hello::new(Some(&identity.public()), None);
+    let Answered { session, answer, .. } = answer(identity, waiting.opening()).expect(WORKS);
+    (waiting.complete(&answer).expect(WORKS), session)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn handshake(key: Option<PublicKey>, identity: &Identity) -> Result<(Session, Session), SealError> {
-        let (mut hello, mut reply) = (Vec::new(), Vec::new());
-        let waiting = Hello::new(key.as_ref(), 42, &mut hello);
-        let theirs = answer(identity, &hello, &mut reply)?;
-        let (ours, proof) = waiting.complete(&reply)?;
-        assert_eq!(proof, 42);
-        Ok((ours, theirs))
+    fn handshake(
+        key: Option<PublicKey>,
+        own: Option<&Identity>,
+        identity: &Identity,
+    ) -> Result<(Session, Answered), SealError> {
+        let waiting = Hello::new(key.as_ref(), own);
+        let theirs = answer(identity, waiting.opening())?;
+        assert_eq!(
+            (theirs.answer.len(), waiting.opening().len()),
+            (ANSWER, opening_len(waiting.opening()[0]).unwrap())
+        );
+        Ok((waiting.complete(&theirs.answer)?, theirs))
     }
 
     #[test]
-    fn both_ends_open_what_the_other_sealed_in_any_order_and_again() {
-        let identity = Identity::generate();
-        for key in [None, Some(identity.public())] {
-            let (mut ours, theirs) = handshake(key, &identity).unwrap();
+    fn both_ends_open_what_the_other_sealed_in_any_order_and_once() {
+        let (identity, own) = (Identity::generate(), Identity::generate());
+        for (key, own) in [(None, None), (Some(identity.public()), None), (Some(identity.public()), Some(&own))] {
+            let (mut ours, Answered { session: mut theirs, .. }) = handshake(key, own, &identity).unwrap();
             assert_eq!(ours.id(), theirs.id());
             let sealed: Vec<Vec<u8>> = (0..3u8)
                 .map(|message| {
@@ -339,12 +447,17 @@ mod tests {
                 })
                 .collect();
             let mut message = Vec::new();
-            for which in [2, 0, 1, 2] {
+            for which in [2, 0, 1] {
                 let (id, rest) = split_session(&sealed[which]).unwrap();
                 assert_eq!(id, theirs.id());
                 theirs.open(rest, &mut message).unwrap();
                 assert_eq!(message, [which as u8; 5]);
+                assert_eq!(theirs.open(rest, &mut message), Err(SealError::Replayed));
             }
+            let mut again = Vec::new();
+            ours.seal(&[2; 5], &mut again);
+            theirs.open(&again, &mut message).unwrap();
+            assert_eq!(message, [2; 5], "the same words under a new counter are no replay");
         }
     }
 
@@ -352,19 +465,18 @@ mod tests {
     fn a_clone_of_a_waiting_handshake_completes_to_the_same_session() {
         let identity = Identity::generate();
         for key in [None, Some(identity.public())] {
-            let (mut hello, mut reply) = (Vec::new(), Vec::new());
-            let waiting = Hello::new(key.as_ref(), 42, &mut hello);
-            let mut theirs = answer(&identity, &hello, &mut reply).unwrap();
+            let waiting = Hello::new(key.as_ref(), None);
+            let Answered { session: mut theirs, answer, .. } = answer(&identity, waiting.opening()).unwrap();
             let mut sealed = Vec::new();
             theirs.seal(b"answer", &mut sealed);
             for waiting in [waiting.clone(), waiting] {
-                let (mut ours, proof) = waiting.complete(&reply).unwrap();
+                let mut ours = waiting.complete(&answer).unwrap();
                 let mut message = Vec::new();
                 ours.open(&sealed, &mut message).unwrap();
-                assert_eq!((proof, &*message), (42, &b"answer"[..]));
+                assert_eq!(message, b"answer");
                 let mut data = Vec::new();
                 ours.clone().seal(b"block", &mut data);
-                theirs.open(&data, &mut message).unwrap();
+                theirs.clone().open(&data, &mut message).unwrap();
                 let mut again = Vec::new();
                 ours.seal(b"block", &mut again);
                 assert_eq!(data, again, "a clone seals as the original would have");
@@ -374,40 +486,61 @@ mod tests {
 
     #[test]
     fn two_handshakes_have_two_ephemeral_keys() {
-        let (mut one, mut other) = (Vec::new(), Vec::new());
-        Hello::new(None, 42, &mut one);
-        Hello::new(None, 42, &mut other);
-        assert_ne!(one, other);
+        assert_ne!(Hello::new(None, None).opening(), Hello::new(None, None).opening());
     }
 
     #[test]
     fn whoever_lacks_the_secret_key_can_not_answer() {
-        let key = Identity::generate().public();
-        assert!(handshake(Some(key), &Identity::generate()).is_err());
+        let (key, own) = (Identity::generate().public(), Identity::generate());
+        for own in [None, Some(&own)] {
+            assert!(handshake(Some(key), own, &Identity::generate()).is_err());
+        }
     }
 
     #[test]
-    fn what_was_changed_or_cut_does_not_open() {
-        let (mut ours, theirs) = local_session(&Identity::generate());
+    fn a_receiver_learns_who_sends_from_those_who_show_it_and_who_lacks_the_key_can_not() {
+        let (identity, own) = (Identity::generate(), Identity::generate());
+        let sender_of = |key, own| handshake(key, own, &identity).unwrap().1.sender;
+        assert_eq!(sender_of(Some(identity.public()), Some(&own)), Some(own.public()));
+        assert_eq!(sender_of(Some(identity.public()), None), None);
+        assert_eq!(sender_of(None, Some(&own)), None, "whoever answers learns nothing");
+        // With the public key alone nothing can be shown.
+        let pretends = Identity { secret: Identity::generate().secret, public: own.public() };
+        let sender = handshake(Some(identity.public()), Some(&pretends), &identity).map(|(_, theirs)| theirs.sender);
+        assert_ne!(sender, Ok(Some(own.public())));
+    }
+
+    #[test]
+    fn what_was_changed_or_cut_does_not_open_and_uses_up_no_counter() {
+        let (mut ours, mut theirs) = local_session(&Identity::generate());
         let mut sealed = Vec::new();
-        ours.seal(b"block", &mut sealed);
+        ours.seal(b"message", &mut sealed);
         let mut message = Vec::new();
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            assert_eq!(theirs.open(&changed, &mut message), Err(SealError));
-            assert_eq!(theirs.open(&sealed[..place], &mut message), Err(SealError));
+            assert_eq!(theirs.open(&changed, &mut message), Err(SealError::Damaged));
+            assert_eq!(theirs.open(&sealed[..place], &mut message), Err(SealError::Damaged));
         }
-        assert_eq!(ours.open(&sealed, &mut message), Err(SealError), "each direction has its own key");
+        assert_eq!(ours.open(&sealed, &mut message), Err(SealError::Damaged), "each direction has its own key");
+        assert_eq!(theirs.open(&sealed, &mut message), Ok(()));
     }
 
     #[test]
     fn arbitrary_handshakes_are_refused() {
-        let (identity, mut out) = (Identity::generate(), Vec::new());
-        for hello in [&[][..], &[0], &[1], &[2; 60], &[1; 57], &[0; 2000]] {
-            assert!(answer(&identity, hello, &mut out).is_err(), "{}", hello.len());
+        let identity = Identity::generate();
+        for opening in [&[][..], &[0], &[1], &[2; 60], &[1; 57], &[2; MAX_OPENING], &[3; 33], &[0; 2000]] {
+            assert!(answer(&identity, opening).is_err(), "{}", opening.len());
         }
-        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_secrets_public_key_is_that_of_the_standard() {
+        // RFC 7748, 6.1: Alice's keys.
+        let hex = |text: &str| crate::key_text::parse(text).unwrap();
+        let alice = Identity::from_secret(hex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"));
+        let public = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a";
+        assert_eq!(alice.public(), PublicKey(hex(public)));
     }
 
     #[test]

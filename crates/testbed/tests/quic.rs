@@ -161,7 +161,7 @@ async fn a_receivers_words_are_made_printable_and_nonsense_is_refused() {
         framed(&message)
     };
     for (answer, says) in [
-        (report(Code::Refused, "no\x1b[2J"), "the receiver refuses the file: no_[2J"),
+        (report(Code::Refused, "no\x1b[2J"), r"the receiver refuses the file: no\u{1b}[2J"),
         (report(Code::Complete, "a"), "a report out of turn"),
         (framed(&[9; 20]), "a report that cannot be read"),
         (vec![0xff; 9], "a message that is too long"),

@@ -8,7 +8,7 @@ use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_net::disk::{self, DiskStore};
+use anabranch_net::disk::DiskStore;
 use anabranch_net::loopback::Sockets;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
@@ -54,8 +54,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let block = transfer::block_size(&route, PACKET)
         .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
     let sizes = Sizes { packet: PACKET as f64, ack: wire::ack_len(&route) as f64, payload: f64::from(block) };
-    let (offer, source) =
-        disk::offer(&path, block).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
+    let (offer, source) = network::offer(&path, block, interrupt)?;
     let hash = blake3::Hash::from_bytes(offer.hash);
     let ceiling = physical::one_sender(&limits, args.hops, &sizes);
 

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
+/// Where the key of these tests is, and not the user's own.
+pub const SETTINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/settings");
+
 /// A process that ends with this value.
 pub struct Running {
     child: Child,
@@ -14,12 +17,13 @@ pub struct Running {
 
 impl Running {
     pub fn start(arguments: &[&str]) -> Running {
-        let mut child = Command::new(BINARY)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary was built for this test");
+        Running::of(Command::new(BINARY).args(arguments).env("XDG_CONFIG_HOME", SETTINGS))
+    }
+
+    /// What `command` starts.
+    pub fn of(command: &mut Command) -> Running {
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.expect("the binary was built for this test");
         let lines = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
         Running { child, lines }
     }
@@ -30,6 +34,11 @@ impl Running {
         self.lines.read_line(&mut line).unwrap();
         let found = line.find(before).unwrap_or_else(|| panic!("no {before:?} in {line:?}"));
         line[found + before.len()..].trim().to_owned()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Sends an interrupt, as Ctrl-C does.

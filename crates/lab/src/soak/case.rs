@@ -162,13 +162,21 @@ impl Case {
     }
 
     fn draw_receiver(&mut self, rng: &mut Rng) {
+        let files = 1 + rng.below(8);
+        let idle = seconds(rng, 8.0, 60.0);
         self.limits = Limits {
-            files: 1 + rng.below(8),
+            files,
+            files_of_one: 1 + rng.below(files),
+            waiting: rng.below(4),
+            complete: files + rng.below(8),
             greetings: 2 + rng.below(30),
+            sessions_of_one: 2 + rng.below(16),
             greetings_per_second: 1 + rng.below(50) as u32,
+            greetings_per_second_of_one: 1 + rng.below(20) as u32,
             file_bytes: if rng.chance(0.03) { self.length / 2 } else { 1 << 26 },
             blocks: 1 << 20,
-            idle: seconds(rng, 8.0, 60.0),
+            idle,
+            stalled: idle * 2,
             ..Limits::default()
         };
         if rng.chance(0.08) {
@@ -247,7 +255,7 @@ impl Case {
     /// Strangers greet so often that a receiver whose events nobody fetches can't keep them all.
     fn crowd(&mut self) {
         self.lies[0] = Some((Lie::Greets, Duration::from_millis(25)));
-        self.limits.greetings_per_second = 50;
+        (self.limits.greetings_per_second, self.limits.greetings_per_second_of_one) = (50, 50);
         self.limits.idle = Duration::from_millis(60_000);
         (self.fetches_events, self.lingers) = (false, true);
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use anabranch_control::path::{MAX_RELAYS, Stamp};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::hello::{COOKIE, Cookie, HelloBody, HelloReply};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Kind, Packet, PacketId, Route, Telemetry};
@@ -112,7 +113,7 @@ impl Liar {
         out: &mut impl Out<Peer>,
     ) {
         match self.lie {
-            Lie::Greets if datagram.packet.id == OWN => return self.on_reply(&datagram.body, out),
+            Lie::Greets if datagram.packet.id == OWN => return self.on_reply(datagram, out),
             Lie::DropsAll => return,
             Lie::DropsMost if datagram.packet.kind == Kind::Data && !self.rng.chance(0.1) => return,
             Lie::ForgesAnswers if datagram.packet.kind == Kind::Data => self.forge(now, arrival.from, datagram, out),
@@ -147,7 +148,16 @@ impl Liar {
         let nonce = rng.bits();
         outbox.what = [Type::Ack, Type::Report, Type::HelloReply][rng.below(3)];
         outbox.body.clear();
-        if outbox.what != Type::Ack {
+        if let Some(hello) = HelloBody::decode(&datagram.body).filter(|_| datagram.what == Type::Hello) {
+            // Its proof can be read: an ACK that is none, or a cookie that is none.
+            outbox.packet.nonce = hello.proof;
+            let cookie = [rng.bits(), rng.bits()].map(u64::to_be_bytes).concat();
+            if outbox.what != Type::Ack {
+                let cookie = cookie.try_into().expect("two numbers are a cookie");
+                HelloReply::Cookie { proof: hello.proof, cookie }.encode(&mut outbox.body);
+                outbox.packet.nonce = 0;
+            }
+        } else if outbox.what != Type::Ack {
             let length = rng.below(80);
             outbox.body.extend((0..length).map(|_| rng.bits() as u8));
         }
@@ -210,16 +220,36 @@ impl Liar {
     }
 
     fn greet(&mut self, out: &mut impl Out<Peer>) {
-        let to = self.address(Type::Hello);
         let key = Some(&self.surroundings.key).filter(|_| self.rng.chance(0.5));
-        self.waiting = Some(Hello::new(key, self.rng.bits(), &mut self.outbox.body));
+        let hello = Hello::new(key, None);
+        self.say_hello(&hello, [0; COOKIE], out);
+        self.waiting = Some(hello);
+    }
+
+    fn say_hello(&mut self, hello: &Hello, cookie: Cookie, out: &mut impl Out<Peer>) {
+        let to = self.address(Type::Hello);
+        let proof = self.rng.bits();
+        HelloBody { cookie, proof, opening: hello.opening() }.encode(&mut self.outbox.body);
         out.send(Departure::now(to, self.outbox.len() as u32), &self.outbox);
     }
 
-    /// The receiver has answered: a session, in which anything may be said.
-    fn on_reply(&mut self, reply: &[u8], out: &mut impl Out<Peer>) {
-        let Some(Ok((session, _))) = self.waiting.take().map(|waiting| waiting.complete(reply)) else { return };
-        self.speak(session, out);
+    /// The receiver has answered: after its cookie a session, in which anything may be said.
+    fn on_reply(&mut self, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
+        // Others find its name for what it sends, and may use it.
+        let Some(reply) = HelloReply::decode(&datagram.body).filter(|_| datagram.what == Type::HelloReply) else {
+            return;
+        };
+        let Some(waiting) = self.waiting.take() else { return };
+        match reply {
+            HelloReply::Cookie { cookie, .. } => {
+                self.say_hello(&waiting, cookie, out);
+                self.waiting = Some(waiting);
+            }
+            HelloReply::Answer { answer, .. } => {
+                let Ok(session) = waiting.complete(answer) else { return };
+                self.speak(session, out);
+            }
+        }
     }
 
     fn speak(&mut self, mut session: Session, out: &mut impl Out<Peer>) {

@@ -186,6 +186,8 @@ struct Transfer<'a, F: Fabric> {
     whole: BTreeSet<String>,
     ending: Option<Ending>,
     under_way: Duration,
+    /// Blocks that the receiver has taken, and when there were more of them last.
+    last_block: (u64, Time),
     ended: Option<Time>,
     started: Time,
     counted: Counted,
@@ -233,6 +235,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             whole: BTreeSet::new(),
             ending: None,
             under_way: Duration::ZERO,
+            last_block: (0, Time::ZERO),
             ended: None,
             started: Time::ZERO,
             counted: Counted::default(),
@@ -383,6 +386,11 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             }
         }
         self.check_memory()?;
+        if let Some(blocks) = self.receiver().map(|receiver| receiver.counters().blocks)
+            && blocks != self.last_block.0
+        {
+            self.last_block = (blocks, self.world.now());
+        }
         if self.case.fetches_events {
             self.world.act(self.case.receiver(), |node, _, _| {
                 let receiver = node.peer_mut().and_then(Peer::receiver_mut);
@@ -399,7 +407,9 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         };
         if let Some(receiver) = self.receiver() {
             let limits = &self.case.limits;
-            at_most("sessions", receiver.sessions(), limits.greetings + limits.files)?;
+            let sessions = limits.greetings + limits.waiting + limits.files.max(limits.complete);
+            at_most("sessions", receiver.sessions(), sessions)?;
+            at_most("files that wait", receiver.waiting(), limits.waiting)?;
             at_most("files that are kept", receiver.files(), limits.files)?;
             at_most("files on a disk", self.shelf.arriving(), receiver.files())?;
             at_most("bytes that are not written", receiver.unwritten(), limits.writes)?;
@@ -437,6 +447,12 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let TransferError::Failed(reason) = error else { return Ok(()) };
         let is_possible = match reason.as_str() {
             "no space left" => self.case.room < self.case.length,
+            // It is told later than it has happened, and looked at every second.
+            _ if reason.starts_with("nothing of the file has come for") => {
+                let strangers = self.case.lies.iter().flatten().any(|(lie, _)| *lie == Lie::Greets);
+                let quiet = self.world.now().since(self.last_block.1) + Duration::SECOND * 2;
+                strangers || quiet >= self.case.limits.stalled
+            }
             "there is no such transfer" => self.counted.restarts > 0,
             _ if *reason == TransferError::WrongHash.to_string() => self.case.source == SourceFault::Changed,
             _ => false,

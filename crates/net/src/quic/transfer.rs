@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message, Offer, Report};
+use anabranch_proto::printable::printable;
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError, printable};
+use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
@@ -165,7 +166,7 @@ impl Sender {
     pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, QuicError> {
         // A long file takes its time to be hashed, and who waits may give up meanwhile.
         let file = path.to_owned();
-        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE)).await;
+        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE, || false)).await;
         let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
         let (offer, source) = hashed.map_err(TransferError::unreadable)?;
         progress.total.store(offer.length, Ordering::Relaxed);

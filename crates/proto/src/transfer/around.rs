@@ -4,49 +4,10 @@
 use std::fmt;
 use std::io;
 
-use anabranch_control::time::Duration;
 use dyn_clone::{DynClone, clone_trait_object};
 
 use crate::message::Offer;
 use crate::seal::SessionId;
-
-/// What strangers can't exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Files that are received at once.
-    pub files: usize,
-    /// Sessions without a file on its way that are remembered: greeted, refused, complete.
-    pub greetings: usize,
-    /// Handshakes that are answered in a second; each costs about 0.1 ms of computing.
-    pub greetings_per_second: u32,
-    /// The longest file in bytes.
-    pub file_bytes: u64,
-    /// The most blocks of a file: an eighth of it is the memory in bytes for each file.
-    pub blocks: u64,
-    /// The most memory in bytes that one file's blocks take until they are written; more are not
-    /// acknowledged. Room for a block at least.
-    pub file_writes: usize,
-    /// The same of all files together.
-    pub writes: usize,
-    /// A session that is not heard of for so long is over.
-    pub idle: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            files: 16,
-            greetings: 64,
-            greetings_per_second: 200,
-            file_bytes: 16 << 30,
-            blocks: 1 << 25,
-            // What 1 Gbit/s brings while a disk stands still for 32 ms.
-            file_writes: 4 << 20,
-            writes: 16 << 20,
-            idle: Duration::from_millis(60_000),
-        }
-    }
-}
 
 /// Why a store could not do something, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +60,11 @@ pub enum Event {
         /// Which.
         offer: Offer,
     },
+    /// The first of its blocks are kept; an empty file has none.
+    Begun {
+        /// Whose.
+        session: SessionId,
+    },
     /// It is in its place.
     Complete {
         /// Whose.
@@ -124,12 +90,27 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whose file it is about.
+    pub fn session(&self) -> SessionId {
+        match *self {
+            Event::Offered { session, .. }
+            | Event::Begun { session }
+            | Event::Complete { session, .. }
+            | Event::Failed { session, .. }
+            | Event::Closed { session, .. } => session,
+        }
+    }
+}
+
 /// What a receiver has done since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
-    /// Handshakes answered.
+    /// Hellos that were answered by a cookie.
+    pub cookies: u64,
+    /// Sessions that were begun.
     pub greetings: u64,
-    /// Handshakes that were damaged or beyond the limit for a second.
+    /// Hellos that were damaged or beyond the limit for a second.
     pub greetings_refused: u64,
     /// Blocks that were new.
     pub blocks: u64,
@@ -141,6 +122,8 @@ pub struct ReceiverCounters {
     pub fillers: u64,
     /// Data of a session that is not known.
     pub unknown_session: u64,
+    /// Data that had come before, bit for bit.
+    pub replayed: u64,
     /// Data that did not open, or says nothing that makes sense.
     pub unreadable: u64,
 }

@@ -1,7 +1,7 @@
 //! The last step of every file that arrives, whatever carried it: only one that is whole and
 //! has the hash of its offer gets its place.
 
-use super::around::{Limits, Store};
+use super::around::Store;
 use super::error::TransferError;
 use crate::message::Offer;
 use crate::seal::SessionId;
@@ -84,14 +84,6 @@ impl FileCheck {
     }
 }
 
-impl Limits {
-    /// Why a file is not taken, if it is too long.
-    pub fn refusal(&self, offer: &Offer) -> Option<String> {
-        let is_long = offer.length > self.file_bytes;
-        is_long.then(|| format!("the file has {} bytes; {} are taken", offer.length, self.file_bytes))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::StoreError;
@@ -142,13 +134,5 @@ mod tests {
             let (name, placed) = made_of(pieces);
             assert!(name.unwrap_err().contains(says) && placed == 0, "{pieces:?}");
         }
-    }
-
-    #[test]
-    fn a_file_that_is_too_long_is_refused_with_the_longest_that_is_taken() {
-        let limits = Limits { file_bytes: 4, ..Limits::default() };
-        let offer = |length| Offer { name: FileName::sanitised("a"), length, block: 2, hash: [0; 32] };
-        assert_eq!(limits.refusal(&offer(4)), None);
-        assert_eq!(limits.refusal(&offer(5)).unwrap(), "the file has 5 bytes; 4 are taken");
     }
 }

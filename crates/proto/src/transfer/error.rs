@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::around::StoreError;
 use super::phase::{PATIENCE, Phase};
 use crate::message::{Code, Report};
+use crate::printable::printable;
 
 /// Why a file did not arrive.
 #[derive(Clone, Debug)]
@@ -40,14 +41,9 @@ impl TransferError {
         match report.code {
             Code::Refused => Some(TransferError::Refused(printable(report.text))),
             Code::Failed => Some(TransferError::Failed(printable(report.text))),
-            Code::Accepted | Code::Incomplete | Code::Checking | Code::Complete => None,
+            Code::Accepted | Code::Waiting | Code::Incomplete | Code::Checking | Code::Complete => None,
         }
     }
-}
-
-/// What the other side says, without what a terminal would obey.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
 }
 
 impl From<StoreError> for TransferError {
@@ -95,8 +91,8 @@ mod tests {
             let report = Report { proof: 0, code, text: "no\x1b[2J\n" };
             TransferError::reported(&report).map(|error| error.to_string())
         };
-        assert_eq!(said(Code::Refused).unwrap(), "the receiver refuses the file: no_[2J_");
-        assert_eq!(said(Code::Failed).unwrap(), "the receiver could not keep the file: no_[2J_");
+        assert_eq!(said(Code::Refused).unwrap(), r"the receiver refuses the file: no\u{1b}[2J\n");
+        assert_eq!(said(Code::Failed).unwrap(), r"the receiver could not keep the file: no\u{1b}[2J\n");
         assert_eq!(said(Code::Complete), None);
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! ```text
 //! sender                                 receiver
-//!   hello            ------------------>   (again every half second, by other relays)
-//!                    <------------------ hello reply
-//!   offer            ------------------>
-//!                    <------------------ report: accepted, or refused and why
+//!   hello            ------------------>
+//!                    <------------------ hello reply: a cookie
+//!   hello, cookie    ------------------>   (again every half second, by other relays)
+//!                    <------------------ hello reply: an answer
+//!   offer            ------------------>   (again every half second, also while it waits)
+//!                    <------------------ report: accepted, or waiting and its place, or refused and why
 //!   block, block...  ------------------>
 //!                    <------------------ ACK, ACK...
 //!   finish           ------------------>
@@ -20,15 +22,17 @@ mod around;
 mod check;
 mod error;
 mod jobs;
+mod limits;
 mod phase;
 mod reading;
 mod receiving;
 mod sending;
 
-pub use around::{Event, Limits, ReceiverCounters, Reply, Source, Store, StoreError};
+pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
-pub use error::{TransferError, printable};
+pub use error::TransferError;
 pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+pub use limits::Limits;
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver};

@@ -6,88 +6,48 @@
 //! leaves its name behind until that is done and what was kept is discarded: no result is taken
 //! for a later session's.
 //!
-//! What strangers can make it remember is bounded by `Limits`: a session without a file
-//! on its way (greeted, refused, complete) takes a place in a small table from which the
-//! longest unheard one is pushed out, a file on its way one bit for each block. Replays change nothing: a block that is there is
-//! acknowledged again, an offer is answered as before.
+//! What strangers can make it remember is bounded by `Limits`, in all and for one address
+//! (`places.rs`): sessions without a file, of which the longest unheard ones are pushed out, files that wait,
+//! files on their way with a bit for each block, and files that have come, which nobody can push
+//! out. Nothing at all is remembered of who has not proved to be heard at its address
+//! ([`Cookies`]). A datagram that comes twice is opened once; a block or an offer that is said
+//! again is answered as before.
 
+mod entry;
+mod incoming;
+mod places;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::around::{Event, Limits, ReceiverCounters, Reply};
+use self::entry::{Closing, Entry, Phase};
+use self::incoming::{Incoming, on_block};
+use self::places::origin_of;
+use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
-use super::jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+use super::jobs::{FileDone, FileJob, FileResult, FileTask};
+use super::limits::Limits;
+use super::phase::PATIENCE;
+use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
-use crate::seal::{self, Identity, Session, SessionId};
+use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
-
-#[derive(Clone, Debug)]
-enum Phase {
-    /// No message has come yet; the answer to the handshake, to be repeated.
-    Greeted(Vec<u8>),
-    /// A session that was agreed on otherwise: fillers may come.
-    Load,
-    Receiving(Incoming),
-    /// A part of the file is being hashed.
-    Checking(Offer),
-    /// It is being put in its place.
-    Publishing(Offer),
-    Complete {
-        name: String,
-    },
-    Over {
-        code: Code,
-        reason: String,
-    },
-}
-
-/// A file that arrives.
-#[derive(Clone, Debug)]
-struct Incoming {
-    offer: Offer,
-    /// A bit for each block that has come.
-    arrived: Vec<u64>,
-    missing: u64,
-    /// Blocks that will be written next.
-    waiting: Batch,
-    /// What `waiting` and the blocks that are being written take, as limited.
-    unwritten: usize,
-    /// Of that, what is being written.
-    writing: usize,
-    /// A job is under way.
-    is_working: bool,
-}
-
-/// A file that nobody waits for any more, until nothing is left of it.
-#[derive(Clone, Copy, Debug)]
-enum Closing {
-    /// A job is under way whose result is of no use.
-    Working { writing: usize },
-    /// It is being discarded.
-    Discarding,
-    /// It was being put in its place when its session was over: it may come still.
-    Publishing { length: u64 },
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    noise: Session,
-    heard: Time,
-    phase: Phase,
-}
 
 /// A receiver of files.
 #[derive(Clone)]
 pub struct Receiver {
     identity: Identity,
     limits: Limits,
+    /// Whose files it takes; none for anybody's.
+    allowed: Option<Vec<PublicKey>>,
+    cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
     /// To be handed out.
@@ -96,9 +56,13 @@ pub struct Receiver {
     unwritten: usize,
     events: VecDeque<Event>,
     counters: ReceiverCounters,
+    /// Sessions whose files wait for a place, in their order.
+    queue: VecDeque<SessionId>,
     /// The second that `greeted` counts in, and when idle sessions are next looked for.
     next_second: Time,
     greeted: u32,
+    /// Of them, whose.
+    greeted_of: BTreeMap<IpAddr, u32>,
     message: Vec<u8>,
     report: Vec<u8>,
 }
@@ -115,65 +79,86 @@ impl Receiver {
         Receiver {
             identity,
             limits,
+            allowed: None,
+            cookies: Cookies::default(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
             jobs: VecDeque::new(),
             unwritten: 0,
+            queue: VecDeque::new(),
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
             next_second: Time::ZERO,
             greeted: 0,
+            greeted_of: BTreeMap::new(),
             message: Vec::new(),
             report: Vec::new(),
         }
     }
 
-    /// Adds a session that was agreed on otherwise, in which fillers may come.
-    pub fn install(&mut self, now: Time, noise: Session) {
-        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase: Phase::Load });
+    /// The same, but only from senders that prove to hold the secret of one of `keys`.
+    pub fn only_from(self, keys: Vec<PublicKey>) -> Receiver {
+        Receiver { allowed: Some(keys), ..self }
     }
 
-    /// A handshake's first message has come: appends the answer to `reply`, or refuses.
-    pub fn on_hello(&mut self, now: Time, hello: &[u8], reply: &mut Vec<u8>) -> bool {
-        let name = seal::name_of(hello);
-        if let Some(entry) = self.sessions.get_mut(&name) {
-            // A duplicate: the same answer, and nobody's session is replaced.
-            if let Phase::Greeted(answer) = &entry.phase {
-                reply.extend_from_slice(answer);
-                return true;
-            }
+    /// Adds a session that was agreed on otherwise, in which fillers may come.
+    pub fn install(&mut self, now: Time, noise: Session) {
+        self.sessions.insert(
+            noise.id(),
+            Entry { noise, answer: None, origin: None, sender: None, heard: now, phase: Phase::Load },
+        );
+    }
+
+    /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
+    /// is never longer, or refuses. Before the hello brings the cookie that `source` was given,
+    /// nothing is computed on a curve and nothing is remembered.
+    pub fn on_hello(&mut self, now: Time, source: IpAddr, body: &[u8], reply: &mut Vec<u8>) -> bool {
+        let Some(hello) = HelloBody::decode(body) else {
+            self.counters.greetings_refused += 1;
             return false;
+        };
+        if !self.cookies.is_right(now, source, &hello) {
+            self.counters.cookies += 1;
+            let cookie = self.cookies.make(now, source, hello.opening);
+            HelloReply::Cookie { proof: hello.proof, cookie }.encode(reply);
+            return true;
         }
+        let name = seal::name_of(hello.opening);
         // Said again, while something is left of its file.
         if self.closing.contains_key(&name) {
             return false;
         }
-        if self.greeted >= self.limits.greetings_per_second {
+        if !self.sessions.contains_key(&name) && !self.greet(now, origin_of(source), name, hello.opening) {
             self.counters.greetings_refused += 1;
             return false;
         }
-        self.greeted += 1;
-        let start = reply.len();
-        let Ok(noise) = seal::answer(&self.identity, hello, reply) else {
-            self.counters.greetings_refused += 1;
-            return false;
-        };
-        self.make_room();
-        self.counters.greetings += 1;
-        let phase = Phase::Greeted(reply[start..].to_vec());
-        self.sessions.insert(noise.id(), Entry { noise, heard: now, phase });
+        let Some(Entry { noise, answer: Some(answer), .. }) = self.sessions.get_mut(&name) else { return false };
+        let mut sealed = Vec::new();
+        noise.seal(&hello.proof.to_be_bytes(), &mut sealed);
+        HelloReply::Answer { answer, sealed: &sealed }.encode(reply);
         true
     }
 
-    /// Pushes out the session without a file on its way that was not heard of for
-    /// longest, if there are too many of them.
-    fn make_room(&mut self) {
-        let others = self.sessions.iter().filter(|(_, entry)| entry.phase.may_be_forgotten());
-        if others.clone().count() >= self.limits.greetings
-            && let Some(oldest) = others.min_by_key(|(_, entry)| entry.heard).map(|(id, _)| *id)
-        {
-            self.close(oldest);
+    /// Begins session `name`, unless too many were begun in this second, there is no room, or its
+    /// handshake is none.
+    fn greet(&mut self, now: Time, origin: IpAddr, name: SessionId, opening: &[u8]) -> bool {
+        if self.greeted >= self.limits.greetings_per_second {
+            return false;
         }
+        let of_origin = self.greeted_of.entry(origin).or_default();
+        if *of_origin >= self.limits.greetings_per_second_of_one {
+            return false;
+        }
+        *of_origin += 1;
+        self.greeted += 1;
+        let Ok(Answered { session, answer, sender }) = seal::answer(&self.identity, opening) else { return false };
+        if !self.make_room(origin) {
+            return false;
+        }
+        self.counters.greetings += 1;
+        let (noise, answer, origin, phase) = (session, Some(answer), Some(origin), Phase::Greeted);
+        self.sessions.insert(name, Entry { noise, answer, origin, sender, heard: now, phase });
+        true
     }
 
     /// The body of a data datagram has come: how to answer it, if at all. The body of a
@@ -187,13 +172,22 @@ impl Receiver {
             self.counters.unknown_session += 1;
             return None;
         };
-        let opened = entry.noise.open(sealed, &mut self.message).is_ok();
-        let Some((proof, message)) = Some(&self.message).filter(|_| opened).and_then(|m| Message::decode(m).ok())
-        else {
+        if let Err(error) = entry.noise.open(sealed, &mut self.message) {
+            // Whoever sends again what has come before gets no answer, and keeps nobody awake.
+            match error {
+                SealError::Damaged => self.counters.unreadable += 1,
+                SealError::Replayed => self.counters.replayed += 1,
+            }
+            return None;
+        }
+        let Ok((proof, message)) = Message::decode(&self.message) else {
             self.counters.unreadable += 1;
             return None;
         };
-        entry.heard = now;
+        // What has come is remembered for its sender's questions, but not for ever.
+        if !matches!(entry.phase, Phase::Complete { .. }) {
+            entry.heard = now;
+        }
         let (code, text) = match message {
             // Load is taken from those with whom it was agreed on, not from strangers.
             Message::Filler if !matches!(entry.phase, Phase::Load) => return None,
@@ -203,6 +197,7 @@ impl Receiver {
             }
             Message::Bye => {
                 self.close(id);
+                self.admit();
                 return Some(Reply::Ack(proof));
             }
             Message::Offer(offer) => {
@@ -219,7 +214,7 @@ impl Receiver {
                 return Some(Reply::Ack(proof));
             }
             Message::Finish => {
-                if let Phase::Greeted(_) | Phase::Load = entry.phase {
+                if let Phase::Greeted | Phase::Load = entry.phase {
                     return None;
                 }
                 self.status(id)
@@ -239,35 +234,43 @@ impl Receiver {
                 (Code::Incomplete, String::new())
             }
             Some(Phase::Receiving(_)) => (Code::Accepted, String::new()),
+            Some(Phase::Waiting(_)) => (Code::Waiting, self.place_of(id).to_string()),
             Some(Phase::Checking(_) | Phase::Publishing(_)) => (Code::Checking, String::new()),
             Some(Phase::Complete { name }) => (Code::Complete, name.clone()),
             Some(Phase::Over { code, reason }) => (*code, reason.clone()),
-            Some(Phase::Greeted(_) | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
+            Some(Phase::Greeted | Phase::Load) | None => (Code::Failed, "there is no such transfer".into()),
         }
     }
 
     fn on_offer(&mut self, id: SessionId, offer: Offer) {
-        let files = self.files();
-        let Some(entry) = self.sessions.get_mut(&id) else { return };
-        if !matches!(entry.phase, Phase::Greeted(_) | Phase::Load) {
+        let Some(entry) = self.sessions.get(&id) else { return };
+        if !matches!(entry.phase, Phase::Greeted | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
         let limits = &self.limits;
-        let refused = if files >= limits.files {
-            Some(format!("{} files are being received already", limits.files))
+        let refused = if let Some(refusal) = self.stranger(entry.sender) {
+            Some(refusal)
         } else if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
         } else {
-            None
+            self.take_or_queue(id, offer).err()
         };
-        if let Some(reason) = refused {
+        if let (Some(reason), Some(entry)) = (refused, self.sessions.get_mut(&id)) {
             entry.phase = Phase::Over { code: Code::Refused, reason: reason.clone() };
-            return self.note(Event::Failed { session: id, reason });
+            self.note(Event::Failed { session: id, reason });
         }
-        entry.phase = Phase::Receiving(Incoming::new(offer.clone()));
-        self.hand_out(id, FileTask::Create(offer));
+    }
+
+    /// Why nothing is taken from who has shown this key, or none.
+    fn stranger(&self, sender: Option<PublicKey>) -> Option<String> {
+        const ONLY: &str = "only senders whose keys are known here may send";
+        match (&self.allowed, sender) {
+            (Some(allowed), Some(key)) if !allowed.contains(&key) => Some(format!("{ONLY}, and {key} is not")),
+            (Some(_), None) => Some(format!("{ONLY}, and this one has shown none")),
+            _ => None,
+        }
     }
 
     fn hand_out(&mut self, session: SessionId, task: FileTask) {
@@ -309,6 +312,11 @@ impl Receiver {
 
     /// A job is done.
     pub fn on_done(&mut self, done: FileDone) {
+        self.take_result(done);
+        self.admit();
+    }
+
+    fn take_result(&mut self, done: FileDone) {
         let FileDone { session: id, result } = done;
         if let Some(&closing) = self.closing.get(&id) {
             return self.on_closing_done(id, closing, result);
@@ -325,6 +333,9 @@ impl Receiver {
                 incoming.is_working = false;
                 self.unwritten -= incoming.writing;
                 incoming.unwritten -= std::mem::take(&mut incoming.writing);
+                if !std::mem::replace(&mut incoming.is_begun, true) {
+                    self.note(Event::Begun { session: id });
+                }
                 self.go_on(id);
             }
             (Phase::Checking(_), FileResult::Checked(Ok(check))) => self.go_on_checking(id, check),
@@ -384,7 +395,7 @@ impl Receiver {
         let Some(entry) = self.sessions.remove(&id) else { return };
         let complete = match entry.phase {
             // Of what was refused or failed, everything has been said.
-            Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return,
+            Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return,
             Phase::Complete { .. } => true,
             Phase::Receiving(Incoming { is_working: false, unwritten, .. }) => {
                 self.unwritten -= unwritten;
@@ -411,6 +422,7 @@ impl Receiver {
 
     /// Gives up every session, and what has arrived of unfinished files.
     pub fn close_all(&mut self) {
+        self.queue.clear();
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.close(id);
         }
@@ -423,11 +435,23 @@ impl Receiver {
         }
         self.next_second = now + Duration::SECOND;
         self.greeted = 0;
-        let idle = self.limits.idle;
-        let quiet = self.sessions.iter().filter(|(_, entry)| now.since(entry.heard) >= idle).map(|(id, _)| *id);
+        self.greeted_of.clear();
+        let Limits { idle, stalled, .. } = self.limits;
+        // A sender that waits asks again and again, and gives up sooner than others.
+        let patience = |phase: &Phase| if let Phase::Waiting(_) = phase { idle.min(PATIENCE) } else { idle };
+        let is_quiet = |entry: &Entry| now.since(entry.heard) >= patience(&entry.phase);
+        let quiet = self.sessions.iter().filter(|(_, entry)| is_quiet(entry)).map(|(id, _)| *id);
         for id in quiet.collect::<Vec<_>>() {
             self.close(id);
         }
+        let is_stalled = |(id, entry): (&SessionId, &mut Entry)| match &mut entry.phase {
+            Phase::Receiving(incoming) => incoming.is_stalled(now, stalled).then_some(*id),
+            _ => None,
+        };
+        for id in self.sessions.iter_mut().filter_map(is_stalled).collect::<Vec<_>>() {
+            self.fail(id, Code::Failed, format!("nothing of the file has come for {} s", stalled.as_secs_f64()));
+        }
+        self.admit();
     }
 
     /// When to call `on_timer`.
@@ -467,6 +491,11 @@ impl Receiver {
         each.fold((0, 0), |(arrived, all), (missing, blocks)| (arrived + blocks - missing, all + blocks))
     }
 
+    /// Files that wait for a place.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Sessions that are remembered, of whatever kind.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -489,73 +518,7 @@ impl Receiver {
     }
 
     /// The key by which senders know it.
-    pub fn public_key(&self) -> seal::PublicKey {
+    pub fn public_key(&self) -> PublicKey {
         self.identity.public()
     }
-}
-
-impl Phase {
-    fn is_transfer(&self) -> bool {
-        matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
-    }
-
-    fn may_be_forgotten(&self) -> bool {
-        !self.is_transfer() && !matches!(self, Phase::Load)
-    }
-}
-
-impl Incoming {
-    /// Nothing has come of it, and it is being made room for.
-    fn new(offer: Offer) -> Incoming {
-        let blocks = offer.blocks();
-        Incoming {
-            offer,
-            arrived: vec![0; blocks.div_ceil(64) as usize],
-            missing: blocks,
-            waiting: Batch::default(),
-            unwritten: 0,
-            writing: 0,
-            is_working: true,
-        }
-    }
-}
-
-/// A block has come; whether it is acknowledged: only what there is room for is.
-fn on_block(
-    entry: &mut Entry,
-    index: u32,
-    bytes: &[u8],
-    limits: &Limits,
-    unwritten: &mut usize,
-    counters: &mut ReceiverCounters,
-) -> bool {
-    let incoming = match &mut entry.phase {
-        Phase::Receiving(incoming) => incoming,
-        Phase::Checking(_) | Phase::Publishing(_) | Phase::Complete { .. } => {
-            counters.duplicates += 1;
-            return true;
-        }
-        Phase::Greeted(_) | Phase::Load | Phase::Over { .. } => return false,
-    };
-    let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
-        counters.unreadable += 1;
-        return false;
-    };
-    let (word, bit) = (index as usize / 64, 1 << (index % 64));
-    if incoming.arrived[word] & bit != 0 {
-        counters.duplicates += 1;
-        return true;
-    }
-    let cost = Batch::cost_of(bytes.len());
-    if incoming.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
-        counters.deferred += 1;
-        return false;
-    }
-    *unwritten += cost;
-    incoming.unwritten += cost;
-    incoming.waiting.push(offset, bytes);
-    counters.blocks += 1;
-    incoming.arrived[word] |= bit;
-    incoming.missing -= 1;
-    true
 }

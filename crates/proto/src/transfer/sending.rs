@@ -7,30 +7,31 @@
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 
-use super::error::{TransferError, printable};
+use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
 use crate::courier::{Courier, Parcel};
+use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
-use crate::packet::PacketId;
-use crate::packet::{Kind, Packet};
+use crate::packet::{Kind, Packet, PacketId};
 use crate::path_sender::AckVerdict;
-use crate::seal::{self, Hello, PublicKey, Session};
+use crate::printable::printable;
+use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting, offer and finish leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
-
-/// Greetings whose answer is waited for at once.
-const MAX_GREETINGS: usize = 16;
 
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
@@ -59,6 +60,7 @@ pub struct Transferred {
 /// What a packet carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carried {
+    Hello,
     Block(u32),
     Finish,
     Other,
@@ -70,13 +72,17 @@ pub struct FileSender {
     courier: Courier,
     destination: Slot,
     key: Option<PublicKey>,
+    /// The handshake, which every greeting repeats.
+    hello: Hello,
+    cookies: CookieJar,
     offer: Offer,
     file: ReadAhead,
     /// Since when the next block can't leave before a part of the file was read.
     awaits_file: Option<Time>,
     phase: Phase,
+    /// In the receiver's queue, if it waits there.
+    place: Option<u32>,
     session: Option<Session>,
-    greetings: VecDeque<(PacketId, Hello)>,
     /// By the packet's place in the sending machine's table.
     carried: Vec<Carried>,
     /// A bit for each block whose arrival is proven.
@@ -86,6 +92,8 @@ pub struct FileSender {
     resend: VecDeque<u32>,
     /// When greeting, offer or finish leaves again.
     repeat_at: Time,
+    /// From when on a cookie has the next greeting leave at once.
+    hasty_from: Time,
     started: Time,
     heard: Time,
     /// Copies of the closing message that are still to leave.
@@ -109,17 +117,20 @@ impl FileSender {
             courier,
             destination,
             key,
+            hello: Hello::new(key.as_ref(), None),
+            cookies: CookieJar::default(),
             file: ReadAhead::new(&offer),
             awaits_file: None,
             phase: Phase::Greeting,
+            place: None,
             session: None,
-            greetings: VecDeque::new(),
             carried: Vec::new(),
             arrived: vec![0; blocks.div_ceil(64) as usize],
             missing: blocks,
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            hasty_from: now,
             started: now,
             heard: now,
             byes_left: 0,
@@ -127,6 +138,11 @@ impl FileSender {
             message: Vec::new(),
             offer,
         }
+    }
+
+    /// The same, but the holder of `key` learns that this is `own`; without a key nobody learns it.
+    pub fn with_identity(self, own: &Identity) -> FileSender {
+        FileSender { hello: Hello::new(self.key.as_ref(), Some(own)), ..self }
     }
 
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
@@ -168,15 +184,12 @@ impl FileSender {
     }
 
     fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let parcel = self.repeat(now, Carried::Other)?;
+        let parcel = self.repeat(now, Carried::Hello)?;
         out.what = Type::Hello;
         out.packet = parcel.packet;
         out.body.clear();
-        let hello = Hello::new(self.key.as_ref(), parcel.proof, &mut out.body);
-        if self.greetings.len() == MAX_GREETINGS {
-            self.greetings.pop_front();
-        }
-        self.greetings.push_back((parcel.packet.id, hello));
+        let cookie = self.cookies.best(parcel.to());
+        HelloBody { cookie, proof: parcel.proof, opening: self.hello.opening() }.encode(&mut out.body);
         Some(parcel.to())
     }
 
@@ -267,6 +280,8 @@ impl FileSender {
         let packet = &datagram.packet;
         match datagram.what {
             Type::HelloReply => self.on_hello_reply(now, packet, &datagram.body),
+            // A hello's proof travels in the clear: only a hello's reply, which is sealed, answers it.
+            _ if self.carried(packet.id) == Some(Carried::Hello) => self.courier.count_unreadable(),
             Type::Ack => {
                 self.on_proof(now, packet, packet.nonce);
             }
@@ -275,26 +290,64 @@ impl FileSender {
         }
     }
 
+    /// What the last packet at this place of the table carried.
+    fn carried(&self, id: PacketId) -> Option<Carried> {
+        self.carried.get(id.index as usize).copied()
+    }
+
     fn on_hello_reply(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
-        let Some(place) = self.greetings.iter().position(|(waiting, _)| *waiting == packet.id) else {
-            return;
-        };
-        let Some((_, hello)) = self.greetings.remove(place) else { return };
-        match hello.complete(body) {
-            Ok((session, proof)) => {
-                self.on_proof(now, packet, proof);
-                if self.phase == Phase::Greeting {
-                    self.session = Some(session);
-                    self.enter(now, Phase::Offering);
-                }
+        let reply = HelloReply::decode(body).filter(|_| self.carried(packet.id) == Some(Carried::Hello));
+        let is_read = match reply {
+            Some(HelloReply::Cookie { proof, cookie }) => {
+                self.on_cookie(now, packet, proof, cookie);
+                true
             }
-            Err(_) => self.courier.count_unreadable(),
+            Some(HelloReply::Answer { answer, sealed }) => self.on_hello_answer(now, packet, answer, sealed).is_ok(),
+            None => false,
+        };
+        if !is_read {
+            self.courier.count_unreadable();
         }
+    }
+
+    /// The receiver wants to see `cookie`, if it is the receiver: any relay on the way could say so.
+    /// It is tried at once, but not that the silence has an end.
+    fn on_cookie(&mut self, now: Time, packet: &Packet<SocketAddr>, proof: u64, cookie: Cookie) {
+        let verdict = self.courier.on_answer(now, packet.id, proof, &packet.telemetry);
+        if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
+            return;
+        }
+        self.cookies.keep(packet.route.nodes()[1], cookie);
+        if self.phase == Phase::Greeting && now >= self.hasty_from {
+            (self.repeat_at, self.hasty_from) = (now, now + REPEAT);
+        }
+    }
+
+    /// Any of the hellos was answered: the first such answer is the handshake's second message.
+    fn on_hello_answer(
+        &mut self,
+        now: Time,
+        packet: &Packet<SocketAddr>,
+        answer: &[u8],
+        sealed: &[u8],
+    ) -> Result<(), SealError> {
+        let mut proof = Vec::new();
+        if self.phase == Phase::Greeting {
+            let mut session = self.hello.complete(answer)?;
+            session.open(sealed, &mut proof)?;
+            self.session = Some(session);
+            self.enter(now, Phase::Offering);
+        } else if let Some(session) = &mut self.session {
+            session.open(sealed, &mut proof)?;
+        }
+        let proof = proof.try_into().map_err(|_| SealError::Damaged)?;
+        self.on_proof(now, packet, u64::from_be_bytes(proof));
+        Ok(())
     }
 
     fn on_report(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
         let mut opened = std::mem::take(&mut self.message);
-        let open = self.session.as_ref().is_some_and(|session| session.open(body, &mut opened).is_ok());
+        let open = self.session.as_mut().is_some_and(|session| session.open(body, &mut opened).is_ok());
         let report = if open { Report::decode(&opened).ok() } else { None };
         match report {
             Some(report) => {
@@ -324,7 +377,9 @@ impl FileSender {
                 self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;
             }
+            (Code::Waiting, Phase::Offering) => self.place = report.text.parse().ok(),
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
+                self.place = None;
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
@@ -432,6 +487,11 @@ impl FileSender {
         self.phase
     }
 
+    /// Its place in the receiver's queue, from 1 on, if it waits there for its turn.
+    pub fn place(&self) -> Option<u32> {
+        self.place.filter(|_| self.phase == Phase::Offering)
+    }
+
     /// What it sends.
     pub fn offer(&self) -> &Offer {
         &self.offer
@@ -451,6 +511,26 @@ impl FileSender {
     /// The path sender and its counters, to look at.
     pub fn courier(&self) -> &Courier {
         &self.courier
+    }
+}
+
+/// What a receiver wants to see, by the relay over which the hello went: each may see a sender
+/// that is behind several addresses at another one. At most one for each relay.
+#[derive(Clone, Debug, Default)]
+struct CookieJar {
+    by_relay: BTreeMap<SocketAddr, Cookie>,
+    last: Cookie,
+}
+
+impl CookieJar {
+    fn keep(&mut self, relay: SocketAddr, cookie: Cookie) {
+        self.by_relay.insert(relay, cookie);
+        self.last = cookie;
+    }
+
+    /// That of this first relay or, if there is none, the last of all.
+    fn best(&self, relay: SocketAddr) -> Cookie {
+        self.by_relay.get(&relay).copied().unwrap_or(self.last)
     }
 }
 

@@ -1,0 +1,70 @@
+//! What a receiver remembers of a session.
+
+use std::net::IpAddr;
+
+use anabranch_control::time::Time;
+
+use super::incoming::Incoming;
+use crate::message::{Code, Offer};
+use crate::seal::{PublicKey, Session};
+
+/// How far a session is.
+#[derive(Clone, Debug)]
+pub enum Phase {
+    /// No message has come yet.
+    Greeted,
+    /// A session that was agreed on otherwise: fillers may come.
+    Load,
+    /// It is offered, and there is no place for it yet.
+    Waiting(Offer),
+    Receiving(Incoming),
+    /// A part of the file is being hashed.
+    Checking(Offer),
+    /// It is being put in its place.
+    Publishing(Offer),
+    Complete {
+        name: String,
+    },
+    Over {
+        code: Code,
+        reason: String,
+    },
+}
+
+/// A file that nobody waits for any more, until nothing is left of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Closing {
+    /// A job is under way whose result is of no use.
+    Working { writing: usize },
+    /// It is being discarded.
+    Discarding,
+    /// It was being put in its place when its session was over: it may come still.
+    Publishing { length: u64 },
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub noise: Session,
+    /// The answer to the handshake, for those of its hellos that come later; none if it was agreed
+    /// on otherwise.
+    pub answer: Option<Vec<u8>>,
+    /// Whose it is; none if it was agreed on otherwise.
+    pub origin: Option<IpAddr>,
+    /// The sender's key, if it has shown one: sure, for nobody else can have sealed what comes.
+    pub sender: Option<PublicKey>,
+    /// When something of it came last; before it was complete, if it is: so long it is remembered.
+    pub heard: Time,
+    pub phase: Phase,
+}
+
+impl Phase {
+    pub fn is_transfer(&self) -> bool {
+        matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
+    }
+
+    /// Strangers may push it out: its sender begins again, or was told that it is over.
+    pub fn may_be_forgotten(&self) -> bool {
+        matches!(self, Phase::Greeted | Phase::Over { .. })
+    }
+}
