@@ -30,9 +30,9 @@ pub const TICK: Duration = Duration::from_millis(100);
 pub enum LimitKind {
     /// Counted in windows of one second, as in the thesis
     Window,
-    /// A token bucket as deep as a tenth of a second's limit
+    /// A token bucket as deep as a tenth of a second's limit, and ten packets at least
     Bucket,
-    /// A queue served at the limit; who would wait longer than 100 ms is refused
+    /// A queue served at the limit; who would wait longer than 100 ms, and ten packets, is refused
     Queue,
 }
 
@@ -40,11 +40,13 @@ impl LimitKind {
     /// The model for a relay of `limit` whose windows begin at `phase`.
     pub fn model(self, limit: Rate, phase: Duration) -> LimitModel {
         let tenth = Duration::from_millis(100);
+        // A slow relay has room for some packets all the same: they come by many paths, and so in
+        // no even order however evenly they are sent.
+        let least = Bytes::new(10 * PACKET as u64);
         match self {
             LimitKind::Window => LimitModel::Window { phase },
-            // Two packets at least, or a slow relay would pass none.
-            LimitKind::Bucket => LimitModel::Bucket { depth: (limit * tenth).max(Bytes::new(2 * PACKET as u64)) },
-            LimitKind::Queue => LimitModel::Queue { longest: tenth },
+            LimitKind::Bucket => LimitModel::Bucket { depth: (limit * tenth).max(least) },
+            LimitKind::Queue => LimitModel::Queue { longest: tenth.max(least / limit) },
         }
     }
 }

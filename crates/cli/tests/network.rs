@@ -277,7 +277,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
         (send(&["file", "--hops", "2", "--controller", "q-lerning"]), "did you mean \"q-learning\"?"),
         (send(&["file", "--hops", "2", "--controller", "perfect"]), "only in simulation"),
         (send(&["file", "--hops", "2", "--controller", "random"]), "upload limit"),
-        (send(&["file", "--hops", "2", "--set", "epsilon=2"]), "between 0 and 1"),
+        (send(&["file", "--hops", "2", "--set", "tolerated_loss=2"]), "between 0.01 and 0.9"),
         (send(&["file", "--hops", "2", "--set", "epsilom=0.1"]), "epsilom"),
         (send(&["file", "--hops", "2", "--set", "epsilon"]), "key=value"),
         (send(&["file", "--hops", "2", "--key", "12"]), "64 hexadecimal digits"),

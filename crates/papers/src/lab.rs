@@ -19,6 +19,9 @@ use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
 
+/// The controllers of [Raiber 2010], in its order.
+const THESIS: [&str; 5] = ["q-learning", "aimd", "aimd-literal", "perfect", "random"];
+
 /// How long an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
@@ -202,15 +205,24 @@ impl Lab<Scenario> {
         scenario
     }
 
-    /// The controllers that were asked for, or else every registered one; `all` adds every
-    /// flow controller as a rule for each peer.
+    /// The controllers that were asked for, or else those of the thesis; `all` means every registered
+    /// one, and every flow controller as a rule for each peer.
     ///
     /// # Errors
     ///
     /// When there is none of a name.
     pub fn controllers(&self) -> Result<Vec<&'static Entry>, ExperimentError> {
+        self.controllers_or(&THESIS)
+    }
+
+    /// The controllers that were asked for, or else those of `shown`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn controllers_or(&self, shown: &[&str]) -> Result<Vec<&'static Entry>, ExperimentError> {
         if self.asked.is_empty() {
-            return Ok(CONTROLLERS.iter().collect());
+            return shown.iter().map(|name| path::find(name).map_err(ExperimentError::from)).collect();
         }
         if self.asked.iter().any(|name| name == "all") {
             let made = |entry: &&Entry| !matches!(entry.build, Build::Flow(flow) if flow.needs().is_some());

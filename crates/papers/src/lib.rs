@@ -5,6 +5,7 @@ mod c3;
 mod efthymiopoulos;
 mod expected;
 mod lab;
+mod learners;
 mod learningcc;
 mod packets;
 mod parameter;
@@ -147,6 +148,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "raiber-fig-7.10",
         "How much is dropped after limits are exchanged?",
         raiber_changes::exchange_drops
+    ),
+    experiment!(
+        Overlay,
+        "anabranch-learners",
+        "What do our own learners receive of what is possible, and how soon?",
+        learners::run
     ),
     experiment!(Overlay, "raiber-appendix-a", "Are batch means normal and not autocorrelated?", raiber_appendix_a::run),
     experiment!(Quic, "c3-cross-traffic", "Does steering use what periodic cross traffic leaves?", c3::cross_traffic),

@@ -9,10 +9,12 @@ use super::measured::Second;
 use crate::world::{Observer, Transit};
 
 /// The counts of the present second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counting {
     /// Since it was taken last.
     pub second: Second,
+    /// ACKs in time by sender, since the count began; empty if they are not counted.
+    pub acked_by_sender: Box<[u32]>,
 }
 
 impl Observer<OverlayPeer<u32>> for Counting {
@@ -30,7 +32,7 @@ impl Observer<OverlayPeer<u32>> for Counting {
     }
 
     #[inline]
-    fn on_event(&mut self, _: Time, _: NodeId, event: OverlayEvent) {
+    fn on_event(&mut self, _: Time, node: NodeId, event: OverlayEvent) {
         let second = &mut self.second;
         match event {
             OverlayEvent::Sent => second.sent += 1,
@@ -41,6 +43,9 @@ impl Observer<OverlayPeer<u32>> for Counting {
             OverlayEvent::Swallowed(Kind::Ack) => second.swallowed_acks += 1,
             OverlayEvent::Acked { early } => {
                 second.acked += 1;
+                if let Some(count) = self.acked_by_sender.get_mut(node.index()) {
+                    *count += 1;
+                }
                 second.early_us += early.as_nanos() / 1000;
             }
             OverlayEvent::LateAck => second.late_acks += 1,

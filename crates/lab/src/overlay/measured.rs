@@ -74,6 +74,8 @@ pub struct Measured {
     pub peer_pairs: u64,
     /// The rates of the watched sender, if one was asked for.
     pub rates: Option<RateTrace>,
+    /// ACKs in time by sender, in the second half of the run.
+    pub acked_by_sender: Vec<u32>,
 }
 
 /// The learned rates of one sender, sampled each second.
@@ -93,6 +95,16 @@ impl Measured {
     pub fn received_bytes_per_s(&self) -> impl Iterator<Item = f64> + '_ {
         let scale = self.packet.get() as f64 / self.peers as f64;
         self.seconds.iter().map(move |second| f64::from(second.delivered) * scale)
+    }
+
+    /// How equal the senders' shares of what was delivered are, in the second half of the run:
+    /// (Σ x)² / (n Σ x²) [Jain, Chiu and Hawe 1984]; 1 if all have the same. None if nothing was.
+    pub fn fairness(&self) -> Option<f64> {
+        let (sum, squares) = self.acked_by_sender.iter().fold((0.0, 0.0), |(sum, squares), &acked| {
+            let acked = f64::from(acked);
+            (sum + acked, squares + acked * acked)
+        });
+        (squares > 0.0).then(|| sum * sum / (self.acked_by_sender.len() as f64 * squares))
     }
 
     /// All counts of the run together.

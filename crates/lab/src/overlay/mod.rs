@@ -66,6 +66,9 @@ pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, Overl
     let mut changes = Changes::new(overlay, manager);
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
     for index in 0..scenario.seconds {
+        if index == scenario.seconds / 2 {
+            world.observer_mut().acked_by_sender = vec![0; overlay.peers].into();
+        }
         let end = Time::ZERO + Duration::SECOND * (index + 1);
         if !changes.apply_before(end, &mut world, monitor) || !world.step_monitored(end, monitor) {
             break;
@@ -100,6 +103,7 @@ pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, Overl
         sender_memory_bytes: world.nodes().map(|(_, peer)| peer.sender().memory_bytes() as u64).sum(),
         peer_pairs: world.nodes().map(|(_, peer)| peer.known().len() as u64).sum(),
         rates,
+        acked_by_sender: std::mem::take(&mut world.observer_mut().acked_by_sender).into(),
     })
 }
 

@@ -255,6 +255,7 @@ mod tests {
             sender_memory_bytes: 600,
             peer_pairs: 2,
             rates: None,
+            acked_by_sender: Vec::new(),
         }
     }
 
