@@ -219,8 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_passes_a_packet_at_any_limit() {
-        let model = LimitKind::Bucket.model(Rate::from_bytes_per_sec(1400), Duration::ZERO);
-        assert_eq!(model, LimitModel::Bucket { depth: Bytes::new(2800) });
+    fn buckets_and_queues_hold_ten_packets_at_any_limit() {
+        let (slow, fast) = (Rate::from_bytes_per_sec(1400), Rate::from_bytes_per_sec(1_400_000));
+        let held = |kind: LimitKind, limit| kind.model(limit, Duration::ZERO);
+        assert_eq!(held(LimitKind::Bucket, slow), LimitModel::Bucket { depth: Bytes::new(14_000) });
+        assert_eq!(held(LimitKind::Bucket, fast), LimitModel::Bucket { depth: Bytes::new(140_000) });
+        assert_eq!(held(LimitKind::Queue, slow), LimitModel::Queue { longest: Duration::SECOND * 10 });
+        assert_eq!(held(LimitKind::Queue, fast), LimitModel::Queue { longest: Duration::from_millis(100) });
     }
 }

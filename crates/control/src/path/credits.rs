@@ -15,6 +15,11 @@ const BURST: f64 = 1.0;
 /// their first rate.
 const LONGEST_REST: f64 = 8.0;
 
+/// Relays of which nothing is known that are tried at once, and then each second: a sender that knows
+/// thousands of peers is not to begin with a thousand packets. Of fewer, each is tried once a second, by
+/// which relays count their senders.
+const TRIES: usize = 100;
+
 /// A packet costs a random share of its time, this much more or less: relays of equal rates would
 /// else meet on the same paths again and again, and no outcome would tell them apart.
 const DITHER: f64 = 0.2;
@@ -35,11 +40,14 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// All of `peers` relays at `rate` packets a second from `start` on.
+    /// All of `peers` relays at `rate` packets a second from `start` on; of more than [`TRIES`], that
+    /// many at once and then as many a second, and each at a rate that keeps to this.
     pub fn new(peers: usize, rate: f64, start: Time) -> Credits {
+        let share = (TRIES as f64 / peers as f64).min(1.0);
+        let turn = |index: usize| Duration::from_secs_f64(index.saturating_sub(TRIES) as f64 / (TRIES as f64 * rate));
         Credits {
-            rates: vec![rate as f32; peers].into(),
-            due: vec![start; peers].into(),
+            rates: vec![(rate * share) as f32; peers].into(),
+            due: (0..peers).map(|index| start + turn(index)).collect(),
             relayed: vec![None; peers].into(),
             refused: None,
             retry_at: start,
@@ -260,6 +268,26 @@ mod tests {
             relayed += u32::from(path[0].slot == Slot(3));
         }
         assert!(relayed > 0 && now > Time::from_secs_f64(5.0), "{relayed} in {now}");
+    }
+
+    #[test]
+    fn who_knows_many_begins_with_few() {
+        let mut credits = Credits::new(1_000, 1.0, Time::ZERO);
+        let mut rng = Rng::stream(1, "credits");
+        let (mut now, mut path, mut sent, mut used) = (Time::ZERO, [Hop::default(); 2], 0, [false; 1_000]);
+        while now < Time::from_secs_f64(12.0) {
+            while credits.take(now, DESTINATION, &mut path, &mut rng) {
+                sent += 1;
+                path.iter().for_each(|hop| used[hop.slot.index()] = true);
+            }
+            if now == Time::ZERO {
+                assert!((49..=51).contains(&sent), "{sent} at once");
+            }
+            now = credits.wake(now).time(now);
+        }
+        // A hundred relays a second in pairs; each of the thousand once in ten seconds.
+        assert!((550..=700).contains(&sent), "{sent} in twelve seconds");
+        assert!(used[1..].iter().all(|&used| used));
     }
 
     proptest! {

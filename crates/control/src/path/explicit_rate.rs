@@ -53,6 +53,9 @@ impl Default for ExplicitRateConfig {
     }
 }
 
+/// No grant counts as less, in packets a second: once a minute a relay is asked anew.
+const LEAST_GRANT: f64 = 1.0 / 60.0;
+
 /// A stamp that differs by more than this factor from the one before needs another one.
 const CREDIBLE: f32 = 4.0;
 
@@ -224,7 +227,7 @@ impl PathController for ExplicitRate {
             let relay = &mut self.relays[hop.slot.index()];
             if report.outcome == Outcome::Acked {
                 let stamp = report.stamp(place).filter(|_| self.config.stamps);
-                relay.on_stamp(stamp.map(|rate| (rate.bytes_per_sec() / packet).clamp(LEAST, MOST) as f32));
+                relay.on_stamp(stamp.map(|rate| (rate.bytes_per_sec() / packet).clamp(LEAST_GRANT, MOST) as f32));
             }
             let before = self.credits.rate(hop.slot);
             let by_loss = relay.by_loss.after(&self.by_loss, before, report, share);
