@@ -21,7 +21,7 @@ SOURCES = {
     "xavier": "report",
     "remy": "Remy's simulator",
     "c3": "slides",
-    "anabranch": "none",
+    "anabranch": "reference",
 }
 VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}
 BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"
