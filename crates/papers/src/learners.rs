@@ -146,12 +146,12 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
         .section("Twenty peers, relays with a queue")
         .figures_side_by_side(vec![
             Figure::chart("What each receives.", bars(&controllers, &rows, most)),
-            Figure::chart("From nothing, the first seed.", over_time(&start, 0..40)),
+            Figure::chart("From nothing, the first seed.", over_time(&start, 0..40, |_| 0)),
         ])
         .section("Limits exchanged at the middle")
         .figure(Figure::chart(
-            "Ten peers at 400 000 B/s and ten at 200 000 change places.",
-            over_time(&swapped, 0..usize::MAX),
+            "Ten peers at 400 000 B/s and ten at 200 000 change places at 0 s.",
+            over_time(&swapped, -20..60, |seconds| seconds / 2),
         ))
         .section("Every setting")
         .table(table);
@@ -264,13 +264,14 @@ fn bars(controllers: &[&'static Entry], rows: &[Row], most: f64) -> BarChart {
         .series(BarSeries::new("ours", shares).intervals(reach))
 }
 
-fn over_time(measured: &[Vec<Measured>], seconds: std::ops::Range<usize>) -> XyChart {
+/// What was received in each second of `shown`, counted from the second that `origin` says of a run's
+/// length; of the first seeds.
+fn over_time(measured: &[Vec<Measured>], shown: std::ops::Range<isize>, origin: fn(usize) -> usize) -> XyChart {
     let mut chart = XyChart::new(Axis::new("time", "s"), Axis::new("received", "B/s per peer").from_zero());
-    // All over the same time, which is that of the shortest run.
-    let end = measured.iter().map(|runs| runs[0].seconds.len()).min().unwrap_or(0).min(seconds.end);
     for (slot, run) in measured.iter().map(|runs| &runs[0]).enumerate() {
-        let points = run.received_bytes_per_s().enumerate().take(end).skip(seconds.start);
-        let points = points.map(|(second, received)| (second as f64 + 0.5, received)).collect();
+        let origin = origin(run.seconds.len()) as isize;
+        let points = run.received_bytes_per_s().zip(-origin..).filter(|(_, second)| shown.contains(second));
+        let points = points.map(|(received, second)| (second as f64 + 0.5, received)).collect();
         chart = chart.series(Series::line(run.controller, points).slot(slot));
     }
     chart
