@@ -307,6 +307,7 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
             send(&["file", "--to", "127.0.0.1:4009", "--hops", "2", "--key", KEY, "--identity", "RELAYS.toml"]),
             "RELAYS.toml",
         ),
+        (refusal(&["demo", "--set", "tolerated_loss=5", "--out", "wrong"], path), "between 0.01 and 0.9"),
         (refusal(&["demo", "--controller", "perfect"], path), "only in simulation"),
         (refusal(&["demo", "--senders", "4"], path), "only 2 are known"),
         (refusal(&["demo", "--hops", "9"], path), "at most 8"),

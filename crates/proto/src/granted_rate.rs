@@ -12,7 +12,8 @@
 //! time d that the senders state. It needs no table of senders, and its memory does not grow with
 //! them. R is kept as a multiple of 0.9 eta C / N, the share of each of N sources (`sources.rs`), as
 //! in ERICA [Jain, Kalyanaraman, Goyal, Fahmy and Viswanathan 1996]: whoever comes has about what is
-//! right after one round trip, and the others make room at once. What differs from RCP, each measured in docs/controllers/explicit-rate.md:
+//! right after one round trip, and the others make room at once. What differs from RCP, each measured
+//! in docs/controllers/explicit-rate.md:
 //!
 //! - What arrives now was granted a round trip ago. The factor p says what the senders will do
 //!   with the grant of meanwhile, so that a relay that fills does not overshoot.

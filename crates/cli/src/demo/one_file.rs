@@ -41,21 +41,12 @@ const BEST: usize = 10;
 /// Sends the file and prints what was measured.
 pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     setup::check_hops(args.hops, PEERS)?;
-    let received = args.out.join("received");
-    let store = DiskStore::open(&received)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", received.display())))?;
-    let path = match &args.file {
-        Some(path) => path.clone(),
-        None => make_file(args, &received)?,
-    };
     let limits = limits(args.limit.unwrap_or(LIMIT));
     let sockets = Sockets::bind(PEERS + 2)?;
     let route = setup::longest_route(&sockets.addresses()[..PEERS], args.hops, sockets.addresses()[RECEIVER]);
     let block = transfer::block_size(&route, PACKET)
         .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
     let sizes = Sizes { packet: PACKET as f64, ack: wire::ack_len(&route) as f64, payload: f64::from(block) };
-    let (offer, source) = network::offer(&path, block, interrupt)?;
-    let hash = blake3::Hash::from_bytes(offer.hash);
     let ceiling = physical::one_sender(&limits, args.hops, &sizes);
 
     let identity = Identity::generate();
@@ -71,6 +62,16 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         rng: Rng::stream(args.seed, "sender"),
     }
     .build()?;
+    // Files come last: what is wrong with the arguments leaves none behind.
+    let received = args.out.join("received");
+    let store = DiskStore::open(&received)
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", received.display())))?;
+    let path = match &args.file {
+        Some(path) => path.clone(),
+        None => make_file(args, &received)?,
+    };
+    let (offer, source) = network::offer(&path, block, interrupt)?;
+    let hash = blake3::Hash::from_bytes(offer.hash);
     let length = offer.length;
     let mut runtime = Runtime::new((store, source))?;
     let key = Some(identity.public());
