@@ -68,16 +68,16 @@ pub struct Traffic<A> {
     pub offered: Option<Rate>,
 }
 
-/// One peer, whose packets tell `T`. What a packet needs that only passes comes first, in one line of the processor's
-/// cache: most packets pass, and there may be many peers. That a peer is there at all, in a table
-/// of those that may have left, is told by the value with the most bits to spare: here that is the
-/// relay's, in the first line, as long as no optional number lies behind it.
+/// One peer, whose packets tell `T`. What a packet needs that only passes comes first, in one line
+/// of the processor's cache: most packets pass, and there may be many peers. That a peer is there at
+/// all, in a table of those that may have left, is told by the value with the most bits to spare:
+/// here that is the relay's, in the first line, as long as no optional number lies behind it.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct OverlayPeer<A, T = Telemetry> {
     relay: Relay,
-    /// Of data and of an ACK, by kind.
-    sizes: [Bytes; 2],
+    /// Of data and of an ACK in bytes, by kind.
+    sizes: [u32; 2],
     misbehaviour: Option<Box<Misbehaviour>>,
     sender: PathSender,
     known: Box<[A]>,
@@ -94,6 +94,7 @@ pub struct OverlayPeer<A, T = Telemetry> {
     tells: PhantomData<T>,
 }
 
+const _: () = assert!(core::mem::offset_of!(OverlayPeer<u32>, sender) == 64, "what a packet needs is one line");
 const _: () = assert!(size_of::<Option<OverlayPeer<u32>>>() == 5 * 64, "worlds hold many peers: keep them small");
 
 impl<A: Copy, T: Telling> OverlayPeer<A, T> {
@@ -101,7 +102,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
     ///
     /// # Panics
     ///
-    /// If its traffic knows nobody.
+    /// If its traffic knows nobody, or if packets are longer than 4 GiB.
     pub fn new(
         address: A,
         sizes: [Bytes; 2],
@@ -114,6 +115,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
         let destination = Slot(rng.below(known.len()) as u16);
         let offer_gap = offered.map_or(Duration::ZERO, |rate| sizes[Kind::Data as usize] / rate);
         let misbehaviour = misbehaviour.map(Box::new);
+        let sizes = sizes.map(|size| u32::try_from(size.get()).expect("a packet is shorter than 4 GiB"));
         OverlayPeer {
             relay,
             sizes,
@@ -184,12 +186,18 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
 
     #[inline]
     fn size(&self, kind: Kind) -> u32 {
-        self.sizes[kind as usize].get() as u32
+        self.sizes[kind as usize]
     }
 
     #[inline(always)]
-    fn forward(&mut self, now: Time, to: A, wait: Duration, packet: &mut Packet<A, T>, out: &mut impl Out<OverlayPeer<A, T>>)
-    where
+    fn forward(
+        &mut self,
+        now: Time,
+        to: A,
+        wait: Duration,
+        packet: &mut Packet<A, T>,
+        out: &mut impl Out<OverlayPeer<A, T>>,
+    ) where
         A: Debug + Eq + Hash,
     {
         let (mut to, mut wait) = (to, wait);
@@ -239,8 +247,14 @@ impl<A: Copy + Debug + Eq + Hash, T: Telling> Machine for OverlayPeer<A, T> {
     type Done = Infallible;
 
     #[inline(always)]
-    fn on_message(&mut self, now: Time, _: Arrival<A>, packet: &mut Packet<A, T>, out: &mut impl Out<OverlayPeer<A, T>>) {
-        match self.relay.on_packet(now, packet, self.sizes[packet.kind as usize]) {
+    fn on_message(
+        &mut self,
+        now: Time,
+        _: Arrival<A>,
+        packet: &mut Packet<A, T>,
+        out: &mut impl Out<OverlayPeer<A, T>>,
+    ) {
+        match self.relay.on_packet(now, packet, Bytes::new(u64::from(self.size(packet.kind)))) {
             Verdict::Home => return self.on_ack(now, packet, out),
             Verdict::Forward { to, wait } => self.forward(now, to, wait, packet, out),
             Verdict::Deliver { wait } => {
