@@ -43,6 +43,13 @@ impl Rng {
         mix(self.key.wrapping_add(self.counter))
     }
 
+    /// The bits of this stream that belong to `number`, however many were drawn before: what need not
+    /// be stored, since it can be made again. They are no draw, and none is equal to one but by chance.
+    #[inline]
+    pub fn numbered(&self, number: u64) -> u64 {
+        mix(!self.key ^ mix(number.wrapping_add(GAMMA)))
+    }
+
     /// Uniform in [0, 1), with 53 random bits.
     #[inline]
     pub fn uniform(&mut self) -> f64 {
@@ -134,6 +141,17 @@ mod tests {
         let mut rng = Rng::stream(7, "exponential");
         let (mean, variance) = moments(Box::new(move || rng.exponential()));
         assert!((mean - 1.0).abs() < 0.01 && (variance - 1.0).abs() < 0.04, "{mean} {variance}");
+    }
+
+    #[test]
+    fn bits_of_a_number_are_those_of_the_stream_whatever_was_drawn() {
+        let (fresh, mut used) = (Rng::stream(1, "numbers"), Rng::stream(1, "numbers"));
+        let drawn: Vec<u64> = (0..100).map(|_| used.bits()).collect();
+        let numbered: Vec<u64> = (0..100).map(|number| used.numbered(number)).collect();
+        assert_eq!(numbered, (0..100).map(|number| fresh.numbered(number)).collect::<Vec<_>>());
+        let all: std::collections::BTreeSet<u64> = drawn.into_iter().chain(numbered).collect();
+        assert_eq!(all.len(), 200);
+        assert_ne!(fresh.numbered(1), Rng::stream(2, "numbers").numbered(1));
     }
 
     #[test]

@@ -19,12 +19,16 @@ pub struct RttConfig {
     pub gain: f64,
     /// Deviations α that the timeout adds to the mean (4.5).
     pub deviations: f64,
+    /// Whether estimates are rounded to 16 bits each, which halves their memory. A step is then
+    /// at most 1/2048 of a value, and an estimate rests within half a step over γ of what it
+    /// would be: 0.25 % where γ is 0.1.
+    pub compact: bool,
 }
 
 impl Default for RttConfig {
     fn default() -> RttConfig {
         // 4.2.1 names 0.1 and 4 as usual; 7.1.4 confirms 4 and allows γ up to 0.15.
-        RttConfig { gain: 0.1, deviations: 4.0 }
+        RttConfig { gain: 0.1, deviations: 4.0, compact: false }
     }
 }
 
@@ -41,25 +45,87 @@ struct Estimate {
     deviation: f32,
 }
 
+/// A positive number of nanoseconds in 16 bits, five of exponent and eleven of mantissa: from 64 ns
+/// to 274 s. 0 is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rounded(u16);
+
+impl Rounded {
+    /// The bits of a mantissa that binary32 has beyond ours.
+    const DROPPED: u32 = 12;
+    /// The upper bits of the binary32 of 64 ns, which begins our range.
+    const BIAS: u32 = (127 + 6) << (23 - Rounded::DROPPED);
+
+    /// The nearest number that can be said, at least `least`.
+    #[inline]
+    fn nearest(value: f32, least: Rounded) -> Rounded {
+        let upper = (value.to_bits() + (1 << (Rounded::DROPPED - 1))) >> Rounded::DROPPED;
+        let code = upper.saturating_sub(Rounded::BIAS).clamp(u32::from(least.0), u32::from(u16::MAX));
+        Rounded(code as u16)
+    }
+
+    #[inline]
+    fn value(self) -> f32 {
+        if self.0 == 0 { 0.0 } else { f32::from_bits((u32::from(self.0) + Rounded::BIAS) << Rounded::DROPPED) }
+    }
+}
+
+/// An entry for each pair.
+#[derive(Clone, Debug)]
+enum Estimates {
+    Exact(Box<[Estimate]>),
+    /// Mean and deviation.
+    Compact(Box<[[Rounded; 2]]>),
+}
+
+impl Estimates {
+    #[inline]
+    fn get(&self, pair: usize) -> Estimate {
+        match self {
+            Estimates::Exact(all) => all[pair],
+            Estimates::Compact(all) => {
+                let [mean, deviation] = all[pair].map(Rounded::value);
+                Estimate { mean, deviation }
+            }
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, pair: usize, estimate: Estimate) {
+        match self {
+            Estimates::Exact(all) => all[pair] = estimate,
+            Estimates::Compact(all) => {
+                let Estimate { mean, deviation } = estimate;
+                // A mean of 0 would say "no sample yet".
+                all[pair] = [Rounded::nearest(mean, Rounded(1)), Rounded::nearest(deviation, Rounded(0))];
+            }
+        }
+    }
+}
+
 /// The estimates of one sender for every pair among itself and the peers it knows.
 #[derive(Clone, Debug)]
 pub struct PairRtts {
     gain: f32,
     deviations: f32,
     /// A triangle: the pair {a, b} with a < b stands at b (b - 1) / 2 + a.
-    pairs: Box<[Estimate]>,
+    pairs: Estimates,
     /// Where the sender itself stands in the triangle: behind the peers.
-    own: usize,
+    own: u16,
 }
 
 impl PairRtts {
     /// No samples, for a sender that knows `peers` peers.
     pub fn new(config: &RttConfig, peers: usize) -> PairRtts {
+        let pairs = (peers + 1) * peers / 2;
         PairRtts {
             gain: config.gain as f32,
             deviations: config.deviations as f32,
-            pairs: vec![Estimate::default(); (peers + 1) * peers / 2].into_boxed_slice(),
-            own: peers,
+            pairs: match config.compact {
+                true => Estimates::Compact(vec![Default::default(); pairs].into()),
+                false => Estimates::Exact(vec![Estimate::default(); pairs].into()),
+            },
+            own: u16::try_from(peers).expect("a sender knows fewer peers than slots have numbers"),
         }
     }
 
@@ -69,7 +135,7 @@ impl PairRtts {
     pub fn timeout(&self, route: &[Slot]) -> Duration {
         let mut total = 0.0;
         self.for_each_pair(route, |pair| {
-            let Estimate { mean, deviation } = self.pairs[pair];
+            let Estimate { mean, deviation } = self.pairs.get(pair);
             total += if mean == 0.0 { UNSAMPLED.as_nanos() as f32 } else { mean + self.deviations * deviation };
         });
         Duration::from_nanos(total as u64).min(LONGEST_TIMEOUT)
@@ -82,13 +148,14 @@ impl PairRtts {
         let gain = self.gain;
         // l = R / (h + 1) (figure 4.1); at least 1 ns, for 0 says "no sample".
         let sample = (rtt.as_nanos() as f32 / route.len() as f32).max(1.0);
-        let mut previous = self.own;
+        let mut previous = usize::from(self.own);
         for &slot in route {
             let next = slot.index();
-            let estimate = &mut self.pairs[pair_index(previous, next)];
+            let pair = pair_index(previous, next);
+            let mut estimate = self.pairs.get(pair);
             if estimate.mean == 0.0 {
                 // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
-                *estimate = Estimate { mean: sample, deviation: sample / 2.0 };
+                estimate = Estimate { mean: sample, deviation: sample / 2.0 };
             } else {
                 let error = sample - estimate.mean;
                 // V = V + γ (|l − L| − V) (4.4), with the mean from before this sample.
@@ -96,6 +163,7 @@ impl PairRtts {
                 // L = L + γ (l − L) (4.3)
                 estimate.mean += gain * error;
             }
+            self.pairs.set(pair, estimate);
             previous = next;
         }
     }
@@ -103,18 +171,22 @@ impl PairRtts {
     /// The smoothed round-trip time L to `peer` over the direct link, if it was sampled.
     #[inline]
     pub fn mean_to(&self, peer: Slot) -> Option<Duration> {
-        let mean = self.pairs[pair_index(self.own, peer.index())].mean;
+        let mean = self.pairs.get(pair_index(usize::from(self.own), peer.index())).mean;
         (mean > 0.0).then(|| Duration::from_nanos(mean as u64))
     }
 
     /// Memory in bytes, this struct included.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<PairRtts>() + size_of_val(&*self.pairs)
+        let heap = match &self.pairs {
+            Estimates::Exact(all) => size_of_val(&**all),
+            Estimates::Compact(all) => size_of_val(&**all),
+        };
+        size_of::<PairRtts>() + heap
     }
 
     #[inline]
     fn for_each_pair(&self, route: &[Slot], mut visit: impl FnMut(usize)) {
-        let mut previous = self.own;
+        let mut previous = usize::from(self.own);
         for &slot in route {
             let next = slot.index();
             visit(pair_index(previous, next));
@@ -132,7 +204,10 @@ fn pair_index(a: usize, b: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::rng::Rng;
 
     fn route(slots: &[u16]) -> Vec<Slot> {
         slots.iter().map(|&slot| Slot(slot)).collect()
@@ -154,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_timeout_adds_alpha_deviations_to_the_mean() {
-        let config = RttConfig { gain: 0.5, deviations: 4.0 };
+        let config = RttConfig { gain: 0.5, ..RttConfig::default() };
         let mut rtts = PairRtts::new(&config, 1);
         let path = route(&[0]);
         rtts.sample(&path, Duration::from_millis(100)); // L = 100, V = 50
@@ -170,5 +245,45 @@ mod tests {
         rtts.sample(&route(&[0, 1]), Duration::from_millis(20));
         rtts.sample(&route(&[1]), Duration::from_millis(10));
         assert_eq!(rtts.timeout(&route(&[1, 0])), rtts.timeout(&route(&[0, 1])));
+    }
+
+    #[test]
+    fn compact_estimates_are_near_the_exact_ones_in_half_of_their_memory() {
+        let exact = RttConfig::default();
+        let mut both = [exact, RttConfig { compact: true, ..exact }].map(|config| PairRtts::new(&config, 6));
+        assert_eq!(both[1].memory_bytes() - size_of::<PairRtts>(), 21 * 4);
+        assert_eq!(both[0].memory_bytes() - size_of::<PairRtts>(), 21 * 8);
+        let mut rng = Rng::stream(1, "samples");
+        for round in 0..20_000 {
+            let first = rng.below(5);
+            let path = route(&[first as u16, ((first + 1 + rng.below(4)) % 5) as u16, 5]);
+            let rtt = Duration::from_secs_f64((0.2 + 0.05 * rng.normal()).max(0.0));
+            both.iter_mut().for_each(|rtts| rtts.sample(&path, rtt));
+            let [exact, compact] = [&both[0], &both[1]].map(|rtts| rtts.timeout(&path).as_secs_f64());
+            assert!((compact / exact - 1.0).abs() < 0.01, "round {round}: {compact} s instead of {exact} s");
+        }
+    }
+
+    #[test]
+    fn a_pair_of_no_delay_is_sampled_all_the_same() {
+        let mut rtts = PairRtts::new(&RttConfig { compact: true, ..RttConfig::default() }, 1);
+        let path = route(&[0]);
+        for _ in 0..100 {
+            rtts.sample(&path, Duration::ZERO);
+        }
+        assert!(rtts.mean_to(Slot(0)).is_some() && rtts.timeout(&path) < Duration::from_nanos(1_000));
+    }
+
+    proptest! {
+        #[test]
+        fn a_rounded_number_is_the_nearest_within_a_step(value in 65.0f32..2e11) {
+            let rounded = Rounded::nearest(value, Rounded(0)).value();
+            prop_assert!((rounded / value - 1.0).abs() <= 1.0 / 4096.0, "{value} becomes {rounded}");
+        }
+
+        #[test]
+        fn what_is_beyond_the_range_is_its_end(value in 2.8e11f32..3e38) {
+            prop_assert_eq!(Rounded::nearest(value, Rounded(0)), Rounded(u16::MAX));
+        }
     }
 }

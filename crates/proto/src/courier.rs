@@ -225,10 +225,12 @@ mod tests {
     #[test]
     fn proofs_hide_the_generator_behind_them() {
         let mut courier = courier("random", None);
-        let mut twin = Rng::stream(1, "sender");
+        let twin = Rng::stream(1, "sender");
         let parcel = courier.depart(Time::ZERO, Slot(5)).departs().unwrap();
-        let drawn: Vec<u64> = (0..16).map(|_| twin.bits()).collect();
-        assert!(!drawn.contains(&parcel.proof) && drawn.contains(&courier.mask(parcel.packet.id, parcel.proof)));
+        let id = parcel.packet.id;
+        let nonce = twin.numbered(u64::from(id.generation) << 32 | u64::from(id.index));
+        assert_eq!(courier.mask(id, parcel.proof), nonce);
+        assert_ne!(parcel.proof, nonce);
     }
 
     #[test]

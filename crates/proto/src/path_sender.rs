@@ -5,10 +5,10 @@
 //! remembered for as long again, so that a late ACK still teaches the round-trip
 //! time and is not mistaken for a forged one. [Raiber 2010] 4.2.1.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot};
+use anabranch_control::path::{Hop, MAX_RELAYS, Outcome, PathController, Report, Slot, Ticket};
 use anabranch_control::rng::Rng;
 use anabranch_control::rtt::{PairRtts, RttConfig};
 use anabranch_control::time::{Duration, Time};
@@ -38,7 +38,8 @@ pub struct SenderConfig {
 pub struct Departure {
     /// Its name, to come back with the ACK.
     pub id: PacketId,
-    /// What the ACK must prove to know.
+    /// What the ACK must prove to know: a keyed function of `id`, and not a cryptographic one. What
+    /// travels on a network is masked with one ([`Courier`](crate::courier::Courier)).
     pub nonce: u64,
     /// The smoothed round-trip time, for the relays, once one was seen.
     pub round_trip: Option<Duration>,
@@ -81,11 +82,12 @@ pub enum AckVerdict {
 struct Remembered {
     sent_at: Time,
     deadline: Time,
-    nonce: u64,
-    destination: Slot,
     generation: u32,
+    destination: Slot,
     state: State,
 }
+
+const _: () = assert!(size_of::<Remembered>() == 24, "senders remember many packets: keep them small");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -94,8 +96,57 @@ enum State {
     Late,
 }
 
-/// When a remembered packet's deadline passes; stale once that packet is forgotten.
-type Deadline = Reverse<(Time, u32, u32)>;
+/// A hop in six bytes instead of eight: its slot, and the halves of its ticket.
+#[derive(Clone, Copy, Debug)]
+struct PackedHop([u16; 3]);
+
+impl PackedHop {
+    #[inline]
+    fn of(hop: &Hop) -> PackedHop {
+        let Ticket(ticket) = hop.ticket;
+        PackedHop([hop.slot.0, (ticket >> 16) as u16, ticket as u16])
+    }
+
+    #[inline]
+    fn hop(self) -> Hop {
+        let PackedHop([slot, upper, lower]) = self;
+        Hop { slot: Slot(slot), ticket: Ticket(u32::from(upper) << 16 | u32::from(lower)) }
+    }
+}
+
+/// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
+/// deadline. The soonest is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deadline {
+    /// Nanoseconds, the upper half first: in one word they would take four bytes more.
+    at: [u32; 2],
+    index: u32,
+}
+
+impl Deadline {
+    fn new(at: Time, index: u32) -> Deadline {
+        let nanos = at.as_nanos();
+        Deadline { at: [(nanos >> 32) as u32, nanos as u32], index }
+    }
+
+    #[inline]
+    fn at(&self) -> Time {
+        let [upper, lower] = self.at.map(u64::from);
+        Time::from_nanos(upper << 32 | lower)
+    }
+}
+
+impl Ord for Deadline {
+    fn cmp(&self, other: &Deadline) -> Ordering {
+        (other.at(), other.index).cmp(&(self.at(), self.index))
+    }
+}
+
+impl PartialOrd for Deadline {
+    fn partial_cmp(&self, other: &Deadline) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// One sender.
 #[derive(Clone, Debug)]
@@ -109,7 +160,7 @@ pub struct PathSender {
     relays: u8,
     remembered: Vec<Remembered>,
     /// The paths of the remembered packets, `relays` hops each.
-    hops: Vec<Hop>,
+    hops: Vec<PackedHop>,
     free: Vec<u32>,
     deadlines: BinaryHeap<Deadline>,
     /// The controller had no room when it was last asked.
@@ -174,12 +225,14 @@ impl PathSender {
             *slot = hop.slot;
         }
         let deadline = now + self.rtts.timeout(&route[..=self.relays()]).max(self.least_timeout);
-        let nonce = self.rng.bits();
-        let id = self.remember(now, deadline, nonce, destination, path);
+        // Nonces were drawn once. The draw stays, or the controller's would be others and with them
+        // every figure.
+        self.rng.bits();
+        let id = self.remember(now, deadline, destination, path);
         let mut relays = [Slot::default(); MAX_RELAYS];
         relays[..self.relays()].copy_from_slice(&route[..self.relays()]);
         let round_trip = self.smoothed_rtt();
-        Wake::DepartNow(Departure { id, nonce, round_trip, relays, count: self.relays })
+        Wake::DepartNow(Departure { id, nonce: self.nonce(id), round_trip, relays, count: self.relays })
     }
 
     /// What a packet waits for: room in the table of those that are remembered, then for what
@@ -196,20 +249,35 @@ impl PathSender {
         }
     }
 
-    fn remember(&mut self, now: Time, deadline: Time, nonce: u64, destination: Slot, path: &[Hop]) -> PacketId {
+    fn nonce(&self, id: PacketId) -> u64 {
+        self.rng.numbered(u64::from(id.generation) << 32 | u64::from(id.index))
+    }
+
+    fn remember(&mut self, now: Time, deadline: Time, destination: Slot, path: &[Hop]) -> PacketId {
         let index = self.free.pop().unwrap_or_else(|| {
-            let blank = Remembered { sent_at: now, deadline, nonce, destination, generation: 0, state: State::Free };
+            let blank = Remembered { sent_at: now, deadline, generation: 0, destination, state: State::Free };
+            make_room(&mut self.remembered, 1);
             self.remembered.push(blank);
-            self.hops.extend(path);
+            make_room(&mut self.hops, path.len());
+            self.hops.extend(path.iter().map(PackedHop::of));
             (self.remembered.len() - 1) as u32
         });
         let entry = &mut self.remembered[index as usize];
         let generation = entry.generation;
-        *entry = Remembered { sent_at: now, deadline, nonce, destination, generation, state: State::InFlight };
+        *entry = Remembered { sent_at: now, deadline, generation, destination, state: State::InFlight };
         let place = self.hops_of(index as usize);
-        self.hops[place].copy_from_slice(path);
-        self.deadlines.push(Reverse((deadline, index, generation)));
+        for (packed, hop) in self.hops[place].iter_mut().zip(path) {
+            *packed = PackedHop::of(hop);
+        }
+        self.await_deadline(deadline, index);
         PacketId { index, generation }
+    }
+
+    fn await_deadline(&mut self, deadline: Time, index: u32) {
+        if self.deadlines.len() == self.deadlines.capacity() && !self.drop_stale() {
+            self.deadlines.reserve_exact(self.deadlines.len() / 4 + LEAST_ROOM);
+        }
+        self.deadlines.push(Deadline::new(deadline, index));
     }
 
     fn relays(&self) -> usize {
@@ -221,10 +289,21 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
+    /// The path of the packet at `index`, and behind it no relays.
+    #[inline]
+    fn path_of(&self, index: usize) -> [Hop; MAX_RELAYS] {
+        let mut path = [Hop::default(); MAX_RELAYS];
+        for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
+            *hop = packed.hop();
+        }
+        path
+    }
+
     fn forget(&mut self, index: u32) {
         let entry = &mut self.remembered[index as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
+        make_room(&mut self.free, 1);
         self.free.push(index);
     }
 
@@ -235,11 +314,12 @@ impl PathSender {
             Some(entry) if entry.generation == id.generation && entry.state != State::Free => *entry,
             _ => return AckVerdict::Unknown,
         };
-        if entry.nonce != nonce {
+        if self.nonce(id) != nonce {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let path = &self.hops[self.hops_of(index)];
+        let path = self.path_of(index);
+        let path = &path[..self.relays()];
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -272,10 +352,10 @@ impl PathSender {
 
     /// Time has passed: reports each packet whose deadline is over.
     pub fn on_timer(&mut self, now: Time, mut lost: impl FnMut(PacketId)) {
-        while let Some(&Reverse((deadline, index, generation))) = self.deadlines.peek() {
-            let entry = &self.remembered[index as usize];
-            let stale = entry.generation != generation;
-            if deadline > now && !stale {
+        while let Some(deadline) = self.deadlines.peek() {
+            let index = deadline.index;
+            let stale = is_stale(&self.remembered, deadline);
+            if deadline.at() > now && !stale {
                 break;
             }
             if stale && self.drop_stale() {
@@ -285,7 +365,6 @@ impl PathSender {
             if stale {
                 continue;
             }
-            let place = self.hops_of(index as usize);
             let entry = &mut self.remembered[index as usize];
             if entry.state == State::Late {
                 self.forget(index);
@@ -293,8 +372,10 @@ impl PathSender {
             }
             entry.state = State::Late;
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
-            self.deadlines.push(Reverse((entry.deadline, index, generation)));
-            let path = &self.hops[place];
+            let entry = *entry;
+            self.await_deadline(entry.deadline, index);
+            let path = self.path_of(index as usize);
+            let path = &path[..self.relays()];
             let report = Report {
                 now,
                 sent_at: entry.sent_at,
@@ -306,7 +387,7 @@ impl PathSender {
                 rtts: &self.rtts,
             };
             self.controller.on_outcome(&report, &mut self.rng);
-            lost(PacketId { index, generation });
+            lost(PacketId { index, generation: entry.generation });
         }
     }
 
@@ -318,14 +399,18 @@ impl PathSender {
             return false;
         }
         let remembered = &self.remembered;
-        self.deadlines.retain(|Reverse((_, index, generation))| remembered[*index as usize].generation == *generation);
+        self.deadlines.retain(|deadline| !is_stale(remembered, deadline));
+        // After a crowd, its memory goes back.
+        if self.deadlines.capacity() > 8 * (live + LEAST_ROOM) {
+            self.deadlines.shrink_to(2 * live);
+        }
         true
     }
 
     /// When to call `on_timer`: the next deadline.
     #[inline]
     pub fn timer(&self) -> Time {
-        self.deadlines.peek().map_or(Time::MAX, |Reverse((at, ..))| *at)
+        self.deadlines.peek().map_or(Time::MAX, Deadline::at)
     }
 
     /// Packets in flight whose deadline has not passed.
@@ -360,9 +445,28 @@ impl PathSender {
             + self.controller.memory_bytes()
             + self.rtts.memory_bytes()
             + self.remembered.capacity() * size_of::<Remembered>()
-            + self.hops.capacity() * size_of::<Hop>()
+            + self.hops.capacity() * size_of::<PackedHop>()
             + self.free.capacity() * size_of::<u32>()
             + self.deadlines.capacity() * size_of::<Deadline>()
+    }
+}
+
+/// Whether the packet of `deadline` is forgotten, or has another one.
+#[inline]
+fn is_stale(remembered: &[Remembered], deadline: &Deadline) -> bool {
+    let entry = &remembered[deadline.index as usize];
+    entry.state == State::Free || entry.deadline != deadline.at()
+}
+
+/// The least room that a table grows by.
+const LEAST_ROOM: usize = 8;
+
+/// Room for `more` in a table; by a quarter of it, where doubling would leave a third of the memory
+/// unused.
+#[inline]
+fn make_room<T>(table: &mut Vec<T>, more: usize) {
+    if table.capacity() - table.len() < more {
+        table.reserve_exact(table.len() / 4 + LEAST_ROOM.max(more));
     }
 }
 
@@ -461,6 +565,42 @@ mod tests {
             sender.on_timer(sender.timer(), |_| lost += 1);
         }
         assert_eq!((lost, sender.free.len(), sender.in_flight()), (100, 100, 0));
+    }
+
+    #[test]
+    fn a_nonce_is_a_function_of_its_packet_and_no_two_are_equal() {
+        let (mut sender, mut nonces) = (sender("random"), std::collections::BTreeMap::new());
+        let mut now = Time::ZERO;
+        for _ in 0..1000 {
+            // Places are used again, under other names.
+            now += RTT;
+            let departure = sender.poll(now, Slot(5)).departs().unwrap();
+            assert_eq!(departure.nonce, sender.nonce(departure.id));
+            nonces.insert(departure.nonce, departure.id);
+            sender.on_ack(now + RTT, departure.id, departure.nonce, &Telemetry::default());
+        }
+        let places: std::collections::BTreeSet<u32> = nonces.values().map(|id| id.index).collect();
+        assert_eq!((nonces.len(), places.len()), (1000, 1));
+    }
+
+    #[test]
+    fn a_crowd_of_deadlines_leaves_no_memory_behind_and_acks_leave_no_crowd() {
+        let mut sender = sender("random");
+        let crowd: Vec<Departure> = (0..10_000).map(|_| sender.poll(Time::ZERO, Slot(5)).departs().unwrap()).collect();
+        let most = sender.deadlines.capacity();
+        assert!((10_000..13_000).contains(&most), "{most} places for 10 000");
+        let mut now = Time::ZERO + RTT;
+        for departure in crowd {
+            sender.on_ack(now, departure.id, departure.nonce, &Telemetry::default());
+        }
+        // The soonest deadline is live, which hides the stale ones behind it.
+        for _ in 0..10_000 {
+            now += Duration::from_millis(1);
+            let departure = sender.poll(now, Slot(5)).departs().unwrap();
+            sender.on_ack(now + RTT, departure.id, departure.nonce, &Telemetry::default());
+            sender.on_timer(now, |_| {});
+        }
+        assert!(sender.deadlines.capacity() < 1000, "{} places for one", sender.deadlines.capacity());
     }
 
     #[test]

@@ -87,6 +87,7 @@ keys! {
     pub struct Rtt {
         gain: Optional<Share>,
         deviations: Optional<Number<0, 100>>,
+        compact: Optional<bool>,
     }
 }
 
@@ -313,7 +314,8 @@ impl Section<OverlayKeys> {
                  for example to 64"
             )));
         }
-        let rtts = overlay.peers as u64 * (each + 1) * each / 2 * RTT_BYTES;
+        let bytes = if overlay.rtt.compact { RTT_BYTES / 2 } else { RTT_BYTES };
+        let rtts = overlay.peers as u64 * (each + 1) * each / 2 * bytes;
         if rtts > MOST_RTT_BYTES {
             return Err(blamed(format!(
                 "{} senders that know {each} peers each keep round-trip times of {} GiB; set overlay.known_peers, for \
@@ -394,6 +396,7 @@ impl Rtt {
         Ok(RttConfig {
             gain: self.gain.or_standard(standard.gain),
             deviations: self.deviations.or_standard(standard.deviations),
+            compact: self.compact.or_standard(standard.compact),
         })
     }
 }
@@ -454,7 +457,11 @@ impl From<&Scenario> for File {
             offered: overlay.offered.map(said),
             parameters: Parameters::written(&overlay.parameters),
             delay: some(Delay::written(overlay)),
-            rtt: some(Rtt { gain: some(overlay.rtt.gain), deviations: some(overlay.rtt.deviations) }),
+            rtt: some(Rtt {
+                gain: some(overlay.rtt.gain),
+                deviations: some(overlay.rtt.deviations),
+                compact: overlay.rtt.compact.then(|| said(true)),
+            }),
             join: (overlay.join_every > Duration::ZERO).then(|| said(Join { every_s: said(overlay.join_every) })),
             limit_change: sections(overlay.limit_changes.iter().map(change)),
             misbehave: sections(overlay.misbehaving.iter().map(group)),
