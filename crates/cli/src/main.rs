@@ -8,6 +8,7 @@ mod emulate;
 mod failure;
 mod interrupt;
 mod key;
+mod memory;
 mod network;
 mod number;
 mod progress;

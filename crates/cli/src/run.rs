@@ -16,6 +16,7 @@ use anabranch_scenario::file::{self as scenario_file, AnyScenario, Override};
 use anabranch_scenario::overlay::Scenario;
 
 use crate::failure::Failure;
+use crate::memory;
 use crate::progress;
 use crate::table;
 
@@ -68,6 +69,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let name = args.what.name();
     let scenario = scenario_file::read_any(&args.what.scenario, &args.what.overrides()?)?;
+    if let AnyScenario::Overlay(scenario) = &scenario {
+        memory::check_overlay(scenario, 1)?;
+    }
     if let Some(out) = &args.out {
         create_dir(out)?;
     }

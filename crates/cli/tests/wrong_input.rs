@@ -48,6 +48,24 @@ fn a_scenario_is_refused_at_its_line_before_anything_is_made() {
 }
 
 #[test]
+fn an_overlay_that_does_not_fit_into_memory_is_refused_with_an_estimate_before_it_is_built() {
+    let huge = SMALL.replacen("peers = 6", "peers = 1000000\nknown_peers = 92", 1);
+    let place = Place::new(&huge);
+    let fits = std::fs::read_to_string("/proc/meminfo").is_ok_and(|info| {
+        let free = info.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap_or("0");
+        free.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) > 40 << 20
+    });
+    if !fits {
+        place.say(&["run", "s.toml", "--out", "out"]).refuses("an overlay of 1000000 peers, of whom each knows 92");
+        assert!(!place.path("out").exists());
+    }
+    // More than any machine has.
+    let bench = ["bench", "overlay", "--peers", "1000000", "--known", "20000", "--json"];
+    place.say(&bench).refuses("GiB at least, and this machine has");
+    place.say(&["bench", "overlay", "--peers", "1000001"]).refuses("an overlay has at most 1000000 peers");
+}
+
+#[test]
 fn an_option_is_refused_under_its_name() {
     let place = Place::new(SMALL);
     for (more, expected) in [

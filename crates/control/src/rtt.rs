@@ -184,6 +184,12 @@ impl PairRtts {
         size_of::<PairRtts>() + heap
     }
 
+    /// The same for a sender that knows `peers` peers, before it is there.
+    pub fn bytes(config: &RttConfig, peers: usize) -> usize {
+        let entry = if config.compact { size_of::<[Rounded; 2]>() } else { size_of::<Estimate>() };
+        size_of::<PairRtts>() + (peers + 1) * peers / 2 * entry
+    }
+
     #[inline]
     fn for_each_pair(&self, route: &[Slot], mut visit: impl FnMut(usize)) {
         let mut previous = usize::from(self.own);
@@ -252,6 +258,11 @@ mod tests {
         let exact = RttConfig::default();
         let mut both = [exact, RttConfig { compact: true, ..exact }].map(|config| PairRtts::new(&config, 6));
         assert_eq!(both[1].memory_bytes() - size_of::<PairRtts>(), 21 * 4);
+        assert!(
+            both.iter()
+                .zip([false, true])
+                .all(|(rtts, compact)| { PairRtts::bytes(&RttConfig { compact, ..exact }, 6) == rtts.memory_bytes() })
+        );
         assert_eq!(both[0].memory_bytes() - size_of::<PairRtts>(), 21 * 8);
         let mut rng = Rng::stream(1, "samples");
         for round in 0..20_000 {

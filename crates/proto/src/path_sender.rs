@@ -439,6 +439,11 @@ impl PathSender {
         &self.rtts
     }
 
+    /// What each remembered packet over so many relays takes of memory.
+    pub fn remembered_bytes(relays: usize) -> usize {
+        size_of::<Remembered>() + relays * size_of::<PackedHop>() + size_of::<Deadline>()
+    }
+
     /// Memory in bytes, this value and all that it owns.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()

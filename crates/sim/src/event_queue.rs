@@ -108,6 +108,9 @@ impl<E: Copy> Default for EventQueue<E> {
 }
 
 impl<E: Copy> EventQueue<E> {
+    /// What each event that waits takes of memory.
+    pub const EVENT_BYTES: usize = size_of::<Entry<E>>();
+
     /// An empty queue.
     pub fn new() -> EventQueue<E> {
         EventQueue {

@@ -118,6 +118,12 @@ pub struct Pairs<P> {
 }
 
 impl<P: Addressed> Pairs<P> {
+    /// What each node takes of memory.
+    pub const NODE_BYTES: usize = size_of::<Node>();
+
+    /// What each message takes of memory while it is under way.
+    pub const MESSAGE_BYTES: usize = size_of::<P>() + EventQueue::<Packed>::EVENT_BYTES;
+
     /// No node yet; `capacity` of them are expected.
     ///
     /// # Panics

@@ -1,5 +1,5 @@
 //! `anabranch bench overlay`: the standard scenario with 20, 1 000, 10 000 and
-//! 100 000 peers, and how replications use the cores.
+//! 100 000 peers (up to a million on request), and how replications use the cores.
 //!
 //! A packet or an ACK that arrives at a node is one packet-hop. Time is that of the
 //! thread on its processor, so that other programs disturb it little.
@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 use anabranch_control::path::registry;
 use anabranch_lab::overlay::{self, Measured};
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_scenario::overlay::Scenario;
+use anabranch_scenario::overlay::{MOST_PEERS, Scenario};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::processor_time;
 use crate::failure::Failure;
-
-/// Peers that each knows when there are 1 000 and more.
-const KNOWN_PEERS: usize = 64;
+use crate::memory;
 
 /// Arguments of `bench overlay`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +24,9 @@ pub struct Args {
     /// Numbers of peers
     #[arg(long, value_delimiter = ',', default_values_t = [20, 1_000, 10_000, 100_000])]
     peers: Vec<usize>,
+    /// How many others each peer knows when there are 1000 and more
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(4..))]
+    known: u16,
     /// The controller that runs
     #[arg(long, default_value = "q-learning")]
     controller: String,
@@ -35,6 +36,12 @@ pub struct Args {
     /// Million packet-hops to simulate at each size, about
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     million_hops: u64,
+    /// Seconds to simulate at least
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    least_seconds: u64,
+    /// Round estimates of round-trip times to 16 bits, as overlay.rtt.compact
+    #[arg(long)]
+    compact: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -60,6 +67,7 @@ struct Size {
     million_packet_hops_per_s: f64,
     ns_per_packet_hop: f64,
     bytes_per_peer_pair: f64,
+    bytes_per_peer: u64,
     peak_memory_mib: u64,
 }
 
@@ -77,24 +85,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.json {
         println!("{} (fastest of {})", controller.name, args.repeat);
         println!(
-            "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10}",
-            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "peak MiB"
+            "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10} {:>10}",
+            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "B/peer", "peak MiB"
         );
     }
     for &peers in &args.peers {
         if peers < 5 {
             return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
         }
+        if peers as u64 > MOST_PEERS {
+            return Err(Failure::new(format!("--peers {peers}: an overlay has at most {MOST_PEERS} peers")));
+        }
+        memory::check_overlay(&scenario(args, controller, peers), 1)?;
         let size = measure(args, controller, peers)?;
         if !args.json {
             println!(
-                "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10}",
+                "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10} {:>10}",
                 size.peers,
                 size.known_peers,
                 size.packet_hops,
                 size.million_packet_hops_per_s,
                 size.ns_per_packet_hop,
                 size.bytes_per_peer_pair,
+                size.bytes_per_peer,
                 size.peak_memory_mib
             );
         }
@@ -122,11 +135,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn scenario(args: &Args, controller: &'static registry::Entry, peers: usize) -> Scenario {
     let mut scenario = Scenario::standard();
     scenario.overlay.peers = peers;
-    scenario.overlay.known_peers = if peers < 1_000 { peers - 1 } else { KNOWN_PEERS };
+    scenario.overlay.known_peers = if peers < 1_000 { peers - 1 } else { usize::from(args.known).min(peers - 1) };
+    scenario.overlay.rtt.compact = args.compact;
     scenario.overlay.controller = controller;
     scenario.overlay.offered = anabranch_scenario::overlay::default_offered(controller);
     // A peer causes about 470 packet-hops a second: 400 000 B/s / (4 · 1500 + 3 · 40) B · 7.
-    scenario.seconds = (args.million_hops * 1_000_000 / (470 * peers as u64)).max(5);
+    scenario.seconds = (args.million_hops * 1_000_000 / (470 * peers as u64)).max(args.least_seconds);
     scenario
 }
 
@@ -141,6 +155,8 @@ fn once(scenario: &Scenario) -> Result<(Measured, Duration), Failure> {
 fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> Result<Size, Failure> {
     let scenario = scenario(args, controller, peers);
     let mut fastest: Option<(Measured, Duration)> = None;
+    memory::forget_peak();
+    let before = memory::resident();
     for _ in 0..args.repeat {
         let run = once(&scenario)?;
         if fastest.as_ref().is_none_or(|(_, time)| run.1 < *time) {
@@ -158,15 +174,9 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
         million_packet_hops_per_s: hops as f64 / seconds / 1e6,
         ns_per_packet_hop: seconds * 1e9 / hops as f64,
         bytes_per_peer_pair: measured.sender_memory_bytes as f64 / measured.peer_pairs as f64,
-        peak_memory_mib: peak_memory_mib(),
+        bytes_per_peer: memory::peak().saturating_sub(before) / peers as u64,
+        peak_memory_mib: memory::peak() >> 20,
     })
-}
-
-/// The most memory that this process has had so far.
-fn peak_memory_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    peak.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib / 1024)
 }
 
 /// The same run once for each thread, side by side, against one after the other.
@@ -191,7 +201,7 @@ fn report(json: &Json) -> Report {
         XyChart::new(Axis::new("peers", "").log(), Axis::new(label, unit).from_zero())
             .series(Series::line(json.controller, curve(of)).markers())
     };
-    let headers = ["peers", "known", "packet-hops", "million/s", "ns a hop", "B a peer pair", "peak MiB"];
+    let headers = ["peers", "known", "packet-hops", "million/s", "ns a hop", "B a peer pair", "B a peer", "peak MiB"];
     let table = json.sizes.iter().fold(Table::new("Overlay simulator", headers), |table, size| {
         table.row([
             Cell::number(size.peers as f64, 0),
@@ -200,6 +210,7 @@ fn report(json: &Json) -> Report {
             Cell::number(size.million_packet_hops_per_s, 2),
             Cell::number(size.ns_per_packet_hop, 1),
             Cell::number(size.bytes_per_peer_pair, 0),
+            Cell::number(size.bytes_per_peer as f64, 0),
             Cell::number(size.peak_memory_mib as f64, 0),
         ])
     });

@@ -3,6 +3,7 @@
 
 mod counting;
 mod measured;
+pub mod memory;
 pub mod run_files;
 mod setup;
 pub mod summary;
