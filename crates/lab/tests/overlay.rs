@@ -6,9 +6,10 @@ use anabranch_control::path::registry::{self, Pacing};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_lab::overlay::summary::Summary;
-use anabranch_lab::overlay::{self, Measured, Second};
+use anabranch_lab::overlay::{self, Measured, Second, Sharding};
 use anabranch_lab::parallel::{Progress, run_all};
 use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Scenario, default_offered};
+use anabranch_sim::delay::DelayModel;
 use proptest::prelude::*;
 
 fn scenario(controller: &str, seconds: u64) -> Scenario {
@@ -50,6 +51,83 @@ fn equal_seeds_give_equal_runs_on_any_number_of_threads_and_others_differ() {
     assert_eq!(one, all(2));
     assert_eq!(one, all(5));
     assert_ne!(one[0], one[1], "another seed is another run");
+}
+
+/// All that a run measured.
+fn sharded(scenario: &Scenario, shards: usize, threads: usize) -> String {
+    format!("{:?}", overlay::run_sharded(scenario, Sharding { shards, threads }, &()).unwrap())
+}
+
+#[test]
+fn a_run_is_the_same_in_any_number_of_shards_and_on_any_number_of_threads() {
+    for controller in ["q-learning", "explicit-rate", "timeouts", "aimd", "flow:cubic"] {
+        let mut scenario = scenario(controller, 12);
+        scenario.overlay.peers = 50;
+        scenario.overlay.known_peers = 12;
+        scenario.overlay.watch = Some(33);
+        scenario.overlay.loss = 0.01;
+        let change = |at_ms, limit| LimitChange {
+            at: Time::ZERO + Duration::from_millis(at_ms),
+            peers: (10..40).collect(),
+            limit: Rate::from_bytes_per_sec(limit),
+        };
+        scenario.overlay.limit_changes = vec![change(3_000, 200_000), change(6_123, 500_000)];
+        assert_eq!(overlay::why_unsharded(&scenario), None);
+        let whole = sharded(&scenario, 1, 1);
+        for (shards, threads) in [(2, 1), (2, 2), (3, 2), (8, 3), (8, 8), (64, 2)] {
+            assert!(whole == sharded(&scenario, shards, threads), "{controller}: {shards} shards, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_sharded_says_so_and_runs_in_one_shard() {
+    let perfect = scenario("perfect", 12);
+    let mut jittered = scenario("q-learning", 12);
+    jittered.overlay.jitter = 0.2;
+    for (scenario, reason) in [(perfect, "one manager"), (jittered, "no least value")] {
+        assert!(overlay::why_unsharded(&scenario).is_some_and(|why| why.contains(reason)), "{reason}");
+        assert!(sharded(&scenario, 1, 1) == sharded(&scenario, 3, 2));
+    }
+}
+
+#[test]
+fn a_sharded_run_that_is_interrupted_has_the_seconds_that_were_over() {
+    let scenario = scenario("q-learning", 12);
+    let stopped = Progress::default();
+    stopped.interrupted.store(true, Ordering::Relaxed);
+    let sharding = Sharding { shards: 3, threads: 2 };
+    let whole = overlay::run_sharded(&scenario, sharding, &()).unwrap().seconds;
+    let measured = overlay::run_sharded(&scenario, sharding, &stopped).unwrap();
+    assert!(measured.seconds.len() < 2 && whole.starts_with(&measured.seconds));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// With delays that are all equal, and senders that burst, most events are tied.
+    #[test]
+    fn shards_and_threads_do_not_show(
+        peers in 6usize..40,
+        known in 5usize..20,
+        jitter in prop_oneof![Just(0.0), 0.001f64..0.14],
+        constant: bool,
+        controller in prop::sample::select(vec!["q-learning", "explicit-rate", "timeouts", "aimd", "random"]),
+        drop in prop_oneof![Just(0.0), 0.1f64..0.9],
+        shards in 2usize..9,
+        threads in 1usize..4,
+        seed in 1u64..1_000,
+    ) {
+        let mut scenario = Scenario { seed, ..scenario(controller, 4) };
+        let overlay = &mut scenario.overlay;
+        (overlay.peers, overlay.known_peers, overlay.jitter) = (peers, known.min(peers - 1), jitter);
+        if constant {
+            overlay.delay = DelayModel::Constant(Duration::from_millis(20));
+        }
+        overlay.misbehaving = vec![(vec![0, 3], Misbehaviour { drop, forge: true, ..Misbehaviour::default() })];
+        prop_assert_eq!(overlay::why_unsharded(&scenario), None);
+        prop_assert!(sharded(&scenario, 1, 1) == sharded(&scenario, shards, threads));
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub struct Telemetry {
 }
 
 /// What a packet has room for beside its route: [`Telemetry`], or nothing, where nobody would read it.
-pub trait Telling: Copy + Default + Debug + PartialEq {
+pub trait Telling: Copy + Default + Debug + PartialEq + Send {
     /// What data tells, whose sender's smoothed round-trip time is `round_trip`.
     fn of_data(round_trip: Option<Duration>) -> Self;
 

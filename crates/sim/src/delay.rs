@@ -4,6 +4,8 @@
 //! matrix or a constant says it. Each packet's delay is jittered on its own by a
 //! normal factor, so packets may overtake each other.
 
+use std::sync::Arc;
+
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 
@@ -39,7 +41,12 @@ pub struct Delays {
     source: Source,
 }
 
-/// A stream of factors that jitter delays: normal around 1, drawn again while negative.
+/// No factor is further below 1 than so many standard deviations: one draw in 8e11 would be, and is
+/// drawn again. Delays then have a least value, unless they vary by more than a seventh.
+const MOST_DEVIATIONS: f64 = 7.0;
+
+/// A stream of factors that jitter delays: normal around 1, drawn again while below their least
+/// value, which is positive or zero.
 ///
 /// Always one is drawn ahead: a delay does not wait for its factor then, and a stream is small,
 /// for every node has one.
@@ -51,6 +58,11 @@ pub struct Jitter {
 }
 
 impl Jitter {
+    /// The least factor where their standard deviation is `deviation`.
+    pub fn least(deviation: f64) -> f64 {
+        (1.0 - MOST_DEVIATIONS * deviation).max(0.0)
+    }
+
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
     pub fn new(deviation: f64, rng: Rng) -> Jitter {
         let mut jitter = Jitter { rng, deviation, next: 1.0 };
@@ -70,9 +82,10 @@ impl Jitter {
         if self.deviation == 0.0 {
             return;
         }
+        let least = Jitter::least(self.deviation);
         self.next = loop {
             let drawn = 1.0 + self.deviation * self.rng.normal();
-            if drawn >= 0.0 {
+            if drawn >= least {
                 break drawn;
             }
         };
@@ -84,10 +97,10 @@ enum Source {
     /// Nanoseconds from row to column.
     Table {
         nodes: usize,
-        nanos: Box<[f64]>,
+        nanos: Arc<[f64]>,
     },
     Positions {
-        positions: Box<[[f32; 2]]>,
+        positions: Arc<[[f32; 2]]>,
         span_nanos: f64,
         access_nanos: f64,
         stretch: f64,
@@ -140,6 +153,19 @@ impl Delays {
     /// The mean one-way delay.
     pub fn mean(&self, from: u32, to: u32) -> Duration {
         Duration::from_nanos(self.source.nanos(from, to) as u64)
+    }
+
+    /// No delay between two nodes is shorter, for factors with a standard deviation of `jitter`.
+    pub fn shortest(&self, jitter: f64) -> Duration {
+        let mean = match &self.source {
+            Source::Table { nodes, nanos } => {
+                let between = nanos.iter().enumerate().filter(|(place, _)| place / nodes != place % nodes);
+                between.map(|(_, nanos)| *nanos).fold(f64::INFINITY, f64::min)
+            }
+            Source::Constant { nanos } => *nanos,
+            Source::Positions { access_nanos, .. } => 2.0 * access_nanos,
+        };
+        Duration::from_nanos((mean * Jitter::least(jitter)) as u64)
     }
 
     /// No mean delay is longer.
@@ -224,6 +250,21 @@ mod tests {
         let mean = samples.iter().sum::<f64>() / 50_000.0;
         let variance = samples.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / 50_000.0;
         assert!((mean - 100.0).abs() < 0.2 && (variance.sqrt() - 10.0).abs() < 0.2, "{mean} {variance}");
+    }
+
+    #[test]
+    fn no_delay_is_shorter_than_the_shortest() {
+        let matrix = DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]);
+        assert_eq!(Delays::new(&matrix, 2, 1).shortest(0.0), MS(10));
+        assert_eq!(plane(TABLE_NODES + 1).shortest(0.1), Duration::from_nanos(3_000_000));
+        assert_eq!(plane(10).shortest(0.2), Duration::ZERO, "a seventh and more has no least value");
+        let (delays, shortest) = (plane(600), plane(600).shortest(0.14));
+        assert!(shortest > Duration::ZERO);
+        let mut jitter = Jitter::new(0.14, Rng::stream(1, "jitter"));
+        for sample in 0..200_000u32 {
+            let (from, to) = (sample % 600, (sample / 600 + sample + 1) % 600);
+            assert!(delays.sample(from, to, &mut jitter) >= shortest);
+        }
     }
 
     #[test]

@@ -261,6 +261,12 @@ impl<E: Copy> EventQueue<E> {
         self.current.get(self.next).map(|entry| entry.event)
     }
 
+    /// Whether the next event is at the same instant as the one that was taken last.
+    #[inline]
+    pub fn is_tied(&self) -> bool {
+        let last = self.now.wrapping_sub(self.begin());
+        self.current.get(self.next).is_some_and(|entry| u64::from(entry.within) == last)
+    }
     /// Makes the next bucket that is not empty the current one; false if all are, or if it begins
     /// at `end` or later: what is yet to be inserted may come before it. Not inlined: sorting
     /// would take the registers of whoever takes events.

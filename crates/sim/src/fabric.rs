@@ -114,6 +114,19 @@ pub trait Fabric {
     /// Adds a node.
     fn join(&mut self) -> NodeId;
 
+    /// The node that joins first: another than 0 where this is a part of a greater fabric.
+    #[inline]
+    fn first_node(&self) -> NodeId {
+        NodeId(0)
+    }
+
+    /// Whether `node` is in another part of a greater fabric.
+    #[inline]
+    fn is_elsewhere(&self, node: NodeId) -> bool {
+        let _ = node;
+        false
+    }
+
     /// Back to time zero without nodes and messages, with the random streams of `seed`; memory is
     /// kept for what comes.
     fn reset(&mut self, seed: u64);

@@ -3,9 +3,17 @@
 //! What chance does to a message is a function of the seed, the node that sends it and how many it
 //! has sent before: two controllers face the same luck, and what one node does changes nothing for
 //! another.
+//!
+//! Events of one instant come in the order of the nodes that caused them, and those of one node in the
+//! order in which it did: an order that does not depend on how events are stored. A fabric may
+//! therefore be in parts (`Pairs::parts`), each with its own nodes, queue and messages: as long as
+//! all are stepped by no more than the [lookahead](Pairs::lookahead) before what they have for each
+//! other is delivered, each node meets the same events in the same order (Chandy and Misra 1979; the
+//! synchronous windows are those of Lubachevsky, "Efficient distributed event-driven simulations of
+//! multiple-loop networks", CACM 1989).
 
 use anabranch_control::rng::Rng;
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use crate::delay::{DelayModel, Delays, Jitter};
 use crate::event_queue::EventQueue;
@@ -103,6 +111,13 @@ struct Node {
     armed: Time,
 }
 
+/// A message for another part, and when it arrives there.
+#[derive(Clone, Debug)]
+pub struct Mail<P> {
+    arrives: Time,
+    payload: P,
+}
+
 /// Delays between pairs.
 #[derive(Clone, Debug)]
 pub struct Pairs<P> {
@@ -115,6 +130,13 @@ pub struct Pairs<P> {
     slots: Vec<P>,
     free: Vec<u32>,
     arrived: Option<u32>,
+    /// What is left of events of one instant, the next one last.
+    tied: Vec<Packed>,
+    /// The number of the first node, and how many there are room for before the next part begins.
+    first: u32,
+    room: u32,
+    /// For each part, what arrives there.
+    mail: Vec<Vec<Mail<P>>>,
 }
 
 impl<P: Addressed> Pairs<P> {
@@ -140,7 +162,105 @@ impl<P: Addressed> Pairs<P> {
             slots: Vec::new(),
             free: Vec::new(),
             arrived: None,
+            tied: Vec::new(),
+            first: 0,
+            room: u32::MAX,
+            mail: Vec::new(),
         }
+    }
+
+    /// The same in so many parts of as many nodes each, the last of fewer. The nodes of one part
+    /// join it in their order, behind those of the parts before.
+    ///
+    /// # Panics
+    ///
+    /// As `new`, or without a part.
+    pub fn parts(config: PairsConfig, nodes: usize, seed: u64, parts: usize) -> Vec<Pairs<P>>
+    where
+        P: Clone,
+    {
+        assert!(parts > 0, "a fabric has a part");
+        let whole = Pairs::new(config, nodes, seed);
+        if parts == 1 {
+            return vec![whole];
+        }
+        let room = nodes.div_ceil(parts).max(1) as u32;
+        let part = |index: usize| Pairs {
+            first: index as u32 * room,
+            room,
+            mail: vec![Vec::new(); parts],
+            nodes: Vec::with_capacity(room as usize),
+            ..whole.clone()
+        };
+        (0..parts).map(part).collect()
+    }
+
+    /// What arrives in `part`, to be handed over there.
+    pub fn mail_for(&mut self, part: usize) -> &mut Vec<Mail<P>> {
+        &mut self.mail[part]
+    }
+
+    /// Takes over what was sent here from another part; `mail` is empty then.
+    ///
+    /// # Panics
+    ///
+    /// If something should have arrived before now.
+    pub fn deliver(&mut self, mail: &mut Vec<Mail<P>>) {
+        for Mail { arrives, payload } in mail.drain(..) {
+            let slot = self.free_slot();
+            self.slots[slot as usize] = payload;
+            self.queue.push(arrives, Packed::arrival(slot));
+        }
+    }
+
+    /// No message arrives sooner than this after it has departed.
+    pub fn lookahead(&self) -> Duration {
+        self.delays.shortest(self.config.jitter)
+    }
+
+    /// Where a node stands among those of this part.
+    #[inline]
+    fn place(&self, node: NodeId) -> usize {
+        node.0.wrapping_sub(self.first) as usize
+    }
+
+    #[inline]
+    fn free_slot(&mut self) -> u32 {
+        match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(P::default());
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Writes a message for another part.
+    #[inline]
+    fn post(&mut self, departure: Departure, arrives: Time) -> &mut P {
+        let part = &mut self.mail[(departure.to.0 / self.room) as usize];
+        part.push(Mail { arrives, payload: P::default() });
+        let payload = &mut part.last_mut().expect("it was pushed just now").payload;
+        payload.set_ends(departure.from, departure.to);
+        payload
+    }
+
+    /// `first` and the events behind it are of one instant: puts them in order.
+    #[cold]
+    fn gather(&mut self, first: Packed) {
+        self.tied.push(first);
+        while self.queue.is_tied() {
+            let Some((_, event)) = self.queue.pop() else { break };
+            self.tied.push(event);
+        }
+        let slots = &self.slots;
+        // A node's timer comes before what it has sent itself.
+        let cause = |event: &Packed| match event.is_timer() {
+            true => (event.0 & !Packed::TIMER, false),
+            false => (slots[event.0 as usize].ends().0.0, true),
+        };
+        self.tied.sort_by_key(cause);
+        self.tied.reverse();
     }
 
     /// The mean delays.
@@ -152,7 +272,8 @@ impl<P: Addressed> Pairs<P> {
     #[inline(always)]
     fn arrives(&mut self, departure: Departure) -> Option<Time> {
         let Departure { from, to, wait, .. } = departure;
-        let node = &mut self.nodes[from.index()];
+        let node = self.place(from);
+        let node = &mut self.nodes[node];
         if self.config.loss > 0.0 && node.loss.chance(self.config.loss) {
             return None;
         }
@@ -175,7 +296,8 @@ impl<P: Addressed> Pairs<P> {
         for &slot in &self.free {
             is_free[slot as usize] = true;
         }
-        self.slots.iter().zip(is_free).filter(|(_, is_free)| !is_free).map(|(slot, _)| slot)
+        let here = self.slots.iter().zip(is_free).filter(|(_, is_free)| !is_free).map(|(slot, _)| slot);
+        here.chain(self.mail.iter().flatten().map(|mail| &mail.payload))
     }
 }
 
@@ -190,13 +312,10 @@ impl<P: Addressed> Fabric for Pairs<P> {
     #[inline(always)]
     fn send(&mut self, departure: Departure) -> Option<&mut P> {
         let arrives = self.arrives(departure)?;
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                self.slots.push(P::default());
-                self.slots.len() as u32 - 1
-            }
-        };
+        if self.is_elsewhere(departure.to) {
+            return Some(self.post(departure, arrives));
+        }
+        let slot = self.free_slot();
         Some(self.fly(departure, arrives, slot))
     }
 
@@ -204,6 +323,9 @@ impl<P: Addressed> Fabric for Pairs<P> {
     fn forward(&mut self, departure: Departure) -> Option<Forwarded<'_, P>> {
         let Some(slot) = self.arrived else { return self.send(departure).map(Forwarded::Elsewhere) };
         let arrives = self.arrives(departure)?;
+        if self.is_elsewhere(departure.to) {
+            return Some(Forwarded::Elsewhere(self.post(departure, arrives)));
+        }
         self.arrived = None;
         Some(Forwarded::InPlace(self.fly(departure, arrives, slot)))
     }
@@ -211,7 +333,8 @@ impl<P: Addressed> Fabric for Pairs<P> {
     #[inline]
     fn set_timer(&mut self, node: NodeId, at: Time) {
         let at = at.max(self.now);
-        let armed = &mut self.nodes[node.index()].armed;
+        let place = self.place(node);
+        let armed = &mut self.nodes[place].armed;
         if at < *armed {
             *armed = at;
             self.queue.push(at, Packed::timer(node));
@@ -222,13 +345,24 @@ impl<P: Addressed> Fabric for Pairs<P> {
     fn next(&mut self, end: Time) -> Option<Event> {
         self.release();
         loop {
-            let Some((at, event)) = self.queue.pop_before(end) else {
-                if end < Time::MAX {
-                    self.now = self.now.max(end);
+            let event = if self.tied.is_empty() {
+                let Some((at, event)) = self.queue.pop_before(end) else {
+                    if end < Time::MAX {
+                        self.now = self.now.max(end);
+                    }
+                    return None;
+                };
+                self.now = at;
+                if self.queue.is_tied() {
+                    self.gather(event);
+                    continue;
                 }
+                event
+            } else if self.now < end {
+                self.tied.pop().expect("there are some")
+            } else {
                 return None;
             };
-            self.now = at;
             // The next message is fetched into the cache while this one is worked on.
             if let Some(next) = self.queue.upcoming().filter(|next| !next.is_timer()) {
                 self.slots[next.0 as usize].prefetch();
@@ -239,8 +373,9 @@ impl<P: Addressed> Fabric for Pairs<P> {
                 return Some(Event::Arrival { from, to, marked: false });
             }
             let node = NodeId(event.0 & !Packed::TIMER);
-            let armed = &mut self.nodes[node.index()].armed;
-            if *armed == at {
+            let (place, now) = (self.place(node), self.now);
+            let armed = &mut self.nodes[place].armed;
+            if *armed == now {
                 *armed = Time::MAX;
                 return Some(Event::Timer(node));
             }
@@ -265,8 +400,8 @@ impl<P: Addressed> Fabric for Pairs<P> {
     }
 
     fn join(&mut self) -> NodeId {
-        let number = self.nodes.len() as u32;
-        self.delays.reserve(self.nodes.len() + 1);
+        let number = self.first + self.nodes.len() as u32;
+        self.delays.reserve(number as usize + 1);
         self.nodes.push(Node {
             jitter: Jitter::new(self.config.jitter, Rng::indexed(self.seed, "jitter", u64::from(number))),
             loss: Rng::indexed(self.seed, "loss", u64::from(number)),
@@ -275,10 +410,22 @@ impl<P: Addressed> Fabric for Pairs<P> {
         NodeId(number)
     }
 
+    #[inline]
+    fn first_node(&self) -> NodeId {
+        NodeId(self.first)
+    }
+
+    #[inline]
+    fn is_elsewhere(&self, node: NodeId) -> bool {
+        node.0.wrapping_sub(self.first) >= self.room && (node.0 / self.room) < self.mail.len() as u32
+    }
+
     fn reset(&mut self, seed: u64) {
         self.seed = seed;
         self.now = Time::ZERO;
         self.arrived = None;
+        self.tied.clear();
+        self.mail.iter_mut().for_each(Vec::clear);
         self.delays = Delays::new(&self.config.delay, self.delays.nodes(), seed);
         self.queue.clear();
         self.nodes.clear();
@@ -289,8 +436,6 @@ impl<P: Addressed> Fabric for Pairs<P> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_control::time::Duration;
-
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;

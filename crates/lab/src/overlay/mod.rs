@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::monitor::Monitor;
 pub use measured::{Measured, RateTrace, Second};
 use setup::{OverlayWorld, SharedManager};
+pub use setup::{Sharding, why_unsharded};
 
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.
@@ -57,15 +58,33 @@ pub enum OverlayRunError {
 /// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
 /// stopped and has delivered nothing.
 pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
+    run_sharded(scenario, Sharding::NONE, monitor)
+}
+
+/// The same in shards: equal runs in other shards and on other threads give equal results. What
+/// [can't be sharded](why_unsharded) goes on in one.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_sharded(
+    scenario: &Scenario,
+    sharding: Sharding,
+    monitor: &dyn Monitor,
+) -> Result<Measured, OverlayRunError> {
     match scenario.overlay.controller.reads_telemetry {
-        true => run_telling::<Telemetry>(scenario, monitor),
-        false => run_telling::<()>(scenario, monitor),
+        true => run_telling::<Telemetry>(scenario, sharding, monitor),
+        false => run_telling::<()>(scenario, sharding, monitor),
     }
 }
 
 /// The same, with packets that tell `T`.
-fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
-    let (mut world, manager) = setup::world::<T>(scenario)?;
+fn run_telling<T: Telling>(
+    scenario: &Scenario,
+    sharding: Sharding,
+    monitor: &dyn Monitor,
+) -> Result<Measured, OverlayRunError> {
+    let (mut world, manager) = setup::world::<T>(scenario, sharding)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
         sender,
@@ -76,13 +95,18 @@ fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
     for index in 0..scenario.seconds {
         if index == scenario.seconds / 2 {
-            world.observer_mut().acked_by_sender = vec![0; overlay.peers].into();
+            for shard in world.shards_mut() {
+                shard.observer_mut().acked_by_sender = vec![0; overlay.peers].into();
+            }
         }
         let end = Time::ZERO + Duration::SECOND * (index + 1);
         if !changes.apply_before(end, &mut world, monitor) || !world.step_monitored(end, monitor) {
             break;
         }
-        let second = std::mem::take(&mut world.observer_mut().second);
+        let mut second = Second::default();
+        for shard in world.shards_mut() {
+            second.add(&std::mem::take(&mut shard.observer_mut().second));
+        }
         if let Some(trace) = &mut rates {
             sample_rates(&world, trace);
         }
@@ -102,7 +126,14 @@ fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result
             refused: sum(|second| second.refused),
         });
     }
-    let data_in_flight = world.fabric_mut().in_flight().filter(|slot| slot.0.kind == Kind::Data).count() as u64;
+    let mut data_in_flight = 0;
+    let mut acked_by_sender = Vec::new();
+    for shard in world.shards_mut() {
+        data_in_flight += shard.fabric_mut().in_flight().filter(|slot| slot.0.kind == Kind::Data).count() as u64;
+        let acked = std::mem::take(&mut shard.observer_mut().acked_by_sender);
+        acked_by_sender.resize(acked.len(), 0);
+        acked_by_sender.iter_mut().zip(acked).for_each(|(sum, acked)| *sum += acked);
+    }
     Ok(Measured {
         seconds,
         controller: overlay.controller.name,
@@ -112,7 +143,7 @@ fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result
         sender_memory_bytes: world.nodes().map(|(_, peer)| peer.sender().memory_bytes() as u64).sum(),
         peer_pairs: world.nodes().map(|(_, peer)| peer.known().len() as u64).sum(),
         rates,
-        acked_by_sender: std::mem::take(&mut world.observer_mut().acked_by_sender).into(),
+        acked_by_sender,
     })
 }
 

@@ -14,12 +14,13 @@ use anabranch_proto::packet::{Packet, Telling};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::relay::Relay;
 use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
+use anabranch_sim::delay::Delays;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Addressed, Pairs, PairsConfig};
 
 use super::counting::Counting;
 use super::view::view;
-use crate::world::{Carrier, World};
+use crate::world::{Carrier, Sharded};
 
 /// A packet in a slot of the fabric: its route says whence and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,29 +69,59 @@ impl<T: Telling> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
 }
 
 /// An overlay at work, whose packets tell `T`.
-pub type OverlayWorld<T> = World<OverlayPeer<u32, T>, Pairs<Routed<T>>, AsTheyAre, Counting>;
+pub type OverlayWorld<T> = Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, Counting>;
 
 /// The manager of the perfect controller, if that one runs.
 pub type SharedManager = Option<Arc<Mutex<Manager>>>;
+
+/// In how many shards a run goes on, and by how many threads. Its result depends on neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharding {
+    /// Parts of the world. More than there are peers count as those.
+    pub shards: usize,
+    /// Threads that step them. More than there are shards count as those.
+    pub threads: usize,
+}
+
+impl Sharding {
+    /// The whole world, and one thread.
+    pub const NONE: Sharding = Sharding { shards: 1, threads: 1 };
+}
+
+/// Why a run of `scenario` goes on in one shard whatever was asked for; none if it can be sharded.
+pub fn why_unsharded(scenario: &Scenario) -> Option<&'static str> {
+    let overlay = &scenario.overlay;
+    if matches!(overlay.controller.build, Build::Omniscient) {
+        Some("the controller \"perfect\" has one manager for all senders")
+    } else if Delays::new(&overlay.delay, overlay.peers, scenario.seed).shortest(overlay.jitter) == Duration::ZERO {
+        Some("delays have no least value: overlay.delay.jitter is a seventh or more, or some nodes are no time apart")
+    } else {
+        None
+    }
+}
 
 /// The world of `scenario`.
 ///
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world<T: Telling>(scenario: &Scenario) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
+pub fn world<T: Telling>(
+    scenario: &Scenario,
+    sharding: Sharding,
+) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
     let config = PairsConfig { delay: overlay.delay.clone(), jitter: overlay.jitter, loss: overlay.loss };
-    let fabric = Pairs::new(config, overlay.peers, *seed);
+    let shards = if why_unsharded(scenario).is_some() { 1 } else { sharding.shards.clamp(1, overlay.peers) };
+    let parts = Pairs::parts(config, overlay.peers, *seed, shards);
     let omniscient = matches!(overlay.controller.build, Build::Omniscient);
     let manager = omniscient.then(|| {
-        let known = fabric.delays().clone();
+        let known = parts[0].delays().clone();
         let longest = known.longest();
         let mean = move |from: u32, to: u32| known.mean(from, to);
         let limits = vec![overlay.limit; overlay.peers];
         Arc::new(Mutex::new(Manager::new(&limits, Box::new(mean), longest, overlay.packet, overlay.ack)))
     });
-    let mut world = World::new(fabric, AsTheyAre, Counting::default(), ());
+    let mut world = Sharded::new(parts, overlay.peers, sharding.threads, || (AsTheyAre, Counting::default(), ()));
     let misbehaving = overlay.misbehaviours();
     let mut phases = Rng::stream(*seed, "phases");
     for node in 0..overlay.peers as u32 {

@@ -8,6 +8,7 @@ mod address;
 mod carrier;
 mod jobs;
 mod observer;
+mod sharded;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,6 +23,7 @@ pub use carrier::{Carrier, OnTheWire};
 use jobs::Pending;
 pub use jobs::Worker;
 pub use observer::{Observer, Transit};
+pub use sharded::Sharded;
 
 /// What the world itself has done, since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +75,12 @@ enum Stop {
 }
 
 impl<M: Machine, F: Fabric, C, O, W> Surroundings<M, F, C, O, W> {
+    /// Where a node stands in tables of those that are here.
+    #[inline]
+    fn place(&self, node: NodeId) -> usize {
+        node.0.wrapping_sub(self.fabric.first_node().0) as usize
+    }
+
     /// `node` said after a call that it waits for `at`.
     #[inline]
     fn set_timer(&mut self, node: NodeId, at: Time) {
@@ -125,7 +133,7 @@ where
     /// A node joins; its timer counts from now on.
     pub fn join(&mut self, machine: M) -> NodeId {
         let node = self.surroundings.fabric.join();
-        debug_assert_eq!(node.index(), self.nodes.len(), "nodes are numbered in the order of joining");
+        debug_assert_eq!(self.surroundings.place(node), self.nodes.len(), "nodes are numbered in the order of joining");
         self.nodes.push(Some(machine));
         self.surroundings.lives.push(0);
         self.arm(node);
@@ -134,8 +142,9 @@ where
 
     /// A node leaves, as it is: what is on its way to it is lost, and so is what it waited for.
     pub fn leave(&mut self, node: NodeId) -> Option<M> {
-        let machine = self.nodes.get_mut(node.index())?.take()?;
-        self.surroundings.lives[node.index()] += 1;
+        let place = self.surroundings.place(node);
+        let machine = self.nodes.get_mut(place)?.take()?;
+        self.surroundings.lives[place] += 1;
         Some(machine)
     }
 
@@ -146,7 +155,7 @@ where
     ///
     /// If the node is there.
     pub fn rejoin(&mut self, node: NodeId, machine: M) {
-        let place = &mut self.nodes[node.index()];
+        let place = &mut self.nodes[self.surroundings.place(node)];
         assert!(place.is_none(), "node {} is there", node.0);
         *place = Some(machine);
         self.arm(node);
@@ -164,12 +173,15 @@ where
 
     /// A node's machine; none if it has left or never joined.
     pub fn node(&self, node: NodeId) -> Option<&M> {
-        self.nodes.get(node.index())?.as_ref()
+        self.nodes.get(self.surroundings.place(node))?.as_ref()
     }
 
     /// The machines that are there, by node.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &M)> {
-        (0..).map(NodeId).zip(&self.nodes).filter_map(|(node, machine)| Some((node, machine.as_ref()?)))
+        (self.surroundings.fabric.first_node().0..)
+            .map(NodeId)
+            .zip(&self.nodes)
+            .filter_map(|(node, machine)| Some((node, machine.as_ref()?)))
     }
 
     /// Acts on a node's machine, as an application or an agent: what it sends leaves now. None if
@@ -180,7 +192,7 @@ where
         act: impl FnOnce(&mut M, Time, &mut Port<'_, M, F, C, O, W>) -> R,
     ) -> Option<R> {
         let now = self.now();
-        let machine = self.nodes.get_mut(node.index())?.as_mut()?;
+        let machine = self.nodes.get_mut(self.surroundings.place(node))?.as_mut()?;
         let result = act(machine, now, &mut Port { node, keep_timer: false, world: &mut self.surroundings });
         let timer = machine.timer(now);
         self.surroundings.set_timer(node, timer);
@@ -235,7 +247,7 @@ where
             }
             let Some(Reverse(Pending { node, life, job, .. })) = self.surroundings.pending.pop() else { return true };
             // A machine that has left in the meantime asked for it: nobody waits for it any more.
-            if life == self.surroundings.lives[node.index()] {
+            if life == self.surroundings.lives[self.surroundings.place(node)] {
                 self.surroundings.counters.events += 1;
                 let done = self.surroundings.worker.work(self.now(), node, job);
                 self.act(node, |machine, now, out| machine.on_done(now, done, out));
@@ -273,7 +285,7 @@ where
     #[inline(always)]
     fn on_arrival(&mut self, from: NodeId, to: NodeId, marked: bool) {
         let World { nodes, surroundings, inbox } = self;
-        let Some(machine) = nodes.get_mut(to.index()).and_then(Option::as_mut) else {
+        let Some(machine) = nodes.get_mut(surroundings.place(to)).and_then(Option::as_mut) else {
             surroundings.counters.undeliverable += 1;
             return;
         };
@@ -304,7 +316,7 @@ where
     #[inline]
     fn on_timer(&mut self, node: NodeId) {
         let World { nodes, surroundings, .. } = self;
-        let Some(machine) = nodes.get_mut(node.index()).and_then(Option::as_mut) else { return };
+        let Some(machine) = nodes.get_mut(surroundings.place(node)).and_then(Option::as_mut) else { return };
         let now = surroundings.fabric.now();
         machine.on_timer(now, &mut Port { node, keep_timer: false, world: surroundings });
         let timer = machine.timer(now);
@@ -314,7 +326,7 @@ where
 
     fn arm(&mut self, node: NodeId) {
         let World { nodes, surroundings, .. } = self;
-        if let Some(machine) = nodes.get(node.index()).and_then(Option::as_ref) {
+        if let Some(machine) = nodes.get(surroundings.place(node)).and_then(Option::as_ref) {
             let timer = machine.timer(surroundings.fabric.now());
             surroundings.fabric.set_timer(node, timer);
         }
@@ -372,12 +384,14 @@ where
         departure: machine::Departure<M::Address>,
         message: &M::Message,
     ) -> Option<fabric::Departure> {
-        let Surroundings { fabric, observer, lives, counters, .. } = &mut *self.world;
+        let world = &mut *self.world;
         let machine::Departure { to, wait, size, ecn_capable } = departure;
-        let Some(to) = to.node().filter(|to| to.index() < lives.len()) else {
-            counters.undeliverable += 1;
+        let exists = |to: &NodeId| world.place(*to) < world.lives.len() || world.fabric.is_elsewhere(*to);
+        let Some(to) = to.node().filter(exists) else {
+            world.counters.undeliverable += 1;
             return None;
         };
+        let Surroundings { fabric, observer, .. } = world;
         observer.on_sent(fabric.now(), self.node, to, message);
         Some(fabric::Departure { from: self.node, to, wait, size, ecn_capable })
     }
@@ -422,7 +436,7 @@ where
         let now = world.fabric.now();
         let takes = world.worker.takes(now, self.node, &job);
         world.jobs += 1;
-        let (at, sequence, life) = (now + takes, world.jobs, world.lives[self.node.index()]);
+        let (at, sequence, life) = (now + takes, world.jobs, world.lives[world.place(self.node)]);
         world.pending.push(Reverse(Pending { at, sequence, node: self.node, life, job }));
     }
 
