@@ -256,7 +256,9 @@ mod tests {
     fn no_delay_is_shorter_than_the_shortest() {
         let matrix = DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]);
         assert_eq!(Delays::new(&matrix, 2, 1).shortest(0.0), MS(10));
-        assert_eq!(plane(TABLE_NODES + 1).shortest(0.1), Duration::from_nanos(3_000_000));
+        // Both access links and a factor of 0.3, which binary fractions miss by a little.
+        let nanos = plane(TABLE_NODES + 1).shortest(0.1).as_nanos();
+        assert!((2_999_999..=3_000_000).contains(&nanos), "{nanos}");
         assert_eq!(plane(10).shortest(0.2), Duration::ZERO, "a seventh and more has no least value");
         let (delays, shortest) = (plane(600), plane(600).shortest(0.14));
         assert!(shortest > Duration::ZERO);

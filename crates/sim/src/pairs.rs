@@ -4,8 +4,9 @@
 //! has sent before: two controllers face the same luck, and what one node does changes nothing for
 //! another.
 //!
-//! Events of one instant come in the order of the nodes that caused them, and those of one node in the
-//! order in which it did: an order that does not depend on how events are stored. A fabric may
+//! What arrives in one instant comes in the order of the nodes that sent it, what one node has sent in
+//! the order in which it did, and timers come last: an order that does not depend on how events are
+//! stored. A fabric may
 //! therefore be in parts (`Pairs::parts`), each with its own nodes, queue and messages: as long as
 //! all are stepped by no more than the [lookahead](Pairs::lookahead) before what they have for each
 //! other is delivered, each node meets the same events in the same order (Chandy and Misra 1979; the
@@ -254,10 +255,10 @@ impl<P: Addressed> Pairs<P> {
             self.tied.push(event);
         }
         let slots = &self.slots;
-        // A node's timer comes before what it has sent itself.
+        // Timers last: what arrives at its deadline is in time.
         let cause = |event: &Packed| match event.is_timer() {
-            true => (event.0 & !Packed::TIMER, false),
-            false => (slots[event.0 as usize].ends().0.0, true),
+            true => (true, event.0 & !Packed::TIMER),
+            false => (false, slots[event.0 as usize].ends().0.0),
         };
         self.tied.sort_by_key(cause);
         self.tied.reverse();
@@ -572,6 +573,58 @@ mod tests {
         assert!(matches!(pairs.forward(departure), Some(Forwarded::InPlace(_))));
         assert!(matches!(pairs.forward(departure), Some(Forwarded::Elsewhere(_))));
         assert_eq!(pairs.in_flight().count(), 2);
+    }
+
+    #[test]
+    fn what_comes_in_one_instant_comes_by_sender_then_by_departure_and_timers_last() {
+        let delay = DelayModel::Constant(MS(10));
+        let mut pairs: Pairs<Letter<u32>> = Pairs::new(PairsConfig { delay, jitter: 0.0, loss: 0.0 }, 4, 1);
+        (0..4).for_each(|_| _ = pairs.join());
+        pairs.set_timer(NodeId(0), Time::ZERO + MS(10));
+        for (from, content) in [(3, 1), (1, 2), (2, 3), (1, 4), (3, 5)] {
+            send(&mut pairs, from, 0, content);
+        }
+        let mut seen = Vec::new();
+        // A step that ends in the instant leaves it for the next.
+        assert_eq!(pairs.next(Time::ZERO + MS(10)), None);
+        while let Some(event) = pairs.next(Time::MAX) {
+            seen.push(match event {
+                Event::Timer(node) => 100 + node.0,
+                Event::Arrival { .. } => pairs.arrived().content,
+            });
+            if seen.len() == 2 {
+                assert_eq!(pairs.next(Time::ZERO + MS(10)), None, "the rest of the instant is not before it");
+                // What is set within the instant comes behind it.
+                pairs.set_timer(NodeId(2), Time::ZERO + MS(10));
+            }
+        }
+        assert_eq!((seen, pairs.now()), (vec![2, 4, 3, 1, 5, 100, 102], Time::ZERO + MS(10)));
+    }
+
+    #[test]
+    fn parts_hand_over_what_arrives_in_another() {
+        let delay = DelayModel::Constant(MS(10));
+        let config = PairsConfig { delay, jitter: 0.0, loss: 0.0 };
+        let mut parts: Vec<Pairs<Letter<u32>>> = Pairs::parts(config, 5, 1, 2);
+        assert_eq!(parts.iter_mut().map(|part| [part.join().0, part.join().0]).collect::<Vec<_>>(), [[0, 1], [3, 4]]);
+        assert_eq!(parts[0].join(), NodeId(2));
+        let [left, right] = &mut parts[..] else { panic!("two parts") };
+        send(left, 0, 4, 7);
+        send(left, 0, 1, 8);
+        assert_eq!(left.in_flight().count(), 2);
+        right.deliver(left.mail_for(1));
+        assert_eq!((left.in_flight().count(), right.in_flight().count()), (1, 1));
+        let arrival = |from, to| Some(Event::Arrival { from: NodeId(from), to: NodeId(to), marked: false });
+        assert_eq!((right.next(Time::MAX), right.arrived().content), (arrival(0, 4), 7));
+        // A message that is forwarded to another part leaves its slot.
+        let departure = Departure { from: NodeId(4), to: NodeId(2), wait: MS(1), size: 0, ecn_capable: false };
+        assert!(matches!(right.forward(departure), Some(Forwarded::Elsewhere(_))));
+        assert_eq!((left.next(Time::MAX), left.arrived().content), (arrival(0, 1), 8));
+        left.deliver(right.mail_for(0));
+        assert_eq!((left.next(Time::MAX), left.now()), (arrival(4, 2), Time::ZERO + MS(21)));
+        assert_eq!(right.next(Time::MAX), None);
+        assert_eq!(left.next(Time::MAX), None);
+        assert_eq!(left.in_flight().count() + right.in_flight().count(), 0);
     }
 
     #[test]
