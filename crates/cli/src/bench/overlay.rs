@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anabranch_control::path::registry;
-use anabranch_lab::overlay::{self, Measured};
+use anabranch_lab::overlay::{self, Measured, Sharding};
 use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::overlay::{MOST_PEERS, Scenario};
 use rayon::prelude::*;
@@ -39,6 +39,9 @@ pub struct Args {
     /// Seconds to simulate at least
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     least_seconds: u64,
+    /// Numbers of threads to step one world with, in as many shards, against one
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
     /// Round estimates of round-trip times to 16 bits, as overlay.rtt.compact
     #[arg(long)]
     compact: bool,
@@ -68,7 +71,21 @@ struct Size {
     ns_per_packet_hop: f64,
     bytes_per_peer_pair: f64,
     bytes_per_peer: u64,
+    /// What peers received in the second half of the run, as a share of what relays' limits allow.
+    share_of_limit: f64,
     peak_memory_mib: u64,
+    threads: Vec<Threads>,
+}
+
+/// One world, stepped by several threads.
+#[derive(Debug, Serialize)]
+struct Threads {
+    threads: usize,
+    shards: usize,
+    /// By the clock on the wall, the fastest runs.
+    wall_s: f64,
+    /// Times as fast as one thread with one shard.
+    speedup: f64,
 }
 
 /// Equal runs side by side.
@@ -85,8 +102,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.json {
         println!("{} (fastest of {})", controller.name, args.repeat);
         println!(
-            "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10} {:>10}",
-            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "B/peer", "peak MiB"
+            "{:>8} {:>6} {:>12} {:>9} {:>8} {:>10} {:>10} {:>9} {:>10}",
+            "peers", "known", "hops", "Mhops/s", "ns/hop", "B/pair", "B/peer", "of limit", "peak MiB"
         );
     }
     for &peers in &args.peers {
@@ -100,7 +117,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let size = measure(args, controller, peers)?;
         if !args.json {
             println!(
-                "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10} {:>10}",
+                "{:>8} {:>6} {:>12} {:>9.2} {:>8.1} {:>10.0} {:>10} {:>8.1}% {:>10}",
                 size.peers,
                 size.known_peers,
                 size.packet_hops,
@@ -108,8 +125,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 size.ns_per_packet_hop,
                 size.bytes_per_peer_pair,
                 size.bytes_per_peer,
+                100.0 * size.share_of_limit,
                 size.peak_memory_mib
             );
+        }
+        if !args.json {
+            for Threads { threads, shards, wall_s, speedup } in &size.threads {
+                println!("{:>8} {threads} threads, {shards} shards: {wall_s:.2} s, {speedup:.2} times one", "");
+            }
         }
         sizes.push(size);
     }
@@ -166,6 +189,8 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
     let (measured, time) = fastest.expect("at least one run");
     let hops = measured.packet_hops();
     let seconds = time.as_secs_f64();
+    let (bytes_per_peer, peak_memory_mib) =
+        (memory::peak().saturating_sub(before) / peers as u64, memory::peak() >> 20);
     Ok(Size {
         peers,
         known_peers: scenario.overlay.known_peers,
@@ -174,9 +199,54 @@ fn measure(args: &Args, controller: &'static registry::Entry, peers: usize) -> R
         million_packet_hops_per_s: hops as f64 / seconds / 1e6,
         ns_per_packet_hop: seconds * 1e9 / hops as f64,
         bytes_per_peer_pair: measured.sender_memory_bytes as f64 / measured.peer_pairs as f64,
-        bytes_per_peer: memory::peak().saturating_sub(before) / peers as u64,
-        peak_memory_mib: memory::peak() >> 20,
+        bytes_per_peer,
+        share_of_limit: share_of_limit(&scenario, &measured),
+        peak_memory_mib,
+        threads: threads(args, &scenario, &measured)?,
     })
+}
+
+/// Payload received in the second half of the run, as a share of the most there can be: each delivered
+/// packet uses the limit of its relays twice, once for its ACK, and that of its destination.
+fn share_of_limit(scenario: &Scenario, measured: &Measured) -> f64 {
+    let overlay = &scenario.overlay;
+    let (relays, packet, ack) = (overlay.relays as f64, overlay.packet.get() as f64, overlay.ack.get() as f64);
+    let most = overlay.limit.bytes_per_sec() * packet / ((relays + 1.0) * packet + relays * ack);
+    let half = measured.seconds.len() / 2;
+    let seconds = (measured.seconds.len() - half) as f64;
+    measured.received_bytes_per_s().skip(half).sum::<f64>() / seconds / most
+}
+
+/// Times the run with each number of threads that was asked for, and holds what it measured against
+/// `whole`, which one has.
+fn threads(args: &Args, scenario: &Scenario, whole: &Measured) -> Result<Vec<Threads>, Failure> {
+    if args.threads.is_empty() {
+        return Ok(Vec::new());
+    }
+    let unsharded = overlay::why_unsharded(scenario);
+    if let Some(why) = unsharded {
+        eprintln!("anabranch: one shard, whatever the threads: {why}");
+    }
+    let timed = |sharding| -> Result<f64, Failure> {
+        let started = Instant::now();
+        let measured = overlay::run_sharded(scenario, sharding, &())?;
+        assert_eq!(measured.seconds, whole.seconds, "{sharding:?} has changed the result");
+        Ok(started.elapsed().as_secs_f64())
+    };
+    let (mut one, mut several) = (f64::MAX, vec![f64::MAX; args.threads.len()]);
+    for _ in 0..args.repeat {
+        one = one.min(timed(Sharding::NONE)?);
+        for (fastest, &threads) in several.iter_mut().zip(&args.threads) {
+            let threads = usize::from(threads);
+            *fastest = fastest.min(timed(Sharding { shards: threads, threads })?);
+        }
+    }
+    let row = |(&threads, wall_s): (&u16, f64)| {
+        let threads = usize::from(threads);
+        let shards = if unsharded.is_some() { 1 } else { threads.min(scenario.overlay.peers) };
+        Threads { threads, shards, wall_s, speedup: one / wall_s }
+    };
+    Ok(args.threads.iter().zip(several).map(row).collect())
 }
 
 /// The same run once for each thread, side by side, against one after the other.
@@ -201,7 +271,17 @@ fn report(json: &Json) -> Report {
         XyChart::new(Axis::new("peers", "").log(), Axis::new(label, unit).from_zero())
             .series(Series::line(json.controller, curve(of)).markers())
     };
-    let headers = ["peers", "known", "packet-hops", "million/s", "ns a hop", "B a peer pair", "B a peer", "peak MiB"];
+    let headers = [
+        "peers",
+        "known",
+        "packet-hops",
+        "million/s",
+        "ns a hop",
+        "B a peer pair",
+        "B a peer",
+        "of limit, %",
+        "peak MiB",
+    ];
     let table = json.sizes.iter().fold(Table::new("Overlay simulator", headers), |table, size| {
         table.row([
             Cell::number(size.peers as f64, 0),
@@ -211,6 +291,7 @@ fn report(json: &Json) -> Report {
             Cell::number(size.ns_per_packet_hop, 1),
             Cell::number(size.bytes_per_peer_pair, 0),
             Cell::number(size.bytes_per_peer as f64, 0),
+            Cell::number(100.0 * size.share_of_limit, 1),
             Cell::number(size.peak_memory_mib as f64, 0),
         ])
     });
