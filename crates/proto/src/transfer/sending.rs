@@ -33,6 +33,10 @@ use crate::wire::{self, OwnedDatagram, Type};
 /// After so long without an answer, greeting, offer and finish leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
 
+/// A receiver that still checks the file is asked again after this, or after a round trip if that is
+/// longer, and then after twice as long each time, up to [`REPEAT`].
+const FIRST_QUESTION: Duration = Duration::from_millis(10);
+
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
 
@@ -92,6 +96,8 @@ pub struct FileSender {
     resend: VecDeque<u32>,
     /// When greeting, offer or finish leaves again.
     repeat_at: Time,
+    /// After which time a receiver that still checks the file is asked again.
+    question: Duration,
     /// From when on a cookie has the next greeting leave at once.
     hasty_from: Time,
     started: Time,
@@ -130,6 +136,7 @@ impl FileSender {
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            question: FIRST_QUESTION,
             hasty_from: now,
             started: now,
             heard: now,
@@ -382,6 +389,11 @@ impl FileSender {
                 self.place = None;
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
+            }
+            (Code::Checking, Phase::Finishing) if answers_finish => {
+                let round_trip = self.courier.smoothed_rtt().unwrap_or(REPEAT);
+                self.repeat_at = self.repeat_at.min(now + self.question.max(round_trip));
+                self.question = (self.question * 2).min(REPEAT);
             }
             (Code::Accepted | Code::Incomplete, Phase::Finishing) if answers_finish => {
                 self.fail(TransferError::Failed("blocks that it had confirmed are missing there".into()));
