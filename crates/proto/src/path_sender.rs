@@ -212,7 +212,8 @@ impl PathSender {
         PacketId { index, generation }
     }
 
-    fn relays(&self) -> usize {
+    /// How many relays each packet passes.
+    pub fn relays(&self) -> usize {
         usize::from(self.relays)
     }
 
