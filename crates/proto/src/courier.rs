@@ -14,7 +14,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
-use crate::packet::{Kind, Packet, PacketId, Route, Telemetry};
+use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, Telling};
 use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
 
@@ -120,8 +120,8 @@ impl Courier {
         }
         let source = wire::unknown_source(relays[0]);
         let route = Route::new(source, relays.iter().copied(), self.addresses[destination.index()]);
-        let Departure { id, telemetry, .. } = *departure;
-        let packet = Packet { id, nonce: 0, kind: Kind::Data, route, telemetry };
+        let telemetry = Telemetry::of_data(departure.round_trip);
+        let packet = Packet { id: departure.id, nonce: 0, kind: Kind::Data, route, telemetry };
         Parcel { packet, proof: self.mask(departure.id, departure.nonce) }
     }
 

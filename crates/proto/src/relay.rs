@@ -11,7 +11,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
-use crate::packet::{Kind, Packet};
+use crate::packet::{Kind, Packet, Telling};
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,11 @@ impl Relay {
     /// A packet of `size` has arrived at the node that its route is at. If it goes
     /// on, its route is moved to the next node.
     #[inline]
-    pub fn on_packet<A: Copy + Hash>(&mut self, now: Time, packet: &mut Packet<A>, size: Bytes) -> Verdict<A> {
+    pub fn on_packet<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> Verdict<A>
+    where
+        A: Copy + Hash,
+        T: Telling,
+    {
         // One branch for both: the kind alone can't be predicted.
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
             return Verdict::Home;

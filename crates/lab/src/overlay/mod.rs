@@ -12,7 +12,7 @@ use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_proto::packet::Kind;
+use anabranch_proto::packet::{Kind, Telemetry, Telling};
 use anabranch_scenario::overlay::{LimitChange, Overlay, Scenario};
 use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
@@ -56,7 +56,15 @@ pub enum OverlayRunError {
 /// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
 /// stopped and has delivered nothing.
 pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
-    let (mut world, manager) = setup::world(scenario)?;
+    match scenario.overlay.controller.reads_telemetry {
+        true => run_telling::<Telemetry>(scenario, monitor),
+        false => run_telling::<()>(scenario, monitor),
+    }
+}
+
+/// The same, with packets that tell `T`.
+fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
+    let (mut world, manager) = setup::world::<T>(scenario)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
         sender,
@@ -123,7 +131,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Steps to each change before `end` and applies it; false if `monitor` has interrupted that.
-    fn apply_before(&mut self, end: Time, world: &mut OverlayWorld, monitor: &dyn Monitor) -> bool {
+    fn apply_before<T: Telling>(&mut self, end: Time, world: &mut OverlayWorld<T>, monitor: &dyn Monitor) -> bool {
         while let Some(change) = self.to_come.pop_if(|change| change.at < end) {
             if monitor.is_interrupted() || !world.step_monitored(change.at, monitor) {
                 return false;
@@ -139,7 +147,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-fn sample_rates(world: &OverlayWorld, trace: &mut RateTrace) {
+fn sample_rates<T: Telling>(world: &OverlayWorld<T>, trace: &mut RateTrace) {
     let Some(peer) = world.node(NodeId(trace.sender)) else { return };
     let rate = |slot: usize| {
         let rate: Option<Rate> = peer.sender().controller().rate(Slot(slot as u16));

@@ -10,7 +10,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::overlay_peer::{Misbehaviour, OverlayPeer, Traffic};
-use anabranch_proto::packet::Packet;
+use anabranch_proto::packet::{Packet, Telling};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::relay::Relay;
 use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
@@ -23,9 +23,9 @@ use crate::world::{Carrier, World};
 
 /// A packet in a slot of the fabric: its route says whence and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Routed(pub Packet<u32>);
+pub struct Routed<T>(pub Packet<u32, T>);
 
-impl Addressed for Routed {
+impl<T: Telling> Addressed for Routed<T> {
     #[inline]
     fn set_ends(&mut self, _: NodeId, _: NodeId) {}
 
@@ -44,31 +44,31 @@ impl Addressed for Routed {
 #[derive(Clone, Copy, Debug)]
 pub struct AsTheyAre;
 
-impl Carrier<OverlayPeer<u32>> for AsTheyAre {
-    type Payload = Routed;
+impl<T: Telling> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
+    type Payload = Routed<T>;
 
     const REUSES_MEMORY: bool = false;
 
     #[inline(always)]
-    fn pack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+    fn pack(&mut self, packet: &Packet<u32, T>, slot: &mut Routed<T>) {
         slot.0 = *packet;
     }
 
     #[inline(always)]
-    fn repack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+    fn repack(&mut self, packet: &Packet<u32, T>, slot: &mut Routed<T>) {
         slot.0.update(packet);
         debug_assert_eq!(slot.0, *packet, "a peer changes no more of a packet than its place, kind and nonce");
     }
 
     #[inline(always)]
-    fn unpack(&mut self, slot: &Routed, packet: &mut Packet<u32>) -> bool {
+    fn unpack(&mut self, slot: &Routed<T>, packet: &mut Packet<u32, T>) -> bool {
         *packet = slot.0;
         true
     }
 }
 
-/// An overlay at work.
-pub type OverlayWorld = World<OverlayPeer<u32>, Pairs<Routed>, AsTheyAre, Counting>;
+/// An overlay at work, whose packets tell `T`.
+pub type OverlayWorld<T> = World<OverlayPeer<u32, T>, Pairs<Routed<T>>, AsTheyAre, Counting>;
 
 /// The manager of the perfect controller, if that one runs.
 pub type SharedManager = Option<Arc<Mutex<Manager>>>;
@@ -78,7 +78,7 @@ pub type SharedManager = Option<Arc<Mutex<Manager>>>;
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), ParameterError> {
+pub fn world<T: Telling>(scenario: &Scenario) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
     let config = PairsConfig { delay: overlay.delay.clone(), jitter: overlay.jitter, loss: overlay.loss };
     let fabric = Pairs::new(config, overlay.peers, *seed);
@@ -106,14 +106,14 @@ pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), Param
     Ok((world, manager))
 }
 
-fn peer(
+fn peer<T: Telling>(
     overlay: &Overlay,
     seed: u64,
     node: u32,
     phase: Duration,
     misbehaviour: Option<Misbehaviour>,
     manager: &SharedManager,
-) -> Result<OverlayPeer<u32>, ParameterError> {
+) -> Result<OverlayPeer<u32, T>, ParameterError> {
     let known = view(overlay, seed, node);
     let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
     let controller: Box<dyn PathController> = match manager {
@@ -135,7 +135,7 @@ fn peer(
         LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
         LimitKind::Queue { longest } => LimitModel::Queue { longest },
     };
-    let relay = match overlay.stamps {
+    let relay = match overlay.stamps && overlay.controller.reads_telemetry {
         true => Relay::stamping(model, overlay.limit),
         false => Relay::new(model, overlay.limit),
     };
