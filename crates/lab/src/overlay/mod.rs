@@ -8,6 +8,8 @@ mod setup;
 pub mod summary;
 mod view;
 
+use std::collections::BTreeMap;
+
 use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
@@ -24,6 +26,9 @@ use setup::{OverlayWorld, SharedManager};
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.
 const TO_DELIVER_S: u64 = 10;
+
+/// What controllers call in their traces what [`RateTrace::rates_bytes_per_s`] has already.
+const RATE: &str = "rate_bytes_per_s";
 
 /// Why a run has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -56,7 +61,7 @@ pub enum OverlayRunError {
 /// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
 /// stopped and has delivered nothing.
 pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
-    match scenario.overlay.controller.reads_telemetry {
+    match scenario.overlay.reads_telemetry() {
         true => run_telling::<Telemetry>(scenario, monitor),
         false => run_telling::<()>(scenario, monitor),
     }
@@ -70,6 +75,7 @@ fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result
         sender,
         known: world.node(NodeId(sender)).map(|peer| peer.known().to_vec()).unwrap_or_default(),
         rates_bytes_per_s: Vec::new(),
+        told: BTreeMap::new(),
     });
     let mut changes = Changes::new(overlay, manager);
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
@@ -154,4 +160,11 @@ fn sample_rates<T: Telling>(world: &OverlayWorld<T>, trace: &mut RateTrace) {
         rate.map_or(f32::NAN, |rate| rate.bytes_per_sec() as f32)
     };
     trace.rates_bytes_per_s.extend((0..peer.known().len()).map(rate));
+    for slot in 0..peer.known().len() {
+        peer.sender().controller().trace(Slot(slot as u16), &mut |name, value| {
+            if name != RATE {
+                trace.told.entry(name).or_default().push(value as f32);
+            }
+        });
+    }
 }
