@@ -13,6 +13,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
+use crate::fair_share::Source;
 use crate::machine::{Arrival, Departure, Machine, Out};
 use crate::packet::{Kind, Packet, Route, Telemetry, Telling};
 use crate::path_sender::{self, AckVerdict, PathSender};
@@ -51,6 +52,13 @@ pub struct Misbehaviour {
     pub delay: Duration,
     /// Whether it drops data and sends an ACK of its own making.
     pub forge: bool,
+    /// By what it multiplies every stamp on the ACKs that it forwards: its own, and those of the relays
+    /// before it.
+    pub stamp_factor: f64,
+    /// From when on it does so.
+    pub from: Time,
+    /// Until when.
+    pub until: Time,
     /// Draws what is dropped, and guesses nonces.
     pub rng: Rng,
 }
@@ -160,7 +168,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
     #[inline]
     fn pump(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A, T>>)
     where
-        A: Debug + Eq + Hash,
+        A: Debug + Eq + Hash + Source,
     {
         loop {
             let wake = self.wake(now);
@@ -198,15 +206,18 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
         packet: &mut Packet<A, T>,
         out: &mut impl Out<OverlayPeer<A, T>>,
     ) where
-        A: Debug + Eq + Hash,
+        A: Debug + Eq + Hash + Source,
     {
         let (mut to, mut wait) = (to, wait);
-        if let Some(misbehaviour) = &mut self.misbehaviour {
+        if let Some(misbehaviour) = &mut self.misbehaviour
+            && (misbehaviour.from..misbehaviour.until).contains(&now)
+        {
             if misbehaviour.rng.chance(misbehaviour.drop) {
                 out.event(OverlayEvent::Swallowed(packet.kind));
                 return;
             }
             wait = wait + misbehaviour.delay;
+            packet.telemetry.scale_stamps(misbehaviour.stamp_factor);
             if misbehaviour.forge && packet.kind == Kind::Data {
                 // It claims the arrival of what it drops. The nonce it can only guess.
                 out.event(OverlayEvent::Swallowed(Kind::Data));
@@ -221,7 +232,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
 
     fn on_ack(&mut self, now: Time, packet: &Packet<A, T>, out: &mut impl Out<OverlayPeer<A, T>>)
     where
-        A: Debug + Eq + Hash,
+        A: Debug + Eq + Hash + Source,
     {
         match self.sender.on_ack(now, packet.id, packet.nonce, &packet.telemetry) {
             AckVerdict::Acked { early, .. } => out.event(OverlayEvent::Acked { early }),
@@ -239,7 +250,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
     }
 }
 
-impl<A: Copy + Debug + Eq + Hash, T: Telling> Machine for OverlayPeer<A, T> {
+impl<A: Copy + Debug + Eq + Hash + Source, T: Telling> Machine for OverlayPeer<A, T> {
     type Address = A;
     type Message = Packet<A, T>;
     type Event = OverlayEvent;
@@ -263,7 +274,7 @@ impl<A: Copy + Debug + Eq + Hash, T: Telling> Machine for OverlayPeer<A, T> {
                     out.forward(Departure::after(wait, to, self.size(Kind::Ack)), packet);
                 }
             }
-            Verdict::Refuse => out.event(OverlayEvent::Refused(packet.kind)),
+            Verdict::Refuse | Verdict::OverShare => out.event(OverlayEvent::Refused(packet.kind)),
         }
         out.keep_timer();
     }

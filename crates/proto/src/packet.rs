@@ -158,6 +158,9 @@ pub trait Telling: Copy + Default + Debug + PartialEq + Send {
     /// The relay at `place` of the route stamps an ACK.
     fn stamp(&mut self, place: usize, stamp: Stamp);
 
+    /// A relay multiplies all stamps by `factor`.
+    fn scale_stamps(&mut self, factor: f64);
+
     /// The sender's smoothed round-trip time, if it was told.
     fn round_trip(&self) -> Option<Duration>;
 
@@ -189,6 +192,14 @@ impl Telling for Telemetry {
         }
     }
 
+    fn scale_stamps(&mut self, factor: f64) {
+        for stamp in &mut self.stamps {
+            if let Some(rate) = stamp.rate() {
+                *stamp = Stamp::granting((rate.bytes_per_sec() * factor) as f32);
+            }
+        }
+    }
+
     #[inline]
     fn round_trip(&self) -> Option<Duration> {
         (self.round_trip_us > 0).then(|| Duration::from_nanos(u64::from(self.round_trip_us) * 1_000))
@@ -216,6 +227,8 @@ impl Telling for () {
 
     #[inline]
     fn stamp(&mut self, _: usize, _: Stamp) {}
+
+    fn scale_stamps(&mut self, _: f64) {}
 
     #[inline]
     fn round_trip(&self) -> Option<Duration> {

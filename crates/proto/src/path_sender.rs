@@ -280,7 +280,8 @@ impl PathSender {
         self.deadlines.push(Deadline::new(deadline, index));
     }
 
-    fn relays(&self) -> usize {
+    /// How many relays each packet passes.
+    pub fn relays(&self) -> usize {
         usize::from(self.relays)
     }
 

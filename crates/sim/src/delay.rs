@@ -41,12 +41,27 @@ pub struct Delays {
     source: Source,
 }
 
-/// No factor is further below 1 than so many standard deviations: one draw in 8e11 would be, and is
-/// drawn again. Delays then have a least value, unless they vary by more than a seventh.
+/// No normal factor is further below 1 than so many standard deviations: one draw in 8e11 would be,
+/// and is drawn again. Delays then have a least value, unless they vary by more than a seventh.
 const MOST_DEVIATIONS: f64 = 7.0;
 
-/// A stream of factors that jitter delays: normal around 1, drawn again while below their least
-/// value, which is positive or zero.
+/// How the factors that jitter delays are distributed around 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JitterTail {
+    /// Normal.
+    #[default]
+    Normal,
+    /// Pareto with the shape 3, as `tc-netem` has it: most are a little less than 1, and some many
+    /// times as much.
+    Pareto,
+}
+
+/// The shape of [`JitterTail::Pareto`], with its mean and standard deviation above a scale of 1.
+const PARETO_SHAPE: f64 = 3.0;
+const PARETO_MEAN: f64 = 1.5;
+const PARETO_DEVIATION: f64 = 0.866_025_403_784_438_6;
+
+/// A stream of factors that jitter delays, drawn again while below their least value.
 ///
 /// Always one is drawn ahead: a delay does not wait for its factor then, and a stream is small,
 /// for every node has one.
@@ -54,18 +69,24 @@ const MOST_DEVIATIONS: f64 = 7.0;
 pub struct Jitter {
     rng: Rng,
     deviation: f64,
+    tail: JitterTail,
     next: f64,
 }
 
 impl Jitter {
-    /// The least factor where their standard deviation is `deviation`.
-    pub fn least(deviation: f64) -> f64 {
-        (1.0 - MOST_DEVIATIONS * deviation).max(0.0)
+    /// The least factor where their standard deviation is `deviation`; none is below zero.
+    #[inline]
+    pub fn least(deviation: f64, tail: JitterTail) -> f64 {
+        let standard = match tail {
+            JitterTail::Normal => -MOST_DEVIATIONS,
+            JitterTail::Pareto => (1.0 - PARETO_MEAN) / PARETO_DEVIATION,
+        };
+        (1.0 + deviation * standard).max(0.0)
     }
 
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
-    pub fn new(deviation: f64, rng: Rng) -> Jitter {
-        let mut jitter = Jitter { rng, deviation, next: 1.0 };
+    pub fn new(deviation: f64, tail: JitterTail, rng: Rng) -> Jitter {
+        let mut jitter = Jitter { rng, deviation, tail, next: 1.0 };
         jitter.draw();
         jitter
     }
@@ -82,13 +103,25 @@ impl Jitter {
         if self.deviation == 0.0 {
             return;
         }
-        let least = Jitter::least(self.deviation);
+        let least = Jitter::least(self.deviation, self.tail);
         self.next = loop {
-            let drawn = 1.0 + self.deviation * self.rng.normal();
+            let standard = match self.tail {
+                JitterTail::Normal => self.rng.normal(),
+                JitterTail::Pareto => self.pareto(),
+            };
+            let drawn = 1.0 + self.deviation * standard;
             if drawn >= least {
                 break drawn;
             }
         };
+    }
+}
+
+impl Jitter {
+    /// With a mean of 0 and a standard deviation of 1.
+    fn pareto(&mut self) -> f64 {
+        let drawn = libm::pow(1.0 - self.rng.uniform(), -1.0 / PARETO_SHAPE);
+        (drawn - PARETO_MEAN) / PARETO_DEVIATION
     }
 }
 
@@ -155,8 +188,8 @@ impl Delays {
         Duration::from_nanos(self.source.nanos(from, to) as u64)
     }
 
-    /// No delay between two nodes is shorter, for factors with a standard deviation of `jitter`.
-    pub fn shortest(&self, jitter: f64) -> Duration {
+    /// No delay between two nodes is shorter, for factors of this least value.
+    pub fn shortest(&self, least_factor: f64) -> Duration {
         let mean = match &self.source {
             Source::Table { nodes, nanos } => {
                 let between = nanos.iter().enumerate().filter(|(place, _)| place / nodes != place % nodes);
@@ -165,7 +198,7 @@ impl Delays {
             Source::Constant { nanos } => *nanos,
             Source::Positions { access_nanos, .. } => 2.0 * access_nanos,
         };
-        Duration::from_nanos((mean * Jitter::least(jitter)) as u64)
+        Duration::from_nanos((mean * least_factor) as u64)
     }
 
     /// No mean delay is longer.
@@ -245,7 +278,7 @@ mod tests {
     #[test]
     fn jitter_has_the_stated_deviation_and_keeps_the_mean() {
         let delays = Delays::new(&DelayModel::Constant(MS(100)), 2, 1);
-        let mut jitter = Jitter::new(0.1, Rng::stream(1, "jitter"));
+        let mut jitter = Jitter::new(0.1, JitterTail::Normal, Rng::stream(1, "jitter"));
         let samples: Vec<f64> = (0..50_000).map(|_| delays.sample(0, 1, &mut jitter).as_millis_f64()).collect();
         let mean = samples.iter().sum::<f64>() / 50_000.0;
         let variance = samples.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / 50_000.0;
@@ -254,18 +287,21 @@ mod tests {
 
     #[test]
     fn no_delay_is_shorter_than_the_shortest() {
+        let normal = |deviation| Jitter::least(deviation, JitterTail::Normal);
         let matrix = DelayModel::Matrix(vec![MS(0), MS(10), MS(20), MS(0)]);
-        assert_eq!(Delays::new(&matrix, 2, 1).shortest(0.0), MS(10));
+        assert_eq!(Delays::new(&matrix, 2, 1).shortest(1.0), MS(10));
         // Both access links and a factor of 0.3, which binary fractions miss by a little.
-        let nanos = plane(TABLE_NODES + 1).shortest(0.1).as_nanos();
+        let nanos = plane(TABLE_NODES + 1).shortest(normal(0.1)).as_nanos();
         assert!((2_999_999..=3_000_000).contains(&nanos), "{nanos}");
-        assert_eq!(plane(10).shortest(0.2), Duration::ZERO, "a seventh and more has no least value");
-        let (delays, shortest) = (plane(600), plane(600).shortest(0.14));
-        assert!(shortest > Duration::ZERO);
-        let mut jitter = Jitter::new(0.14, Rng::stream(1, "jitter"));
-        for sample in 0..200_000u32 {
-            let (from, to) = (sample % 600, (sample / 600 + sample + 1) % 600);
-            assert!(delays.sample(from, to, &mut jitter) >= shortest);
+        assert_eq!(plane(10).shortest(normal(0.2)), Duration::ZERO, "a seventh and more has no least value");
+        for (deviation, tail) in [(0.14, JitterTail::Normal), (1.0, JitterTail::Pareto)] {
+            let (delays, shortest) = (plane(600), plane(600).shortest(Jitter::least(deviation, tail)));
+            assert!(shortest > Duration::ZERO);
+            let mut jitter = Jitter::new(deviation, tail, Rng::stream(1, "jitter"));
+            for sample in 0..200_000u32 {
+                let (from, to) = (sample % 600, (sample / 600 + sample + 1) % 600);
+                assert!(delays.sample(from, to, &mut jitter) >= shortest);
+            }
         }
     }
 

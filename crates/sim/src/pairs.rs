@@ -4,21 +4,23 @@
 //! has sent before: two controllers face the same luck, and what one node does changes nothing for
 //! another.
 //!
-//! What arrives in one instant comes in the order of the nodes that sent it, what one node has sent in
-//! the order in which it did, and timers come last: an order that does not depend on how events are
-//! stored. A fabric may
-//! therefore be in parts (`Pairs::parts`), each with its own nodes, queue and messages: as long as
-//! all are stepped by no more than the [lookahead](Pairs::lookahead) before what they have for each
-//! other is delivered, each node meets the same events in the same order (Chandy and Misra 1979; the
-//! synchronous windows are those of Lubachevsky, "Efficient distributed event-driven simulations of
-//! multiple-loop networks", CACM 1989).
+//! Events of one instant happen node by node, in the order of the nodes' numbers; those of one node in
+//! the order in which they were caused: by time, and in one instant by the number of the node that
+//! caused them. That order does not depend on where events lie. A fabric may therefore be in parts
+//! ([`Pairs::parts`]), each with its own nodes, queue and messages: as long as none is stepped by more
+//! than the [lookahead](Pairs::lookahead) before what they have for each other is delivered, each node
+//! meets the same events in the same order (Chandy and Misra 1979; the synchronous windows are those of
+//! Lubachevsky, "Efficient distributed event-driven simulations of multiple-loop networks", CACM 1989).
+
+mod order;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
-use crate::delay::{DelayModel, Delays, Jitter};
+use crate::delay::{DelayModel, Delays, Jitter, JitterTail};
 use crate::event_queue::EventQueue;
 use crate::fabric::{Departure, Event, Fabric, Forwarded, NodeId};
+use order::{Key, Order};
 
 /// What a message must tell of itself: a message that knows its route needs no room for its ends.
 pub trait Addressed: Default {
@@ -74,6 +76,8 @@ pub struct PairsConfig {
     pub delay: DelayModel,
     /// Standard deviation of a message's delay, as a share of the mean delay.
     pub jitter: f64,
+    /// How it is distributed.
+    pub jitter_tail: JitterTail,
     /// Probability that a message is lost.
     pub loss: f64,
 }
@@ -116,6 +120,7 @@ struct Node {
 #[derive(Clone, Debug)]
 pub struct Mail<P> {
     arrives: Time,
+    key: Key,
     payload: P,
 }
 
@@ -138,6 +143,11 @@ pub struct Pairs<P> {
     room: u32,
     /// For each part, what arrives there.
     mail: Vec<Vec<Mail<P>>>,
+    /// Of what waits, in a part. A whole fabric needs none: in its queue, what was caused before was
+    /// inserted before.
+    order: Option<Box<Order>>,
+    /// Of what happens now, as a key has it.
+    round: u32,
 }
 
 impl<P: Addressed> Pairs<P> {
@@ -167,6 +177,8 @@ impl<P: Addressed> Pairs<P> {
             first: 0,
             room: u32::MAX,
             mail: Vec::new(),
+            order: None,
+            round: 0,
         }
     }
 
@@ -190,6 +202,7 @@ impl<P: Addressed> Pairs<P> {
             first: index as u32 * room,
             room,
             mail: vec![Vec::new(); parts],
+            order: Some(Box::default()),
             nodes: Vec::with_capacity(room as usize),
             ..whole.clone()
         };
@@ -207,16 +220,17 @@ impl<P: Addressed> Pairs<P> {
     ///
     /// If something should have arrived before now.
     pub fn deliver(&mut self, mail: &mut Vec<Mail<P>>) {
-        for Mail { arrives, payload } in mail.drain(..) {
+        for Mail { arrives, key, payload } in mail.drain(..) {
             let slot = self.free_slot();
             self.slots[slot as usize] = payload;
+            self.note(slot, key);
             self.queue.push(arrives, Packed::arrival(slot));
         }
     }
 
     /// No message arrives sooner than this after it has departed.
     pub fn lookahead(&self) -> Duration {
-        self.delays.shortest(self.config.jitter)
+        self.delays.shortest(Jitter::least(self.config.jitter, self.config.jitter_tail))
     }
 
     /// Where a node stands among those of this part.
@@ -236,11 +250,35 @@ impl<P: Addressed> Pairs<P> {
         }
     }
 
+    /// The key of what `source` causes now.
+    #[inline]
+    fn key(&self, source: NodeId) -> Key {
+        Key { at: self.now, round: self.round, source: source.0 }
+    }
+
+    /// The message in `slot` has this key.
+    #[inline]
+    fn note(&mut self, slot: u32, key: Key) {
+        let Some(order) = &mut self.order else { return };
+        if order.messages.len() <= slot as usize {
+            order.messages.resize(slot as usize + 1, key);
+        }
+        order.messages[slot as usize] = key;
+    }
+
+    /// Where a timer's event happens.
+    #[inline]
+    fn timer_node(&self, event: Packed) -> NodeId {
+        let name = event.0 & !Packed::TIMER;
+        self.order.as_ref().map_or(NodeId(name), |order| order.timer_at(name).0)
+    }
+
     /// Writes a message for another part.
     #[inline]
     fn post(&mut self, departure: Departure, arrives: Time) -> &mut P {
+        let key = self.key(departure.from);
         let part = &mut self.mail[(departure.to.0 / self.room) as usize];
-        part.push(Mail { arrives, payload: P::default() });
+        part.push(Mail { arrives, key, payload: P::default() });
         let payload = &mut part.last_mut().expect("it was pushed just now").payload;
         payload.set_ends(departure.from, departure.to);
         payload
@@ -254,14 +292,22 @@ impl<P: Addressed> Pairs<P> {
             let Some((_, event)) = self.queue.pop() else { break };
             self.tied.push(event);
         }
-        let slots = &self.slots;
-        // Timers last: what arrives at its deadline is in time.
-        let cause = |event: &Packed| match event.is_timer() {
-            true => (true, event.0 & !Packed::TIMER),
-            false => (false, slots[event.0 as usize].ends().0.0),
+        let mut tied = std::mem::take(&mut self.tied);
+        let node = |event: &Packed| match event.is_timer() {
+            true => self.timer_node(*event),
+            false => self.slots[event.0 as usize].ends().1,
         };
-        self.tied.sort_by_key(cause);
-        self.tied.reverse();
+        match &self.order {
+            // Events of one node keep the order in which they were inserted.
+            None => tied.sort_by_key(node),
+            Some(order) => tied.sort_by_key(|event| {
+                let name = event.0 & !Packed::TIMER;
+                let key = if event.is_timer() { order.timer_at(name).1 } else { order.messages[name as usize] };
+                (node(event), key)
+            }),
+        }
+        tied.reverse();
+        self.tied = tied;
     }
 
     /// The mean delays.
@@ -284,6 +330,8 @@ impl<P: Addressed> Pairs<P> {
     /// The message in `slot` is on its way.
     #[inline(always)]
     fn fly(&mut self, departure: Departure, arrives: Time, slot: u32) -> &mut P {
+        let key = self.key(departure.from);
+        self.note(slot, key);
         self.queue.push(arrives, Packed::arrival(slot));
         let payload = &mut self.slots[slot as usize];
         payload.set_ends(departure.from, departure.to);
@@ -334,11 +382,12 @@ impl<P: Addressed> Fabric for Pairs<P> {
     #[inline]
     fn set_timer(&mut self, node: NodeId, at: Time) {
         let at = at.max(self.now);
-        let place = self.place(node);
+        let (place, key) = (self.place(node), self.key(node));
         let armed = &mut self.nodes[place].armed;
         if at < *armed {
             *armed = at;
-            self.queue.push(at, Packed::timer(node));
+            let event = self.order.as_mut().map_or(Packed::timer(node), |order| order.timer(node, key));
+            self.queue.push(at, event);
         }
     }
 
@@ -351,8 +400,10 @@ impl<P: Addressed> Fabric for Pairs<P> {
                     if end < Time::MAX {
                         self.now = self.now.max(end);
                     }
+                    self.round = 0;
                     return None;
                 };
+                self.round = if at == self.now { self.round + 1 } else { 1 };
                 self.now = at;
                 if self.queue.is_tied() {
                     self.gather(event);
@@ -373,7 +424,10 @@ impl<P: Addressed> Fabric for Pairs<P> {
                 let (from, to) = self.slots[event.0 as usize].ends();
                 return Some(Event::Arrival { from, to, marked: false });
             }
-            let node = NodeId(event.0 & !Packed::TIMER);
+            let node = self.timer_node(event);
+            if let Some(order) = &mut self.order {
+                order.release(event.0 & !Packed::TIMER);
+            }
             let (place, now) = (self.place(node), self.now);
             let armed = &mut self.nodes[place].armed;
             if *armed == now {
@@ -404,7 +458,11 @@ impl<P: Addressed> Fabric for Pairs<P> {
         let number = self.first + self.nodes.len() as u32;
         self.delays.reserve(number as usize + 1);
         self.nodes.push(Node {
-            jitter: Jitter::new(self.config.jitter, Rng::indexed(self.seed, "jitter", u64::from(number))),
+            jitter: Jitter::new(
+                self.config.jitter,
+                self.config.jitter_tail,
+                Rng::indexed(self.seed, "jitter", u64::from(number)),
+            ),
             loss: Rng::indexed(self.seed, "loss", u64::from(number)),
             armed: Time::MAX,
         });
@@ -426,6 +484,10 @@ impl<P: Addressed> Fabric for Pairs<P> {
         self.now = Time::ZERO;
         self.arrived = None;
         self.tied.clear();
+        self.round = 0;
+        if let Some(order) = &mut self.order {
+            order.clear();
+        }
         self.mail.iter_mut().for_each(Vec::clear);
         self.delays = Delays::new(&self.config.delay, self.delays.nodes(), seed);
         self.queue.clear();
@@ -443,7 +505,7 @@ mod tests {
 
     fn pairs(loss: f64, jitter: f64, nodes: usize, seed: u64) -> Pairs<Letter<u32>> {
         let delay = DelayModel::Plane { span: MS(100), access: MS(5), stretch: 1.0 };
-        let mut pairs = Pairs::new(PairsConfig { delay, jitter, loss }, nodes, seed);
+        let mut pairs = Pairs::new(PairsConfig { delay, jitter, jitter_tail: JitterTail::Normal, loss }, nodes, seed);
         for _ in 0..nodes {
             pairs.join();
         }
@@ -576,14 +638,16 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_one_instant_comes_by_sender_then_by_departure_and_timers_last() {
+    fn what_happens_in_one_instant_happens_node_by_node_and_at_each_in_the_order_of_its_causes() {
         let delay = DelayModel::Constant(MS(10));
-        let mut pairs: Pairs<Letter<u32>> = Pairs::new(PairsConfig { delay, jitter: 0.0, loss: 0.0 }, 4, 1);
+        let mut pairs: Pairs<Letter<u32>> =
+            Pairs::new(PairsConfig { delay, jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 }, 4, 1);
         (0..4).for_each(|_| _ = pairs.join());
-        pairs.set_timer(NodeId(0), Time::ZERO + MS(10));
-        for (from, content) in [(3, 1), (1, 2), (2, 3), (1, 4), (3, 5)] {
-            send(&mut pairs, from, 0, content);
+        for (from, to, content) in [(3, 2, 1), (1, 0, 2), (0, 2, 3), (2, 0, 4)] {
+            send(&mut pairs, from, to, content);
         }
+        pairs.set_timer(NodeId(0), Time::ZERO + MS(10));
+        send(&mut pairs, 3, 0, 5);
         let mut seen = Vec::new();
         // A step that ends in the instant leaves it for the next.
         assert_eq!(pairs.next(Time::ZERO + MS(10)), None);
@@ -594,17 +658,17 @@ mod tests {
             });
             if seen.len() == 2 {
                 assert_eq!(pairs.next(Time::ZERO + MS(10)), None, "the rest of the instant is not before it");
-                // What is set within the instant comes behind it.
-                pairs.set_timer(NodeId(2), Time::ZERO + MS(10));
+                // What is caused within the instant comes behind it.
+                pairs.set_timer(NodeId(1), Time::ZERO + MS(10));
             }
         }
-        assert_eq!((seen, pairs.now()), (vec![2, 4, 3, 1, 5, 100, 102], Time::ZERO + MS(10)));
+        assert_eq!((seen, pairs.now()), (vec![2, 4, 100, 5, 1, 3, 101], Time::ZERO + MS(10)));
     }
 
     #[test]
     fn parts_hand_over_what_arrives_in_another() {
         let delay = DelayModel::Constant(MS(10));
-        let config = PairsConfig { delay, jitter: 0.0, loss: 0.0 };
+        let config = PairsConfig { delay, jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
         let mut parts: Vec<Pairs<Letter<u32>>> = Pairs::parts(config, 5, 1, 2);
         assert_eq!(parts.iter_mut().map(|part| [part.join().0, part.join().0]).collect::<Vec<_>>(), [[0, 1], [3, 4]]);
         assert_eq!(parts[0].join(), NodeId(2));

@@ -23,7 +23,7 @@ use super::setup::Routed;
 /// What the controller says of its parameters.
 pub fn least_bytes(scenario: &Scenario) -> Result<u64, ParameterError> {
     let overlay = &scenario.overlay;
-    let each = match overlay.controller.reads_telemetry {
+    let each = match overlay.reads_telemetry() {
         true => bytes_a_peer::<Telemetry>(scenario)?,
         false => bytes_a_peer::<()>(scenario)?,
     };
@@ -38,7 +38,7 @@ fn bytes_a_peer<T: Telling>(scenario: &Scenario) -> Result<f64, ParameterError> 
         Build::Omniscient => 0,
         build => build.make(&setup, &overlay.parameters).expect("made anywhere")?.memory_bytes(),
     };
-    let stamping = overlay.stamps && overlay.controller.reads_telemetry;
+    let stamping = overlay.stamps && overlay.reads_telemetry();
     let tables = size_of::<Option<OverlayPeer<u32, T>>>()
         + Pairs::<Routed<T>>::NODE_BYTES
         + controller

@@ -9,6 +9,8 @@ mod setup;
 pub mod summary;
 mod view;
 
+use std::collections::BTreeMap;
+
 use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
@@ -26,6 +28,9 @@ pub use setup::{Sharding, why_unsharded};
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.
 const TO_DELIVER_S: u64 = 10;
+
+/// What controllers call in their traces what [`RateTrace::rates_bytes_per_s`] has already.
+const RATE: &str = "rate_bytes_per_s";
 
 /// Why a run has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,7 +77,7 @@ pub fn run_sharded(
     sharding: Sharding,
     monitor: &dyn Monitor,
 ) -> Result<Measured, OverlayRunError> {
-    match scenario.overlay.controller.reads_telemetry {
+    match scenario.overlay.reads_telemetry() {
         true => run_telling::<Telemetry>(scenario, sharding, monitor),
         false => run_telling::<()>(scenario, sharding, monitor),
     }
@@ -90,6 +95,7 @@ fn run_telling<T: Telling>(
         sender,
         known: world.node(NodeId(sender)).map(|peer| peer.known().to_vec()).unwrap_or_default(),
         rates_bytes_per_s: Vec::new(),
+        told: BTreeMap::new(),
     });
     let mut changes = Changes::new(overlay, manager);
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
@@ -186,4 +192,11 @@ fn sample_rates<T: Telling>(world: &OverlayWorld<T>, trace: &mut RateTrace) {
         rate.map_or(f32::NAN, |rate| rate.bytes_per_sec() as f32)
     };
     trace.rates_bytes_per_s.extend((0..peer.known().len()).map(rate));
+    for slot in 0..peer.known().len() {
+        peer.sender().controller().trace(Slot(slot as u16), &mut |name, value| {
+            if name != RATE {
+                trace.told.entry(name).or_default().push(value as f32);
+            }
+        });
+    }
 }

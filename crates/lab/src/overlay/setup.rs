@@ -8,13 +8,14 @@ use anabranch_control::path::registry::{Build, Setup};
 use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::fair_share::FairShare;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::overlay_peer::{Misbehaviour, OverlayPeer, Traffic};
 use anabranch_proto::packet::{Packet, Telling};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::relay::Relay;
 use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
-use anabranch_sim::delay::Delays;
+use anabranch_sim::delay::{Delays, Jitter};
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Addressed, Pairs, PairsConfig};
 
@@ -91,9 +92,10 @@ impl Sharding {
 /// Why a run of `scenario` goes on in one shard whatever was asked for; none if it can be sharded.
 pub fn why_unsharded(scenario: &Scenario) -> Option<&'static str> {
     let overlay = &scenario.overlay;
+    let least = Jitter::least(overlay.jitter, overlay.jitter_tail);
     if matches!(overlay.controller.build, Build::Omniscient) {
         Some("the controller \"perfect\" has one manager for all senders")
-    } else if Delays::new(&overlay.delay, overlay.peers, scenario.seed).shortest(overlay.jitter) == Duration::ZERO {
+    } else if Delays::new(&overlay.delay, overlay.peers, scenario.seed).shortest(least) == Duration::ZERO {
         Some("delays have no least value: overlay.delay.jitter is a seventh or more, or some nodes are no time apart")
     } else {
         None
@@ -110,7 +112,12 @@ pub fn world<T: Telling>(
     sharding: Sharding,
 ) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
-    let config = PairsConfig { delay: overlay.delay.clone(), jitter: overlay.jitter, loss: overlay.loss };
+    let config = PairsConfig {
+        delay: overlay.delay.clone(),
+        jitter: overlay.jitter,
+        jitter_tail: overlay.jitter_tail,
+        loss: overlay.loss,
+    };
     let shards = if why_unsharded(scenario).is_some() { 1 } else { sharding.shards.clamp(1, overlay.peers) };
     let parts = Pairs::parts(config, overlay.peers, *seed, shards);
     let omniscient = matches!(overlay.controller.build, Build::Omniscient);
@@ -130,6 +137,9 @@ pub fn world<T: Telling>(
             drop: misbehaviour.drop,
             delay: misbehaviour.delay,
             forge: misbehaviour.forge,
+            stamp_factor: misbehaviour.stamp_factor,
+            from: misbehaviour.from,
+            until: misbehaviour.until,
             rng: Rng::indexed(*seed, "misbehaviour", u64::from(node)),
         });
         world.join(peer(overlay, *seed, node, phase, misbehaviour, &manager)?);
@@ -151,14 +161,19 @@ fn peer<T: Telling>(
         Some(manager) => Box::new(Perfect::new(manager.clone(), node, known.clone(), overlay.relays)),
         None => {
             let setup = Setup { peers: known.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
-            let made = overlay.controller.build.make(&setup, &overlay.parameters);
+            let made = match overlay.sender(node) {
+                Some(other) => other.controller.build.make(&setup, &toml::Table::new()),
+                None => overlay.controller.build.make(&setup, &overlay.parameters),
+            };
             made.expect("an omniscient controller has a manager")?
         }
     };
     let config = SenderConfig { peers: known.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
     let sender = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
     let rng = Rng::indexed(seed, "destinations", u64::from(node));
-    let traffic = Traffic { known, rng, starts, offered: overlay.offered };
+    let offered = overlay.sender(node).map_or(overlay.offered, |other| other.offered);
+    let neighbours = known.len();
+    let traffic = Traffic { known, rng, starts, offered };
     // The manager's first step: all relays count in the same windows (6.3.2).
     let phase = if manager.is_some() { Duration::ZERO } else { phase };
     let model = match overlay.limit_model {
@@ -166,9 +181,20 @@ fn peer<T: Telling>(
         LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
         LimitKind::Queue { longest } => LimitModel::Queue { longest },
     };
-    let relay = match overlay.stamps && overlay.controller.reads_telemetry {
+    let relay = match overlay.stamps && overlay.reads_telemetry() {
         true => Relay::stamping(model, overlay.limit),
         false => Relay::new(model, overlay.limit),
     };
+    let relay = match overlay.fair_shares {
+        // Those who know each other are neighbours; twice as many places, for they share sets by chance.
+        true => relay.with_fair_share(FairShare::new(model, overlay.limit, 2 * neighbours, keys(seed, node))),
+        false => relay,
+    };
     Ok(OverlayPeer::new(node, [overlay.packet, overlay.ack], relay, misbehaviour, sender, traffic))
+}
+
+/// By which relay `node` places its sources.
+fn keys(seed: u64, node: u32) -> [u64; 4] {
+    let mut rng = Rng::indexed(seed, "fair shares", u64::from(node));
+    std::array::from_fn(|_| rng.bits())
 }
