@@ -98,6 +98,15 @@ struct Replications {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let controller = registry::find(&args.controller)?;
+    for &peers in &args.peers {
+        if peers < 5 {
+            return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
+        }
+        if peers as u64 > MOST_PEERS {
+            return Err(Failure::new(format!("--peers {peers}: an overlay has at most {MOST_PEERS} peers")));
+        }
+        memory::check_overlay(&scenario(args, controller, peers), 1)?;
+    }
     let mut sizes = Vec::new();
     if !args.json {
         println!("{} (fastest of {})", controller.name, args.repeat);
@@ -107,13 +116,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     for &peers in &args.peers {
-        if peers < 5 {
-            return Err(Failure::new(format!("--peers {peers}: 3 relays need at least 5 peers")));
-        }
-        if peers as u64 > MOST_PEERS {
-            return Err(Failure::new(format!("--peers {peers}: an overlay has at most {MOST_PEERS} peers")));
-        }
-        memory::check_overlay(&scenario(args, controller, peers), 1)?;
         let size = measure(args, controller, peers)?;
         if !args.json {
             println!(
