@@ -151,6 +151,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 args.file.display(),
                 done.name
             );
+            if done.resumed > 0 {
+                println!("{} bytes of it had come before", done.resumed);
+            }
         }
         Some(Err(TransferError::Cancelled)) => {
             return Err(Failure::interrupted(format_args!("{} was not sent", args.file.display())));

@@ -6,6 +6,9 @@
 //! is not there yet is waited for.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
+//!
+//! What the receiver says to have from before is not sent. One that was started again knows nothing
+//! of the session: after a while of silence the sender greets it anew, and goes on with what is there.
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +24,7 @@ use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
+use super::told;
 use crate::courier::{Courier, Parcel};
 use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
@@ -32,6 +36,13 @@ use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting, offer and finish leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
+
+/// After so long without any answer the sender greets anew, for the receiver may have been started
+/// again: a third of the time after which it gives up.
+const RENEWAL: Duration = Duration::from_millis(10_000);
+
+/// While a receiver looks up what it has, the offer leaves again so long after each answer.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
@@ -53,6 +64,8 @@ pub struct Transferred {
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
+    /// Of them, those that the receiver had from a transfer before.
+    pub resumed: u64,
     /// From the start until the receiver confirmed it.
     pub took: Duration,
 }
@@ -80,6 +93,12 @@ pub struct FileSender {
     /// Since when the next block can't leave before a part of the file was read.
     awaits_file: Option<Time>,
     phase: Phase,
+    /// Where it was when the receiver fell silent and was greeted anew.
+    interrupted: Option<Phase>,
+    /// Blocks that the receiver said to have from before.
+    resumed: u64,
+    /// They did not help: all was sent again.
+    is_anew: bool,
     /// In the receiver's queue, if it waits there.
     place: Option<u32>,
     session: Option<Session>,
@@ -122,6 +141,9 @@ impl FileSender {
             file: ReadAhead::new(&offer),
             awaits_file: None,
             phase: Phase::Greeting,
+            interrupted: None,
+            resumed: 0,
+            is_anew: false,
             place: None,
             session: None,
             carried: Vec::new(),
@@ -264,7 +286,15 @@ impl FileSender {
             }
             self.resend.pop_front();
         }
-        (u64::from(self.next_block) < self.offer.blocks()).then_some(self.next_block)
+        while self.has_next() && self.has_arrived(self.next_block) {
+            self.next_block += 1;
+        }
+        self.has_next().then_some(self.next_block)
+    }
+
+    /// Whether there are blocks that have not left yet, or were there before.
+    fn has_next(&self) -> bool {
+        u64::from(self.next_block) < self.offer.blocks()
     }
 
     fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut OwnedDatagram) -> Option<SocketAddr> {
@@ -336,6 +366,7 @@ impl FileSender {
             let mut session = self.hello.complete(answer)?;
             session.open(sealed, &mut proof)?;
             self.session = Some(session);
+            self.interrupted = None;
             self.enter(now, Phase::Offering);
         } else if let Some(session) = &mut self.session {
             session.open(sealed, &mut proof)?;
@@ -373,21 +404,65 @@ impl FileSender {
             (Code::Complete, _) => {
                 let took = now.since(self.started);
                 let name = printable(report.text);
-                self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
+                let (length, resumed) = (self.offer.length, self.resumed_bytes());
+                self.outcome = Some(Ok(Transferred { name, length, resumed, took }));
                 self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;
             }
-            (Code::Waiting, Phase::Offering) => self.place = report.text.parse().ok(),
+            (Code::Waiting, Phase::Offering) => {
+                self.place = report.text.parse().ok();
+                if report.text.is_empty() {
+                    self.repeat_at = self.repeat_at.min(now + SOON);
+                }
+            }
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
                 self.place = None;
+                self.resume(report.text);
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
+            }
+            // What it had from before did not have the right hash.
+            (Code::Accepted | Code::Incomplete, Phase::Finishing)
+                if answers_finish && self.resumed > 0 && !self.is_anew =>
+            {
+                self.is_anew = true;
+                self.forget_arrivals();
+                self.enter(now, Phase::Sending);
             }
             (Code::Accepted | Code::Incomplete, Phase::Finishing) if answers_finish => {
                 self.fail(TransferError::Failed("blocks that it had confirmed are missing there".into()));
             }
             _ => {}
         }
+    }
+
+    /// The blocks that the receiver says to have need not leave.
+    fn resume(&mut self, told: &str) {
+        for index in told::read(told, self.offer.blocks()).into_iter().flatten() {
+            if !self.has_arrived(index) {
+                self.arrived[index as usize / 64] |= 1 << (index % 64);
+                self.missing -= 1;
+                self.resumed += 1;
+            }
+        }
+    }
+
+    /// Nothing counts as arrived any more, whatever answers still come to what has left.
+    fn forget_arrivals(&mut self) {
+        self.carried.fill(Carried::Other);
+        self.arrived.fill(0);
+        self.missing = self.offer.blocks();
+        (self.resumed, self.next_block) = (0, 0);
+        self.resend.clear();
+    }
+
+    /// The receiver may have been started again, and know nothing of the session.
+    fn greet_anew(&mut self, now: Time) {
+        self.interrupted = Some(self.phase);
+        self.hello = self.hello.renewed();
+        self.forget_arrivals();
+        self.place = None;
+        (self.phase, self.repeat_at) = (Phase::Greeting, now);
     }
 
     fn enter(&mut self, now: Time, phase: Phase) {
@@ -428,9 +503,19 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_none() && self.awaits_file.is_none() && now.since(self.heard) >= PATIENCE {
-            self.fail(TransferError::NoAnswer(self.phase));
+        if self.outcome.is_some() || self.awaits_file.is_some() {
+            return;
         }
+        if now.since(self.heard) >= PATIENCE {
+            self.fail(TransferError::NoAnswer(self.interrupted.unwrap_or(self.phase)));
+        } else if self.may_greet_anew() && now.since(self.heard) >= RENEWAL {
+            self.greet_anew(now);
+        }
+    }
+
+    /// Whether there is a session of which the receiver may know nothing any more.
+    fn may_greet_anew(&self) -> bool {
+        matches!(self.phase, Phase::Offering | Phase::Sending | Phase::Finishing)
     }
 
     /// When to call `on_timer` and `poll` again if nothing else happens.
@@ -439,7 +524,7 @@ impl FileSender {
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
-            Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
+            Phase::Sending if !self.resend.is_empty() || self.has_next() => may_leave,
             Phase::Sending => may_leave.max(self.repeat_at),
             Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
@@ -449,14 +534,17 @@ impl FileSender {
         if self.outcome.is_some() || self.awaits_file.is_some() {
             deadline
         } else {
-            deadline.min(self.heard + PATIENCE)
+            deadline.min(self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE })
         }
     }
 
     fn fail(&mut self, error: TransferError) {
+        // Whoever takes leave gives up the file. A receiver that is not heard keeps what it has: the
+        // same file may be offered again.
+        let takes_leave = self.session.is_some() && !matches!(error, TransferError::NoAnswer(_));
         self.outcome = Some(Err(error));
         self.awaits_file = None;
-        self.byes_left = if self.session.is_some() { BYE_COPIES } else { 0 };
+        self.byes_left = if takes_leave { BYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
 
@@ -480,6 +568,11 @@ impl FileSender {
     /// How it ended.
     pub fn into_outcome(self) -> Option<Result<Transferred, TransferError>> {
         self.outcome
+    }
+
+    /// Bytes of the file that the receiver said to have from a transfer before.
+    pub fn resumed_bytes(&self) -> u64 {
+        (self.resumed * u64::from(self.offer.block)).min(self.offer.length)
     }
 
     /// How far it is.

@@ -2,7 +2,9 @@
 
 mod greetings;
 mod places;
+mod resume;
 
+use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::{Source, Store, StoreError};
 use super::*;
@@ -19,6 +21,10 @@ struct Memory {
     published: Vec<(String, Vec<u8>)>,
     /// Bytes that it takes.
     room: usize,
+    /// Files that are kept for a later session, and what of them is there.
+    kept: BTreeMap<PartialId, (Vec<u8>, Extents)>,
+    /// The same of those that arrive.
+    known: BTreeMap<SessionId, (PartialId, Extents)>,
 }
 
 impl Store for Memory {
@@ -30,7 +36,29 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn resume(&mut self, session: SessionId, offer: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        self.create(session, offer)?;
+        let (file, extents) = self.kept.remove(&partial.id).unwrap_or_default();
+        self.files.insert(session, file);
+        self.known.insert(session, (partial.id, extents.clone()));
+        Ok(extents)
+    }
+
+    fn suspend(&mut self, session: SessionId) -> bool {
+        let (Some(file), Some((id, extents))) = (self.files.remove(&session), self.known.remove(&session)) else {
+            return false;
+        };
+        let is_kept = !extents.is_empty();
+        if is_kept {
+            self.kept.insert(id, (file, extents));
+        }
+        is_kept
+    }
+
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        if let Some((_, extents)) = self.known.get_mut(&session) {
+            extents.insert(offset..offset + bytes.len() as u64);
+        }
         let file = self.files.get_mut(&session).expect("what is written to was created");
         let end = offset as usize + bytes.len();
         if end > self.room {
@@ -149,9 +177,10 @@ impl Pair {
         answer
     }
 
-    /// What is said of the offer of the same file in `session`.
+    /// What is said of the offer of the file in `session`, under a name of its own.
     fn offer_in(&mut self, session: &mut Session) -> Option<(Code, String)> {
-        let offer = self.offer();
+        let name = FileName::sanitised(&session.id().0.to_string());
+        let offer = Offer { name, ..self.offer() };
         self.say_in(session, &Message::Offer(offer)).map(Option::unwrap)
     }
 
@@ -221,6 +250,7 @@ impl Pair {
             FileTask::Check(_) => "check",
             FileTask::Publish(_) => "publish",
             FileTask::Discard => "discard",
+            FileTask::Suspend(_) => "suspend",
             FileTask::Read(_) => "read",
         };
         self.jobs.iter().map(name).collect()
