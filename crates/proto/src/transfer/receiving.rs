@@ -528,6 +528,18 @@ impl Receiver {
         self.admit();
     }
 
+    /// Seals `plain` as its session `id` would: for tests of senders that face a liar.
+    #[cfg(test)]
+    pub(crate) fn seal_as(&mut self, id: SessionId, plain: &[u8], out: &mut Vec<u8>) {
+        self.sessions.get_mut(&id).expect("there is such a session").noise.seal(plain, out);
+    }
+
+    /// Its keys: for tests of one that is started again.
+    #[cfg(test)]
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
     /// When to call `on_timer`.
     pub fn timer(&self) -> Time {
         self.next_second
