@@ -72,7 +72,7 @@ pub enum Ending {
 impl Ending {
     fn of(error: &TransferError) -> Ending {
         match error {
-            TransferError::NoAnswer(_) => Ending::NoAnswer,
+            TransferError::NoAnswer(_) | TransferError::BlackHole => Ending::NoAnswer,
             TransferError::Refused(_) => Ending::Refused,
             TransferError::Failed(_)
             | TransferError::Malformed(_)

@@ -360,7 +360,8 @@ impl Receiver {
             (Phase::Receiving(incoming), FileResult::Created(Ok(extents))) => {
                 (incoming.is_working, incoming.is_looked_up) = (false, false);
                 let blocks = incoming.resume(&extents);
-                *told = told::tell(&blocks);
+                // An answer is no longer than a block's datagram: a path that carries that carries it too.
+                *told = told::tell(&blocks, usize::from(incoming.offer.block));
                 incoming.is_begun = !blocks.is_empty();
                 self.counters.resumed += blocks.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
                 if let Some(partial) = partial {

@@ -95,6 +95,8 @@ pub struct FileSender {
     phase: Phase,
     /// Where it was when the receiver fell silent and was greeted anew.
     interrupted: Option<Phase>,
+    /// Nothing new has arrived since the receiver was greeted anew.
+    is_fruitless: bool,
     /// Blocks that the receiver said to have from before.
     resumed: u64,
     /// They did not help: all was sent again.
@@ -142,6 +144,7 @@ impl FileSender {
             awaits_file: None,
             phase: Phase::Greeting,
             interrupted: None,
+            is_fruitless: false,
             resumed: 0,
             is_anew: false,
             place: None,
@@ -458,6 +461,8 @@ impl FileSender {
 
     /// The receiver may have been started again, and know nothing of the session.
     fn greet_anew(&mut self, now: Time) {
+        // Of the session to come it may have a part from before, too.
+        self.is_anew = false;
         self.interrupted = Some(self.phase);
         self.hello = self.hello.renewed();
         self.forget_arrivals();
@@ -485,6 +490,7 @@ impl FileSender {
         {
             self.arrived[index as usize / 64] |= 1 << (index % 64);
             self.missing -= 1;
+            self.is_fruitless = false;
             self.finish_if_all_arrived(now);
         }
         Some(carried)
@@ -509,6 +515,11 @@ impl FileSender {
         if now.since(self.heard) >= PATIENCE {
             self.fail(TransferError::NoAnswer(self.interrupted.unwrap_or(self.phase)));
         } else if self.may_greet_anew() && now.since(self.heard) >= RENEWAL {
+            // It answers what is short, once more, and blocks do not reach it.
+            if self.phase == Phase::Sending && self.is_fruitless {
+                return self.fail(TransferError::BlackHole);
+            }
+            self.is_fruitless = self.phase == Phase::Sending;
             self.greet_anew(now);
         }
     }
@@ -541,7 +552,8 @@ impl FileSender {
     fn fail(&mut self, error: TransferError) {
         // Whoever takes leave gives up the file. A receiver that is not heard keeps what it has: the
         // same file may be offered again.
-        let takes_leave = self.session.is_some() && !matches!(error, TransferError::NoAnswer(_));
+        let takes_leave =
+            self.session.is_some() && !matches!(error, TransferError::NoAnswer(_) | TransferError::BlackHole);
         self.outcome = Some(Err(error));
         self.awaits_file = None;
         self.byes_left = if takes_leave { BYE_COPIES } else { 0 };

@@ -12,15 +12,16 @@ use std::ops::Range;
 
 use crate::message::MAX_TOLD;
 
-/// Tells that these ranges of blocks have come, which are in order.
-pub fn tell(ranges: &[Range<u64>]) -> String {
+/// Tells that these ranges of blocks have come, which are in order, in at most `most` bytes.
+pub fn tell(ranges: &[Range<u64>], most: usize) -> String {
+    let most = most.min(MAX_TOLD);
     let text = |range: &Range<u64>| format!("{}+{}", range.start, range.end - range.start);
     let mut longest: Vec<&Range<u64>> = ranges.iter().collect();
     longest.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
     let mut used = 0;
     longest.retain(|range| {
         used += text(range).len() + 1;
-        used <= MAX_TOLD
+        used <= most
     });
     longest.sort_by_key(|range| range.start);
     longest.into_iter().map(text).collect::<Vec<_>>().join(" ")
@@ -62,7 +63,7 @@ mod tests {
                 last = start + length;
                 start..last
             }).collect();
-            let text = tell(&ranges);
+            let text = tell(&ranges, MAX_TOLD);
             prop_assert!(text.len() <= MAX_TOLD);
             let told = read(&text, last);
             let is_one = |range: &Range<u32>| ranges.contains(&(u64::from(range.start)..u64::from(range.end)));
@@ -88,8 +89,9 @@ mod tests {
 
     #[test]
     fn nothing_is_told_as_nothing() {
-        assert_eq!((tell(&[]), read("", 9)), (String::new(), Vec::new()));
-        assert_eq!(tell(&[0..65, 70..71]), "0+65 70+1");
+        assert_eq!((tell(&[], 90), read("", 9)), (String::new(), Vec::new()));
+        assert_eq!(tell(&[0..65, 70..71], 90), "0+65 70+1");
+        assert_eq!(tell(&[0..65, 70..71], 8), "0+65");
     }
 
     #[test]

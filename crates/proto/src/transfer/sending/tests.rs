@@ -390,3 +390,62 @@ fn a_receiver_that_stays_silent_is_given_up_as_soon_as_before_and_not_told() {
     assert!(matches!(outcome, Some(Err(TransferError::NoAnswer(Phase::Sending)))), "{outcome:?}");
     assert!(pair.sender.is_over(), "who takes leave gives up what has come");
 }
+
+/// A soak found it: the second of two sessions had wrong bytes from before as the first had.
+#[test]
+fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
+    let mut pair = Pair::of_blocks(2000);
+    // A part that is there from before, and when all has come its hash is wrong.
+    let (mut lies, mut sessions) = (0, 0);
+    let mut lie = |code: &mut Code, text: &mut String| match code {
+        Code::Accepted if text.is_empty() && lies == sessions => {
+            *text = "0+1990".into();
+            sessions += 1;
+        }
+        Code::Incomplete if lies < sessions => {
+            *code = Code::Accepted;
+            lies += 1;
+        }
+        _ => {}
+    };
+    while pair.sender.phase() != Phase::Finishing {
+        pair.go_on(10, &mut lie);
+    }
+    while pair.sender.phase() != Phase::Sending {
+        pair.go_on(10, &mut lie);
+    }
+    pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+    while pair.sender.phase() == Phase::Sending {
+        pair.sent_at_most(2);
+        pair.wait(10);
+    }
+    pair.go_on(60_000, &mut lie);
+    assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
+    assert_eq!((lies, sessions), (2, 2));
+}
+
+/// What is short passes, and what is long does not.
+#[test]
+fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
+    let mut pair = Pair::of_blocks(50);
+    while pair.sender.outcome().is_none() {
+        assert!(pair.now < Time::from_secs_f64(25.0), "{:?}", pair.sender);
+        for datagram in pair.sent_at_most(2) {
+            let what = pair.sender.carried(datagram.packet.id);
+            if let Some(Carried::Block(_)) = what {
+                continue;
+            }
+            if let Some(answer) = pair.answer_if_any(&datagram, HERE) {
+                pair.sender.on_answer(pair.now, &answer);
+            }
+        }
+        while let Some(FileJob { session, task: FileTask::Read(part) }) = pair.sender.next_job() {
+            let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
+            pair.sender.on_done(pair.now, FileDone { session, result });
+        }
+        pair.disk();
+        pair.wait(10);
+    }
+    let error = pair.sender.outcome().unwrap().as_ref().unwrap_err();
+    assert!(matches!(error, TransferError::BlackHole) && error.to_string().contains("--packet"), "{error}");
+}
