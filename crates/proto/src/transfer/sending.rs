@@ -34,7 +34,7 @@ use crate::printable::printable;
 use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
-/// After so long without an answer, greeting, offer and finish leave once more.
+/// After so long without an answer, greeting and offer leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
 
 /// After so long without any answer the sender greets anew, for the receiver may have been started
@@ -43,6 +43,23 @@ const RENEWAL: Duration = Duration::from_millis(10_000);
 
 /// While a receiver looks up what it has, the offer leaves again so long after each answer.
 const SOON: Duration = Duration::from_millis(20);
+
+/// The last blocks leave again after one and a half round trips, and no sooner than this: as long as a
+/// QUIC receiver may hold back an ACK (RFC 9000, 18.2).
+const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+
+/// Between two questions whether the receiver has the file is at least this, and twice as much after each
+/// answer that it still checks it, up to [`REPEAT`].
+const FIRST_QUESTION: Duration = Duration::from_millis(10);
+
+/// Greeting and offer leave over so many paths at once at most, each over other relays as long as there
+/// are any: one bad relay among many does not delay them, and what the relays grant is known before the
+/// first block leaves.
+const MOST_PATHS: usize = 8;
+
+/// From when the last block has left, the receiver is asked so many times in a round trip whether it has
+/// the file, which it may know before the last ACK is here.
+const QUESTIONS_A_ROUND_TRIP: u64 = 4;
 
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
@@ -75,6 +92,8 @@ pub struct Transferred {
 enum Carried {
     Hello,
     Block(u32),
+    /// A finish, before all blocks are known to have arrived.
+    Question,
     Finish,
     Other,
 }
@@ -95,8 +114,10 @@ pub struct FileSender {
     phase: Phase,
     /// Where it was when the receiver fell silent and was greeted anew.
     interrupted: Option<Phase>,
-    /// Nothing new has arrived since the receiver was greeted anew.
-    is_fruitless: bool,
+    /// When something new has arrived last, or could first.
+    progressed: Option<Time>,
+    /// Since when the receiver has it wait.
+    waits_since: Option<Time>,
     /// Blocks that the receiver said to have from before.
     resumed: u64,
     /// They did not help: all was sent again.
@@ -111,8 +132,14 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
-    /// When greeting, offer or finish leaves again.
+    /// When greeting, offer, or blocks that nobody has confirmed, leave again.
     repeat_at: Time,
+    /// Copies of greeting or offer that are still to leave now.
+    copies_left: usize,
+    /// When the receiver is asked next whether it has the file.
+    ask_at: Time,
+    /// The least time from one such question to the next.
+    question: Duration,
     /// From when on a cookie has the next greeting leave at once.
     hasty_from: Time,
     started: Time,
@@ -144,7 +171,8 @@ impl FileSender {
             awaits_file: None,
             phase: Phase::Greeting,
             interrupted: None,
-            is_fruitless: false,
+            progressed: None,
+            waits_since: None,
             resumed: 0,
             is_anew: false,
             place: None,
@@ -155,6 +183,9 @@ impl FileSender {
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            copies_left: 0,
+            ask_at: now,
+            question: FIRST_QUESTION,
             hasty_from: now,
             started: now,
             heard: now,
@@ -173,16 +204,16 @@ impl FileSender {
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
     pub fn poll(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         match self.phase {
-            Phase::Greeting if now >= self.repeat_at => self.greet(now, out),
-            Phase::Offering if now >= self.repeat_at => {
-                let parcel = self.repeat(now, Carried::Other)?;
+            Phase::Greeting => self.greet(now, out),
+            Phase::Offering => {
+                let parcel = self.copy(now, Carried::Other)?;
                 self.write(&parcel, &Message::Offer(self.offer.clone()), out)
             }
-            Phase::Sending => self.send_block(now, out),
-            Phase::Finishing if now >= self.repeat_at => {
-                let parcel = self.repeat(now, Carried::Finish)?;
-                self.write(&parcel, &Message::Finish, out)
+            Phase::Sending => {
+                let to = self.send_block(now, out);
+                if to.is_none() && self.awaits_last_acks() { self.ask(now, Carried::Question, out) } else { to }
             }
+            Phase::Finishing => self.ask(now, Carried::Finish, out),
             Phase::Over if self.byes_left > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
                 self.byes_left -= 1;
@@ -202,14 +233,36 @@ impl FileSender {
         Some(parcel)
     }
 
-    fn repeat(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+    /// The same message over several paths.
+    fn copy(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+        if now >= self.repeat_at {
+            self.copies_left = self.courier.disjoint_paths().min(MOST_PATHS);
+            self.repeat_at = now + REPEAT;
+        }
+        let left = self.copies_left.checked_sub(1)?;
         let parcel = self.depart(now, carries)?;
-        self.repeat_at = now + REPEAT;
+        self.copies_left = left;
         Some(parcel)
     }
 
+    /// Once all blocks have left: has the receiver got and checked them?
+    fn ask(&mut self, now: Time, carries: Carried, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        if now < self.ask_at {
+            return None;
+        }
+        let parcel = self.depart(now, carries)?;
+        let round_trip = self.courier.smoothed_rtt().unwrap_or(REPEAT);
+        self.ask_at = now + self.question.max(round_trip / QUESTIONS_A_ROUND_TRIP);
+        self.write(&parcel, &Message::Finish, out)
+    }
+
+    /// Whether nothing is left to do but to wait for the last ACKs.
+    fn awaits_last_acks(&self) -> bool {
+        self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
+    }
+
     fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let parcel = self.repeat(now, Carried::Hello)?;
+        let parcel = self.copy(now, Carried::Hello)?;
         out.what = Type::Hello;
         out.packet = parcel.packet;
         out.body.clear();
@@ -233,7 +286,7 @@ impl FileSender {
         self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
-        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
+        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(rtt * 3 / 2));
         self.repeat_at = now + patient;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
@@ -262,6 +315,7 @@ impl FileSender {
         // While nothing could leave, nothing could be heard: that does not count as silence.
         if let Some(since) = self.awaits_file.take() {
             self.heard = (self.heard + now.since(since)).min(now);
+            self.progressed = self.progressed.map(|last| (last + now.since(since)).min(now));
         }
     }
 
@@ -387,16 +441,17 @@ impl FileSender {
             Some(report) => {
                 // What it says is true even if its packet is forgotten: only the
                 // receiver can have sealed it.
-                let answers_finish = self.on_proof(now, packet, report.proof) == Some(Carried::Finish);
+                let answers = self.on_proof(now, packet, report.proof);
                 self.heard = now;
-                self.act_on(now, report, answers_finish);
+                self.act_on(now, report, answers);
             }
             None => self.courier.count_unreadable(),
         }
         self.message = opened;
     }
 
-    fn act_on(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
+    fn act_on(&mut self, now: Time, report: Report<'_>, answers: Option<Carried>) {
+        let answers_finish = answers == Some(Carried::Finish);
         if let Phase::Over | Phase::Greeting = self.phase {
             return;
         }
@@ -414,6 +469,7 @@ impl FileSender {
             }
             (Code::Waiting, Phase::Offering) => {
                 self.place = report.text.parse().ok();
+                self.waits_since.get_or_insert(now);
                 if report.text.is_empty() {
                     self.repeat_at = self.repeat_at.min(now + SOON);
                 }
@@ -421,6 +477,8 @@ impl FileSender {
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
                 self.place = None;
                 self.resume(report.text);
+                let waited = self.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
+                self.progressed = Some(self.progressed.map_or(now, |last| last + waited));
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
@@ -430,8 +488,15 @@ impl FileSender {
             {
                 self.is_anew = true;
                 self.forget_arrivals();
+                self.progressed = Some(now);
                 self.enter(now, Phase::Sending);
             }
+            (Code::Checking, Phase::Sending) if answers == Some(Carried::Question) => {
+                self.arrived.fill(u64::MAX);
+                self.missing = 0;
+                self.finish_if_all_arrived(now);
+            }
+            (Code::Checking, Phase::Finishing) if answers_finish => self.question = (self.question * 2).min(REPEAT),
             (Code::Accepted | Code::Incomplete, Phase::Finishing) if answers_finish => {
                 self.fail(TransferError::Failed("blocks that it had confirmed are missing there".into()));
             }
@@ -456,6 +521,7 @@ impl FileSender {
         self.arrived.fill(0);
         self.missing = self.offer.blocks();
         (self.resumed, self.next_block) = (0, 0);
+        self.question = FIRST_QUESTION;
         self.resend.clear();
     }
 
@@ -467,12 +533,14 @@ impl FileSender {
         self.hello = self.hello.renewed();
         self.forget_arrivals();
         self.place = None;
+        self.copies_left = 0;
         (self.phase, self.repeat_at) = (Phase::Greeting, now);
     }
 
     fn enter(&mut self, now: Time, phase: Phase) {
         self.phase = phase;
         self.repeat_at = now;
+        self.copies_left = 0;
         self.heard = now;
     }
 
@@ -490,7 +558,7 @@ impl FileSender {
         {
             self.arrived[index as usize / 64] |= 1 << (index % 64);
             self.missing -= 1;
-            self.is_fruitless = false;
+            self.progressed = Some(now);
             self.finish_if_all_arrived(now);
         }
         Some(carried)
@@ -512,16 +580,20 @@ impl FileSender {
         if self.outcome.is_some() || self.awaits_file.is_some() {
             return;
         }
-        if now.since(self.heard) >= PATIENCE {
+        if self.is_black_hole(now) {
+            self.fail(TransferError::BlackHole);
+        } else if now.since(self.heard) >= PATIENCE {
             self.fail(TransferError::NoAnswer(self.interrupted.unwrap_or(self.phase)));
         } else if self.may_greet_anew() && now.since(self.heard) >= RENEWAL {
-            // It answers what is short, once more, and blocks do not reach it.
-            if self.phase == Phase::Sending && self.is_fruitless {
-                return self.fail(TransferError::BlackHole);
-            }
-            self.is_fruitless = self.phase == Phase::Sending;
             self.greet_anew(now);
         }
+    }
+
+    /// Whether nothing new has arrived for long, though the receiver has answered what is short meanwhile:
+    /// an answer to the last block that has arrived comes no later than that.
+    fn is_black_hole(&self, now: Time) -> bool {
+        self.phase == Phase::Sending
+            && self.progressed.is_some_and(|last| now.since(last) >= PATIENCE && self.heard.since(last) >= RENEWAL)
     }
 
     /// Whether there is a session of which the receiver may know nothing any more.
@@ -533,10 +605,12 @@ impl FileSender {
     pub fn timer(&self, now: Time) -> Time {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
-            Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
+            Phase::Greeting | Phase::Offering if self.copies_left > 0 => may_leave,
+            Phase::Greeting | Phase::Offering => may_leave.max(self.repeat_at),
+            Phase::Finishing => may_leave.max(self.ask_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
-            Phase::Sending if !self.resend.is_empty() || self.has_next() => may_leave,
-            Phase::Sending => may_leave.max(self.repeat_at),
+            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.repeat_at.min(self.ask_at)),
+            Phase::Sending => may_leave,
             Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
@@ -545,7 +619,12 @@ impl FileSender {
         if self.outcome.is_some() || self.awaits_file.is_some() {
             deadline
         } else {
-            deadline.min(self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE })
+            let silence = self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE };
+            let standstill = match self.progressed.filter(|_| self.phase == Phase::Sending) {
+                Some(last) if self.heard.since(last) >= RENEWAL => last + PATIENCE,
+                _ => Time::MAX,
+            };
+            deadline.min(silence).min(standstill)
         }
     }
 
