@@ -45,5 +45,5 @@ pub use limits::Limits;
 pub use partial::{Partial, PartialId};
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
-pub use receiving::{MAX_EVENTS, Receiver};
+pub use receiving::{MAX_EVENTS, Receiver, origin_of};
 pub use sending::{FileSender, Transferred, block_size};

@@ -28,7 +28,7 @@ use anabranch_control::time::{Duration, Time};
 
 use self::entry::{Closing, Entry, Phase, Step};
 use self::incoming::{Incoming, on_block};
-use self::places::origin_of;
+pub use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
 use super::error::TransferError;
