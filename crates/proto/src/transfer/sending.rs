@@ -116,7 +116,7 @@ pub struct FileSender {
     interrupted: Option<Phase>,
     /// When something new has arrived last, or could first.
     progressed: Option<Time>,
-    /// Since when the receiver has it wait.
+    /// Since when no block may leave: the receiver has it wait, or is greeted anew.
     waits_since: Option<Time>,
     /// Blocks that the receiver said to have from before.
     resumed: u64,
@@ -530,6 +530,7 @@ impl FileSender {
         // Of the session to come it may have a part from before, too.
         self.is_anew = false;
         self.interrupted = Some(self.phase);
+        self.waits_since.get_or_insert(now);
         self.hello = self.hello.renewed();
         self.forget_arrivals();
         self.place = None;
@@ -621,7 +622,8 @@ impl FileSender {
         } else {
             let silence = self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE };
             let standstill = match self.progressed.filter(|_| self.phase == Phase::Sending) {
-                Some(last) if self.heard.since(last) >= RENEWAL => last + PATIENCE,
+                // A file that was waited for may have come late.
+                Some(last) if self.heard.since(last) >= RENEWAL => (last + PATIENCE).max(self.heard),
                 _ => Time::MAX,
             };
             deadline.min(silence).min(standstill)

@@ -549,3 +549,28 @@ fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_wh
     // Every 125 ms at first, for no round trip was measured; then twice a second.
     assert!((40..60).contains(&questions.len()), "{questions:?}");
 }
+
+/// A soak found it: who was heard after a long silence had stood still for too long already.
+#[test]
+fn a_network_that_was_dead_for_long_is_no_black_hole_when_it_is_back() {
+    for dead in [15, 29] {
+        let mut pair = Pair::of_blocks(2000);
+        pair.go_on(60, |_, _| ());
+        while pair.now < Time::from_secs_f64(f64::from(dead)) {
+            pair.sent_at_most(2);
+            pair.wait(10);
+            assert!(pair.sender.timer(pair.now) >= pair.now);
+        }
+        // The receiver asks for patience: it has lost what was there.
+        pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+        while pair.sender.outcome().is_none() {
+            pair.go_on(10, |_, _| ());
+            assert!(
+                pair.sender.is_over()
+                    || pair.sender.timer(pair.now) >= pair.now
+                    || pair.sender.phase() == Phase::Greeting
+            );
+        }
+        assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
+    }
+}
