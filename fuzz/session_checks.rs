@@ -352,8 +352,8 @@ impl World {
             }
             18 => self.disk.is_broken = !self.disk.is_broken,
             19 => {
-                let mut out = OwnedDatagram::default();
-                out.what = [Type::Hello, Type::Data, Type::Ack, Type::Report, Type::HelloReply][script.below(5)];
+                let what = [Type::Hello, Type::Data, Type::Ack, Type::Report, Type::HelloReply][script.below(5)];
+                let mut out = OwnedDatagram { what, ..OwnedDatagram::default() };
                 if let Some((_, bytes)) = self.network.first() {
                     // On the way of another.
                     let _ = out.read(&bytes.clone());

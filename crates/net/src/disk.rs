@@ -432,7 +432,7 @@ mod tests {
         assert!(store.resume(SessionId(2), &other, &Partial::of(None, &other)).unwrap().is_empty());
         store.discard(SessionId(2));
         let extents = store.resume(SESSION, &offer, &partial).unwrap();
-        assert_eq!(extents.iter().collect::<Vec<_>>(), [2..4]);
+        assert!(extents.iter().eq([(2, 4)].map(|(start, end)| start..end)));
         assert!(store.kept().unwrap().is_empty(), "somebody works at it");
         store.write(SESSION, 0, b"ab").unwrap();
         assert_eq!(store.publish(SESSION, &offer).unwrap(), "a");

@@ -561,15 +561,10 @@ fn a_network_that_was_dead_for_long_is_no_black_hole_when_it_is_back() {
             pair.wait(10);
             assert!(pair.sender.timer(pair.now) >= pair.now);
         }
-        // The receiver asks for patience: it has lost what was there.
+        // It is back, and the receiver has been started again meanwhile.
         pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
         while pair.sender.outcome().is_none() {
             pair.go_on(10, |_, _| ());
-            assert!(
-                pair.sender.is_over()
-                    || pair.sender.timer(pair.now) >= pair.now
-                    || pair.sender.phase() == Phase::Greeting
-            );
         }
         assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
     }
