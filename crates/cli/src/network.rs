@@ -15,7 +15,7 @@ use anabranch_net::udp::Socket;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::message::Offer;
 use anabranch_proto::relay_node::RelayCounters;
-use anabranch_proto::wire::Unreadable;
+use anabranch_proto::wire::{MAX_DATAGRAM, Unreadable};
 use clap::ValueEnum;
 use ipnet::IpNet;
 
@@ -76,6 +76,14 @@ pub fn limit(text: &str) -> Result<Rate, String> {
         return Err(format!("nothing would pass: expected at least one packet a second, {PACKET} B/s"));
     }
     Ok(rate)
+}
+
+/// Bytes of a packet as an argument: what IPv4 surely carries at least (RFC 791, 3.1: 576 with headers),
+/// and what relays read at most.
+pub fn packet(text: &str) -> Result<usize, String> {
+    const LEAST: usize = 576 - 20 - 8;
+    let bytes: Option<usize> = text.parse().ok().filter(|bytes| (LEAST..=MAX_DATAGRAM).contains(bytes));
+    bytes.ok_or_else(|| format!("expected bytes, {LEAST} to {MAX_DATAGRAM}"))
 }
 
 /// A network, or one address.

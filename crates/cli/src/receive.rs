@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .with_max_total(args.max_total.unwrap_or(u64::MAX));
     let socket = network::listen(args.listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits);
+    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
     if !args.allow.is_empty() {
         receiver = receiver.only_from(args.allow.clone());
     }
@@ -130,6 +130,7 @@ impl Only {
         }
         match event {
             Event::Offered { .. } | Event::Begun { .. } => {}
+            Event::Continued { by, .. } => self.session = Some(*by),
             Event::Complete { .. } => self.complete = Some(now),
             Event::Closed { .. } if self.complete.is_some() => self.closed = true,
             Event::Failed { reason, .. } => self.failed = Some(printable(reason)),
@@ -153,8 +154,10 @@ fn say(event: &Event, folder: &Path) {
             println!("received {}, {length} bytes, hash right", folder.join(name).display());
         }
         Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
-        Event::Closed { complete: false, .. } => eprintln!("anabranch: a sender has given up its file"),
-        Event::Closed { .. } | Event::Begun { .. } => {}
+        Event::Closed { complete: false, .. } => {
+            eprintln!("anabranch: a sender has given up its file, or was not heard of any more")
+        }
+        Event::Closed { .. } | Event::Begun { .. } | Event::Continued { .. } => {}
     }
 }
 
@@ -208,6 +211,17 @@ mod tests {
             let only = after(&harmless);
             assert!(!only.is_over(Time::MAX), "{harmless:?}");
         }
+    }
+
+    #[test]
+    fn a_file_whose_sender_was_started_again_is_still_the_one_that_is_waited_for() {
+        let again = SessionId(3);
+        let continued = Event::Continued { session: FRIEND, by: again };
+        let events = [offered(FRIEND), begun(FRIEND), continued, offered(again), begun(again)];
+        assert!(!after(&events).is_over(Time::MAX));
+        let whole = after(&[&events[..], &[complete(again), closed(again, true)]].concat());
+        assert!(whole.is_over(Time::ZERO) && whole.failed.is_none());
+        assert!(after(&[&events[..], &[failed(again)]].concat()).failed.is_some());
     }
 
     #[test]

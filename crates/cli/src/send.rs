@@ -9,9 +9,12 @@ use anabranch_control::path::registry::Entry;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
+use anabranch_net::disk::DiskSource;
+use anabranch_net::packet_size::{self, LEAST, SizeError};
 use anabranch_net::relay_list;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup::{self, PACKET, SenderSetup};
+use anabranch_proto::message::Offer;
 use anabranch_proto::peer::{Peer, Sender};
 use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::PublicKey;
@@ -71,6 +74,9 @@ pub struct Args {
     /// The most to send in all, headers included; a controller that limits nothing needs it
     #[arg(long, value_name = "RATE", value_parser = network::limit)]
     upload: Option<Rate>,
+    /// Bytes of a packet, without headers; what the paths carry is tried if nothing is said
+    #[arg(long, value_name = "BYTES", value_parser = network::packet)]
+    packet: Option<usize>,
     /// A parameter of the controller, such as epsilon=0.05
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -86,29 +92,74 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let parameters = network::parameters(&args.set)?;
     let mut peers = relays.clone();
     peers.push(to);
-    let courier = SenderSetup {
-        peers,
+    let setup = |packet| SenderSetup {
+        peers: peers.clone(),
         hops: args.hops,
         controller: args.controller,
-        parameters,
+        parameters: parameters.clone(),
         pacing: args.pacing.into(),
         upload: args.upload,
+        packet,
         start: Time::ZERO,
         rng: Rng::stream(setup::random_seed(), "sender"),
+    };
+    // What is wrong with it is said before anything is read or sent.
+    setup(PACKET).build()?;
+    let block = |packet| {
+        transfer::block_size(&setup::longest_route(&relays, args.hops, to), packet)
+            .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))
+    };
+    let (offer, source) = network::offer(&args.file, block(args.packet.unwrap_or(PACKET))?, &interrupt)?;
+    let from = any_address(&relays);
+    let given_up = || interrupt.is_raised();
+    let packet = packet_size::choose(args.packet, from, &relays, args.hops, to, args.upload, given_up);
+    let mut packet = packet.map_err(|error| match error {
+        SizeError::GivenUp => Failure::interrupted(format_args!("{} was not sent", args.file.display())),
+        error => Failure::new(error.to_string()),
+    })?;
+    if args.packet.is_none() && packet < PACKET {
+        println!("packets of {packet} bytes: the paths carry no longer ones, or nobody has answered");
     }
-    .build()?;
-    let block = transfer::block_size(&setup::longest_route(&relays, args.hops, to), PACKET)
-        .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
-    let (offer, source) = network::offer(&args.file, block, &interrupt)?;
-    let length = offer.length;
+    loop {
+        let offer = Offer { block: block(packet)?, ..offer.clone() };
+        let courier = setup(packet).build()?;
+        let destination = Slot(relays.len() as u16);
+        let sender = FileSender::new(Time::ZERO, courier, destination, args.key, offer);
+        let sender = if let Some(identity) = &identity { sender.with_identity(identity) } else { sender };
+        match carry(args, to, from, sender, source.clone(), &interrupt)? {
+            Ended::Sent => return Ok(()),
+            // What the paths carried at first is lost now: what they all carry may pass.
+            Ended::BlackHole if args.packet.is_none() && packet > LEAST => {
+                eprintln!("anabranch: packets of {packet} bytes are lost on the way: going on with {LEAST}");
+                packet = LEAST;
+            }
+            Ended::BlackHole => {
+                let error = TransferError::BlackHole;
+                return Err(Failure::new(format!("{} was not sent: {error}", args.file.display())));
+            }
+        }
+    }
+}
+
+/// How a transfer has ended, if not by an error.
+enum Ended {
+    Sent,
+    BlackHole,
+}
+
+/// Sends the file of `sender`, which has just begun, and waits until the receiver has checked it.
+fn carry(
+    args: &Args,
+    to: SocketAddr,
+    from: SocketAddr,
+    sender: FileSender,
+    source: DiskSource,
+    interrupt: &Interrupt,
+) -> Result<Ended, Failure> {
     let mut runtime = Runtime::new(source)?;
-    let destination = Slot(relays.len() as u16);
-    let mut sender = FileSender::new(runtime.now(), courier, destination, args.key, offer);
-    if let Some(identity) = &identity {
-        sender = sender.with_identity(identity);
-    }
-    let socket = network::bind(any_address(&relays))?;
-    let number = runtime.add(socket, Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender)))), None)?;
+    let length = sender.offer().length;
+    let peer = Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))));
+    let number = runtime.add(network::bind(from)?, peer, None)?;
 
     let style = ProgressStyle::with_template("{msg:10} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
     let display = ProgressBar::new(length).with_style(style.expect("the template is valid"));
@@ -139,7 +190,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     display.finish_and_clear();
-    let Some(sender) = runtime.machine_mut(number).file_sender_mut() else { return Ok(()) };
+    let Some(sender) = runtime.machine_mut(number).file_sender_mut() else {
+        return Err(Failure::new("the transfer has no sender"));
+    };
     let counters = *sender.courier().counters();
     let rtt = sender.courier().smoothed_rtt();
     match sender.outcome() {
@@ -151,10 +204,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 args.file.display(),
                 done.name
             );
+            if done.resumed > 0 {
+                println!("{} bytes of it had come before", done.resumed);
+            }
         }
         Some(Err(TransferError::Cancelled)) => {
             return Err(Failure::interrupted(format_args!("{} was not sent", args.file.display())));
         }
+        Some(Err(TransferError::BlackHole)) => return Ok(Ended::BlackHole),
         Some(Err(error)) => return Err(Failure::new(format!("{} was not sent: {error}", args.file.display()))),
         None => return Err(Failure::new("the transfer has no outcome")),
     }
@@ -167,7 +224,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         counters.forged,
         rtt.map(|rtt| format!("; round trip {:.1} ms", rtt.as_millis_f64())).unwrap_or_default()
     );
-    Ok(())
+    Ok(Ended::Sent)
 }
 
 /// To somebody or, if that is what is wanted, to anybody.

@@ -174,6 +174,14 @@ fn an_interrupt_on_either_side_leaves_nothing_half_written() {
             .spawn()
             .unwrap();
         assert_eq!(receiver.after("receiving "), "long.bin, 50.00 MB");
+        // `--once` is about it when something of it has come.
+        let has_come = || {
+            let entries = fs::read_dir(path.join("in")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+            entries.sum::<u64>() > 0
+        };
+        while !has_come() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         interrupt(if sender_ends { &sender } else { &receiver.child });
         let mut said = String::new();
         sender.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -183,6 +191,27 @@ fn an_interrupt_on_either_side_leaves_nothing_half_written() {
         assert_eq!(code, Some(if sender_ends { 2 } else { 130 }), "{err}");
         assert!(names(&path.join("in")).is_empty(), "nothing half-written stays");
     }
+}
+
+/// Who breaks off the handshake, and whose file is refused, are strangers to it.
+#[test]
+fn once_outlasts_strangers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("long"), content(1001)).unwrap();
+    fs::write(path.join("short"), content(1000)).unwrap();
+    let receiver = Receiver::start(path, &["--once", "--max-bytes", "1000"]);
+    let (to, fingerprint) = (receiver.address.clone(), receiver.fingerprint.clone());
+    let stranger = refused(path, &["short", "--to", &to, "--fingerprint", &"0".repeat(64)]);
+    assert!(stranger.contains("not the expected one"), "{stranger}");
+    let refused = refused(path, &["long", "--to", &to, "--fingerprint", &fingerprint]);
+    assert!(refused.contains("1000 are taken"), "{refused}");
+    let sent = send(path, &["short", "--to", &to, "--fingerprint", &fingerprint]);
+    assert_eq!(sent.status.code(), Some(0), "{}", String::from_utf8_lossy(&sent.stderr));
+    let (code, out, err) = receiver.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(out.contains("in/short, 1000 bytes, hash right"), "{out}");
+    assert_eq!(names(&path.join("in")), ["short"]);
 }
 
 #[test]

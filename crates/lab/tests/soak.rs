@@ -30,7 +30,11 @@ fn no_case_breaks_a_rule_and_everything_goes_wrong_in_some() {
     let all = [troubles.lost, troubles.duplicated, troubles.reordered, troubles.corrupted, troubles.partitioned];
     assert!(all.iter().all(|&count| count > 100) && soaked.unreadable > 0, "{troubles:?}");
     assert!(
-        troubles.crashes > 20 && troubles.restarts > 20 && troubles.liars.len() >= 5 && troubles.slow_disks > 20,
+        troubles.crashes > 20
+            && troubles.restarts > 20
+            && troubles.resumed >= 3
+            && troubles.liars.len() >= 5
+            && troubles.slow_disks > 20,
         "{troubles:?}"
     );
 }

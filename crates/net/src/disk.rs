@@ -1,24 +1,30 @@
 //! Files: where a sender reads, and where a receiver keeps what arrives.
 //!
 //! A file arrives under a name that begins with a dot and ends in `.part`; it gets its
-//! own name when its hash was found right, and never that of a file that is there.
+//! own name when its hash was found right, and never that of a file that is there. Beside one that
+//! its sender may go on with stands a [journal] of what has come; it outlives the process.
+
+mod journal;
+mod kept;
+mod scribe;
+mod source;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_proto::message::{FileName, Offer};
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{FileDone, FileJob, Source, Store, StoreError};
+use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, Store, StoreError};
 
+use self::journal::Journal;
+use self::scribe::{Coming, Scribe};
+pub use self::source::{DiskSource, offer};
 use crate::loopback::NoFiles;
 use crate::pool::Work;
-
-/// Bytes that are hashed before it is asked again whether they are wanted: some hundredths of a
-/// second, of a slow disk a few tenths.
-const HASHED_AT_ONCE: u64 = 16 << 20;
 
 /// How many other names are tried for a file whose name is taken.
 const MAX_SUFFIX: u32 = 1000;
@@ -31,24 +37,34 @@ pub struct DiskStore {
     /// Bytes that all files in the folder may have together.
     max_total: u64,
     arriving: Arc<Mutex<Arriving>>,
+    scribe: Arc<Scribe>,
 }
 
-/// Files that arrive, with their paths and the bytes that they will have.
+/// Files that arrive.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, (SharedFile, PathBuf, u64)>);
+struct Arriving(BTreeMap<SessionId, Arc<Coming>>);
 
-/// A file at which one thread works at a time.
-type SharedFile = Arc<Mutex<File>>;
+impl Arriving {
+    fn has(&self, path: &Path) -> bool {
+        self.0.values().any(|coming| coming.path == path)
+    }
+}
 
 impl DiskStore {
-    /// Receives into `folder`, which is made if it is missing. An error if it is no
-    /// folder, or nothing can be written there.
+    /// Receives into `folder`, which is made if it is missing; what earlier receivers left there that
+    /// is of no use is removed. An error if it is no folder, or nothing can be written there.
     pub fn open(folder: &Path) -> io::Result<DiskStore> {
         fs::create_dir_all(folder)?;
         let probe = folder.join(format!(".anabranch-{}.probe", std::process::id()));
         File::create_new(&probe)?;
         fs::remove_file(&probe)?;
-        Ok(DiskStore { folder: folder.to_owned(), max_total: u64::MAX, arriving: Arc::default() })
+        kept::tidy(folder)?;
+        Ok(DiskStore {
+            folder: folder.to_owned(),
+            max_total: u64::MAX,
+            arriving: Arc::default(),
+            scribe: Arc::default(),
+        })
     }
 
     /// The same, but no file is taken with which all files in the folder, those that were there
@@ -57,18 +73,42 @@ impl DiskStore {
         DiskStore { max_total: bytes, ..self }
     }
 
-    /// Refuses a file of `length` bytes for which there is no room beside those of `arriving`.
-    fn check_room(&self, arriving: &Arriving, length: u64) -> Result<(), StoreError> {
-        let expected = arriving.0.values().fold(length, |all, (_, _, length)| all.saturating_add(*length));
+    /// Files of which a part is there, and with which their senders may go on.
+    ///
+    /// # Errors
+    ///
+    /// When the folder can't be read.
+    pub fn kept(&self) -> io::Result<Vec<PartialId>> {
+        Ok(kept::tidy(&self.folder)?.iter().map(|file| file.id).collect())
+    }
+
+    /// Refuses a file of `length` bytes at `path` for which there is no room beside those of
+    /// `arriving`. Parts of files that nobody sends make room for it.
+    fn find_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
+        let Err(error) = self.check_room(arriving, path, length) else { return Ok(()) };
+        let mut idle = kept::tidy(&self.folder).map_err(|error| failed("find room for", &error))?;
+        while !idle.is_empty() {
+            kept::drop_one(&mut idle);
+            if self.check_room(arriving, path, length).is_ok() {
+                return Ok(());
+            }
+        }
+        Err(error)
+    }
+
+    fn check_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
+        let expected = arriving.0.values().fold(length, |all, coming| all.saturating_add(coming.length));
         if self.max_total < u64::MAX {
-            let is_arriving = |path: &Path| arriving.0.values().any(|(_, other, _)| other == path);
+            let is_arriving = |other: &Path| other == path || arriving.has(other);
             let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
             if kept.saturating_add(expected) > self.max_total {
                 return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
             }
         }
-        // What has been written of the others is not free any more.
-        let written = arriving.0.values().map(|(_, path, length)| allocated(path).min(*length)).sum();
+        // What has been written of them is not free any more.
+        let written = |path: &Path, length: u64| allocated(path).min(length);
+        let others: u64 = arriving.0.values().map(|coming| written(&coming.path, coming.length)).sum();
+        let written = others.saturating_add(written(path, length));
         match free_in(&self.folder) {
             Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
             _ => Ok(()),
@@ -80,17 +120,22 @@ impl DiskStore {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of `session` and its path; others are not kept waiting by who works at it.
-    fn file(&self, session: SessionId) -> Result<(SharedFile, PathBuf), StoreError> {
+    /// The file of `session`; others are not kept waiting by who works at it.
+    fn file(&self, session: SessionId) -> Result<Arc<Coming>, StoreError> {
         let arriving = self.arriving();
-        let (file, path, _) =
-            arriving.0.get(&session).ok_or_else(|| StoreError("the file is not open any more".into()))?;
-        Ok((Arc::clone(file), path.clone()))
+        let coming = arriving.0.get(&session).ok_or_else(|| StoreError("the file is not open any more".into()))?;
+        Ok(Arc::clone(coming))
     }
-}
 
-fn lock(file: &SharedFile) -> MutexGuard<'_, File> {
-    file.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is there of the file of `partial` and `length` bytes, which is open now as `file`.
+    fn look_up(path: &Path, file: &File, partial: &Partial, length: u64) -> io::Result<Extents> {
+        let journal = Journal::read(&path.with_extension("journal"), file.metadata()?.len());
+        let journal = journal.filter(|journal| journal.partial == *partial && journal.length == length);
+        if journal.is_none() {
+            file.set_len(0)?;
+        }
+        Ok(journal.map(|journal| journal.extents).unwrap_or_default())
+    }
 }
 
 /// The bytes of all files in `folder`, but for those that are left out.
@@ -145,35 +190,72 @@ impl Store for DiskStore {
     fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError> {
         // Nobody else gets the same room meanwhile.
         let mut arriving = self.arriving();
-        self.check_room(&arriving, offer.length)?;
         let path = self.folder.join(format!(".anabranch-{:016x}.part", session.0));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        self.find_room(&arriving, &path, offer.length)?;
+        let file = kept::open_locked(&path).and_then(|file| file.set_len(0).map(|()| file));
         let file = file.map_err(|error| failed("create", &error))?;
-        arriving.0.insert(session, (Arc::new(Mutex::new(file)), path, offer.length));
+        let coming = Coming::new(file, path, offer.length, None, Extents::default());
+        arriving.0.insert(session, Arc::new(coming));
         Ok(())
     }
 
+    fn resume(&mut self, session: SessionId, offer: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        let path = kept::path_of(&self.folder, partial.id);
+        let mut arriving = self.arriving();
+        // Another receiver of this folder may have it: here it comes from the beginning, and once.
+        let Ok(file) = kept::open_locked(&path) else {
+            drop(arriving);
+            return self.create(session, offer).map(|()| Extents::default());
+        };
+        let extents = DiskStore::look_up(&path, &file, partial, offer.length);
+        let extents = extents.map_err(|error| failed("create", &error))?;
+        let coming = Coming::new(file, path, offer.length, Some(*partial), extents.clone());
+        if let Err(error) = self.find_room(&arriving, &coming.path, offer.length) {
+            if extents.is_empty() {
+                coming.remove();
+            }
+            return Err(error);
+        }
+        arriving.0.insert(session, Arc::new(coming));
+        Ok(extents)
+    }
+
+    fn suspend(&mut self, session: SessionId) -> bool {
+        let Some(coming) = self.arriving().0.remove(&session) else { return false };
+        let is_kept = coming.keep();
+        if !is_kept {
+            coming.remove();
+        }
+        // Its lock goes with it.
+        drop(coming);
+        let _ = kept::tidy(&self.folder);
+        is_kept
+    }
+
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let (file, _) = self.file(session)?;
-        let mut file = lock(&file);
-        let written = file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
-        written.map_err(|error| failed("write", &error))
+        let coming = self.file(session)?;
+        coming.file.write_all_at(bytes, offset).map_err(|error| failed("write", &error))?;
+        if coming.wrote(offset, bytes.len()) {
+            self.scribe.write(coming);
+        }
+        Ok(())
     }
 
     fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let (file, _) = self.file(session)?;
-        let mut file = lock(&file);
-        let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(bytes));
+        let read = self.file(session)?.file.read_exact_at(bytes, offset);
         read.map_err(|error| failed("read", &error))
     }
 
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
-        let (file, path) = self.file(session)?;
-        lock(&file).sync_all().map_err(|error| failed("write", &error))?;
+        let coming = self.file(session)?;
+        // A part from before may have been longer, though never by its journal.
+        let whole = coming.file.set_len(offer.length).and_then(|()| coming.file.sync_all());
+        whole.map_err(|error| failed("write", &error))?;
         for suffix in 0..MAX_SUFFIX {
             let name = with_suffix(&offer.name, suffix);
-            match rename_without_replacing(&path, &self.folder.join(&name)) {
+            match rename_without_replacing(&coming.path, &self.folder.join(&name)) {
                 Ok(()) => {
+                    coming.forget_journal();
                     self.arriving().0.remove(&session);
                     return Ok(name);
                 }
@@ -186,9 +268,8 @@ impl Store for DiskStore {
 
     fn discard(&mut self, session: SessionId) {
         let removed = self.arriving().0.remove(&session);
-        if let Some((_, path, _)) = removed {
-            // It is of no use to anybody, and its name is never looked at.
-            let _ = fs::remove_file(path);
+        if let Some(coming) = removed {
+            coming.remove();
         }
     }
 }
@@ -196,12 +277,6 @@ impl Store for DiskStore {
 impl Work<FileJob, FileDone> for DiskStore {
     fn work(&mut self, _: usize, job: FileJob) -> FileDone {
         job.work(self, &mut NoFiles)
-    }
-}
-
-impl Work<FileJob, FileDone> for DiskSource {
-    fn work(&mut self, _: usize, job: FileJob) -> FileDone {
-        job.work(&mut NoFiles, self)
     }
 }
 
@@ -214,8 +289,10 @@ impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        for (_, path, _) in self.0.values() {
-            let _ = fs::remove_file(path);
+        for coming in self.0.values() {
+            if !coming.keep() {
+                coming.remove();
+            }
         }
     }
 }
@@ -245,41 +322,6 @@ pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()>
     }
 }
 
-/// A file that is sent: what does a sender's jobs in a pool of threads. Clones read the same one.
-#[derive(Clone, Debug)]
-pub struct DiskSource(SharedFile);
-
-impl Source for DiskSource {
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let mut file = lock(&self.0);
-        file.seek(SeekFrom::Start(offset))?;
-        file.read_exact(bytes)
-    }
-}
-
-/// Reads the file at `path` once for its hash; the offer of it in blocks of `block`
-/// bytes, and the file itself. A long file takes its time: `is_given_up` is asked again and again.
-///
-/// # Errors
-///
-/// If the file can't be read or is no plain file; [`io::ErrorKind::Interrupted`] once it is given up.
-pub fn offer(path: &Path, block: u16, is_given_up: impl Fn() -> bool) -> io::Result<(Offer, DiskSource)> {
-    let mut file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
-    }
-    let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
-    while hasher.update_reader((&mut file as &mut dyn Read).take(HASHED_AT_ONCE))?.count() > length {
-        length = hasher.count();
-        if is_given_up() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-    }
-    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let offer = Offer { name: FileName::sanitised(&name), length, block, hash: *hasher.finalize().as_bytes() };
-    Ok((offer, DiskSource(Arc::new(Mutex::new(file)))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +330,10 @@ mod tests {
 
     fn offer_of(name: &str) -> Offer {
         Offer { name: FileName::sanitised(name), length: 4, block: 2, hash: [0; 32] }
+    }
+
+    fn part_of(partial: &Partial) -> String {
+        format!(".anabranch-{}.part", partial.id)
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -367,16 +413,127 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_hashed_to_its_end_unless_it_is_given_up_before() {
+    fn what_has_come_outlives_the_store_and_is_gone_on_with_by_the_same_file_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        for length in [0, 1, HASHED_AT_ONCE, HASHED_AT_ONCE + 1] {
-            let bytes = vec![7; length as usize];
-            fs::write(&path, &bytes).unwrap();
-            let (offer, _) = offer(&path, 1000, || false).unwrap();
-            assert_eq!((offer.length, offer.hash), (length, *blake3::hash(&bytes).as_bytes()));
+        let offer = Offer { hash: *blake3::hash(b"abcd").as_bytes(), ..offer_of("a") };
+        let partial = Partial::of(None, &offer);
+        for end in ["suspend", "drop"] {
+            let mut store = DiskStore::open(folder.path()).unwrap();
+            let before = store.resume(SESSION, &offer, &partial).unwrap();
+            assert_eq!(before.bytes(), if end == "suspend" { 0 } else { 2 });
+            store.write(SESSION, 2, b"cd").unwrap();
+            if end == "suspend" {
+                assert!(store.suspend(SESSION));
+            }
         }
-        assert_eq!(offer(&path, 1000, || true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        let other = Offer { hash: [0; 32], ..offer.clone() };
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        assert_eq!(store.kept().unwrap(), [partial.id]);
+        assert!(store.resume(SessionId(2), &other, &Partial::of(None, &other)).unwrap().is_empty());
+        store.discard(SessionId(2));
+        let extents = store.resume(SESSION, &offer, &partial).unwrap();
+        assert!(extents.iter().eq([(2, 4)].map(|(start, end)| start..end)));
+        assert!(store.kept().unwrap().is_empty(), "somebody works at it");
+        store.write(SESSION, 0, b"ab").unwrap();
+        assert_eq!(store.publish(SESSION, &offer).unwrap(), "a");
+        drop(store);
+        assert_eq!(
+            (names(folder.path()), fs::read(folder.path().join("a")).unwrap()),
+            (vec!["a".into()], b"abcd".into())
+        );
+    }
+
+    #[test]
+    fn of_a_file_of_which_nothing_has_come_nothing_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        for session in 1..4 {
+            let offer = offer_of(&session.to_string());
+            store.resume(SessionId(session), &offer, &Partial::of(None, &offer)).unwrap();
+        }
+        assert!(!store.suspend(SESSION));
+        store.write(SessionId(2), 0, b"ab").unwrap();
+        store.discard(SessionId(2));
+        drop(store);
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn two_receivers_of_one_folder_do_not_write_to_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let offer = offer_of("a");
+        let partial = Partial::of(None, &offer);
+        let mut stores = [(); 2].map(|()| DiskStore::open(folder.path()).unwrap());
+        for (store, content) in stores.iter_mut().zip([b"abcd", b"efgh"]) {
+            assert!(store.resume(SESSION, &offer, &partial).unwrap().is_empty());
+            store.write(SESSION, 0, content).unwrap();
+        }
+        assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part".to_owned(), part_of(&partial)]);
+        let published = stores.each_mut().map(|store| store.publish(SESSION, &offer).unwrap());
+        assert_eq!(published, ["a", "a (1)"]);
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"abcd");
+    }
+
+    #[test]
+    fn a_kept_part_counts_and_makes_room_for_a_file_that_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(1000);
+        let (first, second) = (long(600), Offer { name: FileName::sanitised("b"), ..long(600) });
+        let [one, two] = [&first, &second].map(|offer| Partial::of(None, offer));
+        store.resume(SESSION, &first, &one).unwrap();
+        store.write(SESSION, 500, &[1; 100]).unwrap();
+        assert!(store.resume(SessionId(2), &second, &two).is_err(), "the other is on its way");
+        assert!(store.suspend(SESSION));
+        // It counts once when it goes on, and not for itself.
+        assert_eq!(store.resume(SESSION, &first, &one).unwrap().bytes(), 100);
+        assert!(store.suspend(SESSION));
+        assert!(store.resume(SessionId(2), &second, &two).unwrap().is_empty());
+        assert_eq!(names(folder.path()), [part_of(&two)], "nobody sends the other");
+    }
+
+    #[test]
+    fn a_part_with_a_journal_of_another_length_or_none_begins_from_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let offer = offer_of("a");
+        let partial = Partial::of(None, &offer);
+        let path = kept::path_of(folder.path(), partial.id);
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        let extents: Extents = std::iter::once(0..2).collect();
+        for length in [None, Some(5), Some(4)] {
+            fs::write(&path, b"ab").unwrap();
+            if let Some(length) = length {
+                let journal = Journal { partial, length, extents: extents.clone() };
+                journal.write(&path.with_extension("journal")).unwrap();
+            }
+            let is_held = length == Some(4);
+            assert_eq!(store.resume(SESSION, &offer, &partial).unwrap().is_empty(), !is_held, "{length:?}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), if is_held { 2 } else { 0 });
+            store.discard(SESSION);
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_is_killed_has_a_journal_of_what_was_there_a_moment_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let offer = long(1_000_000);
+        let partial = Partial::of(None, &offer);
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        store.resume(SESSION, &offer, &partial).unwrap();
+        let path = kept::path_of(folder.path(), partial.id);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let mut written = 0;
+        // No clean end: the journal is what the thread has written by now.
+        let journal = loop {
+            store.write(SESSION, written, &[7; 1000]).unwrap();
+            written += 1000;
+            match Journal::read(&path.with_extension("journal"), written) {
+                Some(journal) => break journal,
+                None => assert!(std::time::Instant::now() < deadline, "no journal"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        assert_eq!(journal.extents.len(), 1);
+        assert!((written / 2..=written).contains(&journal.extents.bytes()), "{journal:?}");
     }
 
     #[test]

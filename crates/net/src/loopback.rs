@@ -116,6 +116,7 @@ impl Crowd {
                 parameters: self.parameters.clone(),
                 pacing: self.pacing,
                 upload: self.upload,
+                packet: PACKET,
                 start: self.starts[node],
                 rng: Rng::indexed(self.seed, "sender", node as u64),
             }

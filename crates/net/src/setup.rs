@@ -39,6 +39,8 @@ pub struct SenderSetup {
     pub pacing: Pacing,
     /// The sender's own limit, if it has one.
     pub upload: Option<Rate>,
+    /// Bytes of each packet; [`PACKET`] if nothing says otherwise.
+    pub packet: usize,
     /// When the controller begins to count.
     pub start: Time,
     /// Its random numbers.
@@ -92,7 +94,7 @@ impl SenderSetup {
         let name = self.controller.name;
         // One of the peers is the destination.
         check_hops(self.hops, self.peers.len().saturating_sub(1))?;
-        let packet = Bytes::new(PACKET as u64);
+        let packet = Bytes::new(self.packet as u64);
         let setup = Setup { peers: self.peers.len(), packet, start: self.start, pacing: self.pacing };
         let made = self.controller.build.make(&setup, &self.parameters).ok_or(SetupError::OnlySimulated(name))?;
         let controller = made.map_err(|error| SetupError::Parameter(name, error))?;
@@ -146,6 +148,7 @@ mod tests {
             parameters: toml::Table::new(),
             pacing: Pacing::Burst,
             upload: None,
+            packet: PACKET,
             start: Time::ZERO,
             rng: Rng::stream(1, "setup"),
         }

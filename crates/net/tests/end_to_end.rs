@@ -171,6 +171,7 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
         parameters: toml::Table::new(),
         pacing: Pacing::Burst,
         upload: None,
+        packet: PACKET,
         start: Time::ZERO,
         rng: Rng::stream(1, "sender"),
     }

@@ -8,6 +8,8 @@
 mod checks;
 #[path = "../../../fuzz/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/session_checks.rs"]
+mod session_checks;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,13 +33,15 @@ const ITERATIONS: usize = 20_000;
 /// one of those that compute on a curve.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 8] = [
     ("datagram", checks::datagram, 1),
     ("flow_packet", checks::flow_packet, 1),
     ("handshake", checks::handshake, 20),
     ("message", checks::message, 1),
     ("receiver", checks::receiver, 20),
     ("relay_list", checks::relay_list, 1),
+    ("sender", session_checks::sender, 100),
+    ("session", session_checks::session, 200),
 ];
 
 fn folder(target: &str) -> PathBuf {
@@ -53,6 +57,8 @@ fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
         ("message", messages()),
         ("receiver", conversations()),
         ("relay_list", relay_lists()),
+        ("sender", against_senders()),
+        ("session", sessions()),
     ])
 }
 
@@ -157,6 +163,36 @@ fn conversations() -> Vec<(String, Vec<u8>)> {
         said.flat_map(|(_, bytes)| [vec![u8::try_from(bytes.len()).unwrap_or(u8::MAX)], bytes].concat()).collect()
     };
     vec![("whole".into(), conversation("")), ("broken".into(), conversation("block-2"))]
+}
+
+/// What happens to a sender: a hello's answer, accepted, ACKs, reports with and without ranges.
+fn against_senders() -> Vec<(String, Vec<u8>)> {
+    let report = |code: u8, text: &str| [&[3, 0, code, text.len() as u8][..], text.as_bytes()].concat();
+    let greeting = [[1, 0].to_vec(), [3, 0].to_vec()].concat();
+    let acks = [2, 0, 2, 1, 2, 2, 2, 3].repeat(8);
+    let end = report(3, "a");
+    let with = |accepted: Vec<u8>| [&greeting[..], &accepted, &acks, &end].concat();
+    vec![
+        ("accepted".into(), with(report(0, ""))),
+        ("resumed".into(), with(report(0, "0+5 7+3"))),
+        ("lies".into(), [with(report(5, "0+20")), report(5, ""), acks.clone(), report(2, "")].concat()),
+        ("waiting".into(), [&greeting[..], &report(6, ""), &report(6, "3"), &[0, 255], &report(1, "no")].concat()),
+        ("silence".into(), [&greeting[..], &report(0, ""), &[0, 255, 0, 255, 0, 255, 0, 255]].concat()),
+    ]
+}
+
+/// What happens in a session: all goes well, or somebody is started again in the middle.
+fn sessions() -> Vec<(String, Vec<u8>)> {
+    let going_on = |times: usize| vec![0u8; times];
+    let with = |middle: &[u8]| [&[1], &going_on(5)[..], middle, &going_on(40)].concat();
+    vec![
+        ("whole".into(), with(&[])),
+        ("sender-again".into(), with(&[14, 0, 8, 40])),
+        ("receiver-again".into(), with(&[13, 0, 8, 120, 13, 1])),
+        ("loss".into(), with(&[20, 20, 20, 20, 9, 1, 10, 0, 11, 3, 12, 0, 20, 3])),
+        ("leave".into(), with(&[17, 0, 0, 15])),
+        ("disk".into(), with(&[18, 20, 20, 11, 0, 16, 0, 18])),
+    ]
 }
 
 fn relay_lists() -> Vec<(String, Vec<u8>)> {

@@ -14,7 +14,8 @@
 //! [`EPOCH`] and is good for the next one too. The port is not in it: behind a NAT each relay may
 //! see another one.
 //!
-//! A hello is as long as the longest message of a handshake allows, so that no reply is longer.
+//! A hello is as long as the longest message of a handshake allows, so that no reply is longer. One
+//! that is longer tries which packets the path carries ([`path_mtu`](crate::path_mtu)).
 //! The proof travels in the clear, for nothing can be opened before the handshake: a relay can
 //! answer in the receiver's name with a cookie, which the receiver then refuses and replaces. Only what is
 //! sealed in an answer proves that the receiver was reached.
@@ -32,7 +33,7 @@ pub const EPOCH: Duration = Duration::from_millis(30_000);
 /// Bytes of a cookie: as many as of a tag.
 pub const COOKIE: usize = 16;
 
-/// Bytes of a hello's body.
+/// Bytes of a hello's body, at least.
 pub const HELLO: usize = COOKIE + 8 + seal::MAX_OPENING;
 
 /// What a receiver gives out and wants to see again.
@@ -59,9 +60,9 @@ impl<'a> HelloBody<'a> {
         out.resize(start + HELLO, 0);
     }
 
-    /// Reads a hello; none if it has another length, another end than zeros, or an unknown pattern.
+    /// Reads a hello; none if it is shorter, has another end than zeros, or an unknown pattern.
     pub fn decode(body: &'a [u8]) -> Option<HelloBody<'a>> {
-        if body.len() != HELLO {
+        if body.len() < HELLO {
             return None;
         }
         let (cookie, rest) = body.split_first_chunk()?;
@@ -220,9 +221,11 @@ mod tests {
             assert_eq!(body.len(), HELLO);
             let read = HelloBody::decode(&body).unwrap();
             assert_eq!((read.cookie, read.proof, read.opening), ([3; COOKIE], 9, hello.opening()));
-            for wrong in [&body[..HELLO - 1], &[&body[..], &[0]].concat()] {
+            for wrong in [&body[..HELLO - 1], &[&body[..], &[1]].concat(), &[&body[..], &[0, 0, 1, 0]].concat()] {
                 assert_eq!(HelloBody::decode(wrong), None);
             }
+            // Filled up, it tries which packets the path carries.
+            assert_eq!(HelloBody::decode(&[&body[..], &[0; 900]].concat()).unwrap().opening, hello.opening());
         }
         let mut cookie = Vec::new();
         HelloReply::Cookie { proof: 9, cookie: [3; COOKIE] }.encode(&mut cookie);

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod message;
 pub mod overlay_peer;
 pub mod packet;
+pub mod path_mtu;
 pub mod path_sender;
 pub mod peer;
 pub mod printable;

@@ -27,6 +27,10 @@ pub const MAX_NAME: usize = 200;
 /// The longest text of a report in bytes.
 pub const MAX_TEXT: usize = 240;
 
+/// The longest text in bytes that tells which blocks a receiver has from before: with a tag and the
+/// header of an answer over 8 IPv6 relays it fits 1200 bytes, which every path of IPv6 carries.
+pub const MAX_TOLD: usize = 880;
+
 /// A file name that is safe in any folder and on any terminal: no path, nothing hidden, nothing that
 /// is not [printable](crate::printable), no reserved characters, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +178,8 @@ impl<'a> Message<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// The offer is accepted; blocks may come.
+    /// The offer is accepted; blocks may come. The text says which of them are there from before
+    /// ([`transfer`](crate::transfer)).
     Accepted = 1,
     /// The offer is refused; the text says why.
     Refused = 2,
@@ -184,9 +189,10 @@ pub enum Code {
     Complete = 4,
     /// The file could not be kept; the text says why.
     Failed = 5,
-    /// Blocks are missing.
+    /// Blocks are missing; in answer to an offer, the text is that of [`Code::Accepted`].
     Incomplete = 6,
-    /// There is no place for the file yet; the text is its place in the queue, from 1 on.
+    /// There is no place for the file yet; the text is its place in the queue, from 1 on. Without a
+    /// text, what is kept of it is being looked up.
     Waiting = 7,
 }
 
@@ -204,7 +210,8 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Replaces what is in `out` by the bytes of this report; a long text is cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut end = self.text.len().min(MAX_TEXT);
+        let most = if let Code::Accepted | Code::Incomplete = self.code { MAX_TOLD } else { MAX_TEXT };
+        let mut end = self.text.len().min(most);
         while !self.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -322,5 +329,8 @@ mod tests {
         Report { proof: 3, code: Code::Failed, text: &text }.encode(&mut out);
         let report = Report::decode(&out).unwrap();
         assert_eq!((report.proof, report.code, report.text.len()), (3, Code::Failed, MAX_TEXT));
+        let told = "1".repeat(MAX_TOLD);
+        Report { proof: 3, code: Code::Accepted, text: &told }.encode(&mut out);
+        assert_eq!(Report::decode(&out).unwrap().text, told);
     }
 }

@@ -200,6 +200,12 @@ impl Hello {
         Hello { id: name_of(&opening), secrets, opening }
     }
 
+    /// Another handshake between the same two.
+    #[must_use]
+    pub fn renewed(&self) -> Hello {
+        Hello::new(self.secrets.key.as_ref(), self.secrets.own.as_ref())
+    }
+
     /// The handshake's pattern and first message.
     pub fn opening(&self) -> &[u8] {
         &self.opening

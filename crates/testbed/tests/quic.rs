@@ -115,7 +115,7 @@ async fn made_of(said: &[u8], receiver: &Receiver, identity: &Identity) -> Event
     let hears = async {
         loop {
             match happened.recv().await.unwrap() {
-                Event::Offered { .. } => {}
+                Event::Offered { .. } | Event::Begun { .. } => {}
                 end => return end,
             }
         }
@@ -143,10 +143,91 @@ async fn what_a_hostile_sender_says_leaves_nothing() {
         let store = DiskStore::open(folder.path()).unwrap();
         let receiver = Receiver::new(LOCAL.parse().unwrap(), &identity, store, Limits::default()).unwrap();
         match made_of(&said, &receiver, &identity).await {
-            Event::Failed { why } => assert!(why.to_string().contains(says), "{why}, not {says}"),
+            Event::Failed { why, .. } => assert!(why.to_string().contains(says), "{why}, not {says}"),
             event => panic!("{event:?} of {said:?}"),
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{says}");
+    }
+}
+
+/// A client at whose address nobody hears the answers, as when its address is another's: what it says
+/// reaches `receiver`, and nothing comes back.
+async fn deaf(receiver: std::net::SocketAddr, identity: &Identity) -> (noq::Endpoint, noq::Connecting) {
+    let ear = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();
+    let address = ear.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mouth = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();
+        let mut datagram = vec![0; 2000];
+        while let Ok((length, _)) = ear.recv_from(&mut datagram).await {
+            let _ = mouth.send_to(&datagram[..length], receiver).await;
+        }
+    });
+    let (tls, _) = identity::tls_to(Trust::Only(identity.fingerprint()), PROTOCOL).unwrap();
+    let tls = noq::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let endpoint = noq::Endpoint::client(LOCAL.parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(noq::ClientConfig::new(Arc::new(tls)));
+    let connecting = endpoint.connect(address, identity::NAME).unwrap();
+    (endpoint, connecting)
+}
+
+#[tokio::test]
+async fn who_does_not_hear_the_answers_takes_no_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a");
+    std::fs::write(&file, "content").unwrap();
+    let identity = Identity::generate().unwrap();
+    let store = DiskStore::open(&folder.path().join("in")).unwrap();
+    let limits = Limits { files: 1, ..Limits::default() };
+    let receiver = Receiver::new(LOCAL.parse().unwrap(), &identity, store, limits).unwrap();
+    let address = receiver.address().unwrap();
+    let (events, mut happened) = tokio::sync::mpsc::channel(16);
+    let sends = async {
+        let mut strangers = Vec::new();
+        for _ in 0..5 {
+            strangers.push(deaf(address, &identity).await);
+        }
+        // Their greetings have come, and come again.
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        let factory = Arc::new(quic::controller("reno").unwrap());
+        let sender = Sender::new(address, Trust::Only(identity.fingerprint()), factory).unwrap();
+        let sent = sender.send(&file, &Progress::default()).await;
+        assert_eq!(sent.unwrap().name, "a");
+    };
+    tokio::select! {
+        () = receiver.run(events) => panic!("the receiver ends"),
+        () = sends => {}
+    }
+    let first = happened.recv().await.unwrap();
+    assert!(matches!(first, Event::Offered { connection: 0, .. }), "nobody else was let in: {first:?}");
+}
+
+#[tokio::test]
+async fn one_address_gets_its_share_of_the_places_and_gives_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = Identity::generate().unwrap();
+    let store = DiskStore::open(folder.path()).unwrap();
+    let limits = Limits { files: 4, files_of_one: 2, ..Limits::default() };
+    let receiver = Receiver::new(LOCAL.parse().unwrap(), &identity, store, limits).unwrap();
+    let address = receiver.address().unwrap();
+    let (tls, _) = identity::tls_to(Trust::Only(identity.fingerprint()), PROTOCOL).unwrap();
+    let tls = noq::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let endpoint = noq::Endpoint::client(LOCAL.parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(noq::ClientConfig::new(Arc::new(tls)));
+    let connect = async || endpoint.connect(address, identity::NAME).unwrap().await;
+    let (events, _happened) = tokio::sync::mpsc::channel(16);
+    let takes = async {
+        let (first, _second) = (connect().await.unwrap(), connect().await.unwrap());
+        assert!(matches!(connect().await, Err(noq::ConnectionError::ConnectionClosed(_))), "it has its share");
+        first.close(0u32.into(), b"");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while connect().await.is_err() {
+            assert!(std::time::Instant::now() < deadline, "its place is free again");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = receiver.run(events) => panic!("the receiver ends"),
+        () = takes => {}
     }
 }
 

@@ -58,6 +58,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         pacing: args.pacing.into(),
         // What limits nothing would send as fast as the machine can.
         upload: Some(upload(ceiling, &sizes)),
+        packet: PACKET,
         start: Time::ZERO,
         rng: Rng::stream(args.seed, "sender"),
     }

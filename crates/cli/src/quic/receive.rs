@@ -24,7 +24,8 @@ const EVENTS: usize = 16;
 A file gets its name when all of it has arrived and its BLAKE3 hash is right; a file that is \
 there is never replaced. Whoever gives the fingerprint that is printed to `quic send \
 --fingerprint` can be sure to reach this receiver and nobody else; it is another one after \
-each start. Anybody who can reach this address may send files.")]
+each start. Anybody who can reach this address may send files: each address a quarter of the \
+files that are taken at once. A file that is interrupted begins anew.")]
 pub struct Args {
     /// Address to listen on, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
@@ -32,7 +33,7 @@ pub struct Args {
     /// Folder to keep files in; it is made if it is missing
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
-    /// End after the first file
+    /// End when the first file of which something comes has come, or fails
     #[arg(long)]
     once: bool,
     /// The longest file that is taken, in bytes
@@ -60,14 +61,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         let (events, mut happened) = mpsc::channel(EVENTS);
         let say = async {
+            let mut only = Only::default();
             while let Some(event) = happened.recv().await {
-                // With `--once`, why it did not arrive is said at the end.
+                let is_it = only.is_about_it(&event);
                 match event {
-                    Event::Failed { why } if args.once => return Err(why),
+                    // With `--once`, why it did not arrive is said at the end.
+                    Event::Failed { why, .. } if args.once && is_it => return Err(why),
                     event => {
-                        let complete = matches!(event, Event::Complete { .. });
                         display.suspend(|| say(&event, &args.out));
-                        if complete && args.once {
+                        if args.once && is_it && matches!(event, Event::Complete { .. }) {
                             break;
                         }
                     }
@@ -93,12 +95,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// Which file `--once` waits for: the first of which something has come. Who only connects, or whose
+/// file is refused, is a stranger to it, and so is everybody else from then on.
+#[derive(Default)]
+struct Only(Option<u64>);
+
+impl Only {
+    /// Whether `event` is about that file.
+    fn is_about_it(&mut self, event: &Event) -> bool {
+        if let Event::Begun { connection } | Event::Complete { connection, .. } = *event {
+            self.0.get_or_insert(connection);
+        }
+        self.0 == Some(event.connection())
+    }
+}
+
 fn say(event: &Event, folder: &Path) {
     match event {
-        Event::Offered { name, length } => println!("receiving {name}, {}", Amount(*length as f64)),
-        Event::Complete { name, length } => {
+        Event::Begun { .. } => {}
+        Event::Offered { name, length, .. } => println!("receiving {name}, {}", Amount(*length as f64)),
+        Event::Complete { name, length, .. } => {
             println!("received {}, {length} bytes, hash right", folder.join(name).display());
         }
-        Event::Failed { why } => eprintln!("anabranch: a file did not arrive: {why}"),
+        Event::Failed { why, .. } => eprintln!("anabranch: a file did not arrive: {why}"),
     }
 }

@@ -58,6 +58,8 @@ pub struct Troubles {
     pub crashes: u64,
     /// Nodes that came back.
     pub restarts: u64,
+    /// Transfers that ended with a file of which a part was there from before.
+    pub resumed: u64,
     /// Disks that were slow, receivers' and senders'.
     pub slow_disks: u64,
     /// Relays that lied, by lie.
@@ -125,6 +127,7 @@ impl Soaked {
         troubles.partitions += ran.partitions;
         troubles.crashes += ran.crashes;
         troubles.restarts += ran.restarts;
+        troubles.resumed += ran.resumed;
         troubles.slow_disks += ran.slow_disks;
         for lie in ran.lies {
             *troubles.liars.entry(lie).or_default() += 1;

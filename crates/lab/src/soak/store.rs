@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_proto::message::Offer;
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{Source, Store, StoreError};
+use anabranch_proto::transfer::{Extents, Partial, PartialId, Source, Store, StoreError};
 
 /// A published file.
 #[derive(Clone, Debug)]
@@ -18,13 +18,40 @@ pub struct Published {
     pub bytes: Vec<u8>,
 }
 
+/// A file on its way.
+#[derive(Clone, Debug, Default)]
+struct Arriving {
+    bytes: Vec<u8>,
+    /// What of it is written.
+    extents: Extents,
+    /// What it is known by, if its sender may go on with it.
+    partial: Option<PartialId>,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Disk {
     /// By their names there.
     published: BTreeMap<String, Published>,
-    arriving: BTreeMap<SessionId, Vec<u8>>,
+    arriving: BTreeMap<SessionId, Arriving>,
+    /// Those that nobody sends now.
+    kept: BTreeMap<PartialId, Arriving>,
+}
+
+impl Disk {
     /// Bytes of files that are arriving.
-    used: u64,
+    fn used(&self) -> u64 {
+        self.arriving.values().map(|file| file.extents.bytes()).sum()
+    }
+
+    fn keep(&mut self, file: Arriving) -> bool {
+        match file.partial {
+            Some(partial) if !file.extents.is_empty() => {
+                self.kept.insert(partial, file);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A disk: stores that come one after another share it, and whoever looks at it.
@@ -47,11 +74,22 @@ impl Shelf {
         self.disk().arriving.len()
     }
 
-    /// Forgets what is arriving: nobody knows to whom it belongs any more.
-    pub fn clear_arriving(&self) {
+    /// The receiver was killed. What is known of each file that was arriving is a journal that may be
+    /// older than the file: of its longest range the first half, and all others.
+    pub fn crash(&self) {
         let mut disk = self.disk();
-        disk.arriving.clear();
-        disk.used = 0;
+        for (_, mut file) in std::mem::take(&mut disk.arriving) {
+            let longest = file.extents.longest(1).iter().next().unwrap_or_default();
+            let others = file.extents.iter().filter(|range| *range != longest);
+            let half = longest.start..longest.start + (longest.end - longest.start) / 2;
+            file.extents = others.chain([half]).collect();
+            disk.keep(file);
+        }
+    }
+
+    /// Files of which a part is kept.
+    pub fn kept(&self) -> Vec<PartialId> {
+        self.disk().kept.keys().copied().collect()
     }
 }
 
@@ -83,27 +121,42 @@ fn unknown() -> StoreError {
 
 impl Store for MemoryStore {
     fn create(&mut self, session: SessionId, _: &Offer) -> Result<(), StoreError> {
-        self.shelf.disk().arriving.insert(session, Vec::new());
+        self.shelf.disk().arriving.insert(session, Arriving::default());
         Ok(())
+    }
+
+    fn resume(&mut self, session: SessionId, _: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        let disk = &mut *self.shelf.disk();
+        let kept = disk.kept.remove(&partial.id);
+        let file = kept.unwrap_or_else(|| Arriving { partial: Some(partial.id), ..Arriving::default() });
+        let extents = file.extents.clone();
+        disk.arriving.insert(session, file);
+        Ok(extents)
+    }
+
+    fn suspend(&mut self, session: SessionId) -> bool {
+        let disk = &mut *self.shelf.disk();
+        disk.arriving.remove(&session).is_some_and(|file| disk.keep(file))
     }
 
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let disk = &mut *self.shelf.disk();
+        let used = disk.used();
         let file = disk.arriving.get_mut(&session).ok_or_else(unknown)?;
-        if disk.used + bytes.len() as u64 > self.room {
+        if used + bytes.len() as u64 > self.room {
             return Err(StoreError("no space left".into()));
         }
-        disk.used += bytes.len() as u64;
         let end = offset as usize + bytes.len();
-        file.resize(file.len().max(end), 0);
-        file[offset as usize..end].copy_from_slice(bytes);
+        file.bytes.resize(file.bytes.len().max(end), 0);
+        file.bytes[offset as usize..end].copy_from_slice(bytes);
+        file.extents.insert(offset..end as u64);
         Ok(())
     }
 
     fn read(&mut self, session: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         let disk = self.shelf.disk();
         let file = disk.arriving.get(&session).ok_or_else(unknown)?;
-        let part = file.get(offset as usize..).and_then(|rest| rest.get(..bytes.len())).ok_or_else(unknown)?;
+        let part = file.bytes.get(offset as usize..).and_then(|rest| rest.get(..bytes.len())).ok_or_else(unknown)?;
         bytes.copy_from_slice(part);
         Ok(())
     }
@@ -111,8 +164,7 @@ impl Store for MemoryStore {
     /// A second file of a name gets a number behind it.
     fn publish(&mut self, session: SessionId, offer: &Offer) -> Result<String, StoreError> {
         let disk = &mut *self.shelf.disk();
-        let bytes = disk.arriving.remove(&session).ok_or_else(unknown)?;
-        disk.used = disk.used.saturating_sub(offer.length);
+        let Arriving { bytes, .. } = disk.arriving.remove(&session).ok_or_else(unknown)?;
         let names =
             std::iter::once(offer.name.to_string()).chain((1..).map(|number| format!("{}.{number}", offer.name)));
         let mut free = names.filter(|name| !disk.published.contains_key(name));
@@ -122,10 +174,7 @@ impl Store for MemoryStore {
     }
 
     fn discard(&mut self, session: SessionId) {
-        let disk = &mut *self.shelf.disk();
-        if let Some(file) = disk.arriving.remove(&session) {
-            disk.used = disk.used.saturating_sub(file.len() as u64);
-        }
+        self.shelf.disk().arriving.remove(&session);
     }
 }
 

@@ -72,7 +72,7 @@ pub enum Ending {
 impl Ending {
     fn of(error: &TransferError) -> Ending {
         match error {
-            TransferError::NoAnswer(_) => Ending::NoAnswer,
+            TransferError::NoAnswer(_) | TransferError::BlackHole => Ending::NoAnswer,
             TransferError::Refused(_) => Ending::Refused,
             TransferError::Failed(_)
             | TransferError::Malformed(_)
@@ -103,6 +103,8 @@ pub struct Ran {
     pub after_calm: Duration,
     /// Transfers that were begun: one, and one for each restart of the sender.
     pub transfers: u64,
+    /// Transfers that went on with what was there of another.
+    pub resumed: u64,
     /// Files that were published, strangers' too.
     pub published: u64,
     /// Messages, timers and jobs.
@@ -196,6 +198,7 @@ struct Transfer<'a, F: Fabric> {
 #[derive(Default)]
 struct Counted {
     transfers: u64,
+    resumed: u64,
     published: u64,
     crashes: u64,
     restarts: u64,
@@ -256,9 +259,8 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             return self.sender();
         }
         if node == case.receiver() {
-            // What had arrived is found by nobody.
-            self.shelf.clear_arriving();
-            let receiver = Receiver::new(self.identity.clone(), case.limits);
+            self.shelf.crash();
+            let receiver = Receiver::new(self.identity.clone(), case.limits).with_kept(self.shelf.kept());
             return Node::Peer(Box::new(Peer::new(RelayNode::end(), Some(receiver), None)));
         }
         let limit = case.relays[node.index()];
@@ -437,6 +439,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             }
             None => return Err(Violation::new(Invariant::Ends, "it is over without an outcome")),
         };
+        self.counted.resumed += u64::from(self.file_sender().is_some_and(|sender| sender.resumed_bytes() > 0));
         self.ending = Some(ending);
         self.ended = Some(self.world.now());
         Ok(())
@@ -520,7 +523,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         let (case, counters) = (self.case, self.world.counters());
         let mut world = self.world;
         let jobs = world.worker_mut().done();
-        let Counted { transfers, published, crashes, restarts, partitions } = self.counted;
+        let Counted { transfers, resumed, published, crashes, restarts, partitions } = self.counted;
         Ran {
             seed: case.seed,
             fabric: case.network.kind(),
@@ -530,6 +533,7 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
             under_way: self.under_way,
             after_calm: self.ended.unwrap_or(Time::ZERO).since(case.calm.max(self.started)),
             transfers,
+            resumed,
             published,
             events: counters.events,
             jobs,

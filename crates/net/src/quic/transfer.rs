@@ -8,17 +8,22 @@
 //! ```
 //!
 //! noq carries it, for there a controller's rate holds. Any QUIC library can answer.
+//!
+//! Who has not shown that it hears what is sent to its address is told to come again (a Retry packet;
+//! RFC 9000, 8.1.2): until then nothing is computed and no place is taken. No address gets more than its
+//! share of the places.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message, Offer, Report};
 use anabranch_proto::printable::printable;
 use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError};
+use anabranch_proto::transfer::{FileCheck, Limits, Source, Store, StoreError, TransferError, origin_of};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{ConnectionError, Endpoint, PathId, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
@@ -218,18 +223,27 @@ impl Sender {
     }
 }
 
-/// What became of a file at a receiver.
+/// What became of a file at a receiver. Connections are numbered in the order in which they come.
 #[derive(Debug)]
 pub enum Event {
     /// A file comes.
     Offered {
+        /// Over which connection.
+        connection: u64,
         /// Its name, as the sender calls it.
         name: String,
         /// Its bytes.
         length: u64,
     },
+    /// The first of its bytes have come; an empty file has none.
+    Begun {
+        /// Over which connection.
+        connection: u64,
+    },
     /// It is in its place, its hash right.
     Complete {
+        /// Over which connection.
+        connection: u64,
         /// Its name in the folder.
         name: String,
         /// Its bytes.
@@ -237,9 +251,23 @@ pub enum Event {
     },
     /// It did not arrive, and nothing of it is left.
     Failed {
+        /// Over which connection.
+        connection: u64,
         /// Why.
         why: QuicError,
     },
+}
+
+impl Event {
+    /// Over which connection it has happened.
+    pub fn connection(&self) -> u64 {
+        match *self {
+            Event::Offered { connection, .. }
+            | Event::Begun { connection }
+            | Event::Complete { connection, .. }
+            | Event::Failed { connection, .. } => connection,
+        }
+    }
 }
 
 /// Reads `length` bytes into `pieces`, until nobody wants them any more. It blocks.
@@ -269,6 +297,40 @@ struct Shared {
     limits: Limits,
     progress: Arc<Progress>,
     files: Arc<tokio::sync::Semaphore>,
+    /// How many of the places each address has.
+    shares: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+/// One of the places of an address, until this value ends.
+struct Share {
+    shared: Arc<Shared>,
+    origin: IpAddr,
+}
+
+impl Share {
+    /// One more for `source`, unless it has its share.
+    fn of(shared: &Arc<Shared>, source: IpAddr) -> Option<Share> {
+        let origin = origin_of(source);
+        let mut shares = shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = shares.entry(origin).or_default();
+        if *share >= shared.limits.files_of_one {
+            return None;
+        }
+        *share += 1;
+        Some(Share { shared: Arc::clone(shared), origin })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut shares = self.shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get_mut(&self.origin) {
+            *share -= 1;
+            if *share == 0 {
+                shares.remove(&self.origin);
+            }
+        }
+    }
 }
 
 impl Receiver {
@@ -300,6 +362,7 @@ impl Receiver {
             files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
             limits,
             progress: Arc::default(),
+            shares: Mutex::default(),
         };
         Ok(Receiver { endpoint, shared: Arc::new(shared) })
     }
@@ -321,19 +384,31 @@ impl Receiver {
     /// Takes files until it is dropped; says what becomes of each.
     pub async fn run(&self, events: mpsc::Sender<Event>) {
         let mut transfers = tokio::task::JoinSet::new();
+        let mut connections = 0;
         while let Some(incoming) = self.endpoint.accept().await {
             while transfers.try_join_next().is_some() {}
+            if !incoming.remote_address_validated() {
+                // Who is told so already says so with a token, and is validated.
+                let _ = incoming.retry();
+                continue;
+            }
+            let Some(share) = Share::of(&self.shared, incoming.remote_address().ip()) else {
+                incoming.refuse();
+                continue;
+            };
             let Ok(permit) = self.shared.files.clone().try_acquire_owned() else {
                 incoming.refuse();
                 continue;
             };
             let (shared, events) = (self.shared.clone(), events.clone());
+            let connection = connections;
+            connections += 1;
             transfers.spawn(async move {
-                if let Err(why) = take(&shared, incoming, &events).await {
+                if let Err(why) = take(&shared, incoming, connection, &events).await {
                     // Nobody listens any more when the receiver is about to end.
-                    let _ = events.send(Event::Failed { why }).await;
+                    let _ = events.send(Event::Failed { connection, why }).await;
                 }
-                drop(permit);
+                drop((permit, share));
             });
         }
     }
@@ -346,15 +421,20 @@ impl Receiver {
 }
 
 /// Takes one sender's file.
-async fn take(shared: &Arc<Shared>, incoming: noq::Incoming, events: &mpsc::Sender<Event>) -> Result<(), QuicError> {
-    let connection = incoming.await?;
+async fn take(
+    shared: &Arc<Shared>,
+    incoming: noq::Incoming,
+    number: u64,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), QuicError> {
     let asked = async {
+        let connection = incoming.await?;
         let (to, mut from) = connection.accept_bi().await?;
         let offer = read_offer(&mut from).await?;
-        Ok::<_, QuicError>((to, from, offer))
+        Ok::<_, QuicError>((connection, to, from, offer))
     };
     let late = |_| TransferError::Malformed("nothing: it has offered no file");
-    let (mut to, mut from, offer) = tokio::time::timeout(PATIENCE, asked).await.map_err(late)??;
+    let (connection, mut to, mut from, offer) = tokio::time::timeout(PATIENCE, asked).await.map_err(late)??;
     if let Some(why) = shared.limits.refusal(&offer) {
         report(&mut to, Code::Refused, &why).await?;
         return leave(&connection, &mut to).await;
@@ -369,16 +449,18 @@ async fn take(shared: &Arc<Shared>, incoming: noq::Incoming, events: &mpsc::Send
             return Err(TransferError::Store(why).into());
         }
     };
-    let _ = events.send(Event::Offered { name: offer.name.to_string(), length: offer.length }).await;
+    let _ =
+        events.send(Event::Offered { connection: number, name: offer.name.to_string(), length: offer.length }).await;
     report(&mut to, Code::Accepted, "").await?;
-    match arriving.rest(&mut from).await {
+    let begun = async || drop(events.send(Event::Begun { connection: number }).await);
+    match arriving.rest(&mut from, begun).await {
         Ok(name) => {
             // The file is kept, whether the sender learns it or not.
             let told = report(&mut to, Code::Complete, &name).await;
             if told.is_ok() {
                 let _ = leave(&connection, &mut to).await;
             }
-            let _ = events.send(Event::Complete { name, length: offer.length }).await;
+            let _ = events.send(Event::Complete { connection: number, name, length: offer.length }).await;
             Ok(())
         }
         Err(why) => {
@@ -409,11 +491,15 @@ impl Arriving {
     }
 
     /// The name under which the file is kept, once all of it has come.
-    async fn rest(self, from: &mut RecvStream) -> Result<String, QuicError> {
+    async fn rest(self, from: &mut RecvStream, begun: impl AsyncFnOnce()) -> Result<String, QuicError> {
+        let mut begun = Some(begun);
         let (pieces, waiting) = mpsc::channel(MOST_WAITING);
         let kept = tokio::task::spawn_blocking(move || self.keep(waiting));
         let read = async {
             while let Some(piece) = from.read_chunk(usize::from(PIECE)).await? {
+                if let Some(begun) = begun.take() {
+                    begun().await;
+                }
                 if pieces.send(piece).await.is_err() {
                     break;
                 }

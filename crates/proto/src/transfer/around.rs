@@ -6,6 +6,8 @@ use std::io;
 
 use dyn_clone::{DynClone, clone_trait_object};
 
+use super::extents::Extents;
+use super::partial::Partial;
 use crate::message::Offer;
 use crate::seal::SessionId;
 
@@ -29,6 +31,18 @@ impl std::error::Error for StoreError {}
 pub trait Store: DynClone + Send {
     /// Makes room for the file of `session`, under a name that nobody takes for the file.
     fn create(&mut self, session: SessionId, offer: &Offer) -> Result<(), StoreError>;
+    /// The same for a file that its sender may go on with later: what is there of it from before.
+    /// Whoever keeps nothing from before need not say more than `create`.
+    fn resume(&mut self, session: SessionId, offer: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        let _ = partial;
+        self.create(session, offer).map(|()| Extents::default())
+    }
+    /// The file of `session` does not come for now: closes it, and keeps what has come of it if it is
+    /// one that its sender may go on with; whether it is kept.
+    fn suspend(&mut self, session: SessionId) -> bool {
+        self.discard(session);
+        false
+    }
     /// Keeps `bytes` at `offset`.
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
     /// Fills `bytes` with what is kept at `offset`.
@@ -65,6 +79,13 @@ pub enum Event {
         /// Whose.
         session: SessionId,
     },
+    /// Its sender goes on with it in another session, which takes the place of this one.
+    Continued {
+        /// The session that is over.
+        session: SessionId,
+        /// The one that takes its place.
+        by: SessionId,
+    },
     /// It is in its place.
     Complete {
         /// Whose.
@@ -96,6 +117,7 @@ impl Event {
         match *self {
             Event::Offered { session, .. }
             | Event::Begun { session }
+            | Event::Continued { session, .. }
             | Event::Complete { session, .. }
             | Event::Failed { session, .. }
             | Event::Closed { session, .. } => session,
@@ -118,6 +140,8 @@ pub struct ReceiverCounters {
     pub deferred: u64,
     /// Blocks that had been there.
     pub duplicates: u64,
+    /// Blocks that were there from a session before.
+    pub resumed: u64,
     /// Fillers.
     pub fillers: u64,
     /// Data of a session that is not known.

@@ -14,6 +14,9 @@ use crate::printable::printable;
 pub enum TransferError {
     /// Nothing was heard of the receiver for 30 s.
     NoAnswer(Phase),
+    /// The receiver answers what is short, and no block has reached it for a while: the path may carry no
+    /// packets of this length.
+    BlackHole,
     /// The receiver does not want the file.
     Refused(String),
     /// The receiver could not keep the file, or its hash was wrong.
@@ -66,6 +69,10 @@ impl fmt::Display for TransferError {
                 write!(f, "all blocks have arrived, but the receiver did not confirm the file for {seconds} s")
             }
             TransferError::NoAnswer(_) => write!(f, "nothing was heard of the receiver for {seconds} s"),
+            TransferError::BlackHole => f.write_str(
+                "the receiver answers, but no block reaches it: packets of this length are lost on the way; send \
+                 shorter ones with --packet (1232 bytes pass wherever IPv6 does)",
+            ),
             TransferError::Refused(reason) => write!(f, "the receiver refuses the file: {reason}"),
             TransferError::Failed(reason) => write!(f, "the receiver could not keep the file: {reason}"),
             TransferError::Malformed(what) => write!(f, "the other side sends {what}"),

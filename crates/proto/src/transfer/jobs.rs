@@ -9,6 +9,8 @@ use std::sync::Arc;
 use super::around::{Source, Store, StoreError};
 use super::check::FileCheck;
 use super::error::TransferError;
+use super::extents::Extents;
+use super::partial::{Partial, PartialId};
 use crate::message::Offer;
 use crate::seal::SessionId;
 
@@ -24,8 +26,8 @@ pub struct FileJob {
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub enum FileTask {
-    /// Make room for it.
-    Create(Offer),
+    /// Make room for it, or look up what is there of it from before.
+    Create(Creation),
     /// Keep these blocks.
     Write(Batch),
     /// Hash its next part.
@@ -34,8 +36,21 @@ pub enum FileTask {
     Publish(FileCheck),
     /// Forget what is kept of it.
     Discard,
+    /// Close it, and keep what has come of it for a later session.
+    Suspend(PartialId),
     /// Read this part of the file that is sent.
     Read(Range<u64>),
+}
+
+/// A file that arrives.
+#[derive(Clone, Debug)]
+pub struct Creation {
+    /// What was offered.
+    pub offer: Offer,
+    /// What it is known by in a later session; none if nothing is kept for one.
+    pub partial: Option<Partial>,
+    /// What is there of it is of no use: it begins anew.
+    pub is_anew: bool,
 }
 
 /// A job that is done.
@@ -50,8 +65,8 @@ pub struct FileDone {
 /// What came of a job.
 #[derive(Clone, Debug)]
 pub enum FileResult {
-    /// There is room for it, or why not.
-    Created(Result<(), StoreError>),
+    /// There is room for it, and these bytes are there from before; or why there is none.
+    Created(Result<Extents, StoreError>),
     /// Its blocks are kept, or why not.
     Written(Result<(), StoreError>),
     /// It is hashed so far, or why not.
@@ -60,6 +75,8 @@ pub enum FileResult {
     Published(Result<String, TransferError>),
     /// Nothing is kept of it.
     Discarded,
+    /// It is closed; what it is known by, if it is kept.
+    Suspended(Option<PartialId>),
     /// What was read from this offset on, or why not.
     Read(u64, Result<Vec<u8>, Arc<io::Error>>),
 }
@@ -69,7 +86,15 @@ impl FileJob {
     pub fn work(self, store: &mut dyn Store, source: &mut dyn Source) -> FileDone {
         let session = self.session;
         let result = match self.task {
-            FileTask::Create(offer) => FileResult::Created(store.create(session, &offer)),
+            FileTask::Create(Creation { offer, partial, is_anew }) => {
+                if is_anew {
+                    store.discard(session);
+                }
+                FileResult::Created(match partial {
+                    Some(partial) => store.resume(session, &offer, &partial),
+                    None => store.create(session, &offer).map(|()| Extents::default()),
+                })
+            }
             FileTask::Write(batch) => FileResult::Written(batch.write(store, session)),
             FileTask::Check(mut check) => {
                 let checked = check.update_from(store, session);
@@ -80,6 +105,7 @@ impl FileJob {
                 store.discard(session);
                 FileResult::Discarded
             }
+            FileTask::Suspend(id) => FileResult::Suspended(store.suspend(session).then_some(id)),
             FileTask::Read(part) => {
                 let mut bytes = vec![0; (part.end - part.start) as usize];
                 let read = source.read(part.start, &mut bytes);
@@ -95,7 +121,7 @@ impl FileJob {
             FileTask::Write(batch) => batch.bytes.len() as u64,
             FileTask::Check(check) => check.next_part(),
             FileTask::Read(part) => part.end - part.start,
-            FileTask::Create(_) | FileTask::Publish(_) | FileTask::Discard => 0,
+            FileTask::Create(_) | FileTask::Publish(_) | FileTask::Discard | FileTask::Suspend(_) => 0,
         }
     }
 }

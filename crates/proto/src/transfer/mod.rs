@@ -17,23 +17,33 @@
 //! ```
 //!
 //! Every packet takes its own path, and its answer is evidence about the relays on it.
+//!
+//! What has come of a file outlives its session where the store can keep it: when the same sender
+//! offers the same file again, "accepted" tells which blocks are there, and the others follow. The
+//! hash of the whole file decides in the end; if it is wrong and a part was there from before, all of
+//! it comes again, once.
 
 mod around;
 mod check;
 mod error;
+mod extents;
 mod jobs;
 mod limits;
+mod partial;
 mod phase;
 mod reading;
 mod receiving;
 mod sending;
+mod told;
 
 pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
 pub use error::TransferError;
-pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
+pub use extents::Extents;
+pub use jobs::{Batch, Creation, FileDone, FileJob, FileResult, FileTask};
 pub use limits::Limits;
+pub use partial::{Partial, PartialId};
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
-pub use receiving::{MAX_EVENTS, Receiver};
+pub use receiving::{MAX_EVENTS, Receiver, origin_of};
 pub use sending::{FileSender, Transferred, block_size};

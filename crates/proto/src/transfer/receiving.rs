@@ -3,8 +3,9 @@
 //! Disk and hashes are jobs that it hands out, of one file one at a time: blocks that come
 //! meanwhile wait together for the next. A block is acknowledged when it has come; if it can't be
 //! written, that is said in place of what follows. A session that ends while a job is under way
-//! leaves its name behind until that is done and what was kept is discarded: no result is taken
-//! for a later session's.
+//! leaves its name behind until that is done and what was kept is discarded or put away: no result
+//! is taken for a later session's. Who takes leave of an unfinished file has it discarded; what has
+//! come of one whose sender has fallen silent is put away, and its sender can go on with it.
 //!
 //! What strangers can make it remember is bounded by `Limits`, in all and for one address
 //! (`places.rs`): sessions without a file, of which the longest unheard ones are pushed out, files that wait,
@@ -19,26 +20,32 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 
 use anabranch_control::time::{Duration, Time};
 
-use self::entry::{Closing, Entry, Phase};
+use self::entry::{Closing, Entry, Phase, Step};
 use self::incoming::{Incoming, on_block};
-use self::places::origin_of;
+pub use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
+use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::limits::Limits;
+use super::partial::{Partial, PartialId};
 use super::phase::PATIENCE;
+use super::told;
 use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
 
 /// Events that wait to be fetched; when there are more, the oldest are forgotten.
 pub const MAX_EVENTS: usize = 1024;
+
+/// Files that are put away of which a receiver remembers that they are; of others it finds out.
+const MAX_KEPT: usize = 256;
 
 /// A receiver of files.
 #[derive(Clone)]
@@ -50,6 +57,8 @@ pub struct Receiver {
     cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
+    /// Files that are put away, as far as is known: their senders are told what is there of them.
+    kept: BTreeSet<PartialId>,
     /// To be handed out.
     jobs: VecDeque<FileJob>,
     /// What blocks take that are not written yet, of all files.
@@ -83,6 +92,7 @@ impl Receiver {
             cookies: Cookies::default(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
+            kept: BTreeSet::new(),
             jobs: VecDeque::new(),
             unwritten: 0,
             queue: VecDeque::new(),
@@ -101,11 +111,25 @@ impl Receiver {
         Receiver { allowed: Some(keys), ..self }
     }
 
+    /// The same, with a store that has these files from before.
+    pub fn with_kept(self, kept: impl IntoIterator<Item = PartialId>) -> Receiver {
+        Receiver { kept: kept.into_iter().take(MAX_KEPT).collect(), ..self }
+    }
+
     /// Adds a session that was agreed on otherwise, in which fillers may come.
     pub fn install(&mut self, now: Time, noise: Session) {
         self.sessions.insert(
             noise.id(),
-            Entry { noise, answer: None, origin: None, sender: None, heard: now, phase: Phase::Load },
+            Entry {
+                noise,
+                answer: None,
+                origin: None,
+                sender: None,
+                heard: now,
+                phase: Phase::Load,
+                partial: None,
+                told: String::new(),
+            },
         );
     }
 
@@ -157,7 +181,8 @@ impl Receiver {
         }
         self.counters.greetings += 1;
         let (noise, answer, origin, phase) = (session, Some(answer), Some(origin), Phase::Greeted);
-        self.sessions.insert(name, Entry { noise, answer, origin, sender, heard: now, phase });
+        let (partial, told) = (None, String::new());
+        self.sessions.insert(name, Entry { noise, answer, origin, sender, heard: now, phase, partial, told });
         true
     }
 
@@ -196,13 +221,16 @@ impl Receiver {
                 return Some(Reply::Ack(proof));
             }
             Message::Bye => {
-                self.close(id);
+                self.close(id, false);
                 self.admit();
                 return Some(Reply::Ack(proof));
             }
             Message::Offer(offer) => {
-                self.on_offer(id, offer);
-                self.status(id)
+                self.on_offer(now, id, offer);
+                let (code, text) = self.status(id);
+                let is_accepted = matches!(code, Code::Accepted | Code::Incomplete | Code::Checking);
+                let told = self.sessions.get(&id).filter(|_| is_accepted).map(|entry| entry.told.clone());
+                (code, told.unwrap_or(text))
             }
             Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {
@@ -229,6 +257,7 @@ impl Receiver {
     /// What a report says about session `id` now.
     fn status(&self, id: SessionId) -> (Code, String) {
         match self.sessions.get(&id).map(|entry| &entry.phase) {
+            Some(Phase::Receiving(incoming)) if incoming.is_looked_up => (Code::Waiting, String::new()),
             Some(Phase::Receiving(incoming)) if incoming.missing == 0 => (Code::Checking, String::new()),
             Some(Phase::Receiving(incoming)) if incoming.missing < incoming.offer.blocks() => {
                 (Code::Incomplete, String::new())
@@ -242,19 +271,24 @@ impl Receiver {
         }
     }
 
-    fn on_offer(&mut self, id: SessionId, offer: Offer) {
-        let Some(entry) = self.sessions.get(&id) else { return };
+    fn on_offer(&mut self, now: Time, id: SessionId, offer: Offer) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
         if !matches!(entry.phase, Phase::Greeted | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
+        let (sender, partial) = (entry.sender, Partial::of(entry.sender, &offer));
         let limits = &self.limits;
-        let refused = if let Some(refusal) = self.stranger(entry.sender) {
+        let refused = if let Some(refusal) = self.stranger(sender) {
             Some(refusal)
         } else if let Some(refusal) = limits.refusal(&offer) {
             Some(refusal)
         } else if offer.block == 0 || offer.blocks() > limits.blocks {
             Some(format!("more than {} blocks", limits.blocks))
         } else {
+            if let Some(entry) = self.sessions.get_mut(&id) {
+                entry.partial = Some(partial.id);
+            }
+            self.take_over(now, id);
             self.take_or_queue(id, offer).err()
         };
         if let (Some(reason), Some(entry)) = (refused, self.sessions.get_mut(&id)) {
@@ -321,12 +355,23 @@ impl Receiver {
         if let Some(&closing) = self.closing.get(&id) {
             return self.on_closing_done(id, closing, result);
         }
-        let Some(Entry { phase, .. }) = self.sessions.get_mut(&id) else { return };
+        let Some(Entry { phase, told, partial, .. }) = self.sessions.get_mut(&id) else { return };
         match (phase, result) {
-            (Phase::Receiving(incoming), FileResult::Created(Ok(()))) => {
-                incoming.is_working = false;
-                let offer = incoming.offer.clone();
+            (Phase::Receiving(incoming), FileResult::Created(Ok(extents))) => {
+                (incoming.is_working, incoming.is_looked_up) = (false, false);
+                let blocks = incoming.resume(&extents);
+                // An answer is no longer than a block's datagram: a path that carries that carries it too.
+                *told = told::tell(&blocks, usize::from(incoming.offer.block));
+                incoming.is_begun = !blocks.is_empty();
+                self.counters.resumed += blocks.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>();
+                if let Some(partial) = partial {
+                    self.kept.remove(partial);
+                }
+                let (offer, is_begun) = (incoming.offer.clone(), incoming.is_begun);
                 self.note(Event::Offered { session: id, offer });
+                if is_begun {
+                    self.note(Event::Begun { session: id });
+                }
                 self.go_on(id);
             }
             (Phase::Receiving(incoming), FileResult::Written(Ok(()))) => {
@@ -346,6 +391,11 @@ impl Receiver {
             }
             (Phase::Receiving(_), FileResult::Created(Err(error))) => self.fail(id, Code::Refused, error.0),
             (Phase::Receiving(_), FileResult::Written(Err(error))) => self.fail(id, Code::Failed, error.0),
+            // What was there from before may have been another's, or damaged since.
+            (Phase::Publishing(offer), FileResult::Published(Err(TransferError::WrongHash))) if !told.is_empty() => {
+                let offer = offer.clone();
+                self.begin_anew(id, offer);
+            }
             (Phase::Checking(_), FileResult::Checked(Err(error)))
             | (Phase::Publishing(_), FileResult::Published(Err(error))) => {
                 self.fail(id, Code::Failed, error.to_string());
@@ -357,74 +407,94 @@ impl Receiver {
 
     /// A job is done for a file that nobody waits for.
     fn on_closing_done(&mut self, id: SessionId, closing: Closing, result: FileResult) {
-        match (closing, result) {
-            (Closing::Discarding, _) => _ = self.closing.remove(&id),
-            (Closing::Publishing { length }, FileResult::Published(Ok(name))) => {
+        match (closing.step, result) {
+            (Step::Leaving, FileResult::Suspended(Some(partial))) => {
+                self.closing.remove(&id);
+                if self.kept.len() < MAX_KEPT {
+                    self.kept.insert(partial);
+                }
+            }
+            (Step::Leaving, _) => _ = self.closing.remove(&id),
+            (Step::Publishing { length }, FileResult::Published(Ok(name))) => {
                 self.closing.remove(&id);
                 self.note(Event::Complete { session: id, name, length });
                 self.note(Event::Closed { session: id, complete: true });
             }
-            (Closing::Publishing { .. }, _) => {
+            (Step::Publishing { .. }, _) => {
                 self.note(Event::Closed { session: id, complete: false });
-                self.discard(id);
+                self.put_away(id, None);
             }
-            (Closing::Working { writing }, _) => {
+            (Step::Working { writing }, _) => {
                 self.unwritten -= writing;
-                self.discard(id);
+                self.put_away(id, closing.partial.filter(|_| closing.keeps));
             }
         }
     }
 
-    /// The file of session `id`, of which no job is under way, will not come.
+    /// The file of session `id`, of which no job is under way, will not come, and nothing of it is
+    /// kept.
     fn fail(&mut self, id: SessionId, code: Code, reason: String) {
         let Some(entry) = self.sessions.get_mut(&id) else { return };
         let before = std::mem::replace(&mut entry.phase, Phase::Over { code, reason: reason.clone() });
         if let Phase::Receiving(incoming) = before {
             self.unwritten -= incoming.unwritten;
         }
-        self.discard(id);
+        self.put_away(id, None);
         self.note(Event::Failed { session: id, reason });
     }
 
-    fn discard(&mut self, id: SessionId) {
-        self.closing.insert(id, Closing::Discarding);
-        self.hand_out(id, FileTask::Discard);
+    /// The file of session `id` does not come in this session; its sender is told if it asks.
+    fn leave(&mut self, id: SessionId, code: Code, reason: String, keeps: bool) {
+        let Some(entry) = self.sessions.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut entry.phase, Phase::Over { code, reason });
+        let partial = entry.partial;
+        self.release(id, before, partial, keeps);
     }
 
-    fn close(&mut self, id: SessionId) {
-        let Some(entry) = self.sessions.remove(&id) else { return };
-        let complete = match entry.phase {
+    /// Nobody waits any more for the file of session `id`, of which no job is under way: it is put away
+    /// if it is one that may be gone on with, and discarded if not.
+    fn put_away(&mut self, id: SessionId, partial: Option<PartialId>) {
+        self.closing.insert(id, Closing { partial, keeps: partial.is_some(), step: Step::Leaving });
+        self.hand_out(id, partial.map_or(FileTask::Discard, FileTask::Suspend));
+    }
+
+    /// Nobody waits any more for the file that session `id` had in this phase; whether it had come, if
+    /// there was one and that is known.
+    fn release(&mut self, id: SessionId, phase: Phase, partial: Option<PartialId>, keeps: bool) -> Option<bool> {
+        let step = match phase {
             // Of what was refused or failed, everything has been said.
-            Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return,
-            Phase::Complete { .. } => true,
+            Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return None,
+            Phase::Complete { .. } => return Some(true),
             Phase::Receiving(Incoming { is_working: false, unwritten, .. }) => {
                 self.unwritten -= unwritten;
-                self.discard(id);
-                false
+                self.put_away(id, partial.filter(|_| keeps));
+                return Some(false);
             }
             Phase::Receiving(Incoming { unwritten, writing, .. }) => {
                 self.unwritten -= unwritten - writing;
-                self.closing.insert(id, Closing::Working { writing });
-                false
+                Step::Working { writing }
             }
-            Phase::Checking(_) => {
-                self.closing.insert(id, Closing::Working { writing: 0 });
-                false
-            }
-            // Whether it comes is said when it is known.
-            Phase::Publishing(offer) => {
-                self.closing.insert(id, Closing::Publishing { length: offer.length });
-                return;
-            }
+            Phase::Checking(_) => Step::Working { writing: 0 },
+            Phase::Publishing(offer) => Step::Publishing { length: offer.length },
         };
-        self.note(Event::Closed { session: id, complete });
+        self.closing.insert(id, Closing { partial, keeps, step });
+        // Whether it comes that is being put in its place is said when it is known.
+        if let Step::Publishing { .. } = step { None } else { Some(false) }
     }
 
-    /// Gives up every session, and what has arrived of unfinished files.
+    /// The session is over.
+    fn close(&mut self, id: SessionId, keeps: bool) {
+        let Some(Entry { phase, partial, .. }) = self.sessions.remove(&id) else { return };
+        if let Some(complete) = self.release(id, phase, partial, keeps) {
+            self.note(Event::Closed { session: id, complete });
+        }
+    }
+
+    /// Gives up every session; what has arrived of unfinished files is put away.
     pub fn close_all(&mut self) {
         self.queue.clear();
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            self.close(id);
+            self.close(id, true);
         }
     }
 
@@ -442,16 +512,33 @@ impl Receiver {
         let is_quiet = |entry: &Entry| now.since(entry.heard) >= patience(&entry.phase);
         let quiet = self.sessions.iter().filter(|(_, entry)| is_quiet(entry)).map(|(id, _)| *id);
         for id in quiet.collect::<Vec<_>>() {
-            self.close(id);
+            self.close(id, true);
         }
         let is_stalled = |(id, entry): (&SessionId, &mut Entry)| match &mut entry.phase {
             Phase::Receiving(incoming) => incoming.is_stalled(now, stalled).then_some(*id),
             _ => None,
         };
         for id in self.sessions.iter_mut().filter_map(is_stalled).collect::<Vec<_>>() {
-            self.fail(id, Code::Failed, format!("nothing of the file has come for {} s", stalled.as_secs_f64()));
+            let reason = format!("nothing of the file has come for {} s", stalled.as_secs_f64());
+            self.leave(id, Code::Failed, reason.clone(), true);
+            self.note(Event::Failed { session: id, reason });
+        }
+        for place in 0..self.queue.len() {
+            self.take_over(now, self.queue[place]);
         }
         self.admit();
+    }
+
+    /// Seals `plain` as its session `id` would: for tests of senders that face a liar.
+    #[cfg(test)]
+    pub(crate) fn seal_as(&mut self, id: SessionId, plain: &[u8], out: &mut Vec<u8>) {
+        self.sessions.get_mut(&id).expect("there is such a session").noise.seal(plain, out);
+    }
+
+    /// Its keys: for tests of one that is started again.
+    #[cfg(test)]
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity.clone()
     }
 
     /// When to call `on_timer`.

@@ -6,6 +6,9 @@
 //! is not there yet is waited for.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
+//!
+//! What the receiver says to have from before is not sent. One that was started again knows nothing
+//! of the session: after a while of silence the sender greets it anew, and goes on with what is there.
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +24,7 @@ use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
+use super::told;
 use crate::courier::{Courier, Parcel};
 use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
@@ -32,6 +36,13 @@ use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting and offer leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
+
+/// After so long without any answer the sender greets anew, for the receiver may have been started
+/// again: a third of the time after which it gives up.
+const RENEWAL: Duration = Duration::from_millis(10_000);
+
+/// While a receiver looks up what it has, the offer leaves again so long after each answer.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The last blocks leave again after one and a half round trips, and no sooner than this: as long as a
 /// QUIC receiver may hold back an ACK (RFC 9000, 18.2).
@@ -70,6 +81,8 @@ pub struct Transferred {
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
+    /// Of them, those that the receiver had from a transfer before.
+    pub resumed: u64,
     /// From the start until the receiver confirmed it.
     pub took: Duration,
 }
@@ -79,6 +92,8 @@ pub struct Transferred {
 enum Carried {
     Hello,
     Block(u32),
+    /// A finish, before all blocks are known to have arrived.
+    Question,
     Finish,
     Other,
 }
@@ -97,6 +112,16 @@ pub struct FileSender {
     /// Since when the next block can't leave before a part of the file was read.
     awaits_file: Option<Time>,
     phase: Phase,
+    /// Where it was when the receiver fell silent and was greeted anew.
+    interrupted: Option<Phase>,
+    /// When something new has arrived last, or could first.
+    progressed: Option<Time>,
+    /// Since when no block may leave: the receiver has it wait, or is greeted anew.
+    waits_since: Option<Time>,
+    /// Blocks that the receiver said to have from before.
+    resumed: u64,
+    /// They did not help: all was sent again.
+    is_anew: bool,
     /// In the receiver's queue, if it waits there.
     place: Option<u32>,
     session: Option<Session>,
@@ -145,6 +170,11 @@ impl FileSender {
             file: ReadAhead::new(&offer),
             awaits_file: None,
             phase: Phase::Greeting,
+            interrupted: None,
+            progressed: None,
+            waits_since: None,
+            resumed: 0,
+            is_anew: false,
             place: None,
             session: None,
             carried: Vec::new(),
@@ -181,7 +211,7 @@ impl FileSender {
             }
             Phase::Sending => {
                 let to = self.send_block(now, out);
-                if to.is_none() && self.awaits_last_acks() { self.ask(now, Carried::Other, out) } else { to }
+                if to.is_none() && self.awaits_last_acks() { self.ask(now, Carried::Question, out) } else { to }
             }
             Phase::Finishing => self.ask(now, Carried::Finish, out),
             Phase::Over if self.byes_left > 0 => {
@@ -228,7 +258,7 @@ impl FileSender {
 
     /// Whether nothing is left to do but to wait for the last ACKs.
     fn awaits_last_acks(&self) -> bool {
-        self.resend.is_empty() && u64::from(self.next_block) == self.offer.blocks() && self.awaits_file.is_none()
+        self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
     }
 
     fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
@@ -285,6 +315,7 @@ impl FileSender {
         // While nothing could leave, nothing could be heard: that does not count as silence.
         if let Some(since) = self.awaits_file.take() {
             self.heard = (self.heard + now.since(since)).min(now);
+            self.progressed = self.progressed.map(|last| (last + now.since(since)).min(now));
         }
     }
 
@@ -312,7 +343,15 @@ impl FileSender {
             }
             self.resend.pop_front();
         }
-        (u64::from(self.next_block) < self.offer.blocks()).then_some(self.next_block)
+        while self.has_next() && self.has_arrived(self.next_block) {
+            self.next_block += 1;
+        }
+        self.has_next().then_some(self.next_block)
+    }
+
+    /// Whether there are blocks that have not left yet, or were there before.
+    fn has_next(&self) -> bool {
+        u64::from(self.next_block) < self.offer.blocks()
     }
 
     fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut OwnedDatagram) -> Option<SocketAddr> {
@@ -384,6 +423,7 @@ impl FileSender {
             let mut session = self.hello.complete(answer)?;
             session.open(sealed, &mut proof)?;
             self.session = Some(session);
+            self.interrupted = None;
             self.enter(now, Phase::Offering);
         } else if let Some(session) = &mut self.session {
             session.open(sealed, &mut proof)?;
@@ -401,16 +441,17 @@ impl FileSender {
             Some(report) => {
                 // What it says is true even if its packet is forgotten: only the
                 // receiver can have sealed it.
-                let answers_finish = self.on_proof(now, packet, report.proof) == Some(Carried::Finish);
+                let answers = self.on_proof(now, packet, report.proof);
                 self.heard = now;
-                self.act_on(now, report, answers_finish);
+                self.act_on(now, report, answers);
             }
             None => self.courier.count_unreadable(),
         }
         self.message = opened;
     }
 
-    fn act_on(&mut self, now: Time, report: Report<'_>, answers_finish: bool) {
+    fn act_on(&mut self, now: Time, report: Report<'_>, answers: Option<Carried>) {
+        let answers_finish = answers == Some(Carried::Finish);
         if let Phase::Over | Phase::Greeting = self.phase {
             return;
         }
@@ -421,17 +462,36 @@ impl FileSender {
             (Code::Complete, _) => {
                 let took = now.since(self.started);
                 let name = printable(report.text);
-                self.outcome = Some(Ok(Transferred { name, length: self.offer.length, took }));
+                let (length, resumed) = (self.offer.length, self.resumed_bytes());
+                self.outcome = Some(Ok(Transferred { name, length, resumed, took }));
                 self.byes_left = BYE_COPIES;
                 self.phase = Phase::Over;
             }
-            (Code::Waiting, Phase::Offering) => self.place = report.text.parse().ok(),
+            (Code::Waiting, Phase::Offering) => {
+                self.place = report.text.parse().ok();
+                self.waits_since.get_or_insert(now);
+                if report.text.is_empty() {
+                    self.repeat_at = self.repeat_at.min(now + SOON);
+                }
+            }
             (Code::Accepted | Code::Incomplete | Code::Checking, Phase::Offering) => {
                 self.place = None;
+                self.resume(report.text);
+                let waited = self.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
+                self.progressed = Some(self.progressed.map_or(now, |last| last + waited));
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
-            (Code::Checking, Phase::Sending) => {
+            // What it had from before did not have the right hash.
+            (Code::Accepted | Code::Incomplete, Phase::Finishing)
+                if answers_finish && self.resumed > 0 && !self.is_anew =>
+            {
+                self.is_anew = true;
+                self.forget_arrivals();
+                self.progressed = Some(now);
+                self.enter(now, Phase::Sending);
+            }
+            (Code::Checking, Phase::Sending) if answers == Some(Carried::Question) => {
                 self.arrived.fill(u64::MAX);
                 self.missing = 0;
                 self.finish_if_all_arrived(now);
@@ -442,6 +502,40 @@ impl FileSender {
             }
             _ => {}
         }
+    }
+
+    /// The blocks that the receiver says to have need not leave.
+    fn resume(&mut self, told: &str) {
+        for index in told::read(told, self.offer.blocks()).into_iter().flatten() {
+            if !self.has_arrived(index) {
+                self.arrived[index as usize / 64] |= 1 << (index % 64);
+                self.missing -= 1;
+                self.resumed += 1;
+            }
+        }
+    }
+
+    /// Nothing counts as arrived any more, whatever answers still come to what has left.
+    fn forget_arrivals(&mut self) {
+        self.carried.fill(Carried::Other);
+        self.arrived.fill(0);
+        self.missing = self.offer.blocks();
+        (self.resumed, self.next_block) = (0, 0);
+        self.question = FIRST_QUESTION;
+        self.resend.clear();
+    }
+
+    /// The receiver may have been started again, and know nothing of the session.
+    fn greet_anew(&mut self, now: Time) {
+        // Of the session to come it may have a part from before, too.
+        self.is_anew = false;
+        self.interrupted = Some(self.phase);
+        self.waits_since.get_or_insert(now);
+        self.hello = self.hello.renewed();
+        self.forget_arrivals();
+        self.place = None;
+        self.copies_left = 0;
+        (self.phase, self.repeat_at) = (Phase::Greeting, now);
     }
 
     fn enter(&mut self, now: Time, phase: Phase) {
@@ -465,6 +559,7 @@ impl FileSender {
         {
             self.arrived[index as usize / 64] |= 1 << (index % 64);
             self.missing -= 1;
+            self.progressed = Some(now);
             self.finish_if_all_arrived(now);
         }
         Some(carried)
@@ -483,9 +578,28 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_none() && self.awaits_file.is_none() && now.since(self.heard) >= PATIENCE {
-            self.fail(TransferError::NoAnswer(self.phase));
+        if self.outcome.is_some() || self.awaits_file.is_some() {
+            return;
         }
+        if self.is_black_hole(now) {
+            self.fail(TransferError::BlackHole);
+        } else if now.since(self.heard) >= PATIENCE {
+            self.fail(TransferError::NoAnswer(self.interrupted.unwrap_or(self.phase)));
+        } else if self.may_greet_anew() && now.since(self.heard) >= RENEWAL {
+            self.greet_anew(now);
+        }
+    }
+
+    /// Whether nothing new has arrived for long, though the receiver has answered what is short meanwhile:
+    /// an answer to the last block that has arrived comes no later than that.
+    fn is_black_hole(&self, now: Time) -> bool {
+        self.phase == Phase::Sending
+            && self.progressed.is_some_and(|last| now.since(last) >= PATIENCE && self.heard.since(last) >= RENEWAL)
+    }
+
+    /// Whether there is a session of which the receiver may know nothing any more.
+    fn may_greet_anew(&self) -> bool {
+        matches!(self.phase, Phase::Offering | Phase::Sending | Phase::Finishing)
     }
 
     /// When to call `on_timer` and `poll` again if nothing else happens.
@@ -506,14 +620,24 @@ impl FileSender {
         if self.outcome.is_some() || self.awaits_file.is_some() {
             deadline
         } else {
-            deadline.min(self.heard + PATIENCE)
+            let silence = self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE };
+            let standstill = match self.progressed.filter(|_| self.phase == Phase::Sending) {
+                // A file that was waited for may have come late.
+                Some(last) if self.heard.since(last) >= RENEWAL => (last + PATIENCE).max(self.heard),
+                _ => Time::MAX,
+            };
+            deadline.min(silence).min(standstill)
         }
     }
 
     fn fail(&mut self, error: TransferError) {
+        // Whoever takes leave gives up the file. A receiver that is not heard keeps what it has: the
+        // same file may be offered again.
+        let takes_leave =
+            self.session.is_some() && !matches!(error, TransferError::NoAnswer(_) | TransferError::BlackHole);
         self.outcome = Some(Err(error));
         self.awaits_file = None;
-        self.byes_left = if self.session.is_some() { BYE_COPIES } else { 0 };
+        self.byes_left = if takes_leave { BYE_COPIES } else { 0 };
         self.phase = Phase::Over;
     }
 
@@ -537,6 +661,11 @@ impl FileSender {
     /// How it ended.
     pub fn into_outcome(self) -> Option<Result<Transferred, TransferError>> {
         self.outcome
+    }
+
+    /// Bytes of the file that the receiver said to have from a transfer before.
+    pub fn resumed_bytes(&self) -> u64 {
+        (self.resumed * u64::from(self.offer.block)).min(self.offer.length)
     }
 
     /// How far it is.

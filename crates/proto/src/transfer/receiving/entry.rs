@@ -7,6 +7,7 @@ use anabranch_control::time::Time;
 use super::incoming::Incoming;
 use crate::message::{Code, Offer};
 use crate::seal::{PublicKey, Session};
+use crate::transfer::partial::PartialId;
 
 /// How far a session is.
 #[derive(Clone, Debug)]
@@ -31,13 +32,23 @@ pub enum Phase {
     },
 }
 
-/// A file that nobody waits for any more, until nothing is left of it.
+/// A file that nobody waits for any more, until nothing is left of it or it is put away.
 #[derive(Clone, Copy, Debug)]
-pub enum Closing {
+pub struct Closing {
+    /// What it is known by in a later session.
+    pub partial: Option<PartialId>,
+    /// What has come is kept for one.
+    pub keeps: bool,
+    pub step: Step,
+}
+
+/// What is being done with a file that nobody waits for.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
     /// A job is under way whose result is of no use.
     Working { writing: usize },
-    /// It is being discarded.
-    Discarding,
+    /// It is being discarded, or put away.
+    Leaving,
     /// It was being put in its place when its session was over: it may come still.
     Publishing { length: u64 },
 }
@@ -56,11 +67,20 @@ pub struct Entry {
     /// When something of it came last; before it was complete, if it is: so long it is remembered.
     pub heard: Time,
     pub phase: Phase,
+    /// What the file that was offered is known by.
+    pub partial: Option<PartialId>,
+    /// What is told of the blocks that were there from a session before; empty if none were.
+    pub told: String,
 }
 
 impl Phase {
     pub fn is_transfer(&self) -> bool {
         matches!(self, Phase::Receiving(_) | Phase::Checking(_) | Phase::Publishing(_))
+    }
+
+    /// Another session of the same sender may go on with the file.
+    pub fn may_be_continued(&self) -> bool {
+        matches!(self, Phase::Waiting(_) | Phase::Receiving(_))
     }
 
     /// Strangers may push it out: its sender begins again, or was told that it is over.

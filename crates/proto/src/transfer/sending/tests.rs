@@ -42,10 +42,66 @@ impl Pair {
         Pair { sender, receiver: Receiver::new(identity, limits), now: Time::ZERO }
     }
 
+    /// The same with a file of so many blocks of 5 bytes, all of them zeros.
+    fn of_blocks(blocks: u64) -> Pair {
+        let Pair { sender, receiver, now } = Pair::new();
+        let hash = *blake3::hash(&vec![0; 5 * blocks as usize]).as_bytes();
+        let offer = Offer { length: 5 * blocks, hash, ..sender.offer.clone() };
+        let sender = FileSender::new(now, sender.courier.clone(), sender.destination, sender.key, offer);
+        Pair { sender, receiver, now }
+    }
+
+    /// All that leaves arrives and is answered, for so long; what a receiver's disk and a sender's file
+    /// are asked for is done. Reports pass `told`, which may change them.
+    fn go_on(&mut self, millis: u64, mut told: impl FnMut(&mut Code, &mut String)) {
+        let until = self.now + Duration::from_millis(millis);
+        while self.now < until && !self.sender.is_over() {
+            for datagram in self.sent_at_most(20) {
+                let Some(answer) = self.answer_if_any(&datagram, HERE) else { continue };
+                let answer = if answer.what == Type::Report { self.changed(answer, &mut told) } else { answer };
+                self.sender.on_answer(self.now, &answer);
+            }
+            while let Some(FileJob { session, task: FileTask::Read(part) }) = self.sender.next_job() {
+                let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
+                self.sender.on_done(self.now, FileDone { session, result });
+            }
+            self.disk();
+            self.wait(10);
+            self.receiver.on_timer(self.now);
+        }
+    }
+
+    fn disk(&mut self) {
+        while let Some(job) = self.receiver.next_job() {
+            self.receiver.on_done(job.work(&mut Zeros, &mut NoSource));
+        }
+    }
+
+    /// The report, opened, changed and sealed again: this receiver lies.
+    fn changed(&mut self, report: OwnedDatagram, told: &mut impl FnMut(&mut Code, &mut String)) -> OwnedDatagram {
+        // The sender's session opens what its receiver's has sealed; a copy of the window, or it would
+        // not open again.
+        let (mut opened, mut session) = (Vec::new(), self.sender.session.clone().expect("they have agreed"));
+        session.open(&report.body, &mut opened).expect("it is the receiver's");
+        let Report { proof, code, text } = Report::decode(&opened).unwrap();
+        let (mut code, mut text) = (code, text.to_owned());
+        told(&mut code, &mut text);
+        let report_of = Report { proof, code, text: &text };
+        let mut out = OwnedDatagram { body: Vec::new(), ..report };
+        let mut plain = Vec::new();
+        report_of.encode(&mut plain);
+        self.receiver.seal_as(session.id(), &plain, &mut out.body);
+        out
+    }
+
     /// What leaves now.
     fn sent(&mut self) -> Vec<OwnedDatagram> {
+        self.sent_at_most(usize::MAX)
+    }
+
+    fn sent_at_most(&mut self, most: usize) -> Vec<OwnedDatagram> {
         let (mut all, mut out) = (Vec::new(), OwnedDatagram::default());
-        while self.sender.poll(self.now, &mut out).is_some() {
+        while all.len() < most && self.sender.poll(self.now, &mut out).is_some() {
             all.push(out.clone());
         }
         all
@@ -58,15 +114,18 @@ impl Pair {
 
     /// The receiver's answer to `datagram`, whose first relay has seen it come from `source`.
     fn answer(&mut self, datagram: &OwnedDatagram, source: IpAddr) -> OwnedDatagram {
+        self.answer_if_any(datagram, source).expect("an answer")
+    }
+
+    fn answer_if_any(&mut self, datagram: &OwnedDatagram, source: IpAddr) -> Option<OwnedDatagram> {
         let mut answer = datagram.clone();
         answer.body.clear();
         let Pair { receiver, now, .. } = self;
         answer.what = match datagram.what {
             Type::Hello => {
-                assert!(receiver.on_hello(*now, source, &datagram.body, &mut answer.body));
-                Type::HelloReply
+                receiver.on_hello(*now, source, &datagram.body, &mut answer.body).then_some(Type::HelloReply)?
             }
-            _ => match receiver.on_data(*now, &datagram.body, &mut answer.body).expect("an answer") {
+            _ => match receiver.on_data(*now, &datagram.body, &mut answer.body)? {
                 Reply::Ack(proof) => {
                     answer.packet.nonce = proof;
                     Type::Ack
@@ -74,7 +133,43 @@ impl Pair {
                 Reply::Report => Type::Report,
             },
         };
-        answer
+        Some(answer)
+    }
+}
+
+/// A disk that has room for everything, and all that is read there is zero.
+#[derive(Clone)]
+struct Zeros;
+
+impl Store for Zeros {
+    fn create(&mut self, _: SessionId, _: &Offer) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: SessionId, _: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        Ok(())
+    }
+
+    fn read(&mut self, _: SessionId, _: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        bytes.fill(0);
+        Ok(())
+    }
+
+    fn publish(&mut self, _: SessionId, offer: &Offer) -> Result<String, StoreError> {
+        Ok(offer.name.to_string())
+    }
+
+    fn discard(&mut self, _: SessionId) {}
+}
+
+/// A receiver reads nothing.
+#[derive(Clone)]
+struct NoSource;
+
+impl Source for NoSource {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+        unreachable!("a receiver reads nothing")
     }
 }
 
@@ -225,6 +320,148 @@ fn a_sender_for_which_there_is_no_place_waits_as_long_as_it_is_told_so_and_no_lo
     assert_eq!(pair.sender.place(), None);
 }
 
+#[test]
+fn what_a_receiver_says_to_have_does_not_leave_and_leaves_after_all_if_it_was_not_true() {
+    let mut pair = Pair::of_blocks(100);
+    pair.go_on(10_000, |code, text| {
+        if *code == Code::Accepted {
+            *text = "0+40 60+20".into();
+        }
+    });
+    let outcome = pair.sender.outcome();
+    assert!(matches!(outcome, Some(Ok(done)) if done.resumed == 0), "{outcome:?}");
+    let counters = pair.receiver.counters();
+    assert_eq!(counters.blocks, 100);
+    assert!((40..60).contains(&counters.duplicates), "40 left at first, then all of them: {counters:?}");
+}
+
+/// It has them all, it says, and again that it lacks some.
+#[test]
+fn a_receiver_that_lies_about_what_it_has_costs_the_file_twice_and_no_more() {
+    let mut pair = Pair::of_blocks(50);
+    pair.go_on(60_000, |code, text| match code {
+        Code::Accepted | Code::Incomplete => *text = "0+50".into(),
+        Code::Checking | Code::Complete => *code = Code::Incomplete,
+        _ => {}
+    });
+    let reason = match pair.sender.outcome() {
+        Some(Err(TransferError::Failed(reason))) => reason.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(reason.contains("missing there"), "{reason}");
+    let sent = pair.sender.courier().counters().sent;
+    assert!(sent < 2 * 50 + 40, "{sent}");
+}
+
+#[test]
+fn nonsense_about_what_a_receiver_has_is_nothing() {
+    for nonsense in ["0+51", "49+2", "-1+3", "4294967295+1", "0+18446744073709551615", "\u{1b}[2J", "0+0 1+1"] {
+        let mut pair = Pair::of_blocks(50);
+        pair.go_on(10_000, |code, text| {
+            if *code == Code::Accepted {
+                *text = nonsense.into();
+            }
+        });
+        let outcome = pair.sender.outcome();
+        assert!(matches!(outcome, Some(Ok(done)) if done.resumed == 0), "{nonsense}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_forgets_everything_is_greeted_anew_before_it_is_given_up() {
+    let mut pair = Pair::of_blocks(2000);
+    pair.go_on(60, |_, _| ());
+    assert_eq!(pair.sender.phase(), Phase::Sending);
+    let (before, arrived) = (pair.sender.session.as_ref().unwrap().id(), pair.sender.arrived_bytes());
+    assert!(arrived > 0 && arrived < 10_000, "{arrived}");
+    pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+    let forgotten = pair.now;
+    while pair.sender.phase() == Phase::Sending {
+        // It does not answer what it can't open.
+        pair.sent_at_most(2);
+        pair.wait(10);
+    }
+    assert_eq!((pair.sender.phase(), pair.sender.arrived_bytes()), (Phase::Greeting, 0));
+    assert!(pair.now.since(forgotten) <= RENEWAL + Duration::from_millis(20), "{}", pair.now);
+    pair.go_on(60_000, |_, _| ());
+    assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
+    assert_ne!(pair.sender.session.as_ref().unwrap().id(), before);
+}
+
+#[test]
+fn a_receiver_that_stays_silent_is_given_up_as_soon_as_before_and_not_told() {
+    let mut pair = Pair::of_blocks(2000);
+    pair.go_on(60, |_, _| ());
+    let silent = pair.now;
+    while pair.sender.outcome().is_none() {
+        pair.sent_at_most(2);
+        pair.wait(10);
+    }
+    assert!(pair.now.since(silent) <= PATIENCE + Duration::from_millis(20), "{}", pair.now);
+    let outcome = pair.sender.outcome();
+    assert!(matches!(outcome, Some(Err(TransferError::NoAnswer(Phase::Sending)))), "{outcome:?}");
+    assert!(pair.sender.is_over(), "who takes leave gives up what has come");
+}
+
+/// A soak found it: the second of two sessions had wrong bytes from before as the first had.
+#[test]
+fn in_each_session_that_is_begun_anew_all_may_be_sent_again_once() {
+    let mut pair = Pair::of_blocks(2000);
+    // A part that is there from before, and when all has come its hash is wrong.
+    let (mut lies, mut sessions) = (0, 0);
+    let mut lie = |code: &mut Code, text: &mut String| match code {
+        Code::Accepted if text.is_empty() && lies == sessions => {
+            *text = "0+1990".into();
+            sessions += 1;
+        }
+        Code::Incomplete if lies < sessions => {
+            *code = Code::Accepted;
+            lies += 1;
+        }
+        _ => {}
+    };
+    while pair.sender.phase() != Phase::Finishing {
+        pair.go_on(10, &mut lie);
+    }
+    while pair.sender.phase() != Phase::Sending {
+        pair.go_on(10, &mut lie);
+    }
+    pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+    while pair.sender.phase() == Phase::Sending {
+        pair.sent_at_most(2);
+        pair.wait(10);
+    }
+    pair.go_on(60_000, &mut lie);
+    assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
+    assert_eq!((lies, sessions), (2, 2));
+}
+
+/// What is short passes, and what is long does not.
+#[test]
+fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
+    let mut pair = Pair::of_blocks(50);
+    while pair.sender.outcome().is_none() {
+        assert!(pair.now < Time::from_secs_f64(35.0), "{:?}", pair.sender);
+        for datagram in pair.sent_at_most(2) {
+            let what = pair.sender.carried(datagram.packet.id);
+            if let Some(Carried::Block(_)) = what {
+                continue;
+            }
+            if let Some(answer) = pair.answer_if_any(&datagram, HERE) {
+                pair.sender.on_answer(pair.now, &answer);
+            }
+        }
+        while let Some(FileJob { session, task: FileTask::Read(part) }) = pair.sender.next_job() {
+            let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
+            pair.sender.on_done(pair.now, FileDone { session, result });
+        }
+        pair.disk();
+        pair.wait(10);
+    }
+    let error = pair.sender.outcome().unwrap().as_ref().unwrap_err();
+    assert!(matches!(error, TransferError::BlackHole) && error.to_string().contains("--packet"), "{error}");
+}
+
 /// Over all but one of the paths nothing comes.
 #[test]
 fn a_greeting_and_an_offer_that_one_path_lets_through_are_answered_at_once() {
@@ -311,4 +548,24 @@ fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_wh
     assert!(questions[0] < Time::from_secs_f64(0.2), "{questions:?}");
     // Every 125 ms at first, for no round trip was measured; then twice a second.
     assert!((40..60).contains(&questions.len()), "{questions:?}");
+}
+
+/// A soak found it: who was heard after a long silence had stood still for too long already.
+#[test]
+fn a_network_that_was_dead_for_long_is_no_black_hole_when_it_is_back() {
+    for dead in [15, 29] {
+        let mut pair = Pair::of_blocks(2000);
+        pair.go_on(60, |_, _| ());
+        while pair.now < Time::from_secs_f64(f64::from(dead)) {
+            pair.sent_at_most(2);
+            pair.wait(10);
+            assert!(pair.sender.timer(pair.now) >= pair.now);
+        }
+        // It is back, and the receiver has been started again meanwhile.
+        pair.receiver = Receiver::new(pair.receiver.identity(), Limits::default());
+        while pair.sender.outcome().is_none() {
+            pair.go_on(10, |_, _| ());
+        }
+        assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
+    }
 }

@@ -1,5 +1,10 @@
-use proptest::prelude::*;
+//! Blocks, jobs and disks, and what the tests of greetings and of places share.
 
+mod greetings;
+mod places;
+mod resume;
+
+use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::{Source, Store, StoreError};
 use super::*;
@@ -16,6 +21,10 @@ struct Memory {
     published: Vec<(String, Vec<u8>)>,
     /// Bytes that it takes.
     room: usize,
+    /// Files that are kept for a later session, and what of them is there.
+    kept: BTreeMap<PartialId, (Vec<u8>, Extents)>,
+    /// The same of those that arrive.
+    known: BTreeMap<SessionId, (PartialId, Extents)>,
 }
 
 impl Store for Memory {
@@ -27,7 +36,29 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn resume(&mut self, session: SessionId, offer: &Offer, partial: &Partial) -> Result<Extents, StoreError> {
+        self.create(session, offer)?;
+        let (file, extents) = self.kept.remove(&partial.id).unwrap_or_default();
+        self.files.insert(session, file);
+        self.known.insert(session, (partial.id, extents.clone()));
+        Ok(extents)
+    }
+
+    fn suspend(&mut self, session: SessionId) -> bool {
+        let (Some(file), Some((id, extents))) = (self.files.remove(&session), self.known.remove(&session)) else {
+            return false;
+        };
+        let is_kept = !extents.is_empty();
+        if is_kept {
+            self.kept.insert(id, (file, extents));
+        }
+        is_kept
+    }
+
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        if let Some((_, extents)) = self.known.get_mut(&session) {
+            extents.insert(offset..offset + bytes.len() as u64);
+        }
         let file = self.files.get_mut(&session).expect("what is written to was created");
         let end = offset as usize + bytes.len();
         if end > self.room {
@@ -146,9 +177,10 @@ impl Pair {
         answer
     }
 
-    /// What is said of the offer of the same file in `session`.
+    /// What is said of the offer of the file in `session`, under a name of its own.
     fn offer_in(&mut self, session: &mut Session) -> Option<(Code, String)> {
-        let offer = self.offer();
+        let name = FileName::sanitised(&session.id().0.to_string());
+        let offer = Offer { name, ..self.offer() };
         self.say_in(session, &Message::Offer(offer)).map(Option::unwrap)
     }
 
@@ -218,6 +250,7 @@ impl Pair {
             FileTask::Check(_) => "check",
             FileTask::Publish(_) => "publish",
             FileTask::Discard => "discard",
+            FileTask::Suspend(_) => "suspend",
             FileTask::Read(_) => "read",
         };
         self.jobs.iter().map(name).collect()
@@ -233,6 +266,10 @@ impl Pair {
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.receiver.next_event()).collect()
     }
+}
+
+fn at(last: u8) -> IpAddr {
+    IpAddr::from([198, 51, 100, last])
 }
 
 #[test]
@@ -370,296 +407,4 @@ fn a_file_that_was_being_put_in_its_place_when_its_session_ended_is_said_to_be_t
     assert_eq!((pair.store.published.len(), pair.receiver.closing(), pair.jobs.len()), (1, 0, 0));
     let events = pair.events();
     assert!(matches!(events[..], [_, _, Event::Complete { .. }, Event::Closed { complete: true, .. }]), "{events:?}");
-}
-
-#[test]
-fn who_has_not_proved_to_be_heard_at_its_address_costs_nothing() {
-    let mut receiver = Receiver::new(Identity::generate(), Limits::default());
-    let mut reply = Vec::new();
-    for stranger in 0..1000u32 {
-        let source = IpAddr::from(stranger.to_be_bytes());
-        let hello = Hello::new(None, None);
-        // None, a guess, and that of another address.
-        let stolen = cookie_for(&mut receiver, Time::ZERO, HERE, &hello);
-        for cookie in [[0; COOKIE], [stranger as u8; COOKIE], stolen] {
-            let body = body(&hello, cookie, 5);
-            reply.clear();
-            assert!(receiver.on_hello(Time::ZERO, source, &body, &mut reply));
-            assert!(matches!(HelloReply::decode(&reply), Some(HelloReply::Cookie { proof: 5, .. })), "{reply:?}");
-            assert!(reply.len() < body.len());
-        }
-    }
-    let counters = *receiver.counters();
-    assert_eq!((receiver.sessions(), counters.greetings, counters.cookies), (0, 0, 4000));
-}
-
-#[test]
-fn a_hello_that_is_said_again_gets_the_same_session_and_a_proof_of_its_own() {
-    let mut pair = Pair::new(1, Limits::default());
-    let identity = pair.receiver.identity.clone();
-    let waiting = Hello::new(Some(&identity.public()), None);
-    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
-    let mut sessions =
-        [6, 7, 6].map(|proof| session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, proof)));
-    assert_eq!((pair.receiver.sessions(), pair.receiver.counters().greetings), (2, 2));
-    let mut sealed = Vec::new();
-    sessions[2].seal(b"message", &mut sealed);
-    let entry = pair.receiver.sessions.get_mut(&sessions[0].id()).unwrap();
-    assert_eq!(entry.noise.open(&sealed, &mut Vec::new()), Ok(()));
-}
-
-#[test]
-fn a_datagram_that_comes_twice_gets_nothing_and_a_block_that_is_said_again_is_acknowledged() {
-    let mut pair = Pair::new(2, Limits::default());
-    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
-    Message::Offer(pair.offer()).encode(7, &mut plain);
-    pair.session.seal_data(&plain, &mut sealed);
-    assert_eq!(pair.send(&sealed), Some(Some((Code::Accepted, String::new()))));
-    assert_eq!(pair.send(&sealed), None);
-    assert!(pair.block(0) && pair.block(0), "its ACK was lost");
-    let bytes = pair.file[BLOCK..].to_vec();
-    Message::Block { index: 1, bytes: &bytes }.encode(7, &mut plain);
-    sealed.clear();
-    pair.session.seal_data(&plain, &mut sealed);
-    assert_eq!((pair.send(&sealed), pair.send(&sealed), pair.send(&sealed)), (Some(None), None, None));
-    let ReceiverCounters { blocks, duplicates, replayed, unreadable, .. } = *pair.receiver.counters();
-    assert_eq!((blocks, duplicates, replayed, unreadable), (2, 1, 3, 0));
-}
-
-/// Whoever records a session's datagrams and sends them again and again keeps it from nothing.
-#[test]
-fn replays_keep_no_session_awake() {
-    let mut pair = Pair::new(2, Limits::default());
-    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
-    Message::Offer(pair.offer()).encode(7, &mut plain);
-    pair.session.seal_data(&plain, &mut sealed);
-    pair.send(&sealed);
-    pair.work();
-    let mut now = Time::ZERO;
-    while now < Time::ZERO + pair.receiver.limits.idle {
-        now += Duration::SECOND;
-        pair.receiver.on_data(now, &sealed, &mut Vec::new());
-        pair.receiver.on_timer(now);
-    }
-    assert_eq!(pair.receiver.sessions(), 0);
-}
-
-fn at(last: u8) -> IpAddr {
-    IpAddr::from([198, 51, 100, last])
-}
-
-#[test]
-fn files_beyond_the_places_wait_in_their_order_and_begin_when_there_is_one() {
-    let mut pair = Pair::new(1, Limits { files: 2, files_of_one: 2, waiting: 3, ..Limits::default() });
-    let mut sessions: Vec<Session> = (0..6).map(|last| pair.join(at(last)).unwrap()).collect();
-    let said: Vec<_> = sessions.iter_mut().map(|session| pair.offer_in(session).unwrap()).collect();
-    let waiting = |place: u32| (Code::Waiting, place.to_string());
-    let accepted = (Code::Accepted, String::new());
-    assert_eq!(said[..5], [accepted.clone(), accepted.clone(), waiting(1), waiting(2), waiting(3)]);
-    assert_eq!((said[5].0, pair.receiver.waiting()), (Code::Refused, 3));
-    assert!(said[5].1.contains("3 files wait already"), "{}", said[5].1);
-    let block = Message::Block { index: 0, bytes: &[0; BLOCK] };
-    assert_eq!(pair.say_in(&mut sessions[3], &block), None, "not before its turn");
-    // The second of those that wait gives up; the others move on.
-    pair.say_in(&mut sessions[3], &Message::Bye);
-    assert_eq!(pair.offer_in(&mut sessions[4]), Some(waiting(2)));
-    let mut first = sessions[0].clone();
-    pair.send_all_in(&mut first);
-    assert_eq!(pair.offer_in(&mut sessions[2]), Some(accepted), "its turn has come");
-    assert_eq!(pair.offer_in(&mut sessions[4]), Some(waiting(1)));
-}
-
-#[test]
-fn only_those_whose_keys_are_known_may_send_where_they_are_asked_for() {
-    let [friend, stranger] = [(); 2].map(|()| Identity::generate());
-    let mut pair = Pair::new(1, Limits::default());
-    let key = pair.receiver.public_key();
-    pair.receiver = pair.receiver.only_from(vec![Identity::generate().public(), friend.public()]);
-    let mut said = |key: Option<&PublicKey>, own: Option<&Identity>| {
-        let waiting = Hello::new(key, own);
-        let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
-        let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
-        pair.offer_in(&mut session).unwrap()
-    };
-    for (key, own, why) in [
-        (None, None, "has shown none".to_owned()),
-        (Some(&key), None, "has shown none".to_owned()),
-        (None, Some(&friend), "has shown none".to_owned()),
-        (Some(&key), Some(&stranger), format!("{} is not", stranger.public())),
-    ] {
-        let (code, text) = said(key, own);
-        assert!(code == Code::Refused && text.contains(&why), "{code:?} {text}");
-    }
-    assert_eq!(said(Some(&key), Some(&friend)), (Code::Accepted, String::new()));
-}
-
-/// A relay has recorded it, and has proved its own address.
-#[test]
-fn a_known_senders_hello_gives_nobody_else_its_session() {
-    let friend = Identity::generate();
-    let mut pair = Pair::new(1, Limits::default());
-    pair.receiver = pair.receiver.only_from(vec![friend.public()]);
-    let waiting = Hello::new(Some(&pair.receiver.public_key()), Some(&friend));
-    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, at(1), &waiting);
-    let mut reply = Vec::new();
-    assert!(pair.receiver.on_hello(Time::ZERO, at(1), &body(&waiting, cookie, 1), &mut reply));
-    // The session of its own ephemeral key and the name of the other's is all that it has.
-    let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(&reply) else { panic!("{reply:?}") };
-    assert!(Hello::new(Some(&pair.receiver.public_key()), Some(&friend)).complete(answer).is_err());
-    let mut sealed = Vec::new();
-    pair.session.seal_data(b"anything", &mut sealed);
-    sealed[..8].copy_from_slice(&waiting.complete(answer).unwrap().id().0.to_be_bytes());
-    assert_eq!((pair.send(&sealed), pair.receiver.counters().unreadable), (None, 1));
-    // And the sender itself comes in afterwards.
-    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
-    let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
-    assert_eq!(pair.offer_in(&mut session).unwrap().0, Code::Accepted);
-}
-
-#[test]
-fn one_address_gets_its_share_of_the_places_and_others_pass_by_its_queue() {
-    let mut pair = Pair::new(1, Limits { files: 3, files_of_one: 1, ..Limits::default() });
-    let mut greedy: Vec<Session> = (0..3).map(|_| pair.join(at(1)).unwrap()).collect();
-    let codes: Vec<Code> = greedy.iter_mut().map(|session| pair.offer_in(session).unwrap().0).collect();
-    assert_eq!(codes, [Code::Accepted, Code::Waiting, Code::Waiting]);
-    let mut other = pair.join(at(2)).unwrap();
-    assert_eq!(pair.offer_in(&mut other).unwrap().0, Code::Accepted);
-    pair.send_all_in(&mut greedy[0]);
-    assert_eq!(pair.offer_in(&mut greedy[1]).unwrap().0, Code::Accepted, "one after the other");
-    assert_eq!(pair.offer_in(&mut greedy[2]).unwrap(), (Code::Waiting, "1".into()));
-}
-
-#[test]
-fn one_address_gets_its_share_of_sessions_and_of_handshakes_in_a_second() {
-    let limits = Limits { sessions_of_one: 3, greetings_per_second_of_one: 5, ..Limits::default() };
-    let mut pair = Pair::new(1, limits);
-    let begun = |pair: &mut Pair, source: IpAddr| (0..20).filter(|_| pair.join(source).is_some()).count();
-    assert_eq!((begun(&mut pair, at(1)), begun(&mut pair, at(2))), (5, 5));
-    // Of those of each, three are left, and the one of this test.
-    assert_eq!(pair.receiver.sessions(), 3 + 3 + 1);
-    pair.wait(1);
-    assert_eq!(begun(&mut pair, at(1)), 5, "in the next second");
-    // Two addresses of one network are one, those of two networks are not.
-    let network = |text: &str| text.parse().unwrap();
-    assert_eq!(begun(&mut pair, network("2001:db8:0:1::1")), 5);
-    assert_eq!(begun(&mut pair, network("2001:db8:0:1:ffff::9")), 0);
-    assert_eq!(begun(&mut pair, network("2001:db8:0:2::1")), 5);
-}
-
-#[test]
-fn who_uses_all_its_sessions_gets_no_more() {
-    let mut pair = Pair::new(1, Limits { sessions_of_one: 2, ..Limits::default() });
-    let mut sessions = [(); 2].map(|()| pair.join(at(1)).unwrap());
-    sessions.iter_mut().for_each(|session| assert!(pair.offer_in(session).is_some()));
-    assert!(pair.join(at(1)).is_none());
-    assert!(pair.join(at(2)).is_some());
-    pair.say_in(&mut sessions[0], &Message::Bye);
-    assert!(pair.join(at(1)).is_some());
-}
-
-#[test]
-fn a_crowd_at_one_address_pushes_out_its_own_sessions_and_never_a_file_that_has_come() {
-    let limits = Limits { greetings: 8, sessions_of_one: 100, greetings_per_second_of_one: 1000, ..Limits::default() };
-    let mut pair = Pair::new(1, Limits { greetings_per_second: 1000, ..limits });
-    // One file has come, its sender has not heard so yet; another sender has just greeted.
-    let mut complete = pair.join(at(1)).unwrap();
-    pair.offer_in(&mut complete);
-    pair.send_all_in(&mut complete);
-    let mut greeted = pair.join(at(2)).unwrap();
-    for _ in 0..200 {
-        pair.now += Duration::from_millis(10);
-        let mut stranger = pair.join(at(3)).unwrap();
-        pair.say_in(&mut stranger, &Message::Finish);
-    }
-    assert_eq!(pair.say_in(&mut complete, &Message::Finish).unwrap().unwrap().0, Code::Complete);
-    assert_eq!(pair.offer_in(&mut greeted).unwrap().0, Code::Accepted);
-    // Many addresses with a session each come and go: the oldest first, and what has come stays.
-    for stranger in 0..200 {
-        pair.now += Duration::from_millis(10);
-        pair.join(IpAddr::from([203, 0, 113, stranger])).unwrap();
-    }
-    pair.now += Duration::from_millis(10);
-    let mut last = pair.join(at(4)).unwrap();
-    for stranger in 200..207 {
-        pair.now += Duration::from_millis(10);
-        pair.join(IpAddr::from([203, 0, 113, stranger])).unwrap();
-    }
-    assert!(pair.offer_in(&mut last).is_some(), "seven came after it, and eight have room");
-    assert_eq!(pair.say_in(&mut complete, &Message::Finish).unwrap().unwrap().0, Code::Complete);
-}
-
-#[test]
-fn files_that_have_come_are_bounded_and_forgotten_whatever_their_senders_ask() {
-    let mut pair = Pair::new(1, Limits { complete: 2, ..Limits::default() });
-    let mut sessions: Vec<Session> = (0..3).map(|last| pair.join(at(last)).unwrap()).collect();
-    for session in &mut sessions[..2] {
-        assert_eq!(pair.offer_in(session).unwrap().0, Code::Accepted);
-        pair.send_all_in(session);
-    }
-    assert_eq!(pair.offer_in(&mut sessions[2]).unwrap().0, Code::Waiting);
-    for _ in 0..pair.receiver.limits.idle.as_secs_f64() as u64 {
-        pair.wait(1);
-        sessions[..2].iter_mut().for_each(|session| drop(pair.say_in(session, &Message::Finish)));
-        pair.offer_in(&mut sessions[2]);
-    }
-    assert_eq!(pair.say_in(&mut sessions[0], &Message::Finish), None, "forgotten");
-    assert_eq!(pair.offer_in(&mut sessions[2]).unwrap().0, Code::Accepted);
-}
-
-/// It says this and that, and the same block again and again.
-#[test]
-fn a_file_of_which_nothing_new_comes_loses_its_place_whatever_its_sender_says() {
-    let mut pair = Pair::new(3, Limits { stalled: Duration::SECOND * 10, ..Limits::default() });
-    pair.say(&Message::Offer(pair.offer()));
-    // Its own disk's slowness is not the sender's.
-    pair.wait(30);
-    assert_eq!(pair.code(), Code::Accepted);
-    pair.work();
-    for index in 0..2 {
-        pair.wait(8);
-        assert!(pair.block(index), "something new");
-        pair.work();
-    }
-    for _ in 0..11 {
-        pair.wait(1);
-        pair.say(&Message::Finish);
-        pair.block(1);
-    }
-    let said = pair.say(&Message::Finish).unwrap().unwrap();
-    assert_eq!(said, (Code::Failed, "nothing of the file has come for 10 s".to_owned()));
-    assert_eq!(pair.tasks(), ["discard"]);
-    pair.work();
-    assert_eq!(pair.receiver.files(), 0);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Whatever comes before an address is proved, and after it too while greeting.
-    #[test]
-    fn no_answer_to_a_hello_is_longer_than_the_hello(
-        mut bytes in prop_oneof![
-            prop::collection::vec(any::<u8>(), 0..300),
-            prop::collection::vec(any::<u8>(), HELLO),
-        ],
-        pattern in 0u8..4,
-        has_cookie: bool,
-    ) {
-        let mut receiver = Receiver::new(Identity::generate(), Limits::default());
-        if let Some(byte) = bytes.get_mut(COOKIE + 8) {
-            *byte = pattern;
-            let end = COOKIE + 8 + seal::opening_len(pattern).unwrap_or(1);
-            bytes.iter_mut().skip(end).for_each(|byte| *byte = 0);
-        }
-        let mut reply = Vec::new();
-        receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
-        prop_assert!(reply.len() <= bytes.len());
-        prop_assert_eq!(receiver.sessions(), 0);
-        if let (true, Some(HelloReply::Cookie { cookie, .. })) = (has_cookie, HelloReply::decode(&reply)) {
-            bytes[..COOKIE].copy_from_slice(&cookie);
-            reply.clear();
-            receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
-            prop_assert!(reply.len() <= bytes.len() && receiver.sessions() <= 1);
-        }
-    }
 }

@@ -1,0 +1,156 @@
+//! Cookies, handshakes, and who is known to whom.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn who_has_not_proved_to_be_heard_at_its_address_costs_nothing() {
+    let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+    let mut reply = Vec::new();
+    for stranger in 0..1000u32 {
+        let source = IpAddr::from(stranger.to_be_bytes());
+        let hello = Hello::new(None, None);
+        // None, a guess, and that of another address.
+        let stolen = cookie_for(&mut receiver, Time::ZERO, HERE, &hello);
+        for cookie in [[0; COOKIE], [stranger as u8; COOKIE], stolen] {
+            let body = body(&hello, cookie, 5);
+            reply.clear();
+            assert!(receiver.on_hello(Time::ZERO, source, &body, &mut reply));
+            assert!(matches!(HelloReply::decode(&reply), Some(HelloReply::Cookie { proof: 5, .. })), "{reply:?}");
+            assert!(reply.len() < body.len());
+        }
+    }
+    let counters = *receiver.counters();
+    assert_eq!((receiver.sessions(), counters.greetings, counters.cookies), (0, 0, 4000));
+}
+
+#[test]
+fn a_hello_that_is_said_again_gets_the_same_session_and_a_proof_of_its_own() {
+    let mut pair = Pair::new(1, Limits::default());
+    let identity = pair.receiver.identity.clone();
+    let waiting = Hello::new(Some(&identity.public()), None);
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+    let mut sessions =
+        [6, 7, 6].map(|proof| session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, proof)));
+    assert_eq!((pair.receiver.sessions(), pair.receiver.counters().greetings), (2, 2));
+    let mut sealed = Vec::new();
+    sessions[2].seal(b"message", &mut sealed);
+    let entry = pair.receiver.sessions.get_mut(&sessions[0].id()).unwrap();
+    assert_eq!(entry.noise.open(&sealed, &mut Vec::new()), Ok(()));
+}
+
+#[test]
+fn a_datagram_that_comes_twice_gets_nothing_and_a_block_that_is_said_again_is_acknowledged() {
+    let mut pair = Pair::new(2, Limits::default());
+    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
+    Message::Offer(pair.offer()).encode(7, &mut plain);
+    pair.session.seal_data(&plain, &mut sealed);
+    assert_eq!(pair.send(&sealed), Some(Some((Code::Accepted, String::new()))));
+    assert_eq!(pair.send(&sealed), None);
+    assert!(pair.block(0) && pair.block(0), "its ACK was lost");
+    let bytes = pair.file[BLOCK..].to_vec();
+    Message::Block { index: 1, bytes: &bytes }.encode(7, &mut plain);
+    sealed.clear();
+    pair.session.seal_data(&plain, &mut sealed);
+    assert_eq!((pair.send(&sealed), pair.send(&sealed), pair.send(&sealed)), (Some(None), None, None));
+    let ReceiverCounters { blocks, duplicates, replayed, unreadable, .. } = *pair.receiver.counters();
+    assert_eq!((blocks, duplicates, replayed, unreadable), (2, 1, 3, 0));
+}
+
+/// Whoever records a session's datagrams and sends them again and again keeps it from nothing.
+#[test]
+fn replays_keep_no_session_awake() {
+    let mut pair = Pair::new(2, Limits::default());
+    let (mut plain, mut sealed) = (Vec::new(), Vec::new());
+    Message::Offer(pair.offer()).encode(7, &mut plain);
+    pair.session.seal_data(&plain, &mut sealed);
+    pair.send(&sealed);
+    pair.work();
+    let mut now = Time::ZERO;
+    while now < Time::ZERO + pair.receiver.limits.idle {
+        now += Duration::SECOND;
+        pair.receiver.on_data(now, &sealed, &mut Vec::new());
+        pair.receiver.on_timer(now);
+    }
+    assert_eq!(pair.receiver.sessions(), 0);
+}
+
+#[test]
+fn only_those_whose_keys_are_known_may_send_where_they_are_asked_for() {
+    let [friend, stranger] = [(); 2].map(|()| Identity::generate());
+    let mut pair = Pair::new(1, Limits::default());
+    let key = pair.receiver.public_key();
+    pair.receiver = pair.receiver.only_from(vec![Identity::generate().public(), friend.public()]);
+    let mut said = |key: Option<&PublicKey>, own: Option<&Identity>| {
+        let waiting = Hello::new(key, own);
+        let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+        let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
+        pair.offer_in(&mut session).unwrap()
+    };
+    for (key, own, why) in [
+        (None, None, "has shown none".to_owned()),
+        (Some(&key), None, "has shown none".to_owned()),
+        (None, Some(&friend), "has shown none".to_owned()),
+        (Some(&key), Some(&stranger), format!("{} is not", stranger.public())),
+    ] {
+        let (code, text) = said(key, own);
+        assert!(code == Code::Refused && text.contains(&why), "{code:?} {text}");
+    }
+    assert_eq!(said(Some(&key), Some(&friend)), (Code::Accepted, String::new()));
+}
+
+/// A relay has recorded it, and has proved its own address.
+#[test]
+fn a_known_senders_hello_gives_nobody_else_its_session() {
+    let friend = Identity::generate();
+    let mut pair = Pair::new(1, Limits::default());
+    pair.receiver = pair.receiver.only_from(vec![friend.public()]);
+    let waiting = Hello::new(Some(&pair.receiver.public_key()), Some(&friend));
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, at(1), &waiting);
+    let mut reply = Vec::new();
+    assert!(pair.receiver.on_hello(Time::ZERO, at(1), &body(&waiting, cookie, 1), &mut reply));
+    // The session of its own ephemeral key and the name of the other's is all that it has.
+    let Some(HelloReply::Answer { answer, .. }) = HelloReply::decode(&reply) else { panic!("{reply:?}") };
+    assert!(Hello::new(Some(&pair.receiver.public_key()), Some(&friend)).complete(answer).is_err());
+    let mut sealed = Vec::new();
+    pair.session.seal_data(b"anything", &mut sealed);
+    sealed[..8].copy_from_slice(&waiting.complete(answer).unwrap().id().0.to_be_bytes());
+    assert_eq!((pair.send(&sealed), pair.receiver.counters().unreadable), (None, 1));
+    // And the sender itself comes in afterwards.
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+    let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 1));
+    assert_eq!(pair.offer_in(&mut session).unwrap().0, Code::Accepted);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever comes before an address is proved, and after it too while greeting.
+    #[test]
+    fn no_answer_to_a_hello_is_longer_than_the_hello(
+        mut bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            prop::collection::vec(any::<u8>(), HELLO),
+        ],
+        pattern in 0u8..4,
+        has_cookie: bool,
+    ) {
+        let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+        if let Some(byte) = bytes.get_mut(COOKIE + 8) {
+            *byte = pattern;
+            let end = COOKIE + 8 + seal::opening_len(pattern).unwrap_or(1);
+            bytes.iter_mut().skip(end).for_each(|byte| *byte = 0);
+        }
+        let mut reply = Vec::new();
+        receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
+        prop_assert!(reply.len() <= bytes.len());
+        prop_assert_eq!(receiver.sessions(), 0);
+        if let (true, Some(HelloReply::Cookie { cookie, .. })) = (has_cookie, HelloReply::decode(&reply)) {
+            bytes[..COOKIE].copy_from_slice(&cookie);
+            reply.clear();
+            receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
+            prop_assert!(reply.len() <= bytes.len() && receiver.sessions() <= 1);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a receiver tells of the blocks that it has from before: ranges in the text of the report
+//! that accepts an offer.
+//!
+//! ```text
+//! 0+873 900+12       from block 0 on 873 blocks, from block 900 on 12
+//! ```
+//!
+//! A text holds the longest ranges that have room. Whatever it leaves out comes again, and is
+//! acknowledged as a duplicate: it costs, and does no harm.
+
+use std::ops::Range;
+
+use crate::message::MAX_TOLD;
+
+/// Tells that these ranges of blocks have come, which are in order, in at most `most` bytes.
+pub fn tell(ranges: &[Range<u64>], most: usize) -> String {
+    let most = most.min(MAX_TOLD);
+    let text = |range: &Range<u64>| format!("{}+{}", range.start, range.end - range.start);
+    let mut longest: Vec<&Range<u64>> = ranges.iter().collect();
+    longest.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
+    let mut used = 0;
+    longest.retain(|range| {
+        used += text(range).len() + 1;
+        used <= most
+    });
+    longest.sort_by_key(|range| range.start);
+    longest.into_iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads which of `blocks` blocks a receiver says to have. Where it makes no sense it ends: ranges
+/// come in order, so that together they are never more than the file.
+pub fn read(told: &str, blocks: u64) -> Vec<Range<u32>> {
+    let mut ranges = Vec::new();
+    let mut last = 0;
+    for range in told.split(' ') {
+        let Some((start, length)) = range.split_once('+') else { break };
+        let (Ok(start), Ok(length)) = (start.parse::<u64>(), length.parse::<u64>()) else { break };
+        let Some(end) = start.checked_add(length).filter(|&end| end <= blocks) else { break };
+        let (Ok(from), Ok(to)) = (u32::try_from(start), u32::try_from(end)) else { break };
+        if start < last || length == 0 {
+            break;
+        }
+        last = end;
+        ranges.push(from..to);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_true_and_all_of_it_where_there_is_room(
+            spans in prop::collection::vec((1u64..2000, 1u64..2000), 0..200),
+        ) {
+            let mut last = 0;
+            let ranges: Vec<Range<u64>> = spans.iter().map(|(gap, length)| {
+                let start = last + gap;
+                last = start + length;
+                start..last
+            }).collect();
+            let text = tell(&ranges, MAX_TOLD);
+            prop_assert!(text.len() <= MAX_TOLD);
+            let told = read(&text, last);
+            let is_one = |range: &Range<u32>| ranges.contains(&(u64::from(range.start)..u64::from(range.end)));
+            prop_assert!(told.iter().all(is_one));
+            // The next one has 6 and 4 digits and two signs at most.
+            prop_assert!(told.len() == ranges.len() || text.len() + 13 > MAX_TOLD);
+            let length = |range: &Range<u32>| u64::from(range.end - range.start);
+            let shortest = told.iter().map(length).min().unwrap_or(0);
+            let left_out = ranges.iter().filter(|range| !told.iter().any(|told| u64::from(told.start) == range.start));
+            prop_assert!(left_out.into_iter().all(|range| range.end - range.start <= shortest));
+        }
+
+        #[test]
+        fn whatever_a_receiver_tells_is_read_as_blocks_of_the_file_each_once(
+            text in "[0-9+ ]{0,60}|.{0,40}",
+            blocks in 0u64..2000,
+        ) {
+            let told = read(&text, blocks);
+            prop_assert!(told.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            prop_assert!(told.iter().all(|range| !range.is_empty() && u64::from(range.end) <= blocks));
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_as_nothing() {
+        assert_eq!((tell(&[], 90), read("", 9)), (String::new(), Vec::new()));
+        assert_eq!(tell(&[0..65, 70..71], 90), "0+65 70+1");
+        assert_eq!(tell(&[0..65, 70..71], 8), "0+65");
+    }
+
+    #[test]
+    fn ranges_that_lie_are_read_up_to_the_lie() {
+        for lie in ["3+1", "9+1", "0+5", "4+0", "18446744073709551615+9", "x", "4", "-1+2"] {
+            let blocks: Vec<u32> = read(&format!("0+4 {lie} 5+1"), 9).into_iter().flatten().collect();
+            assert_eq!(blocks, [0, 1, 2, 3], "{lie}");
+        }
+    }
+}
