@@ -35,5 +35,5 @@ pub use jobs::{Batch, FileDone, FileJob, FileResult, FileTask};
 pub use limits::Limits;
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
-pub use receiving::{MAX_EVENTS, Receiver};
+pub use receiving::{MAX_EVENTS, Receiver, origin_of};
 pub use sending::{FileSender, Transferred, block_size};

@@ -27,7 +27,7 @@ use anabranch_control::time::{Duration, Time};
 
 use self::entry::{Closing, Entry, Phase};
 use self::incoming::{Incoming, on_block};
-use self::places::origin_of;
+pub use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::check::FileCheck;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
