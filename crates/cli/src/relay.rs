@@ -16,7 +16,7 @@ use anabranch_net::relay_list::DEFAULT_PORT;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup;
 use anabranch_net::udp::Socket;
-use anabranch_proto::fair_share::FairShare;
+use anabranch_proto::fair_share::{FairShare, MAX_SOURCES};
 use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
@@ -184,7 +184,7 @@ fn relay(settings: &Settings, listen: IpAddr) -> Result<RelayNode, Failure> {
     let model = settings.limit_model.model(settings.limit, Duration::ZERO);
     let relay = RelayNode::new(model, settings.limit)
         .with_policy(ForwardPolicy::new(listen, own_addresses()?, settings.forward_to.clone()))
-        .with_fair_share(FairShare::new(model, settings.limit, share_key()));
+        .with_fair_share(FairShare::new(model, settings.limit, MAX_SOURCES, share_key()));
     Ok(match &settings.from {
         Some(clients) => relay.with_clients(clients.clone()),
         None => relay,

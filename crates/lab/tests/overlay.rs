@@ -133,7 +133,7 @@ proptest! {
             1 => LimitKind::Bucket { depth: Bytes::new(50_000) },
             _ => LimitKind::Queue { longest: Duration::from_millis(100) },
         };
-        overlay.misbehaving = vec![(vec![0, 3], Misbehaviour { drop, forge, delay: Duration::from_millis(20) })];
+        overlay.misbehaving = vec![(vec![0, 3], Misbehaviour { drop, forge, delay: Duration::from_millis(20), ..Misbehaviour::default() })];
         let measured = run(&scenario);
         let total = total(&measured);
         let dropped = u64::from(total.refused) + u64::from(total.lost) + u64::from(total.swallowed);

@@ -23,7 +23,7 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::{Hello, Identity, PublicKey, Session};
 use anabranch_proto::transfer::{Event, FileSender, Limits, Receiver, ReceiverCounters, Transferred, block_size};
 use anabranch_proto::wire;
-use anabranch_sim::delay::DelayModel;
+use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::faults::{Faults, Faulty};
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
@@ -150,7 +150,11 @@ impl Case {
         let limit = Rate::from_bytes_per_sec(50_000);
         let relay = || RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, limit);
         let delay = DelayModel::Constant(Duration::from_millis(5));
-        let pairs = Pairs::new(PairsConfig { delay, jitter: 0.0, loss: 0.0 }, SENDER + 1, self.seed);
+        let pairs = Pairs::new(
+            PairsConfig { delay, jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 },
+            SENDER + 1,
+            self.seed,
+        );
         let mut network = World::new(Faulty::new(pairs, self.weather.faults, self.seed), OnTheWire, (), disks);
         for _ in 0..RELAYS {
             network.join(Peer::new(relay(), None, None));

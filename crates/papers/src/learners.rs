@@ -1,12 +1,12 @@
 //! Our own learners beside the thesis's controllers, each setting against what is possible in it.
 
-use anabranch_control::path::registry::Entry;
+use anabranch_control::path::registry::{self as path, Entry};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_lab::overlay::{Measured, Second};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Overlay, Scenario};
-use anabranch_sim::delay::DelayModel;
+use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Overlay, Scenario, Sender};
+use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_stats as stats;
 
 use super::runs::{Estimate, OfRuns};
@@ -55,6 +55,9 @@ const SETTINGS: &[Setting] = &[
     setting("1 % loss", &[lossy]),
     setting("200 ms and 1 % loss", &[slow, lossy]),
     setting("a fifth drops", &[droppers]),
+    setting("heavy tails", &[heavy_tails]),
+    setting("200 ms, 1 % loss and heavy tails", &[slow, lossy, heavy_tails]),
+    setting("dropping, delaying and lying relays", &[misbehaving]),
 ];
 
 fn peers(scenario: &mut Scenario, peers: usize) {
@@ -91,18 +94,39 @@ fn droppers(scenario: &mut Scenario) {
     scenario.overlay.misbehaving = vec![((0..scenario.overlay.peers as u32 / 5).collect(), dropped)];
 }
 
+/// A standard deviation of half the mean, with a Pareto's tail.
+fn heavy_tails(scenario: &mut Scenario) {
+    scenario.overlay.jitter = 0.5;
+    scenario.overlay.jitter_tail = JitterTail::Pareto;
+}
+
+/// By how much delaying relays delay.
+const DELAY: Duration = Duration::SECOND;
+
+/// A fifth drops everything, a tenth delays everything by a second, a tenth stamps ten times what there is.
+fn misbehaving(scenario: &mut Scenario) {
+    let peers = scenario.overlay.peers as u32;
+    let [drops, delays, lies] = [0..peers / 5, peers / 5..peers * 3 / 10, peers * 3 / 10..peers * 2 / 5];
+    let behaved = Misbehaviour::default();
+    scenario.overlay.misbehaving = vec![
+        (drops.collect(), Misbehaviour { drop: 1.0, ..behaved }),
+        (delays.collect(), Misbehaviour { delay: DELAY, ..behaved }),
+        (lies.collect(), Misbehaviour { stamp_factor: 10.0, ..behaved }),
+    ];
+    scenario.overlay.watch = Some(peers - 1);
+}
+
 /// The payload that each peer can receive at most in bytes a second, if its peers are all alike, send
 /// as much as they can, and no relay is idle.
 ///
 /// Of the packets that a peer sends, the share q^i reaches the i-th node where a link keeps the share q;
-/// relays that drop everything are left out by all, and only receive.
+/// relays that do what they should not are left out by all, and only receive.
 fn possible(overlay: &Overlay) -> f64 {
     let (packet, ack) = (overlay.packet.get() as f64, overlay.ack.get() as f64);
     let kept = 1.0 - overlay.loss;
     let hops = overlay.relays as i32;
-    let drops = |&(_, misbehaviour): &&(Vec<u32>, Misbehaviour)| misbehaviour.drop == 1.0;
-    let dropping: usize = overlay.misbehaving.iter().filter(drops).map(|(peers, _)| peers.len()).sum();
-    let relaying = (overlay.peers - dropping) as f64 / overlay.peers as f64;
+    let misbehaving: usize = overlay.misbehaving.iter().map(|(peers, _)| peers.len()).sum();
+    let relaying = (overlay.peers - misbehaving) as f64 / overlay.peers as f64;
     // Bytes that one sent packet brings to relays, and to its destination.
     let relayed: f64 =
         (1..=hops).map(|hop| packet * kept.powi(hop) + ack * kept.powi(2 * hops + 2 - hop)).sum::<f64>() / relaying;
@@ -130,6 +154,9 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             rows.push(lab.mean_row(runs[0].controller, &name("share_of_possible"), "", share.values()));
             let drops = OfRuns::of(runs, |run| Some(drop_percent(&run.seconds[run.seconds.len() / 2..])));
             rows.push(lab.mean_row(runs[0].controller, &name("drop_percent"), "%", drops.values()));
+            if !scenario.overlay.misbehaving.is_empty() && scenario.overlay.watch.is_some() {
+                rows.extend(named(lab, setting.name, scenario, runs));
+            }
             let Estimate { mean, half_width } = share.estimate();
             cells.push(half_width.map_or(Cell::number(mean, 3), |half| Cell::interval(mean, half)));
         }
@@ -142,6 +169,8 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let most = possible(&lab.scenario.overlay);
     let swapped = swapped(lab, &controllers, seeds, &mut rows)?;
     joined(lab, &controllers, seeds, &mut rows)?;
+    one_relay(lab, &controllers, seeds, &mut rows)?;
+    greedy(lab, &controllers, seeds, &mut rows)?;
     let report = Report::new("Our learners beside the thesis's")
         .section("Twenty peers, relays with a queue")
         .figures_side_by_side(vec![
@@ -200,6 +229,36 @@ fn from_nothing(lab: &Lab, setting: &str, runs: &[Measured]) -> Vec<Row> {
     ]
 }
 
+/// Which relays the watched sender takes for misbehaving ones after ten seconds: those that it has set
+/// aside, and those that it finds to delay by more than half of what the delaying ones do.
+fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Vec<Row> {
+    const WITHIN_S: usize = 10;
+    let misbehaves = |node: &u32| scenario.overlay.misbehaving.iter().any(|(peers, _)| peers.contains(node));
+    // Of those that do, or do not, the share that is named.
+    let share_named = |run: &Measured, wanted: bool| {
+        let trace = run.rates.as_ref()?;
+        let told = |name: &str, slot: usize| {
+            let values = trace.told.get(name)?;
+            trace.of_slot(values, slot).nth(WITHIN_S - 1)
+        };
+        let mut named = Vec::new();
+        for (slot, _) in trace.known.iter().enumerate().filter(|(_, node)| misbehaves(node) == wanted) {
+            let delays = f64::from(told("delay_ms", slot)?) > DELAY.as_millis_f64() / 2.0;
+            named.push(f64::from(u8::from(delays || told("set_aside", slot)? > 0.0)));
+        }
+        stats::mean(&named)
+    };
+    let row = |metric: &str, wanted| {
+        let shares = OfRuns::of(runs, |run| share_named(run, wanted));
+        lab.mean_row(runs[0].controller, &format!("{metric}[{setting}]"), "", shares.values())
+    };
+    // A controller that tells of no relay names none.
+    match share_named(&runs[0], true) {
+        Some(_) => vec![row("named_after_10_s", true), row("misnamed_after_10_s", false)],
+        None => Vec::new(),
+    }
+}
+
 /// Limits change places at the middle: how much of what is possible is received soon after.
 fn swapped(
     lab: &Lab,
@@ -254,6 +313,71 @@ fn joined(lab: &Lab, controllers: &[&'static Entry], seeds: u64, rows: &mut Vec<
     Ok(())
 }
 
+/// One of the relays begins to relay at the middle, or no longer does: how much of what is possible
+/// then is received soon after.
+fn one_relay(
+    lab: &Lab,
+    controllers: &[&'static Entry],
+    seeds: u64,
+    rows: &mut Vec<Row>,
+) -> Result<(), ExperimentError> {
+    for (name, joins) in [("a relay joins", true), ("a relay dies", false)] {
+        let changing = |entry: &&'static Entry| {
+            let mut scenario = varied(lab, entry, &[]);
+            let middle = Time::ZERO + Duration::SECOND * (scenario.seconds / 2);
+            let gone = Misbehaviour { drop: 1.0, ..Misbehaviour::default() };
+            let gone =
+                if joins { Misbehaviour { until: middle, ..gone } } else { Misbehaviour { from: middle, ..gone } };
+            scenario.overlay.misbehaving = vec![(vec![0], gone)];
+            scenario
+        };
+        let scenarios: Vec<Scenario> = controllers.iter().map(changing).collect();
+        let mut after = lab.scenario.overlay.clone();
+        if !joins {
+            after.misbehaving = vec![(vec![0], Misbehaviour { drop: 1.0, ..Misbehaviour::default() })];
+        }
+        let most = possible(&after);
+        let twenty = (20.0 * ROUND_TRIP_S) as usize;
+        for runs in &lab.run_seeds(&scenarios, seeds)? {
+            let share = OfRuns::of(runs, |run| {
+                let after = run.received_bytes_per_s().skip(run.seconds.len() / 2 + twenty).take(10);
+                Some(stats::mean(&after.collect::<Vec<_>>())? / most)
+            });
+            let metric = format!("share_after_20_round_trips[{name}]");
+            rows.push(lab.mean_row(runs[0].controller, &metric, "", share.values()));
+        }
+    }
+    Ok(())
+}
+
+/// Half of the senders offer twice their share whatever becomes of it, at relays with fair shares: what
+/// the others have of theirs.
+fn greedy(lab: &Lab, controllers: &[&'static Entry], seeds: u64, rows: &mut Vec<Row>) -> Result<(), ExperimentError> {
+    let most = possible(&lab.scenario.overlay);
+    let half = lab.scenario.overlay.peers / 2;
+    let among_greedy = |entry: &&'static Entry| {
+        let mut scenario = varied(lab, entry, &[]);
+        let controller = path::find("random").expect("a registered controller");
+        let offered = Some(Rate::from_bytes_per_sec_f64(2.0 * most));
+        scenario.overlay.senders = vec![((0..half as u32).collect(), Sender { controller, offered })];
+        scenario.overlay.fair_shares = true;
+        scenario
+    };
+    // All senders have to be of the manager's.
+    let controllers: Vec<&'static Entry> =
+        controllers.iter().copied().filter(|entry| !matches!(entry.build, path::Build::Omniscient)).collect();
+    let scenarios: Vec<Scenario> = controllers.iter().map(among_greedy).collect();
+    for runs in &lab.run_seeds(&scenarios, seeds)? {
+        let share = OfRuns::of(runs, |run| {
+            let seconds = run.seconds.len() - run.seconds.len() / 2;
+            let acked: Vec<f64> = run.acked_by_sender[half..].iter().map(|&acked| f64::from(acked)).collect();
+            Some(stats::mean(&acked)? * run.packet.get() as f64 / seconds as f64 / most)
+        });
+        rows.push(lab.mean_row(runs[0].controller, "share_of_fair_share[half are greedy]", "", share.values()));
+    }
+    Ok(())
+}
+
 fn bars(controllers: &[&'static Entry], rows: &[Row], most: f64) -> BarChart {
     let metric = format!("share_of_possible[{}]", SETTINGS[0].name);
     let row = |name: &str| rows.iter().find(|row| row.subject == name && row.metric == metric);
@@ -279,8 +403,6 @@ fn over_time(measured: &[Vec<Measured>], shown: std::ops::Range<isize>, origin: 
 
 #[cfg(test)]
 mod tests {
-    use anabranch_control::path::registry as path;
-
     use super::*;
 
     #[test]

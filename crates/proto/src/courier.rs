@@ -14,7 +14,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
-use crate::packet::{Kind, Packet, PacketId, Route, Telemetry};
+use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, Telling};
 use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
 
@@ -120,8 +120,8 @@ impl Courier {
         }
         let source = wire::unknown_source(relays[0]);
         let route = Route::new(source, relays.iter().copied(), self.addresses[destination.index()]);
-        let Departure { id, telemetry, .. } = *departure;
-        let packet = Packet { id, nonce: 0, kind: Kind::Data, route, telemetry };
+        let telemetry = Telemetry::of_data(departure.round_trip);
+        let packet = Packet { id: departure.id, nonce: 0, kind: Kind::Data, route, telemetry };
         Parcel { packet, proof: self.mask(departure.id, departure.nonce) }
     }
 
@@ -159,6 +159,11 @@ impl Courier {
     /// What a packet waits for: the upload limit, and then the sending machine.
     pub fn wake(&self, now: Time) -> Wake {
         Wake::at(self.pacer.release(), now).and(self.sender.wake(now))
+    }
+
+    /// So many paths take each relay once, the last perhaps fewer new ones.
+    pub fn disjoint_paths(&self) -> usize {
+        (self.addresses.len() - 1).div_ceil(self.sender.relays())
     }
 
     /// What it has done and seen.

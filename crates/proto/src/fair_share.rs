@@ -24,7 +24,7 @@
 //! one entry with all others that found none. Whoever can send from very many addresses, or as if
 //! from them, thus gets many shares, but pushes nobody out.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ahash::RandomState;
 use anabranch_control::time::{Duration, Time};
@@ -33,8 +33,39 @@ use anabranch_control::units::{Bytes, Rate};
 use crate::limiter::{LimitModel, WINDOW};
 use crate::wire::MAX_DATAGRAM;
 
-/// Sources that have an entry of their own at once: 128 KiB of table.
+/// Sources that have an entry of their own at once, at a relay for strangers: 128 KiB of table.
 pub const MAX_SOURCES: usize = 4096;
+
+/// What is one source to a relay.
+pub trait Source {
+    /// The same for all addresses of one source.
+    fn prefix(&self) -> u64;
+}
+
+/// An IPv4 address, or the /64 of an IPv6 address.
+impl Source for IpAddr {
+    fn prefix(&self) -> u64 {
+        match self {
+            // No global IPv6 address begins with 64 bits like these (0000::/8 is reserved).
+            IpAddr::V4(ip) => u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        }
+    }
+}
+
+/// A host, whatever its port.
+impl Source for SocketAddr {
+    fn prefix(&self) -> u64 {
+        self.ip().prefix()
+    }
+}
+
+/// A node of a simulation.
+impl Source for u32 {
+    fn prefix(&self) -> u64 {
+        u64::from(*self)
+    }
+}
 
 /// Places that a source may have in the table; their names fill a cache line.
 const WAYS: usize = 8;
@@ -58,6 +89,7 @@ const MAX_PASSES: usize = 16;
 /// The shares of a relay's limit.
 #[derive(Clone, Debug)]
 pub struct FairShare {
+    model: LimitModel,
     epoch: Duration,
     ends: Time,
     /// Bytes that the limit lets through in an epoch.
@@ -73,7 +105,7 @@ pub struct FairShare {
     random: RandomState,
     sets: Box<[Set]>,
     /// All that have no entry of their own.
-    others: Source,
+    others: Account,
 }
 
 #[derive(Clone, Debug)]
@@ -81,11 +113,11 @@ pub struct FairShare {
 struct Set {
     /// Keyed hashes of prefixes; 0 where there never was one.
     names: [u64; WAYS],
-    sources: [Source; WAYS],
+    sources: [Account; WAYS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Source {
+struct Account {
     /// Bytes that came in this epoch, whether they passed or not.
     arrived: u64,
     /// Average of that in bytes an epoch.
@@ -94,7 +126,7 @@ struct Source {
     credit: u64,
 }
 
-impl Source {
+impl Account {
     fn end_epoch(&mut self, decay: f64, idle_epochs: f64) {
         let arrived = std::mem::take(&mut self.arrived) as f64;
         // From zero, for a source that comes once is not to claim a share of every epoch.
@@ -112,8 +144,9 @@ impl Source {
 }
 
 impl FairShare {
-    /// Shares of `limit`, held by `model`; `key` is known to nobody else.
-    pub fn new(model: LimitModel, limit: Rate, key: [u64; 4]) -> FairShare {
+    /// Shares of `limit`, held by `model`, for up to `sources` at once that have an entry of their own;
+    /// `key` is known to nobody else.
+    pub fn new(model: LimitModel, limit: Rate, sources: usize, key: [u64; 4]) -> FairShare {
         // An epoch is so short that what one lets through fits the limiter's burst twice.
         let (epoch, ends, burst) = match model {
             LimitModel::Window { phase } => (WINDOW, Time::ZERO + phase, limit * WINDOW),
@@ -122,8 +155,9 @@ impl FairShare {
         };
         let epoch = epoch.clamp(SHORTEST, WINDOW);
         let [k0, k1, k2, k3] = key;
-        let set = Set { names: [0; WAYS], sources: [Source::default(); WAYS] };
+        let set = Set { names: [0; WAYS], sources: [Account::default(); WAYS] };
         FairShare {
+            model,
             epoch,
             ends,
             per_epoch: (limit * epoch).get(),
@@ -132,21 +166,33 @@ impl FairShare {
             kept: HALF_LIFE.as_nanos() / epoch.as_nanos(),
             pool: burst.get().max(MAX_DATAGRAM as u64),
             random: RandomState::with_seeds(k0, k1, k2, k3),
-            sets: vec![set; MAX_SOURCES / WAYS].into(),
-            others: Source::default(),
+            sets: vec![set; sources.div_ceil(WAYS).max(1)].into(),
+            others: Account::default(),
         }
+    }
+
+    /// The limit is `limit` from now on: what sources have demanded is still known.
+    pub fn set_limit(&mut self, limit: Rate) {
+        let fresh = FairShare::new(self.model, limit, 0, [0; 4]);
+        let FairShare { epoch, per_epoch, burst, decay, kept, .. } = fresh;
+        let scale = epoch.as_secs_f64() / self.epoch.as_secs_f64();
+        // Averages are bytes an epoch.
+        self.sources_mut().for_each(|source| source.demand *= scale);
+        let pool = self.pool.min(burst);
+        *self = FairShare { epoch, per_epoch, burst, decay, kept, pool, ..std::mem::replace(self, fresh) };
     }
 
     /// Whether `size` bytes from `source` may pass now, and counts them.
     #[inline]
-    pub fn admit(&mut self, now: Time, source: IpAddr, size: Bytes) -> bool {
+    pub fn admit(&mut self, now: Time, source: &impl Source, size: Bytes) -> bool {
         if now >= self.ends {
             self.divide(now);
         }
-        let name = self.random.hash_one(prefix(source)) | 1;
+        let name = self.random.hash_one(source.prefix()) | 1;
         let FairShare { sets, others, pool, epoch, .. } = self;
         // The upper half chooses the set, all of it is the name.
-        let set = &mut sets[(name >> 32) as usize % (MAX_SOURCES / WAYS)];
+        let count = sets.len();
+        let set = &mut sets[(name >> 32) as usize % count];
         let source = match set.names.iter().position(|&known| known == name) {
             Some(place) => &mut set.sources[place],
             None => {
@@ -154,7 +200,7 @@ impl FairShare {
                 match set.sources.iter().position(|source| source.arrived == 0 && source.demand < idle) {
                     Some(place) => {
                         set.names[place] = name;
-                        set.sources[place] = Source::default();
+                        set.sources[place] = Account::default();
                         &mut set.sources[place]
                     }
                     None => others,
@@ -200,7 +246,7 @@ impl FairShare {
         let mut level = 0.0;
         for _ in 0..MAX_PASSES {
             let (mut below, mut above) = (0.0, 0u32);
-            for wanted in self.sources().map(Source::wanted) {
+            for wanted in self.sources().map(Account::wanted) {
                 if wanted <= level {
                     below += wanted;
                 } else {
@@ -219,21 +265,12 @@ impl FairShare {
         level
     }
 
-    fn sources(&self) -> impl Iterator<Item = &Source> {
+    fn sources(&self) -> impl Iterator<Item = &Account> {
         self.sets.iter().flat_map(|set| &set.sources).chain([&self.others])
     }
 
-    fn sources_mut(&mut self) -> impl Iterator<Item = &mut Source> {
+    fn sources_mut(&mut self) -> impl Iterator<Item = &mut Account> {
         self.sets.iter_mut().flat_map(|set| &mut set.sources).chain([&mut self.others])
-    }
-}
-
-/// What counts as one source.
-fn prefix(ip: IpAddr) -> u64 {
-    match ip {
-        // No global IPv6 address begins with 64 bits like these (0000::/8 is reserved).
-        IpAddr::V4(ip) => u64::from(ip.to_bits()),
-        IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
     }
 }
 
@@ -267,7 +304,7 @@ mod tests {
     }
 
     fn share(model: LimitModel) -> FairShare {
-        FairShare::new(model, Rate::from_bytes_per_sec(LIMIT), [1, 2, 3, 4])
+        FairShare::new(model, Rate::from_bytes_per_sec(LIMIT), MAX_SOURCES, [1, 2, 3, 4])
     }
 
     /// `rate` bytes a second from `source` in packets of `size`, evenly, with a jitter of half a gap.
@@ -295,7 +332,7 @@ mod tests {
         let mut passed = vec![0; sources];
         for (nanos, source, size) in arrivals {
             let (now, bytes) = (Time::ZERO + Duration::from_nanos(nanos), Bytes::new(size));
-            if share.as_mut().is_none_or(|share| share.admit(now, address(source), bytes))
+            if share.as_mut().is_none_or(|share| share.admit(now, &address(source), bytes))
                 && limiter.admit(now, bytes) != Admission::Refused
                 && nanos >= SETTLED * 1_000_000_000
                 && let Some(passed) = passed.get_mut(source as usize)
@@ -401,7 +438,7 @@ mod tests {
         let ask = |share: &mut FairShare, second: u64, sources: core::ops::Range<u32>| {
             let now = Time::ZERO + Duration::SECOND * second;
             for source in sources {
-                share.admit(now, address(source), Bytes::new(200));
+                share.admit(now, &address(source), Bytes::new(200));
             }
         };
         let known = |share: &FairShare| -> std::collections::BTreeSet<u64> {
@@ -420,21 +457,21 @@ mod tests {
     #[test]
     fn one_host_is_one_source_whatever_its_port_or_interface_identifier() {
         let v6 = |low: u16| IpAddr::V6(Ipv6Addr::new(0x2600, 1, 2, 3, low, low, low, low));
-        assert_eq!(prefix(v6(1)), prefix(v6(9)));
-        assert_ne!(prefix(v6(1)), prefix(IpAddr::V6(Ipv6Addr::new(0x2600, 1, 2, 4, 1, 1, 1, 1))));
-        assert_ne!(prefix(address(1)), prefix(address(2)));
+        assert_eq!(v6(1).prefix(), v6(9).prefix());
+        assert_ne!(v6(1).prefix(), IpAddr::V6(Ipv6Addr::new(0x2600, 1, 2, 4, 1, 1, 1, 1)).prefix());
+        assert_ne!(address(1).prefix(), address(2).prefix());
     }
 
     #[test]
     fn a_share_below_a_datagram_adds_up_to_one() {
         // Forty sources and a limit of two packets a second.
         let model = LimitModel::Window { phase: Duration::ZERO };
-        let mut share = FairShare::new(model, Rate::from_bytes_per_sec(2 * PACKET), [1, 2, 3, 4]);
+        let mut share = FairShare::new(model, Rate::from_bytes_per_sec(2 * PACKET), MAX_SOURCES, [1, 2, 3, 4]);
         let mut passed = [0u32; 40];
         for step in 0..4000u64 {
             let now = Time::ZERO + Duration::from_millis(100) * step;
             for (source, passed) in passed.iter_mut().enumerate() {
-                *passed += u32::from(share.admit(now, address(source as u32), Bytes::new(PACKET)));
+                *passed += u32::from(share.admit(now, &address(source as u32), Bytes::new(PACKET)));
             }
         }
         assert!(passed.iter().all(|&passed| (10..=30).contains(&passed)), "{passed:?}");
@@ -453,7 +490,7 @@ mod tests {
             let mut admitted = 0;
             for &(nanos, source, size) in &arrivals {
                 let now = Time::ZERO + Duration::from_nanos(nanos);
-                admitted += if share.admit(now, address(source), Bytes::new(size)) { size } else { 0 };
+                admitted += if share.admit(now, &address(source), Bytes::new(size)) { size } else { 0 };
             }
             // The limit of four seconds, a burst, and a datagram of each source.
             prop_assert!(admitted <= 4 * LIMIT + share.burst + 12 * MAX_DATAGRAM as u64);

@@ -5,6 +5,7 @@
 use core::convert::Infallible;
 use core::fmt::Debug;
 use core::hash::Hash;
+use core::marker::PhantomData;
 
 use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
@@ -12,8 +13,9 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
+use crate::fair_share::Source;
 use crate::machine::{Arrival, Departure, Machine, Out};
-use crate::packet::{Kind, Packet, Route};
+use crate::packet::{Kind, Packet, Route, Telemetry, Telling};
 use crate::path_sender::{self, AckVerdict, PathSender};
 use crate::relay::{Relay, Verdict};
 
@@ -50,6 +52,13 @@ pub struct Misbehaviour {
     pub delay: Duration,
     /// Whether it drops data and sends an ACK of its own making.
     pub forge: bool,
+    /// By what it multiplies every stamp on the ACKs that it forwards: its own, and those of the relays
+    /// before it.
+    pub stamp_factor: f64,
+    /// From when on it does so.
+    pub from: Time,
+    /// Until when.
+    pub until: Time,
     /// Draws what is dropped, and guesses nonces.
     pub rng: Rng,
 }
@@ -67,16 +76,16 @@ pub struct Traffic<A> {
     pub offered: Option<Rate>,
 }
 
-/// One peer. What a packet needs that only passes comes first, in one line of the processor's
-/// cache: most packets pass, and there may be many peers. That a peer is there at all, in a table
-/// of those that may have left, is told by the value with the most bits to spare: here that is the
-/// relay's, in the first line, as long as no optional number lies behind it.
+/// One peer, whose packets tell `T`. What a packet needs that only passes comes first, in one line
+/// of the processor's cache: most packets pass, and there may be many peers. That a peer is there at
+/// all, in a table of those that may have left, is told by the value with the most bits to spare:
+/// here that is the relay's, in the first line, as long as no optional number lies behind it.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub struct OverlayPeer<A> {
+pub struct OverlayPeer<A, T = Telemetry> {
     relay: Relay,
-    /// Of data and of an ACK, by kind.
-    sizes: [Bytes; 2],
+    /// Of data and of an ACK in bytes, by kind.
+    sizes: [u32; 2],
     misbehaviour: Option<Box<Misbehaviour>>,
     sender: PathSender,
     known: Box<[A]>,
@@ -90,16 +99,18 @@ pub struct OverlayPeer<A> {
     offer_gap: Duration,
     /// Until when nothing leaves, as far as was known when something last might have.
     waits_until: Time,
+    tells: PhantomData<T>,
 }
 
+const _: () = assert!(core::mem::offset_of!(OverlayPeer<u32>, sender) == 64, "what a packet needs is one line");
 const _: () = assert!(size_of::<Option<OverlayPeer<u32>>>() == 5 * 64, "worlds hold many peers: keep them small");
 
-impl<A: Copy> OverlayPeer<A> {
+impl<A: Copy, T: Telling> OverlayPeer<A, T> {
     /// The peer at `address`, for data packets and ACKs of `sizes`.
     ///
     /// # Panics
     ///
-    /// If its traffic knows nobody.
+    /// If its traffic knows nobody, or if packets are longer than 4 GiB.
     pub fn new(
         address: A,
         sizes: [Bytes; 2],
@@ -107,11 +118,12 @@ impl<A: Copy> OverlayPeer<A> {
         misbehaviour: Option<Misbehaviour>,
         sender: PathSender,
         traffic: Traffic<A>,
-    ) -> OverlayPeer<A> {
+    ) -> OverlayPeer<A, T> {
         let Traffic { known, mut rng, starts, offered } = traffic;
         let destination = Slot(rng.below(known.len()) as u16);
         let offer_gap = offered.map_or(Duration::ZERO, |rate| sizes[Kind::Data as usize] / rate);
         let misbehaviour = misbehaviour.map(Box::new);
+        let sizes = sizes.map(|size| u32::try_from(size.get()).expect("a packet is shorter than 4 GiB"));
         OverlayPeer {
             relay,
             sizes,
@@ -124,6 +136,7 @@ impl<A: Copy> OverlayPeer<A> {
             destination,
             offer_gap,
             waits_until: Time::ZERO,
+            tells: PhantomData,
         }
     }
 
@@ -153,9 +166,9 @@ impl<A: Copy> OverlayPeer<A> {
 
     /// Sends all that may leave now.
     #[inline]
-    fn pump(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A>>)
+    fn pump(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A, T>>)
     where
-        A: Debug + Eq + Hash,
+        A: Debug + Eq + Hash + Source,
     {
         loop {
             let wake = self.wake(now);
@@ -172,8 +185,8 @@ impl<A: Copy> OverlayPeer<A> {
             let relays = departure.relays().iter().map(|slot| known[slot.index()]);
             let route = Route::new(self.address, relays, known[self.destination.index()]);
             self.destination = Slot(rng.below(known.len()) as u16);
-            let path_sender::Departure { id, nonce, telemetry, .. } = departure;
-            let packet = Packet { id, nonce, kind: Kind::Data, route, telemetry };
+            let path_sender::Departure { id, nonce, round_trip, .. } = departure;
+            let packet = Packet { id, nonce, kind: Kind::Data, route, telemetry: T::of_data(round_trip) };
             out.event(OverlayEvent::Sent);
             out.send(Departure::now(packet.route.at(), self.size(Kind::Data)), &packet);
         }
@@ -181,21 +194,30 @@ impl<A: Copy> OverlayPeer<A> {
 
     #[inline]
     fn size(&self, kind: Kind) -> u32 {
-        self.sizes[kind as usize].get() as u32
+        self.sizes[kind as usize]
     }
 
     #[inline(always)]
-    fn forward(&mut self, now: Time, to: A, wait: Duration, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
-    where
-        A: Debug + Eq + Hash,
+    fn forward(
+        &mut self,
+        now: Time,
+        to: A,
+        wait: Duration,
+        packet: &mut Packet<A, T>,
+        out: &mut impl Out<OverlayPeer<A, T>>,
+    ) where
+        A: Debug + Eq + Hash + Source,
     {
         let (mut to, mut wait) = (to, wait);
-        if let Some(misbehaviour) = &mut self.misbehaviour {
+        if let Some(misbehaviour) = &mut self.misbehaviour
+            && (misbehaviour.from..misbehaviour.until).contains(&now)
+        {
             if misbehaviour.rng.chance(misbehaviour.drop) {
                 out.event(OverlayEvent::Swallowed(packet.kind));
                 return;
             }
             wait = wait + misbehaviour.delay;
+            packet.telemetry.scale_stamps(misbehaviour.stamp_factor);
             if misbehaviour.forge && packet.kind == Kind::Data {
                 // It claims the arrival of what it drops. The nonce it can only guess.
                 out.event(OverlayEvent::Swallowed(Kind::Data));
@@ -208,9 +230,9 @@ impl<A: Copy> OverlayPeer<A> {
         out.forward(Departure::after(wait, to, self.size(packet.kind)), packet);
     }
 
-    fn on_ack(&mut self, now: Time, packet: &Packet<A>, out: &mut impl Out<OverlayPeer<A>>)
+    fn on_ack(&mut self, now: Time, packet: &Packet<A, T>, out: &mut impl Out<OverlayPeer<A, T>>)
     where
-        A: Debug + Eq + Hash,
+        A: Debug + Eq + Hash + Source,
     {
         match self.sender.on_ack(now, packet.id, packet.nonce, &packet.telemetry) {
             AckVerdict::Acked { early, .. } => out.event(OverlayEvent::Acked { early }),
@@ -228,16 +250,22 @@ impl<A: Copy> OverlayPeer<A> {
     }
 }
 
-impl<A: Copy + Debug + Eq + Hash> Machine for OverlayPeer<A> {
+impl<A: Copy + Debug + Eq + Hash + Source, T: Telling> Machine for OverlayPeer<A, T> {
     type Address = A;
-    type Message = Packet<A>;
+    type Message = Packet<A, T>;
     type Event = OverlayEvent;
     type Job = Infallible;
     type Done = Infallible;
 
     #[inline(always)]
-    fn on_message(&mut self, now: Time, _: Arrival<A>, packet: &mut Packet<A>, out: &mut impl Out<OverlayPeer<A>>) {
-        match self.relay.on_packet(now, packet, self.sizes[packet.kind as usize]) {
+    fn on_message(
+        &mut self,
+        now: Time,
+        _: Arrival<A>,
+        packet: &mut Packet<A, T>,
+        out: &mut impl Out<OverlayPeer<A, T>>,
+    ) {
+        match self.relay.on_packet(now, packet, Bytes::new(u64::from(self.size(packet.kind)))) {
             Verdict::Home => return self.on_ack(now, packet, out),
             Verdict::Forward { to, wait } => self.forward(now, to, wait, packet, out),
             Verdict::Deliver { wait } => {
@@ -246,17 +274,17 @@ impl<A: Copy + Debug + Eq + Hash> Machine for OverlayPeer<A> {
                     out.forward(Departure::after(wait, to, self.size(Kind::Ack)), packet);
                 }
             }
-            Verdict::Refuse => out.event(OverlayEvent::Refused(packet.kind)),
+            Verdict::Refuse | Verdict::OverShare => out.event(OverlayEvent::Refused(packet.kind)),
         }
         out.keep_timer();
     }
 
-    fn on_timer(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A>>) {
+    fn on_timer(&mut self, now: Time, out: &mut impl Out<OverlayPeer<A, T>>) {
         self.sender.on_timer(now, |_| out.event(OverlayEvent::TimedOut));
         self.pump(now, out);
     }
 
-    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<OverlayPeer<A>>) {
+    fn on_done(&mut self, _: Time, done: Infallible, _: &mut impl Out<OverlayPeer<A, T>>) {
         match done {}
     }
 

@@ -1,5 +1,7 @@
 //! What travels: data that carries its whole route, and ACKs that go the same way back.
 
+use core::fmt::Debug;
+
 use anabranch_control::path::{MAX_RELAYS, Stamp};
 use anabranch_control::time::{Duration, Time};
 
@@ -145,25 +147,102 @@ pub struct Telemetry {
     pub stamps: [Stamp; MAX_RELAYS],
 }
 
-impl Telemetry {
+/// What a packet has room for beside its route: [`Telemetry`], or nothing, where nobody would read it.
+pub trait Telling: Copy + Default + Debug + PartialEq {
     /// What data tells, whose sender's smoothed round-trip time is `round_trip`.
-    pub fn of_data(round_trip: Option<Duration>) -> Telemetry {
+    fn of_data(round_trip: Option<Duration>) -> Self;
+
+    /// What an ACK tells as it leaves the destination, where its data arrived at `now`.
+    fn of_arrival(now: Time) -> Self;
+
+    /// The relay at `place` of the route stamps an ACK.
+    fn stamp(&mut self, place: usize, stamp: Stamp);
+
+    /// A relay multiplies all stamps by `factor`.
+    fn scale_stamps(&mut self, factor: f64);
+
+    /// The sender's smoothed round-trip time, if it was told.
+    fn round_trip(&self) -> Option<Duration>;
+
+    /// The destination's clock at the arrival less the sender's at `sent_at`, in nanoseconds:
+    /// within ±36 minutes, since the clock on the wire begins again after 71. None if it was not
+    /// told.
+    fn one_way_nanos(&self, sent_at: Time) -> Option<i64>;
+
+    /// What each of so many relays stamped; empty if there is no room for stamps.
+    fn stamps(&self, relays: usize) -> &[Stamp];
+}
+
+impl Telling for Telemetry {
+    #[inline]
+    fn of_data(round_trip: Option<Duration>) -> Telemetry {
         let micros = round_trip.map_or(0, |time| (time.as_nanos() / 1_000).clamp(1, u64::from(u32::MAX)));
         Telemetry { round_trip_us: micros as u32, ..Telemetry::default() }
     }
 
-    /// The sender's smoothed round-trip time, if it knows one.
     #[inline]
-    pub fn round_trip(&self) -> Option<Duration> {
+    fn of_arrival(now: Time) -> Telemetry {
+        Telemetry { arrived_us: micros(now).max(1), ..Telemetry::default() }
+    }
+
+    #[inline]
+    fn stamp(&mut self, place: usize, stamp: Stamp) {
+        if let Some(place) = self.stamps.get_mut(place) {
+            *place = stamp;
+        }
+    }
+
+    fn scale_stamps(&mut self, factor: f64) {
+        for stamp in &mut self.stamps {
+            if let Some(rate) = stamp.rate() {
+                *stamp = Stamp::granting((rate.bytes_per_sec() * factor) as f32);
+            }
+        }
+    }
+
+    #[inline]
+    fn round_trip(&self) -> Option<Duration> {
         (self.round_trip_us > 0).then(|| Duration::from_nanos(u64::from(self.round_trip_us) * 1_000))
     }
 
-    /// The destination's clock at the arrival less the sender's at `sent_at`, in nanoseconds:
-    /// within ±36 minutes, since the clock on the wire begins again after 71.
     #[inline]
-    pub fn one_way_nanos(&self, sent_at: Time) -> Option<i64> {
+    fn one_way_nanos(&self, sent_at: Time) -> Option<i64> {
         let difference = self.arrived_us.wrapping_sub(micros(sent_at)) as i32;
         (self.arrived_us > 0).then(|| i64::from(difference) * 1_000)
+    }
+
+    #[inline]
+    fn stamps(&self, relays: usize) -> &[Stamp] {
+        &self.stamps[..relays]
+    }
+}
+
+/// Tells nothing.
+impl Telling for () {
+    #[inline]
+    fn of_data(_: Option<Duration>) {}
+
+    #[inline]
+    fn of_arrival(_: Time) {}
+
+    #[inline]
+    fn stamp(&mut self, _: usize, _: Stamp) {}
+
+    fn scale_stamps(&mut self, _: f64) {}
+
+    #[inline]
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
+
+    #[inline]
+    fn one_way_nanos(&self, _: Time) -> Option<i64> {
+        None
+    }
+
+    #[inline]
+    fn stamps(&self, _: usize) -> &[Stamp] {
+        &[]
     }
 }
 
@@ -174,10 +253,10 @@ fn micros(now: Time) -> u32 {
 }
 
 /// A packet as relays see it. Aligned to a cache line, and what every relay reads in the first
-/// one: a simulation holds many.
+/// one, which is all of it where nothing is told: a simulation holds many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Packet<A> {
+pub struct Packet<A, T = Telemetry> {
     /// The sender's name for it.
     pub id: PacketId,
     /// Drawn by the sender and told to the destination alone (on a network it travels
@@ -188,14 +267,16 @@ pub struct Packet<A> {
     /// Where it goes.
     pub route: Route<A>,
     /// What is said of its way.
-    pub telemetry: Telemetry,
+    pub telemetry: T,
 }
 
+const _: () = assert!(size_of::<Packet<u32, ()>>() == 64, "a packet that is simulated is one line");
+
 /// A packet that goes nowhere, to be filled in.
-impl<A: Copy + Default> Default for Packet<A> {
-    fn default() -> Packet<A> {
-        let nodes = [A::default(); MAX_RELAYS + 2];
-        Packet::new(PacketId::default(), 0, Kind::Data, Route { nodes, last: 1, at: 0 })
+impl<A: Copy + Default, T: Default> Default for Packet<A, T> {
+    fn default() -> Packet<A, T> {
+        let route = Route { nodes: [A::default(); MAX_RELAYS + 2], last: 1, at: 0 };
+        Packet { id: PacketId::default(), nonce: 0, kind: Kind::Data, route, telemetry: T::default() }
     }
 }
 
@@ -204,15 +285,16 @@ impl<A: Copy> Packet<A> {
     pub fn new(id: PacketId, nonce: u64, kind: Kind, route: Route<A>) -> Packet<A> {
         Packet { id, nonce, kind, route, telemetry: Telemetry::default() }
     }
+}
 
+impl<A: Copy, T: Telling> Packet<A, T> {
     /// The relay that has this packet stamps it, if it is an ACK.
     #[inline]
     pub fn stamp(&mut self, stamp: Stamp) {
-        let at = usize::from(self.route.at);
         if self.kind == Kind::Ack
-            && let Some(place) = at.checked_sub(1).and_then(|place| self.telemetry.stamps.get_mut(place))
+            && let Some(place) = usize::from(self.route.at).checked_sub(1)
         {
-            *place = stamp;
+            self.telemetry.stamp(place, stamp);
         }
     }
 
@@ -225,7 +307,7 @@ impl<A: Copy> Packet<A> {
     /// Becomes `forwarded`, which is this packet after a node has worked on it: a node changes its
     /// kind, its nonce, where on its route it is, and its telemetry.
     #[inline]
-    pub fn update(&mut self, forwarded: &Packet<A>) {
+    pub fn update(&mut self, forwarded: &Packet<A, T>) {
         self.kind = forwarded.kind;
         self.nonce = forwarded.nonce;
         self.route.at = forwarded.route.at;
@@ -243,7 +325,7 @@ impl<A: Copy> Packet<A> {
     #[inline]
     pub fn turn_around(&mut self, now: Time) -> Option<A> {
         self.kind = Kind::Ack;
-        self.telemetry = Telemetry { arrived_us: micros(now).max(1), ..Telemetry::default() };
+        self.telemetry = T::of_arrival(now);
         self.route.step_back()
     }
 }

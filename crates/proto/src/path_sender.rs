@@ -15,7 +15,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use anabranch_control::wake::Wake;
 
-use crate::packet::{PacketId, Telemetry};
+use crate::packet::{PacketId, Telling};
 
 /// The most packets that one sender remembers, in flight and late together.
 pub const MAX_REMEMBERED: usize = 1 << 17;
@@ -40,8 +40,8 @@ pub struct Departure {
     pub id: PacketId,
     /// What the ACK must prove to know.
     pub nonce: u64,
-    /// What it tells the relays.
-    pub telemetry: Telemetry,
+    /// The smoothed round-trip time, for the relays, once one was seen.
+    pub round_trip: Option<Duration>,
     relays: [Slot; MAX_RELAYS],
     count: u8,
 }
@@ -178,8 +178,8 @@ impl PathSender {
         let id = self.remember(now, deadline, nonce, destination, path);
         let mut relays = [Slot::default(); MAX_RELAYS];
         relays[..self.relays()].copy_from_slice(&route[..self.relays()]);
-        let telemetry = Telemetry::of_data(self.smoothed_rtt());
-        Wake::DepartNow(Departure { id, nonce, telemetry, relays, count: self.relays })
+        let round_trip = self.smoothed_rtt();
+        Wake::DepartNow(Departure { id, nonce, round_trip, relays, count: self.relays })
     }
 
     /// What a packet waits for: room in the table of those that are remembered, then for what
@@ -212,7 +212,8 @@ impl PathSender {
         PacketId { index, generation }
     }
 
-    fn relays(&self) -> usize {
+    /// How many relays each packet passes.
+    pub fn relays(&self) -> usize {
         usize::from(self.relays)
     }
 
@@ -229,7 +230,7 @@ impl PathSender {
     }
 
     /// An ACK for packet `id` has come, with the nonce that it claims to know, and what it tells.
-    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64, telemetry: &Telemetry) -> AckVerdict {
+    pub fn on_ack(&mut self, now: Time, id: PacketId, nonce: u64, telemetry: &impl Telling) -> AckVerdict {
         let index = id.index as usize;
         let entry = match self.remembered.get(index) {
             Some(entry) if entry.generation == id.generation && entry.state != State::Free => *entry,
@@ -254,7 +255,7 @@ impl PathSender {
             path,
             outcome: Outcome::Acked,
             one_way_nanos: telemetry.one_way_nanos(entry.sent_at),
-            stamps: &telemetry.stamps[..self.relays()],
+            stamps: telemetry.stamps(self.relays()),
             rtts: &self.rtts,
         };
         let verdict = if entry.state == State::InFlight {
@@ -372,6 +373,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packet::Telemetry;
     use anabranch_control::rng::Rng;
 
     fn sender(controller: &str) -> PathSender {

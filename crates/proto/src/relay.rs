@@ -9,9 +9,10 @@ use core::hash::Hash;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+use crate::fair_share::{FairShare, Source};
 use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
-use crate::packet::{Kind, Packet};
+use crate::packet::{Kind, Packet, Telling};
 
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,25 +33,43 @@ pub enum Verdict<A> {
     Home,
     /// Discard it: it would exceed the limit.
     Refuse,
+    /// Discard it: it is beyond the fair share of the neighbour that it comes from.
+    OverShare,
 }
 
 /// One peer's relay.
 #[derive(Clone, Debug)]
 pub struct Relay {
     limiter: Limiter,
-    /// What it stamps on ACKs, if it does.
-    granted: Option<Box<GrantedRate>>,
+    /// What not every relay does.
+    extras: Option<Box<Extras>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Extras {
+    /// Of each neighbour.
+    share: Option<FairShare>,
+    /// What is stamped on ACKs.
+    granted: Option<GrantedRate>,
 }
 
 impl Relay {
     /// A relay that holds to `limit`.
     pub fn new(model: LimitModel, limit: Rate) -> Relay {
-        Relay { limiter: Limiter::new(model, limit), granted: None }
+        Relay { limiter: Limiter::new(model, limit), extras: None }
     }
 
     /// A relay that holds to `limit` and stamps on each ACK the rate that it grants its sender.
     pub fn stamping(model: LimitModel, limit: Rate) -> Relay {
-        Relay { granted: Some(Box::new(GrantedRate::new(model, limit))), ..Relay::new(model, limit) }
+        let granted = Some(GrantedRate::new(model, limit));
+        Relay { extras: Some(Box::new(Extras { granted, share: None })), ..Relay::new(model, limit) }
+    }
+
+    /// The same, but each neighbour has its share of the limit, as `share` divides it.
+    #[must_use]
+    pub fn with_fair_share(mut self, share: FairShare) -> Relay {
+        self.extras.get_or_insert_default().share = Some(share);
+        self
     }
 
     /// The limit in force.
@@ -61,20 +80,33 @@ impl Relay {
     /// The limit is `limit` from now on.
     pub fn set_limit(&mut self, now: Time, limit: Rate) {
         self.limiter.set_limit(now, limit);
+        if let Some(share) = self.extras.as_mut().and_then(|extras| extras.share.as_mut()) {
+            share.set_limit(limit);
+        }
     }
 
     /// A packet of `size` has arrived at the node that its route is at. If it goes
     /// on, its route is moved to the next node.
     #[inline]
-    pub fn on_packet<A: Copy + Hash>(&mut self, now: Time, packet: &mut Packet<A>, size: Bytes) -> Verdict<A> {
+    pub fn on_packet<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> Verdict<A>
+    where
+        A: Copy + Hash + Source,
+        T: Telling,
+    {
         // One branch for both: the kind alone can't be predicted.
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
             return Verdict::Home;
         }
-        if let Some(granted) = &mut self.granted {
-            let wait = self.limiter.backlog(now);
-            granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, packet.telemetry.round_trip());
-            packet.stamp(granted.stamp());
+        if let Some(extras) = &mut self.extras {
+            if extras.share.as_mut().is_some_and(|share| !share.admit(now, &packet.previous(), size)) {
+                return Verdict::OverShare;
+            }
+            if let Some(granted) = &mut extras.granted {
+                let wait = self.limiter.backlog(now);
+                let round_trip = packet.telemetry.round_trip();
+                granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, round_trip);
+                packet.stamp(granted.stamp());
+            }
         }
         let Admission::After(wait) = self.limiter.admit(now, size) else {
             return Verdict::Refuse;

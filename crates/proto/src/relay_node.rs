@@ -82,7 +82,6 @@ pub struct RelayNode {
     /// Those it forwards for; none for everybody.
     clients: Option<Vec<IpNet>>,
     policy: Option<Box<ForwardPolicy>>,
-    share: Option<Box<FairShare>>,
     counters: RelayCounters,
 }
 
@@ -101,7 +100,7 @@ impl RelayNode {
 
     fn of(relay: Relay) -> RelayNode {
         let counters = RelayCounters::default();
-        RelayNode { relay, forwards: false, clients: None, policy: None, share: None, counters }
+        RelayNode { relay, forwards: false, clients: None, policy: None, counters }
     }
 
     /// It forwards only for those in `clients`: data that has come from there, and answers that go
@@ -121,7 +120,7 @@ impl RelayNode {
     /// Each neighbour has its share of the limit, as `share` divides it.
     #[must_use]
     pub fn with_fair_share(self, share: FairShare) -> RelayNode {
-        RelayNode { share: Some(Box::new(share)), ..self }
+        RelayNode { relay: self.relay.with_fair_share(share), ..self }
     }
 
     /// What it has done so far.
@@ -174,12 +173,6 @@ impl RelayNode {
             }
         }
         self.counters.received += 1;
-        // An answer that has come home counts against no limit.
-        let is_limited = packet.kind == Kind::Data || next.is_some();
-        if is_limited && self.share.as_mut().is_some_and(|share| !share.admit(now, from.ip(), size)) {
-            self.counters.over_share += 1;
-            return Handling::Discard;
-        }
         match self.relay.on_packet(now, packet, size) {
             Verdict::Forward { to, wait } => {
                 self.counters.forwarded += 1;
@@ -191,6 +184,10 @@ impl RelayNode {
                 Handling::Deliver { wait }
             }
             Verdict::Home => Handling::Home,
+            Verdict::OverShare => {
+                self.counters.over_share += 1;
+                Handling::Discard
+            }
             Verdict::Refuse => {
                 match packet.kind {
                     Kind::Data => self.counters.refused_data += 1,
@@ -228,6 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fair_share::MAX_SOURCES;
     use crate::machine::{Departure, Machine, Out, Wire};
     use crate::packet::{PacketId, Route};
     use crate::peer::Peer;
@@ -382,7 +380,7 @@ mod tests {
     fn a_neighbour_beyond_its_share_is_refused_and_another_is_not() {
         let limit = Rate::from_bytes_per_sec(100_000);
         let model = LimitModel::Window { phase: Duration::ZERO };
-        let share = FairShare::new(model, limit, [1, 2, 3, 4]);
+        let share = FairShare::new(model, limit, MAX_SOURCES, [1, 2, 3, 4]);
         let mut relay = RelayNode::new(model, limit).with_fair_share(share);
         let bytes = bytes(Type::Data, node(9), 1);
         let size = Bytes::new(bytes.len() as u64);
@@ -436,7 +434,7 @@ mod tests {
         let (limit, model) = (Rate::from_bytes_per_sec(1_000_000), LimitModel::Window { phase: Duration::ZERO });
         let relay = RelayNode::new(model, limit)
             .with_policy(ForwardPolicy::new(IpAddr::from(OWN), [], Vec::new()))
-            .with_fair_share(FairShare::new(model, limit, [1, 2, 3, 4]));
+            .with_fair_share(FairShare::new(model, limit, MAX_SOURCES, [1, 2, 3, 4]));
         let (mut datagram, mut sent) = (OwnedDatagram::default(), Sent::default());
         datagram.read(bytes).ok()?;
         let mut peer = Peer::new(relay, None, None);

@@ -4,7 +4,7 @@ use anabranch_control::path::registry::{self, Entry, Pacing};
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
-use anabranch_sim::delay::DelayModel;
+use anabranch_sim::delay::{DelayModel, JitterTail};
 
 /// No run is longer: 115 days.
 pub const LONGEST_RUN_S: u64 = 10_000_000;
@@ -46,6 +46,8 @@ pub struct Overlay {
     pub limit_changes: Vec<LimitChange>,
     /// Whether relays stamp on ACKs the rate that they grant.
     pub stamps: bool,
+    /// Whether relays give each neighbour its share of their limit.
+    pub fair_shares: bool,
     /// Size of a data packet.
     pub packet: Bytes,
     /// Size of an ACK.
@@ -64,6 +66,8 @@ pub struct Overlay {
     pub delay: DelayModel,
     /// Standard deviation of the jitter, as a share of the delay.
     pub jitter: f64,
+    /// How the jitter is distributed.
+    pub jitter_tail: JitterTail,
     /// Probability that a packet is lost between two nodes.
     pub loss: f64,
     /// What each application has to send; no limit if none is given.
@@ -72,6 +76,8 @@ pub struct Overlay {
     pub join_every: Duration,
     /// Relays that do not do what they should.
     pub misbehaving: Vec<(Vec<u32>, Misbehaviour)>,
+    /// Senders that are not like the others.
+    pub senders: Vec<(Vec<u32>, Sender)>,
     /// The sender whose rates are recorded.
     pub watch: Option<u32>,
 }
@@ -104,8 +110,17 @@ pub struct LimitChange {
     pub limit: Rate,
 }
 
+/// What some peers send by, in place of what the overlay says.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// Who decides their rates, with its default parameters.
+    pub controller: &'static Entry,
+    /// What each of their applications has to send; no limit if none is given.
+    pub offered: Option<Rate>,
+}
+
 /// What a relay does that it should not.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Misbehaviour {
     /// Share of the packets and ACKs that it swallows.
     pub drop: f64,
@@ -113,6 +128,26 @@ pub struct Misbehaviour {
     pub delay: Duration,
     /// Whether it discards data and sends an ACK of its own making.
     pub forge: bool,
+    /// By what it multiplies the stamps on the ACKs that it forwards, its own and others'.
+    pub stamp_factor: f64,
+    /// From when on it does so.
+    pub from: Time,
+    /// Until when.
+    pub until: Time,
+}
+
+/// A relay that does nothing wrong, all the time.
+impl Default for Misbehaviour {
+    fn default() -> Misbehaviour {
+        Misbehaviour {
+            drop: 0.0,
+            delay: Duration::ZERO,
+            forge: false,
+            stamp_factor: 1.0,
+            from: Time::ZERO,
+            until: Time::MAX,
+        }
+    }
 }
 
 impl Scenario {
@@ -130,6 +165,7 @@ impl Scenario {
                 limit_model: LimitKind::Window,
                 limit_changes: Vec::new(),
                 stamps: true,
+                fair_shares: false,
                 packet: Bytes::new(1500),
                 ack: Bytes::new(40),
                 controller: registry::find("q-learning").expect("a registered controller"),
@@ -143,10 +179,12 @@ impl Scenario {
                     stretch: 1.0,
                 },
                 jitter: 0.1,
+                jitter_tail: JitterTail::Normal,
                 loss: 0.0,
                 offered: None,
                 join_every: Duration::ZERO,
                 misbehaving: Vec::new(),
+                senders: Vec::new(),
                 watch: None,
             },
         }
@@ -160,6 +198,16 @@ pub fn default_offered(controller: &Entry) -> Option<Rate> {
 }
 
 impl Overlay {
+    /// Whether any sender reads what ACKs tell beside their arrival.
+    pub fn reads_telemetry(&self) -> bool {
+        self.controller.reads_telemetry || self.senders.iter().any(|(_, sender)| sender.controller.reads_telemetry)
+    }
+
+    /// What peer `node` sends by, if it is not like the others.
+    pub fn sender(&self, node: u32) -> Option<&Sender> {
+        self.senders.iter().rev().find(|(peers, _)| peers.contains(&node)).map(|(_, sender)| sender)
+    }
+
     /// For each node what it does wrong; empty if all behave.
     pub fn misbehaviours(&self) -> Vec<Option<Misbehaviour>> {
         if self.misbehaving.is_empty() {

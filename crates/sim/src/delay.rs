@@ -39,7 +39,23 @@ pub struct Delays {
     source: Source,
 }
 
-/// A stream of factors that jitter delays: normal around 1, drawn again while negative.
+/// How the factors that jitter delays are distributed around 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JitterTail {
+    /// Normal; drawn again while negative.
+    #[default]
+    Normal,
+    /// Pareto with the shape 3, as `tc-netem` has it: most are a little less than 1, and some many
+    /// times as much.
+    Pareto,
+}
+
+/// The shape of [`JitterTail::Pareto`], with its mean and standard deviation above a scale of 1.
+const PARETO_SHAPE: f64 = 3.0;
+const PARETO_MEAN: f64 = 1.5;
+const PARETO_DEVIATION: f64 = 0.866_025_403_784_438_6;
+
+/// A stream of factors that jitter delays.
 ///
 /// Always one is drawn ahead: a delay does not wait for its factor then, and a stream is small,
 /// for every node has one.
@@ -47,13 +63,14 @@ pub struct Delays {
 pub struct Jitter {
     rng: Rng,
     deviation: f64,
+    tail: JitterTail,
     next: f64,
 }
 
 impl Jitter {
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
-    pub fn new(deviation: f64, rng: Rng) -> Jitter {
-        let mut jitter = Jitter { rng, deviation, next: 1.0 };
+    pub fn new(deviation: f64, tail: JitterTail, rng: Rng) -> Jitter {
+        let mut jitter = Jitter { rng, deviation, tail, next: 1.0 };
         jitter.draw();
         jitter
     }
@@ -71,11 +88,23 @@ impl Jitter {
             return;
         }
         self.next = loop {
-            let drawn = 1.0 + self.deviation * self.rng.normal();
+            let standard = match self.tail {
+                JitterTail::Normal => self.rng.normal(),
+                JitterTail::Pareto => self.pareto(),
+            };
+            let drawn = 1.0 + self.deviation * standard;
             if drawn >= 0.0 {
                 break drawn;
             }
         };
+    }
+}
+
+impl Jitter {
+    /// With a mean of 0 and a standard deviation of 1.
+    fn pareto(&mut self) -> f64 {
+        let drawn = libm::pow(1.0 - self.rng.uniform(), -1.0 / PARETO_SHAPE);
+        (drawn - PARETO_MEAN) / PARETO_DEVIATION
     }
 }
 
@@ -219,7 +248,7 @@ mod tests {
     #[test]
     fn jitter_has_the_stated_deviation_and_keeps_the_mean() {
         let delays = Delays::new(&DelayModel::Constant(MS(100)), 2, 1);
-        let mut jitter = Jitter::new(0.1, Rng::stream(1, "jitter"));
+        let mut jitter = Jitter::new(0.1, JitterTail::Normal, Rng::stream(1, "jitter"));
         let samples: Vec<f64> = (0..50_000).map(|_| delays.sample(0, 1, &mut jitter).as_millis_f64()).collect();
         let mean = samples.iter().sum::<f64>() / 50_000.0;
         let variance = samples.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / 50_000.0;

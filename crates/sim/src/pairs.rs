@@ -7,7 +7,7 @@
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 
-use crate::delay::{DelayModel, Delays, Jitter};
+use crate::delay::{DelayModel, Delays, Jitter, JitterTail};
 use crate::event_queue::EventQueue;
 use crate::fabric::{Departure, Event, Fabric, Forwarded, NodeId};
 
@@ -65,6 +65,8 @@ pub struct PairsConfig {
     pub delay: DelayModel,
     /// Standard deviation of a message's delay, as a share of the mean delay.
     pub jitter: f64,
+    /// How it is distributed.
+    pub jitter_tail: JitterTail,
     /// Probability that a message is lost.
     pub loss: f64,
 }
@@ -262,7 +264,11 @@ impl<P: Addressed> Fabric for Pairs<P> {
         let number = self.nodes.len() as u32;
         self.delays.reserve(self.nodes.len() + 1);
         self.nodes.push(Node {
-            jitter: Jitter::new(self.config.jitter, Rng::indexed(self.seed, "jitter", u64::from(number))),
+            jitter: Jitter::new(
+                self.config.jitter,
+                self.config.jitter_tail,
+                Rng::indexed(self.seed, "jitter", u64::from(number)),
+            ),
             loss: Rng::indexed(self.seed, "loss", u64::from(number)),
             armed: Time::MAX,
         });
@@ -291,7 +297,7 @@ mod tests {
 
     fn pairs(loss: f64, jitter: f64, nodes: usize, seed: u64) -> Pairs<Letter<u32>> {
         let delay = DelayModel::Plane { span: MS(100), access: MS(5), stretch: 1.0 };
-        let mut pairs = Pairs::new(PairsConfig { delay, jitter, loss }, nodes, seed);
+        let mut pairs = Pairs::new(PairsConfig { delay, jitter, jitter_tail: JitterTail::Normal, loss }, nodes, seed);
         for _ in 0..nodes {
             pairs.join();
         }

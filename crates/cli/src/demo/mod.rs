@@ -23,7 +23,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_net::loopback::NodeDelay;
-use anabranch_sim::delay::{DelayModel, Delays, Jitter};
+use anabranch_sim::delay::{DelayModel, Delays, Jitter, JitterTail};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -104,7 +104,7 @@ fn delays(seed: u64, nodes: usize) -> impl FnMut(u32) -> NodeDelay {
     let delays = Delays::new(&delay_model(), nodes, seed);
     move |node| {
         let delays = delays.clone();
-        let mut jitter = Jitter::new(JITTER, Rng::indexed(seed, "jitter", u64::from(node)));
+        let mut jitter = Jitter::new(JITTER, JitterTail::Normal, Rng::indexed(seed, "jitter", u64::from(node)));
         Box::new(move |from, to| delays.sample(from, to, &mut jitter))
     }
 }

@@ -9,6 +9,7 @@ use anabranch_net::loopback::Crowd;
 use anabranch_net::setup::PACKET;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_scenario::overlay::{self as scenario, Overlay, Scenario};
+use anabranch_sim::delay::JitterTail;
 
 use crate::failure::Failure;
 
@@ -34,6 +35,7 @@ pub fn predict(crowd: &Crowd, seconds: u64, ack: usize) -> Result<Figures, Failu
         limit: crowd.limit,
         limit_model,
         stamps: true,
+        fair_shares: false,
         limit_changes: Vec::new(),
         packet: Bytes::new(PACKET as u64),
         ack: Bytes::new(ack as u64),
@@ -44,10 +46,12 @@ pub fn predict(crowd: &Crowd, seconds: u64, ack: usize) -> Result<Figures, Failu
         known_peers: crowd.models.len() - 1,
         delay: super::delay_model(),
         jitter: super::JITTER,
+        jitter_tail: JitterTail::Normal,
         loss: 0.0,
         offered: crowd.upload,
         join_every: Duration::ZERO,
         misbehaving: Vec::new(),
+        senders: Vec::new(),
         watch: None,
     };
     let measured = overlay::run(&Scenario { seconds, seed: crowd.seed, overlay }, &())?;

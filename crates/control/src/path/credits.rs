@@ -7,8 +7,11 @@ use crate::rng::Rng;
 use crate::time::{Duration, Time};
 use crate::wake::Wake;
 
-/// What an unused relay may save up, in packets.
+/// What an unused relay may save up, in packets, and in seconds if that is more: what a millisecond
+/// carries leaves a host together anyway, as in Linux's TCP (`sk_pacing_shift`), for timers and other
+/// processes wake a sender no more punctually.
 const BURST: f64 = 1.0;
+const BURST_SECONDS: f64 = 0.001;
 
 /// However much goes to a node, it is asked to relay again after so many intervals of its rate, and
 /// the first time at once, or nobody would learn what it could: at the start, most nodes get more than
@@ -86,7 +89,8 @@ impl Credits {
             if due > now || index == destination.index() {
                 continue;
             }
-            let credit = (now.since(due).as_secs_f64() * f64::from(self.rates[index])).min(BURST);
+            let rate = f64::from(self.rates[index]);
+            let credit = (now.since(due).as_secs_f64() * rate).min(burst(rate));
             if credit <= best[best.len() - 1].0 {
                 continue;
             }
@@ -118,7 +122,7 @@ impl Credits {
 
     fn charge(&mut self, now: Time, index: usize, packets: f64) {
         let rate = f64::from(self.rates[index]);
-        let saved = back(now, Duration::from_secs_f64(BURST / rate));
+        let saved = back(now, Duration::from_secs_f64(burst(rate) / rate));
         self.due[index] = self.due[index].max(saved) + Duration::from_secs_f64(packets / rate);
     }
 
@@ -160,6 +164,12 @@ impl Credits {
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.rates) + size_of_val(&*self.due) + size_of_val(&*self.relayed)
     }
+}
+
+/// What an unused relay of `rate` packets a second may save up, in packets.
+#[inline]
+fn burst(rate: f64) -> f64 {
+    (rate * BURST_SECONDS).max(BURST)
 }
 
 fn scaled(time: Duration, factor: f64) -> Duration {

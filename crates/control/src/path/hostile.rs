@@ -210,8 +210,55 @@ fn check_clone(
     Ok(())
 }
 
+/// The same calls, with ACKs that tell only of their arrival.
+fn untold(calls: &[Call]) -> Vec<Call> {
+    let untold = |call: &Call| match *call {
+        Call::Outcome(clock, place, outcome, rtt, claims) => {
+            let claims = Claims { stamps: [0; RELAYS], one_way_nanos: None, ..claims };
+            Call::Outcome(clock, place, outcome, rtt, claims)
+        }
+        select => select,
+    };
+    calls.iter().map(untold).collect()
+}
+
+/// What a driver sees after `calls`, and after the same calls without what ACKs tell.
+fn seen_told_and_untold(entry: &Entry, calls: &[Call], seed: u64) -> Result<Option<[Seen; 2]>, TestCaseError> {
+    let mut seen = Vec::new();
+    for calls in [calls, &untold(calls)] {
+        let Some(controller) = make(entry, Pacing::Burst) else { return Ok(None) };
+        let mut driver = Driver::new(controller, seed);
+        for call in calls {
+            driver.make(entry.name, call)?;
+        }
+        seen.push(driver.seen());
+    }
+    Ok(seen.try_into().ok())
+}
+
+#[test]
+fn who_reads_telemetry_changes_with_it() {
+    let claims = Claims { stamps: [1e5f32.to_bits(); RELAYS], one_way_nanos: Some(1), comes_late: false };
+    let ack = Call::Outcome(Clock::Forwards(50_000_000), 0, Outcome::Acked, 50_000_000, claims);
+    let calls = [Call::Select(Clock::Forwards(1), 1), ack, Call::Select(Clock::Forwards(DAY), 1), ack];
+    for entry in CONTROLLERS.iter().filter(|entry| entry.reads_telemetry) {
+        let [told, untold] = seen_told_and_untold(entry, &calls, 1).expect("honest calls").expect("made anywhere");
+        assert!(told != untold, "{}", entry.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Simulations do not carry what a controller says that it does not read.
+    #[test]
+    fn who_reads_no_telemetry_does_not_change_with_it(calls in prop::collection::vec(call(), 1..60), seed: u64) {
+        for entry in CONTROLLERS.iter().chain(flow_controllers()).filter(|entry| !entry.reads_telemetry) {
+            if let Some([told, untold]) = seen_told_and_untold(entry, &calls, seed)? {
+                prop_assert!(told == untold, "{}", entry.name);
+            }
+        }
+    }
 
     #[test]
     fn every_controller_keeps_its_bounds_whatever_becomes_of_its_packets(

@@ -25,42 +25,49 @@ pub const CONTROLLERS: &[Entry] = &[
         name: "q-learning",
         summary: "learns by reward which packet rate each relay takes",
         source: "[Raiber 2010] 5.4, 6.2",
+        reads_telemetry: false,
         build: Build::Anywhere(per_peer::<QLearning>),
     },
     Entry {
         name: "aimd",
         summary: "additive increase of a packet each round trip, multiplicative decrease",
         source: "[Raiber 2010] 4.2, eq. 4.7 with consistent units",
+        reads_telemetry: false,
         build: Build::Anywhere(per_peer::<Aimd<Consistent>>),
     },
     Entry {
         name: "aimd-literal",
         summary: "AIMD with the increase as it is printed, about a byte a second for each ACK",
         source: "[Raiber 2010] 4.2, eq. 4.7 to the letter",
+        reads_telemetry: false,
         build: Build::Anywhere(per_peer::<Aimd<Literal>>),
     },
     Entry {
         name: "explicit-rate",
         summary: "sends at the rates that relays stamp on ACKs",
         source: "Anabranch; the relays' rule is RCP's [Dukkipati 2007]",
+        reads_telemetry: true,
         build: Build::Anywhere(explicit_rate::build),
     },
     Entry {
         name: "timeouts",
         summary: "loss tomography from ACKs and timeouts alone",
         source: "Anabranch",
+        reads_telemetry: false,
         build: Build::Anywhere(timeouts::build),
     },
     Entry {
         name: "perfect",
         summary: "a manager that knows every relay's load and limit; only in simulation",
         source: "[Raiber 2010] 6.3.2, A.0.1, A.0.2",
+        reads_telemetry: false,
         build: Build::Omniscient,
     },
     Entry {
         name: "random",
         summary: "no control: random relays for every packet",
         source: "[Raiber 2010] 6.3.1",
+        reads_telemetry: false,
         build: Build::Anywhere(random),
     },
 ];
@@ -74,6 +81,10 @@ pub struct Entry {
     pub summary: &'static str,
     /// The paper or RFC that it follows.
     pub source: &'static str,
+    /// Whether it reads what ACKs tell beside their arrival, [`Report::stamps`](super::Report::stamps)
+    /// and [`Report::one_way_nanos`](super::Report::one_way_nanos). To one that does not, a simulation
+    /// tells neither: what is carried over each hop costs time.
+    pub reads_telemetry: bool,
     /// How it is made.
     pub build: Build,
 }
@@ -119,6 +130,7 @@ pub fn flow_controllers() -> &'static [Entry] {
             name: format!("{FLOW_PREFIX}{}", controller.name).leak(),
             summary: controller.summary,
             source: controller.source,
+            reads_telemetry: false,
             build: Build::Flow(controller),
         };
         flow::CONTROLLERS.iter().map(entry).collect()
@@ -209,6 +221,7 @@ mod tests {
             name: "ladder",
             summary: "",
             source: "",
+            reads_telemetry: false,
             build: Build::Anywhere(per_peer::<super::super::ladder::Ladder>),
         };
         let setup = Setup {

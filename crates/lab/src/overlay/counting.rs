@@ -2,7 +2,7 @@
 
 use anabranch_control::time::Time;
 use anabranch_proto::overlay_peer::{OverlayEvent, OverlayPeer};
-use anabranch_proto::packet::{Kind, Packet};
+use anabranch_proto::packet::{Kind, Packet, Telling};
 use anabranch_sim::fabric::NodeId;
 
 use super::measured::Second;
@@ -17,14 +17,14 @@ pub struct Counting {
     pub acked_by_sender: Box<[u32]>,
 }
 
-impl Observer<OverlayPeer<u32>> for Counting {
+impl<T: Telling> Observer<OverlayPeer<u32, T>> for Counting {
     #[inline]
-    fn on_arrival(&mut self, _: Time, _: Transit, _: &Packet<u32>) {
+    fn on_arrival(&mut self, _: Time, _: Transit, _: &Packet<u32, T>) {
         self.second.packet_hops += 1;
     }
 
     #[inline]
-    fn on_lost(&mut self, _: Time, _: NodeId, packet: &Packet<u32>) {
+    fn on_lost(&mut self, _: Time, _: NodeId, packet: &Packet<u32, T>) {
         match packet.kind {
             Kind::Data => self.second.lost += 1,
             Kind::Ack => self.second.lost_acks += 1,

@@ -1,5 +1,7 @@
 //! What a run of an overlay measured.
 
+use std::collections::BTreeMap;
+
 use anabranch_control::units::Bytes;
 
 /// What happened in one simulated second, over all peers.
@@ -88,6 +90,8 @@ pub struct RateTrace {
     /// For each second a rate for each known node, in bytes a second; not a number
     /// where the controller has no rate.
     pub rates_bytes_per_s: Vec<f32>,
+    /// What else the controller tells of each known node, by name, in the same order.
+    pub told: BTreeMap<&'static str, Vec<f32>>,
 }
 
 impl Measured {

@@ -8,11 +8,13 @@ mod setup;
 pub mod summary;
 mod view;
 
+use std::collections::BTreeMap;
+
 use anabranch_control::path::Slot;
 use anabranch_control::registry::ParameterError;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
-use anabranch_proto::packet::Kind;
+use anabranch_proto::packet::{Kind, Telemetry, Telling};
 use anabranch_scenario::overlay::{LimitChange, Overlay, Scenario};
 use anabranch_sim::fabric::NodeId;
 use thiserror::Error;
@@ -24,6 +26,9 @@ use setup::{OverlayWorld, SharedManager};
 /// Within this, in simulated seconds, a peer that can deliver anything has begun to: longer than any
 /// path, and than the second in which peers begin.
 const TO_DELIVER_S: u64 = 10;
+
+/// What controllers call in their traces what [`RateTrace::rates_bytes_per_s`] has already.
+const RATE: &str = "rate_bytes_per_s";
 
 /// Why a run has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -56,12 +61,21 @@ pub enum OverlayRunError {
 /// What the controller says of its parameters; a run of [`TO_DELIVER_S`] or more that was not
 /// stopped and has delivered nothing.
 pub fn run(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
-    let (mut world, manager) = setup::world(scenario)?;
+    match scenario.overlay.reads_telemetry() {
+        true => run_telling::<Telemetry>(scenario, monitor),
+        false => run_telling::<()>(scenario, monitor),
+    }
+}
+
+/// The same, with packets that tell `T`.
+fn run_telling<T: Telling>(scenario: &Scenario, monitor: &dyn Monitor) -> Result<Measured, OverlayRunError> {
+    let (mut world, manager) = setup::world::<T>(scenario)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
         sender,
         known: world.node(NodeId(sender)).map(|peer| peer.known().to_vec()).unwrap_or_default(),
         rates_bytes_per_s: Vec::new(),
+        told: BTreeMap::new(),
     });
     let mut changes = Changes::new(overlay, manager);
     let mut seconds = Vec::with_capacity(scenario.seconds as usize);
@@ -123,7 +137,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Steps to each change before `end` and applies it; false if `monitor` has interrupted that.
-    fn apply_before(&mut self, end: Time, world: &mut OverlayWorld, monitor: &dyn Monitor) -> bool {
+    fn apply_before<T: Telling>(&mut self, end: Time, world: &mut OverlayWorld<T>, monitor: &dyn Monitor) -> bool {
         while let Some(change) = self.to_come.pop_if(|change| change.at < end) {
             if monitor.is_interrupted() || !world.step_monitored(change.at, monitor) {
                 return false;
@@ -139,11 +153,18 @@ impl<'a> Changes<'a> {
     }
 }
 
-fn sample_rates(world: &OverlayWorld, trace: &mut RateTrace) {
+fn sample_rates<T: Telling>(world: &OverlayWorld<T>, trace: &mut RateTrace) {
     let Some(peer) = world.node(NodeId(trace.sender)) else { return };
     let rate = |slot: usize| {
         let rate: Option<Rate> = peer.sender().controller().rate(Slot(slot as u16));
         rate.map_or(f32::NAN, |rate| rate.bytes_per_sec() as f32)
     };
     trace.rates_bytes_per_s.extend((0..peer.known().len()).map(rate));
+    for slot in 0..peer.known().len() {
+        peer.sender().controller().trace(Slot(slot as u16), &mut |name, value| {
+            if name != RATE {
+                trace.told.entry(name).or_default().push(value as f32);
+            }
+        });
+    }
 }

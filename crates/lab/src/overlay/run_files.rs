@@ -104,6 +104,12 @@ impl Finished<'_> {
             let rates = trace.of(slot).collect();
             table = table.column(format!("rate_{}_to_{node}_bytes_per_s", trace.sender), Column::F32(rates));
         }
+        for (name, values) in &trace.told {
+            for (slot, node) in trace.known.iter().enumerate() {
+                let values = trace.of_slot(values, slot).collect();
+                table = table.column(format!("{name}_{}_of_{node}", trace.sender), Column::F32(values));
+            }
+        }
         table
     }
 
@@ -229,7 +235,12 @@ impl Finished<'_> {
 impl RateTrace {
     /// The rates for the peer in `slot`, one a second.
     pub fn of(&self, slot: usize) -> impl Iterator<Item = f32> + '_ {
-        self.rates_bytes_per_s.iter().skip(slot).step_by(self.known.len()).copied()
+        self.of_slot(&self.rates_bytes_per_s, slot)
+    }
+
+    /// Those of `values`, one for each second and each known peer, of the peer in `slot`.
+    pub fn of_slot<'a>(&self, values: &'a [f32], slot: usize) -> impl Iterator<Item = f32> + use<'a> {
+        values.iter().skip(slot).step_by(self.known.len()).copied()
     }
 }
 

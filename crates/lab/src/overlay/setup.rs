@@ -8,9 +8,10 @@ use anabranch_control::path::registry::{Build, Setup};
 use anabranch_control::registry::ParameterError;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::fair_share::FairShare;
 use anabranch_proto::limiter::LimitModel;
 use anabranch_proto::overlay_peer::{Misbehaviour, OverlayPeer, Traffic};
-use anabranch_proto::packet::Packet;
+use anabranch_proto::packet::{Packet, Telling};
 use anabranch_proto::path_sender::{PathSender, SenderConfig};
 use anabranch_proto::relay::Relay;
 use anabranch_scenario::overlay::{LimitKind, Overlay, Scenario};
@@ -23,9 +24,9 @@ use crate::world::{Carrier, World};
 
 /// A packet in a slot of the fabric: its route says whence and where it goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Routed(pub Packet<u32>);
+pub struct Routed<T>(pub Packet<u32, T>);
 
-impl Addressed for Routed {
+impl<T: Telling> Addressed for Routed<T> {
     #[inline]
     fn set_ends(&mut self, _: NodeId, _: NodeId) {}
 
@@ -44,31 +45,31 @@ impl Addressed for Routed {
 #[derive(Clone, Copy, Debug)]
 pub struct AsTheyAre;
 
-impl Carrier<OverlayPeer<u32>> for AsTheyAre {
-    type Payload = Routed;
+impl<T: Telling> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
+    type Payload = Routed<T>;
 
     const REUSES_MEMORY: bool = false;
 
     #[inline(always)]
-    fn pack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+    fn pack(&mut self, packet: &Packet<u32, T>, slot: &mut Routed<T>) {
         slot.0 = *packet;
     }
 
     #[inline(always)]
-    fn repack(&mut self, packet: &Packet<u32>, slot: &mut Routed) {
+    fn repack(&mut self, packet: &Packet<u32, T>, slot: &mut Routed<T>) {
         slot.0.update(packet);
         debug_assert_eq!(slot.0, *packet, "a peer changes no more of a packet than its place, kind and nonce");
     }
 
     #[inline(always)]
-    fn unpack(&mut self, slot: &Routed, packet: &mut Packet<u32>) -> bool {
+    fn unpack(&mut self, slot: &Routed<T>, packet: &mut Packet<u32, T>) -> bool {
         *packet = slot.0;
         true
     }
 }
 
-/// An overlay at work.
-pub type OverlayWorld = World<OverlayPeer<u32>, Pairs<Routed>, AsTheyAre, Counting>;
+/// An overlay at work, whose packets tell `T`.
+pub type OverlayWorld<T> = World<OverlayPeer<u32, T>, Pairs<Routed<T>>, AsTheyAre, Counting>;
 
 /// The manager of the perfect controller, if that one runs.
 pub type SharedManager = Option<Arc<Mutex<Manager>>>;
@@ -78,9 +79,14 @@ pub type SharedManager = Option<Arc<Mutex<Manager>>>;
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), ParameterError> {
+pub fn world<T: Telling>(scenario: &Scenario) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
-    let config = PairsConfig { delay: overlay.delay.clone(), jitter: overlay.jitter, loss: overlay.loss };
+    let config = PairsConfig {
+        delay: overlay.delay.clone(),
+        jitter: overlay.jitter,
+        jitter_tail: overlay.jitter_tail,
+        loss: overlay.loss,
+    };
     let fabric = Pairs::new(config, overlay.peers, *seed);
     let omniscient = matches!(overlay.controller.build, Build::Omniscient);
     let manager = omniscient.then(|| {
@@ -99,6 +105,9 @@ pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), Param
             drop: misbehaviour.drop,
             delay: misbehaviour.delay,
             forge: misbehaviour.forge,
+            stamp_factor: misbehaviour.stamp_factor,
+            from: misbehaviour.from,
+            until: misbehaviour.until,
             rng: Rng::indexed(*seed, "misbehaviour", u64::from(node)),
         });
         world.join(peer(overlay, *seed, node, phase, misbehaviour, &manager)?);
@@ -106,28 +115,33 @@ pub fn world(scenario: &Scenario) -> Result<(OverlayWorld, SharedManager), Param
     Ok((world, manager))
 }
 
-fn peer(
+fn peer<T: Telling>(
     overlay: &Overlay,
     seed: u64,
     node: u32,
     phase: Duration,
     misbehaviour: Option<Misbehaviour>,
     manager: &SharedManager,
-) -> Result<OverlayPeer<u32>, ParameterError> {
+) -> Result<OverlayPeer<u32, T>, ParameterError> {
     let known = view(overlay, seed, node);
     let starts = Time::ZERO + overlay.join_every * u64::from(node) + phase;
     let controller: Box<dyn PathController> = match manager {
         Some(manager) => Box::new(Perfect::new(manager.clone(), node, known.clone(), overlay.relays)),
         None => {
             let setup = Setup { peers: known.len(), packet: overlay.packet, start: starts, pacing: overlay.pacing };
-            let made = overlay.controller.build.make(&setup, &overlay.parameters);
+            let made = match overlay.sender(node) {
+                Some(other) => other.controller.build.make(&setup, &toml::Table::new()),
+                None => overlay.controller.build.make(&setup, &overlay.parameters),
+            };
             made.expect("an omniscient controller has a manager")?
         }
     };
     let config = SenderConfig { peers: known.len(), relays: overlay.relays, packet: overlay.packet, rtt: overlay.rtt };
     let sender = PathSender::new(&config, controller, Rng::indexed(seed, "sender", u64::from(node)));
     let rng = Rng::indexed(seed, "destinations", u64::from(node));
-    let traffic = Traffic { known, rng, starts, offered: overlay.offered };
+    let offered = overlay.sender(node).map_or(overlay.offered, |other| other.offered);
+    let neighbours = known.len();
+    let traffic = Traffic { known, rng, starts, offered };
     // The manager's first step: all relays count in the same windows (6.3.2).
     let phase = if manager.is_some() { Duration::ZERO } else { phase };
     let model = match overlay.limit_model {
@@ -135,9 +149,20 @@ fn peer(
         LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
         LimitKind::Queue { longest } => LimitModel::Queue { longest },
     };
-    let relay = match overlay.stamps {
+    let relay = match overlay.stamps && overlay.reads_telemetry() {
         true => Relay::stamping(model, overlay.limit),
         false => Relay::new(model, overlay.limit),
     };
+    let relay = match overlay.fair_shares {
+        // Those who know each other are neighbours; twice as many places, for they share sets by chance.
+        true => relay.with_fair_share(FairShare::new(model, overlay.limit, 2 * neighbours, keys(seed, node))),
+        false => relay,
+    };
     Ok(OverlayPeer::new(node, [overlay.packet, overlay.ack], relay, misbehaviour, sender, traffic))
+}
+
+/// By which relay `node` places its sources.
+fn keys(seed: u64, node: u32) -> [u64; 4] {
+    let mut rng = Rng::indexed(seed, "fair shares", u64::from(node));
+    std::array::from_fn(|_| rng.bits())
 }

@@ -21,7 +21,7 @@ use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{FileSender, MAX_EVENTS, MOST_KEPT, Receiver, TransferError, block_size};
 use anabranch_proto::wire::{self, MAX_DATAGRAM};
 use anabranch_sim::access::{Access, AccessConfig};
-use anabranch_sim::delay::DelayModel;
+use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_sim::fabric::{Fabric, NodeId};
 use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
@@ -144,7 +144,7 @@ fn delay(case: &Case) -> DelayModel {
 
 /// The delays of `case`, without a node.
 fn pairs(case: &Case) -> Pairs<Letter<Vec<u8>>> {
-    let config = PairsConfig { delay: delay(case), jitter: case.jitter, loss: 0.0 };
+    let config = PairsConfig { delay: delay(case), jitter: case.jitter, jitter_tail: JitterTail::Normal, loss: 0.0 };
     Pairs::new(config, case.nodes() as usize, case.seed)
 }
 

@@ -437,7 +437,7 @@ mod tests {
     use core::convert::Infallible;
 
     use anabranch_control::time::Duration;
-    use anabranch_sim::delay::DelayModel;
+    use anabranch_sim::delay::{DelayModel, JitterTail};
     use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
     use super::*;
@@ -504,7 +504,8 @@ mod tests {
     }
 
     fn world(clerk: Clerk) -> World<Clerk, Pairs<Letter<()>>, Nothing, (), Slowly> {
-        let config = PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, loss: 0.0 };
+        let config =
+            PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
         let mut world = World::new(Pairs::new(config, 1, 1), Nothing, (), Slowly);
         world.join(clerk);
         world
@@ -575,7 +576,8 @@ mod tests {
 
     #[test]
     fn an_observer_calls_an_agent_in_the_middle_of_a_step_and_nothing_is_lost() {
-        let config = PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, loss: 0.0 };
+        let config =
+            PairsConfig { delay: DelayModel::Constant(MS(1)), jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
         let mut called = World::new(Pairs::new(config, 1, 1), Nothing, Calling::default(), Slowly);
         called.join(Clerk::default());
         let end = Time::ZERO + MS(100);

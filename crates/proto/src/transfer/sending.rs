@@ -30,8 +30,25 @@ use crate::printable::printable;
 use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
-/// After so long without an answer, greeting, offer and finish leave once more.
+/// After so long without an answer, greeting and offer leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
+
+/// The last blocks leave again after one and a half round trips, and no sooner than this: as long as a
+/// QUIC receiver may hold back an ACK (RFC 9000, 18.2).
+const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+
+/// Between two questions whether the receiver has the file is at least this, and twice as much after each
+/// answer that it still checks it, up to [`REPEAT`].
+const FIRST_QUESTION: Duration = Duration::from_millis(10);
+
+/// Greeting and offer leave over so many paths at once at most, each over other relays as long as there
+/// are any: one bad relay among many does not delay them, and what the relays grant is known before the
+/// first block leaves.
+const MOST_PATHS: usize = 8;
+
+/// From when the last block has left, the receiver is asked so many times in a round trip whether it has
+/// the file, which it may know before the last ACK is here.
+const QUESTIONS_A_ROUND_TRIP: u64 = 4;
 
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
@@ -90,8 +107,14 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
-    /// When greeting, offer or finish leaves again.
+    /// When greeting, offer, or blocks that nobody has confirmed, leave again.
     repeat_at: Time,
+    /// Copies of greeting or offer that are still to leave now.
+    copies_left: usize,
+    /// When the receiver is asked next whether it has the file.
+    ask_at: Time,
+    /// The least time from one such question to the next.
+    question: Duration,
     /// From when on a cookie has the next greeting leave at once.
     hasty_from: Time,
     started: Time,
@@ -130,6 +153,9 @@ impl FileSender {
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            copies_left: 0,
+            ask_at: now,
+            question: FIRST_QUESTION,
             hasty_from: now,
             started: now,
             heard: now,
@@ -148,16 +174,16 @@ impl FileSender {
     /// A datagram that shall leave now, into `out`, and the relay to send it to.
     pub fn poll(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         match self.phase {
-            Phase::Greeting if now >= self.repeat_at => self.greet(now, out),
-            Phase::Offering if now >= self.repeat_at => {
-                let parcel = self.repeat(now, Carried::Other)?;
+            Phase::Greeting => self.greet(now, out),
+            Phase::Offering => {
+                let parcel = self.copy(now, Carried::Other)?;
                 self.write(&parcel, &Message::Offer(self.offer.clone()), out)
             }
-            Phase::Sending => self.send_block(now, out),
-            Phase::Finishing if now >= self.repeat_at => {
-                let parcel = self.repeat(now, Carried::Finish)?;
-                self.write(&parcel, &Message::Finish, out)
+            Phase::Sending => {
+                let to = self.send_block(now, out);
+                if to.is_none() && self.awaits_last_acks() { self.ask(now, Carried::Other, out) } else { to }
             }
+            Phase::Finishing => self.ask(now, Carried::Finish, out),
             Phase::Over if self.byes_left > 0 => {
                 let parcel = self.depart(now, Carried::Other)?;
                 self.byes_left -= 1;
@@ -177,14 +203,36 @@ impl FileSender {
         Some(parcel)
     }
 
-    fn repeat(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+    /// The same message over several paths.
+    fn copy(&mut self, now: Time, carries: Carried) -> Option<Parcel> {
+        if now >= self.repeat_at {
+            self.copies_left = self.courier.disjoint_paths().min(MOST_PATHS);
+            self.repeat_at = now + REPEAT;
+        }
+        let left = self.copies_left.checked_sub(1)?;
         let parcel = self.depart(now, carries)?;
-        self.repeat_at = now + REPEAT;
+        self.copies_left = left;
         Some(parcel)
     }
 
+    /// Once all blocks have left: has the receiver got and checked them?
+    fn ask(&mut self, now: Time, carries: Carried, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        if now < self.ask_at {
+            return None;
+        }
+        let parcel = self.depart(now, carries)?;
+        let round_trip = self.courier.smoothed_rtt().unwrap_or(REPEAT);
+        self.ask_at = now + self.question.max(round_trip / QUESTIONS_A_ROUND_TRIP);
+        self.write(&parcel, &Message::Finish, out)
+    }
+
+    /// Whether nothing is left to do but to wait for the last ACKs.
+    fn awaits_last_acks(&self) -> bool {
+        self.resend.is_empty() && u64::from(self.next_block) == self.offer.blocks() && self.awaits_file.is_none()
+    }
+
     fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let parcel = self.repeat(now, Carried::Hello)?;
+        let parcel = self.copy(now, Carried::Hello)?;
         out.what = Type::Hello;
         out.packet = parcel.packet;
         out.body.clear();
@@ -208,7 +256,7 @@ impl FileSender {
         self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
-        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| REPEAT.max(rtt * 3 / 2));
+        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(rtt * 3 / 2));
         self.repeat_at = now + patient;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
@@ -383,6 +431,12 @@ impl FileSender {
                 self.enter(now, Phase::Sending);
                 self.finish_if_all_arrived(now);
             }
+            (Code::Checking, Phase::Sending) => {
+                self.arrived.fill(u64::MAX);
+                self.missing = 0;
+                self.finish_if_all_arrived(now);
+            }
+            (Code::Checking, Phase::Finishing) if answers_finish => self.question = (self.question * 2).min(REPEAT),
             (Code::Accepted | Code::Incomplete, Phase::Finishing) if answers_finish => {
                 self.fail(TransferError::Failed("blocks that it had confirmed are missing there".into()));
             }
@@ -393,6 +447,7 @@ impl FileSender {
     fn enter(&mut self, now: Time, phase: Phase) {
         self.phase = phase;
         self.repeat_at = now;
+        self.copies_left = 0;
         self.heard = now;
     }
 
@@ -437,10 +492,12 @@ impl FileSender {
     pub fn timer(&self, now: Time) -> Time {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
-            Phase::Greeting | Phase::Offering | Phase::Finishing => may_leave.max(self.repeat_at),
+            Phase::Greeting | Phase::Offering if self.copies_left > 0 => may_leave,
+            Phase::Greeting | Phase::Offering => may_leave.max(self.repeat_at),
+            Phase::Finishing => may_leave.max(self.ask_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
-            Phase::Sending if !self.resend.is_empty() || u64::from(self.next_block) < self.offer.blocks() => may_leave,
-            Phase::Sending => may_leave.max(self.repeat_at),
+            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.repeat_at.min(self.ask_at)),
+            Phase::Sending => may_leave,
             Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };

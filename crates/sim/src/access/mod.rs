@@ -21,7 +21,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use crate::delay::{DelayModel, Delays, Jitter};
+use crate::delay::{DelayModel, Delays, Jitter, JitterTail};
 use crate::event_queue::EventQueue;
 use crate::fabric::{Departure, Event, Fabric, NodeId};
 use crate::network::{LinkConfig, LinkCount, Offer, Waiting};
@@ -399,7 +399,8 @@ impl<P: Default> Fabric for Access<P> {
     fn join(&mut self) -> NodeId {
         let number = self.joined as u32;
         self.delays.reserve(self.joined + 1);
-        let jitter = Jitter::new(self.config.jitter, Rng::indexed(self.seed, "jitter", u64::from(number)));
+        let jitter =
+            Jitter::new(self.config.jitter, JitterTail::Normal, Rng::indexed(self.seed, "jitter", u64::from(number)));
         let own = self.next.take();
         match self.nodes.get_mut(self.joined) {
             Some(node) if node.is_default && own.is_none() => {

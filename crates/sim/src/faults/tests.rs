@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::access::{Access, AccessConfig, AccessLinks, Direction};
-use crate::delay::DelayModel;
+use crate::delay::{DelayModel, JitterTail};
 use crate::loss::LossModel;
 use crate::network::{
     Capacity, Codel, CodelConfig, CodelLaw, Jitter, Limit, LinkConfig, LinkId, Links, NetworkBuilder, Way,
@@ -15,7 +15,8 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Node 0 sends 1000 messages to node 1, one each millisecond; when and what arrives.
 fn run(faults: Faults, part: u32) -> (Vec<(Time, u64, Vec<u8>)>, FaultCounters) {
-    let config = PairsConfig { delay: DelayModel::Constant(MS(10)), jitter: 0.0, loss: 0.0 };
+    let config =
+        PairsConfig { delay: DelayModel::Constant(MS(10)), jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
     let mut fabric: Faulty<Pairs<Letter<Vec<u8>>>> = Faulty::new(Pairs::new(config, 2, 1), faults, 1);
     let (from, to) = (fabric.join(), fabric.join());
     fabric.set_part(to, part);
@@ -56,7 +57,8 @@ fn each_fault_happens_as_often_as_it_is_counted() {
 
 #[test]
 fn a_message_that_comes_once_more_is_as_it_was_though_it_was_forwarded() {
-    let config = PairsConfig { delay: DelayModel::Constant(MS(10)), jitter: 0.0, loss: 0.0 };
+    let config =
+        PairsConfig { delay: DelayModel::Constant(MS(10)), jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
     let faults = Faults { duplication: 1.0, ..Faults::default() };
     let mut fabric: Faulty<Pairs<Letter<Vec<u8>>>> = Faulty::new(Pairs::new(config, 2, 1), faults, 1);
     let (from, to) = (fabric.join(), fabric.join());
@@ -342,7 +344,7 @@ impl AsMut<Vec<u8>> for Letter<Vec<u8>> {
 proptest! {
     #[test]
     fn without_faults_a_fabric_is_as_it_is_beneath(steps in prop::collection::vec(step(), 1..100), seed: u64) {
-        let config = PairsConfig { delay: DelayModel::Constant(MS(3)), jitter: 0.3, loss: 0.2 };
+        let config = PairsConfig { delay: DelayModel::Constant(MS(3)), jitter: 0.3, jitter_tail: JitterTail::Normal, loss: 0.2 };
         let pairs: Pairs<Letter<Vec<u8>>> = Pairs::new(config, 3, seed);
         let faulty = happens(&mut Faulty::new(pairs.clone(), Faults::default(), seed), &steps);
         prop_assert_eq!(happens(&mut pairs.clone(), &steps), faulty);

@@ -14,7 +14,7 @@ use anabranch_net::flow::{Accept, FlowSpec, ReceiverConfig, Receivers, SenderEve
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
-use anabranch_proto::fair_share::FairShare;
+use anabranch_proto::fair_share::{FairShare, MAX_SOURCES};
 use anabranch_proto::flow::{AckPolicy, FlowSender, LossRecovery, SenderConfig};
 use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::limiter::LimitModel;
@@ -113,7 +113,7 @@ fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
         Guard::None => relay,
         Guard::Strangers | Guard::StrangersAtAllAddresses => relay
             .with_policy(ForwardPolicy::new(ip.into(), [], Vec::new()))
-            .with_fair_share(FairShare::new(model, limit, [1, 2, 3, 4])),
+            .with_fair_share(FairShare::new(model, limit, MAX_SOURCES, [1, 2, 3, 4])),
     };
     runtime.add(socket, Peer::new(relay, None, None), None)?;
     Ok((runtime, entry))

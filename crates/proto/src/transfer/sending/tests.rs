@@ -8,11 +8,13 @@ use anabranch_control::units::Bytes;
 use super::*;
 use crate::message::FileName;
 use crate::path_sender::{PathSender, SenderConfig};
-use crate::seal::Identity;
-use crate::transfer::{Limits, Receiver, Reply};
+use crate::seal::{Identity, SessionId};
+use crate::transfer::{Limits, Receiver, Reply, Source, Store, StoreError};
 
 const PACKET: Bytes = Bytes::new(600);
 const PEERS: u8 = 6;
+/// Five relays, two for each packet.
+const COPIES: usize = 3;
 
 /// A sender, and a receiver that it reaches as often as a test wants.
 struct Pair {
@@ -86,21 +88,30 @@ fn cookie_of(datagram: &OwnedDatagram) -> Cookie {
 fn a_cookie_is_repeated_at_once_and_the_answer_opens_the_offer() {
     let mut pair = Pair::new();
     let first = pair.sent();
-    assert_eq!((first.len(), cookie_of(&first[0])), (1, Cookie::default()));
+    assert_eq!((first.len(), cookie_of(&first[0])), (COPIES, Cookie::default()));
     let cookie = pair.answer(&first[0], HERE);
     pair.sender.on_answer(pair.now, &cookie);
     let second = pair.sent();
-    assert_eq!(second.len(), 1, "the same instant");
+    assert_eq!(second.len(), COPIES, "the same instant");
+    // The other cookies hasten nothing.
+    for hello in &first[1..] {
+        let cookie = pair.answer(hello, HERE);
+        pair.sender.on_answer(pair.now, &cookie);
+    }
+    assert_eq!(pair.sent().len(), 0);
     let opening = |datagram: &OwnedDatagram| HelloBody::decode(&datagram.body).unwrap().opening.to_vec();
     assert_eq!(opening(&second[0]), opening(&first[0]), "one handshake, whatever is lost");
     let answer = pair.answer(&second[0], HERE);
     pair.sender.on_answer(pair.now, &answer);
     assert_eq!(pair.sender.phase(), Phase::Offering);
-    assert_eq!(pair.sender.courier().counters().acked, 2, "both hellos have arrived");
-    let offer = pair.sent().remove(0);
-    let report = pair.answer(&offer, HERE);
-    pair.sender.on_answer(pair.now, &report);
-    assert_eq!(pair.sender.phase(), Phase::Sending);
+    assert_eq!(pair.sender.courier().counters().acked, 4, "of the first three, and of one of the second");
+    let offers = pair.sent();
+    assert_eq!(offers.len(), COPIES);
+    for offer in &offers {
+        let report = pair.answer(offer, HERE);
+        pair.sender.on_answer(pair.now, &report);
+    }
+    assert_eq!((pair.sender.phase(), pair.receiver.sessions()), (Phase::Sending, 1));
 }
 
 #[test]
@@ -112,13 +123,13 @@ fn hellos_that_are_answered_late_are_answered_and_begin_no_other_session() {
     let mut hellos = pair.sent();
     pair.wait(500);
     hellos.extend(pair.sent());
-    assert_eq!(hellos.len(), 2);
+    assert_eq!(hellos.len(), 2 * COPIES);
     for hello in &hellos {
         let answer = pair.answer(hello, HERE);
         pair.sender.on_answer(pair.now, &answer);
     }
     let counters = *pair.sender.courier().counters();
-    assert_eq!((counters.acked + counters.late, counters.unreadable, counters.forged), (3, 0, 0));
+    assert_eq!((counters.acked + counters.late, counters.unreadable, counters.forged), (2 * COPIES as u64 + 1, 0, 0));
     assert_eq!(pair.receiver.sessions(), 1);
 }
 
@@ -127,6 +138,7 @@ fn hellos_that_are_answered_late_are_answered_and_begin_no_other_session() {
 fn only_a_hellos_reply_answers_a_hello() {
     let mut pair = Pair::new();
     let hello = pair.sent().remove(0);
+    assert_eq!(pair.sent().len(), 0);
     let proof = HelloBody::decode(&hello.body).unwrap().proof;
     let mut forged = hello.clone();
     forged.packet.nonce = proof;
@@ -156,7 +168,7 @@ fn false_cookies_neither_hasten_nor_prolong_a_greeting() {
     while pair.sender.outcome().is_none() {
         assert!(pair.now < Time::from_secs_f64(40.0), "the silence of the receiver has an end");
         sent += hellos.len();
-        assert!(sent <= 2 * 61, "{sent} hellos until {}", pair.now);
+        assert!(sent <= 2 * 61 * COPIES, "{sent} hellos until {}", pair.now);
         for mut hello in std::mem::take(&mut hellos) {
             let proof = HelloBody::decode(&hello.body).unwrap().proof;
             hello.what = Type::HelloReply;
@@ -211,4 +223,92 @@ fn a_sender_for_which_there_is_no_place_waits_as_long_as_it_is_told_so_and_no_lo
     }
     assert!(matches!(pair.sender.outcome(), Some(Err(TransferError::NoAnswer(Phase::Offering)))));
     assert_eq!(pair.sender.place(), None);
+}
+
+/// Over all but one of the paths nothing comes.
+#[test]
+fn a_greeting_and_an_offer_that_one_path_lets_through_are_answered_at_once() {
+    let mut pair = Pair::new();
+    for phase in [Phase::Greeting, Phase::Greeting, Phase::Offering] {
+        assert_eq!(pair.sender.phase(), phase);
+        let last = pair.sent().pop().unwrap();
+        let answer = pair.answer(&last, HERE);
+        pair.sender.on_answer(pair.now, &answer);
+    }
+    assert_eq!((pair.sender.phase(), pair.now), (Phase::Sending, Time::ZERO));
+}
+
+/// The file that is sent, and what has come of it.
+#[derive(Clone, Debug, Default)]
+struct Files([u8; 10]);
+
+impl Source for Files {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        bytes.fill(7);
+        assert!(offset as usize + bytes.len() <= 10);
+        Ok(())
+    }
+}
+
+impl Store for Files {
+    fn create(&mut self, _: SessionId, _: &Offer) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: SessionId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, _: SessionId, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    fn publish(&mut self, _: SessionId, offer: &Offer) -> Result<String, StoreError> {
+        Ok(offer.name.to_string())
+    }
+
+    fn discard(&mut self, _: SessionId) {}
+}
+
+/// The blocks have arrived, their ACKs have not; the receiver may take its time to check the file.
+#[test]
+fn a_receiver_is_asked_for_its_file_before_the_last_acks_and_ever_more_seldom_while_it_checks() {
+    let mut pair = Pair::new();
+    pair.sender.offer.hash = *blake3::hash(&[7; 10]).as_bytes();
+    let (mut own, mut theirs) = (Files::default(), Files::default());
+    let (mut questions, mut check) = (Vec::new(), None);
+    while pair.sender.outcome().is_none() {
+        for datagram in pair.sent() {
+            let phase = pair.sender.phase();
+            let answer = pair.answer(&datagram, HERE);
+            match answer.what {
+                Type::Ack => assert_eq!(phase, Phase::Sending, "a block"),
+                _ => pair.sender.on_answer(pair.now, &answer),
+            }
+            if phase == Phase::Finishing {
+                questions.push(pair.now);
+            }
+        }
+        while let Some(job) = pair.sender.next_job() {
+            pair.sender.on_done(pair.now, job.work(&mut theirs, &mut own));
+        }
+        while let Some(job) = pair.receiver.next_job() {
+            match job.task {
+                FileTask::Check(_) => check = Some(job),
+                _ => pair.receiver.on_done(job.work(&mut theirs, &mut own)),
+            }
+        }
+        if pair.now == Time::from_secs_f64(20.0) {
+            let check = check.take().expect("all has arrived");
+            pair.receiver.on_done(check.work(&mut theirs, &mut own));
+        }
+        assert!(pair.now <= Time::from_secs_f64(21.0), "{:?}", pair.sender);
+        pair.wait(5);
+    }
+    assert_eq!(theirs.0, [7; 10]);
+    assert!(questions[0] < Time::from_secs_f64(0.2), "{questions:?}");
+    // Every 125 ms at first, for no round trip was measured; then twice a second.
+    assert!((40..60).contains(&questions.len()), "{questions:?}");
 }

@@ -1,7 +1,7 @@
 //! `[overlay.delay]`: where delays come from.
 
 use anabranch_control::time::Duration;
-use anabranch_sim::delay::DelayModel;
+use anabranch_sim::delay::{DelayModel, JitterTail};
 
 use super::super::error::Problem;
 use super::super::shape::{Many, Optional, OrStandard, Said, Section, keys, said, some, span};
@@ -23,6 +23,7 @@ keys! {
         matrix_ms: Optional<Many<Many<Millis>>>,
         constant_ms: Optional<Millis>,
         pub jitter: Optional<Share>,
+        pub jitter_tail: Optional<Word<JitterTail>>,
     }
 }
 
@@ -37,6 +38,10 @@ enum Model {
 impl Words for Model {
     const WORDS: &'static [(&'static str, Self)] =
         &[("plane", Model::Plane), ("matrix", Model::Matrix), ("constant", Model::Constant)];
+}
+
+impl Words for JitterTail {
+    const WORDS: &'static [(&'static str, Self)] = &[("normal", JitterTail::Normal), ("pareto", JitterTail::Pareto)];
 }
 
 impl Section<Delay> {
@@ -120,6 +125,6 @@ impl Delay {
                 Delay { model: some(Model::Constant), constant_ms: some(delay), ..Delay::default() }
             }
         };
-        Delay { jitter: some(overlay.jitter), ..keys }
+        Delay { jitter: some(overlay.jitter), jitter_tail: some(overlay.jitter_tail), ..keys }
     }
 }

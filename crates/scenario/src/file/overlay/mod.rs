@@ -1,6 +1,6 @@
 //! The tables and keys of an overlay's scenario, and the scenario that they make.
 
-use anabranch_control::path::registry::{self, Entry, Pacing, Setup};
+use anabranch_control::path::registry::{self, Build, Entry, Pacing, Setup};
 use anabranch_control::path::{MAX_KNOWN_PEERS, MAX_RELAYS};
 use anabranch_control::registry::no_parameters;
 use anabranch_control::rtt::RttConfig;
@@ -17,7 +17,8 @@ use super::values::{
     BitRate, Millis, NOTHING_PASSES, Number, Seconds, Seed, Share, Whole, Word, Words, after_start, since_start,
 };
 use crate::overlay::{
-    LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, default_offered,
+    LONGEST_RUN_S, LimitChange, LimitKind, MOST_PEERS, Misbehaviour, Overlay, STANDARD_QUEUE, Scenario, Sender,
+    default_offered,
 };
 
 mod delay;
@@ -37,6 +38,8 @@ const MOST_RTT_BYTES: u64 = 64 << 30;
 
 type PacketBytes = Whole<1, LARGEST_PACKET>;
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;
+/// A millionth to a million.
+type StampFactor = Number<1_000, 1_000_000>;
 type Peer = Whole<0, { MOST_PEERS - 1 }>;
 
 keys! {
@@ -67,6 +70,7 @@ keys! {
         bucket_bytes: Optional<Whole<1, { 1 << 40 }>>,
         queue_ms: Optional<Millis>,
         stamps: Optional<bool>,
+        fair_shares: Optional<bool>,
         packet_bytes: Optional<PacketBytes>,
         ack_bytes: Optional<PacketBytes>,
         controller: Said<Controller>,
@@ -79,6 +83,7 @@ keys! {
         join: Option<Section<Join>>,
         limit_change: Sections<Change>,
         misbehave: Sections<Misbehave>,
+        sender: Sections<SenderKeys>,
     }
 }
 
@@ -113,6 +118,18 @@ keys! {
         drop: Optional<Share>,
         delay_ms: Optional<Millis>,
         forge: Optional<bool>,
+        stamp_factor: Optional<StampFactor>,
+        from_s: Optional<RunSeconds>,
+        until_s: Optional<RunSeconds>,
+    }
+}
+
+keys! {
+    /// `[[overlay.sender]]`.
+    pub struct SenderKeys {
+        peers: Said<Peers>,
+        controller: Said<Controller>,
+        offered: Optional<RelayRate>,
     }
 }
 
@@ -269,6 +286,7 @@ impl Section<OverlayKeys> {
             ack: self.ack_bytes.as_ref().map_or(standard.ack, |bytes| Bytes::new(**bytes)),
             limit: self.limit.or_standard(standard.limit),
             stamps: self.stamps.or_standard(standard.stamps),
+            fair_shares: self.fair_shares.or_standard(standard.fair_shares),
             loss: self.loss.or_standard(standard.loss),
             controller: *self.controller,
             pacing: self.pacing.or_standard(standard.pacing),
@@ -288,6 +306,7 @@ impl Section<OverlayKeys> {
         }
         if let Some(delay) = &self.delay {
             overlay.jitter = delay.jitter.or_standard(overlay.jitter);
+            overlay.jitter_tail = delay.jitter_tail.or_standard(overlay.jitter_tail);
             overlay.delay = delay.delays(&overlay)?;
         }
         if let Some(parameters) = &self.parameters {
@@ -299,6 +318,9 @@ impl Section<OverlayKeys> {
         }
         for group in self.misbehave.iter().flat_map(|groups| groups.iter()) {
             overlay.misbehaving.push((group.peers.numbers(peers)?, group.misbehaviour()?));
+        }
+        for group in self.sender.iter().flat_map(|groups| groups.iter()) {
+            overlay.senders.push((group.peers.numbers(peers)?, group.sender(overlay.controller)?));
         }
         Ok(overlay)
     }
@@ -404,11 +426,39 @@ impl Section<Misbehave> {
             drop: self.drop.or_standard(0.0),
             delay: self.delay_ms.or_standard(Duration::ZERO),
             forge: self.forge.or_standard(false),
+            stamp_factor: self.stamp_factor.or_standard(1.0),
+            ..Misbehaviour::default()
         };
-        match misbehaviour == Misbehaviour::default() {
-            true => Err(self.wrong("these peers do nothing wrong; expected drop, delay_ms or forge")),
-            false => Ok(misbehaviour),
+        if misbehaviour == Misbehaviour::default() {
+            return Err(self.wrong("these peers do nothing wrong; expected drop, delay_ms, forge or stamp_factor"));
         }
+        let from = self.from_s.as_ref().map_or(misbehaviour.from, |from| after_start(**from));
+        let until = self.until_s.as_ref().map_or(misbehaviour.until, |until| after_start(**until));
+        match &self.until_s {
+            Some(said) if until <= from => {
+                Err(said.wrong("it would be over before it begins; expected more than from_s"))
+            }
+            _ => Ok(Misbehaviour { from, until, ..misbehaviour }),
+        }
+    }
+}
+
+impl Section<SenderKeys> {
+    /// Beside those whose controller is `others`.
+    fn sender(&self, others: &'static Entry) -> Result<Sender, Problem> {
+        let controller = *self.controller;
+        if [controller, others].iter().any(|entry| matches!(entry.build, Build::Omniscient)) {
+            let problem = format!(
+                "\"perfect\" needs all senders; \"{}\" and it cannot run together",
+                match controller.build {
+                    Build::Omniscient => others.name,
+                    _ => controller.name,
+                }
+            );
+            return Err(self.controller.wrong(problem));
+        }
+        let offered = self.offered.as_ref().map_or(default_offered(controller), |offered| Some(**offered));
+        Ok(Sender { controller, offered })
     }
 }
 
@@ -436,6 +486,14 @@ impl From<&Scenario> for File {
             drop: some(misbehaviour.drop),
             delay_ms: some(misbehaviour.delay),
             forge: some(misbehaviour.forge),
+            stamp_factor: some(misbehaviour.stamp_factor),
+            from_s: some(since_start(misbehaviour.from)),
+            until_s: (misbehaviour.until < Time::MAX).then(|| said(since_start(misbehaviour.until))),
+        };
+        let sender = |(peers, sender): &(Vec<u32>, Sender)| SenderKeys {
+            peers: listed(peers),
+            controller: said(sender.controller),
+            offered: sender.offered.map(said),
         };
         let keys = OverlayKeys {
             peers: said(overlay.peers as u64),
@@ -446,6 +504,7 @@ impl From<&Scenario> for File {
             bucket_bytes: bucket,
             queue_ms: longest,
             stamps: some(overlay.stamps),
+            fair_shares: some(overlay.fair_shares),
             packet_bytes: some(overlay.packet.get()),
             ack_bytes: some(overlay.ack.get()),
             controller: said(overlay.controller),
@@ -458,6 +517,7 @@ impl From<&Scenario> for File {
             join: (overlay.join_every > Duration::ZERO).then(|| said(Join { every_s: said(overlay.join_every) })),
             limit_change: sections(overlay.limit_changes.iter().map(change)),
             misbehave: sections(overlay.misbehaving.iter().map(group)),
+            sender: sections(overlay.senders.iter().map(sender)),
         };
         File { run: some(run), overlay: said(keys) }
     }
@@ -472,7 +532,7 @@ mod documentation {
     fn every_key_is_documented() {
         let page = include_str!("../../../../../docs/scenarios.md");
         // Tables have headings of their own.
-        let tables = ["parameters", "delay", "rtt", "join", "limit_change", "misbehave"];
+        let tables = ["parameters", "delay", "rtt", "join", "limit_change", "misbehave", "sender"];
         let mut overlay = keys::<OverlayKeys>();
         for table in tables {
             assert!(overlay.remove(table), "{table}");
@@ -485,5 +545,6 @@ mod documentation {
         assert_eq!(documented(page, "[overlay.join]"), keys::<Join>());
         assert_eq!(documented(page, "[[overlay.limit_change]]"), keys::<Change>());
         assert_eq!(documented(page, "[[overlay.misbehave]]"), keys::<Misbehave>());
+        assert_eq!(documented(page, "[[overlay.sender]]"), keys::<SenderKeys>());
     }
 }
