@@ -59,8 +59,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     let Agreed { offer, identity, address, socket } = agree(args, &named, interrupt)?;
     let keeper = socket.try_clone()?;
-    let open: Vec<SocketAddr> = relays.iter().chain(&offer.relays).map(|&relay| wire::canonical(relay)).collect();
-    let open = usable(open, address);
+    let open = to_open(relays, &offer, address);
     let limits = Limits { file_bytes: offer.travelling, ..Limits::default() };
     let receiver = Receiver::new(identity, limits).only_from(vec![offer.key]);
     let peer = Peer::new(RelayNode::end(), Some(receiver), None);
@@ -69,8 +68,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut go_on = |now: Time, has_come: bool| {
         if now >= next {
             next = now + KEEP_OPEN;
-            // One that can't be sent is as one that is lost.
-            open.iter().for_each(|&relay| _ = keeper.send_to(&KEEPALIVE, spelt(relay, &keeper)));
+            keep_open(&keeper, &open);
         }
         if !has_come && now.since(Time::ZERO) >= ARRIVAL {
             return Err(Failure::new(format!(
@@ -110,12 +108,19 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-/// Those to which something can be sent from a socket that is seen at `address`, each once.
-fn usable(mut relays: Vec<SocketAddr>, address: SocketAddr) -> Vec<SocketAddr> {
+/// Those that are to reach a socket that is seen at `address`, each once.
+fn to_open(own: &[SocketAddr], offer: &Offer, address: SocketAddr) -> Vec<SocketAddr> {
+    let mut relays: Vec<SocketAddr> = own.iter().chain(&offer.relays).map(|&relay| wire::canonical(relay)).collect();
     relays.retain(|&relay| wire::problem_of_address(relay).is_none() && relay.is_ipv4() == address.is_ipv4());
     relays.sort();
     relays.dedup();
     relays
+}
+
+/// Has NATs let in what `relays` send to `socket`.
+fn keep_open(socket: &UdpSocket, relays: &[SocketAddr]) {
+    // One that can't be sent is as one that is lost.
+    relays.iter().for_each(|&relay| _ = socket.send_to(&KEEPALIVE, spelt(relay, socket)));
 }
 
 /// `to` as `socket`'s family spells it.
@@ -164,6 +169,10 @@ fn agree(args: &Args, named: &Named, interrupt: &Interrupt) -> Result<Agreed, Fa
             Some(reason) => Answer::No { reason: reason.clone() },
             None => Answer::Yes { key: identity.public(), address },
         };
+        if let Answer::Yes { .. } = answer {
+            // Before the sender tries: a relay that fails it at first is not tried again soon.
+            keep_open(&socket, &to_open(named.relays.preferred(), &offer, address));
+        }
         mailbox.answer(&mut channel, &answer).await.map_err(not_received)?;
         mailbox.leave().await;
         match refusal {
