@@ -185,6 +185,26 @@ fn folders_and_files_arrive_as_they_were_and_json_says_what_came() {
 }
 
 #[test]
+fn at_an_address_json_says_what_came_and_an_archive_stays_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("album")).unwrap();
+    fs::write(path.join("album/one"), "1").unwrap();
+    let (_relay, at) = relay();
+    let listen = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let receiver = start(&["receive", "--listen", &listen, "--out", "in", "--once", "--json"], path);
+    let sender = start(&["send", "album", "--to", &listen, "--relays", &at, "--insecure", "--json"], path);
+    let (status, out, err) = receiver.end();
+    assert!(status == Some(0) && err.contains("public key "), "{err}");
+    let got: serde_json::Value = serde_json::from_str(&out).expect("one object and nothing else");
+    assert_eq!((got["outcome"].as_str(), got["files"].as_u64()), (Some("received"), Some(1)));
+    assert_eq!(got["received"][0]["path"], "in/album.tar");
+    let sent: serde_json::Value = serde_json::from_str(&ended(sender)).expect("one object and nothing else");
+    assert_eq!((sent["name"].as_str(), sent["to"].as_str()), (Some("album.tar"), Some(&listen[..])));
+    assert_eq!((sent["bytes"].as_u64(), &sent["travelled_bytes"]), (Some(1), &got["bytes"]));
+}
+
+#[test]
 fn a_transfer_that_is_interrupted_or_refused_leaves_the_folder_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -1,7 +1,7 @@
 //! The two sides' ends of a rendezvous: a mailbox, and what is agreed on over it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -252,10 +252,4 @@ async fn write(to: &mut SendStream, frame: &Frame) -> Result<(), quinn::WriteErr
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
     to.write_all(&bytes).await
-}
-
-/// Where somebody who was seen at `seen` can be reached, if `own` are its own addresses: there. It is
-/// behind a NAT if none of its own is it.
-pub fn is_behind_nat(seen: SocketAddr, own: &[IpAddr]) -> bool {
-    !own.iter().any(|ip| ip.to_canonical() == seen.ip().to_canonical())
 }

@@ -166,7 +166,7 @@ impl Parcel {
                 Ok((offer, ParcelSource::Plain(source)))
             }
             Content::Archive(archive) => {
-                let name = match &archive.names()[..] {
+                let name = match archive.names() {
                     [one] => format!("{one}.tar"),
                     _ => "files.tar".to_owned(),
                 };

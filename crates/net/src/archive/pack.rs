@@ -82,7 +82,7 @@ impl Archive {
         if self.entries.len() == MOST_ENTRIES {
             return Err(invalid(format!("there are more than {MOST_ENTRIES} files and folders")));
         }
-        let length = metadata.is_file().then(|| metadata.len());
+        let length = metadata.is_file().then_some(metadata.len());
         let modified = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let mut entry = Entry {
             start: self.length,
@@ -192,7 +192,8 @@ impl Entry {
         header.set_size(self.length.unwrap_or(0));
         header.set_mode(if self.is_program || self.length.is_none() { 0o755 } else { 0o644 });
         header.set_mtime(self.modified);
-        (header.set_uid(0), header.set_gid(0));
+        header.set_uid(0);
+        header.set_gid(0);
         let mut builder = tar::Builder::new(Vec::new());
         builder.append_data(&mut header, &self.name, io::empty())?;
         Ok(builder.get_ref().clone())
