@@ -1,7 +1,7 @@
 //! How two people who share a short code find each other: `7-crowfoot-orlando`.
 //!
 //! The number names a mailbox at a rendezvous that both can reach, which any relay offers; the words
-//! are the password of a key exchange in which a guess can be tried once (SPAKE2, RFC 9382). Over the
+//! are the password of a key exchange in which a guess can be tried once (SPAKE2). Over the
 //! key that comes of it the two tell each other, authenticated and sealed, what is to be sent, where to,
 //! and the keys by which the transfer itself knows them. The rendezvous learns none of it: it can
 //! refuse its service, and it sees who talks to whom and when.

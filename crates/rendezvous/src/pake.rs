@@ -1,6 +1,6 @@
 //! From a code's words to a sealed channel.
 //!
-//! SPAKE2 over Ed25519 (RFC 9382, as the library has it) turns the password into a key: who sits between
+//! SPAKE2 over Ed25519 (Abdalla and Pointcheval 2005, as the library has it; not RFC 9382's transcript) turns the password into a key: who sits between
 //! the two, or is one of them, can try one guess of the words and learns nothing more of them. The key is
 //! the pre-shared key of a Noise handshake (`NNpsk0`, revision 34, chapter 9), which proves to each side
 //! that the other one has it, and seals what they say. The receiver speaks first: a guesser has shown its

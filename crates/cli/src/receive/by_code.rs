@@ -35,7 +35,7 @@ use crate::relays::Named;
 /// So long the sender has to come over the relays: longer than it tries.
 const ARRIVAL: Duration = Duration::from_millis(45_000);
 
-/// Each relay is sent a byte as often, so that a NAT lets it through (RFC 8445, 11: at least every 15 s).
+/// Each relay is sent a byte as often, so that a NAT lets it through: ICE's interval (RFC 8445, 11).
 const KEEP_OPEN: Duration = Duration::from_millis(15_000);
 
 /// What was agreed on.

@@ -242,7 +242,7 @@ mod tests {
             fs::create_dir(&inner).unwrap();
             fs::write(from.join("a"), vec![7; 700]).unwrap();
             fs::write(from.join("b"), "b").unwrap();
-            let archive = Archive::plan(&[from.clone()]).unwrap();
+            let archive = Archive::plan(std::slice::from_ref(&from)).unwrap();
             let mut bytes = bytes_of(&archive);
             let length = bytes.len();
             bytes[at % length] ^= 1 << bit;
