@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use anabranch_rendezvous::client::{Mailbox, MeetError};
 use anabranch_rendezvous::frame::Side;
@@ -10,6 +11,13 @@ use anabranch_rendezvous::frame::Side;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::quic;
+
+/// A rendezvous that has too much to do is asked again after so long: its handshakes are counted by the
+/// second.
+const BUSY: Duration = Duration::from_millis(1_100);
+
+/// So many times.
+const MOST_BUSY: u32 = 3;
 
 /// `work`'s result, unless Ctrl-C comes before: then `what` says what that means.
 pub fn run<T>(interrupt: &Interrupt, what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
@@ -32,7 +40,16 @@ pub async fn first_that_answers(
     for &relay in relays {
         let socket = socket(relay).map_err(MeetError::Socket)?;
         let clone = socket.try_clone().map_err(MeetError::Socket)?;
-        match Mailbox::open(clone, relay, side, number).await {
+        let mut opened = Mailbox::open(clone, relay, side, number).await;
+        for _ in 0..MOST_BUSY {
+            if !matches!(opened, Err(MeetError::Busy(_))) {
+                break;
+            }
+            tokio::time::sleep(BUSY).await;
+            let clone = socket.try_clone().map_err(MeetError::Socket)?;
+            opened = Mailbox::open(clone, relay, side, number).await;
+        }
+        match opened {
             Ok(mailbox) => return Ok((mailbox, relay, socket)),
             Err(error @ (MeetError::NobodyAnswers(_) | MeetError::Busy(_))) => _ = nobody.get_or_insert(error),
             Err(error) => return Err(error),

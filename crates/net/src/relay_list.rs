@@ -79,6 +79,11 @@ impl Relays {
             _ => &self.v4,
         }
     }
+
+    /// Those of the other family than [`Relays::preferred`]; none if not all have an address of it.
+    pub fn other(&self) -> &[SocketAddr] {
+        if self.preferred().first().is_some_and(SocketAddr::is_ipv4) { &self.v6 } else { &self.v4 }
+    }
 }
 
 /// Reads a list of addresses; the relays in its order, each once.
@@ -278,11 +283,12 @@ mod tests {
         let both = collect(&["both", "other-both"], &names).unwrap();
         assert!(both.preferred().iter().all(SocketAddr::is_ipv6), "as the first name's first address");
         assert_eq!(both.like(four).unwrap().len(), 2);
+        assert_eq!(both.other(), both.like(four).unwrap());
         for (with, is_v4) in [("four", true), ("six", false)] {
             for list in [["both", with], [with, "both"]] {
                 let relays = collect(&list, &names).unwrap();
                 assert!(relays.preferred().iter().all(|relay| relay.is_ipv4() == is_v4), "{list:?}");
-                assert_eq!(relays.like(four).is_some(), is_v4);
+                assert_eq!((relays.like(four).is_some(), relays.other().len()), (is_v4, 0));
             }
         }
         let (number, message) = collect(&["both", "four", "six"], &names).unwrap_err();

@@ -25,15 +25,16 @@ const MOST_BURNT: u32 = 3;
 pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let named = args.relays.load()?;
     let known = named.relays.preferred();
-    // The family is all that is known of the receiver yet.
-    let plan = Plan::new(args, known, wire::unknown_source(known[0]))?;
+    // Of the receiver nothing is known yet, and its family only perhaps.
+    let others = named.relays.other();
+    let plan = Plan::new(args, known, wire::unknown_source(known[0]))?.or_over(others);
     let parcel = Parcel::gather(&args.files, args.name.as_deref(), interrupt)?;
     let prepared = plan.prepare(&parcel, interrupt)?;
     // Nobody need know who we are but the one who has the code; a key that is named is shown.
     let identity = if args.identity.is_named() { args.identity.load()? } else { None };
     let identity = identity.unwrap_or_else(Identity::generate);
     let numbers = [parcel.files, parcel.bytes, prepared.length()];
-    let offer = Offer::new(identity.public(), parcel.packing(), numbers, &parcel.names, known);
+    let offer = Offer::new(identity.public(), parcel.packing(), numbers, &parcel.names, &[known, others].concat());
     let mut burnt = 0;
     let (key, to) = loop {
         match meet(args, &named, &offer, interrupt)? {
@@ -52,13 +53,13 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(problem) = wire::problem_of_address(to) {
         return Err(Failure::new(format!("{} was not sent: the receiver says it is at {to}, {problem}", parcel.title)));
     }
-    if named.relays.like(to).is_none() || to.is_ipv4() != known[0].is_ipv4() {
+    let Some(relays) = named.relays.like(to) else {
         return Err(Failure::new(format!(
-            "{} was not sent: the receiver is at {to}, and the relays are of the other family",
-            parcel.title
+            "{} was not sent: the receiver is at {to}, and the relays of {} are of the other family",
+            parcel.title, named.by
         )));
-    }
-    let done = prepared.carry(&parcel, to, Some(key), Some(&identity), interrupt)?;
+    };
+    let done = prepared.over(relays).carry(&parcel, to, Some(key), Some(&identity), interrupt)?;
     done.report(args.json, &parcel, to)
 }
 

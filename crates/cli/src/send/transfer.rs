@@ -30,6 +30,8 @@ const LEAVE: Duration = Duration::from_millis(1_500);
 pub struct Plan<'a> {
     args: &'a Args,
     relays: Vec<SocketAddr>,
+    /// With those of the other family, over which it may be instead.
+    either: Vec<SocketAddr>,
     hops: usize,
     parameters: toml::Table,
 }
@@ -61,9 +63,16 @@ impl<'a> Plan<'a> {
         // A receiver may be a relay for others, but not on the way to itself.
         let relays: Vec<SocketAddr> = known.iter().copied().filter(|&relay| relay != to).collect();
         let hops = args.hops.unwrap_or(HOPS.min(relays.len()).max(1));
-        let plan = Plan { args, relays, hops, parameters: network::parameters(&args.set)? };
+        let parameters = network::parameters(&args.set)?;
+        let plan = Plan { args, either: relays.clone(), relays, hops, parameters };
         plan.setup(to).build()?;
         Ok(plan)
+    }
+
+    /// The same, but a packet shall fit over `others`, too, of which there are as many.
+    pub fn or_over(mut self, others: &[SocketAddr]) -> Plan<'a> {
+        self.either.extend(others);
+        self
     }
 
     fn setup(&self, to: SocketAddr) -> SenderSetup {
@@ -83,8 +92,10 @@ impl<'a> Plan<'a> {
 
     /// Reads `parcel` once, for its hash.
     pub fn prepare(self, parcel: &Parcel, interrupt: &Interrupt) -> Result<Prepared<'a>, Failure> {
-        // All are of one family, so that the receiver's address is as long as a relay's.
-        let route = setup::longest_route(&self.relays, self.hops, self.relays[0]);
+        // The receiver is of the relays' family, so that its address is as long as the longest of theirs.
+        let longest = self.either.iter().find(|relay| relay.is_ipv6()).or(self.either.first());
+        let longest = *longest.ok_or_else(|| Failure::new("no relay is known"))?;
+        let route = setup::longest_route(&self.either, self.hops, longest);
         let block = transfer::block_size(&route, PACKET)
             .ok_or_else(|| Failure::new("the route leaves no room for data in a packet"))?;
         let (offer, source) = parcel.offer(block, interrupt)?;
@@ -93,6 +104,12 @@ impl<'a> Plan<'a> {
 }
 
 impl Prepared<'_> {
+    /// The same over `relays`, of the receiver's family.
+    pub fn over(mut self, relays: &[SocketAddr]) -> Self {
+        self.plan.relays = relays.to_vec();
+        self
+    }
+
     /// Bytes that travel.
     pub fn length(&self) -> u64 {
         self.offer.length
