@@ -8,6 +8,8 @@ mod emulate;
 mod failure;
 mod interrupt;
 mod key;
+mod manual;
+mod meeting;
 mod memory;
 mod network;
 mod number;
@@ -15,6 +17,7 @@ mod progress;
 mod quic;
 mod receive;
 mod relay;
+mod relays;
 mod reproduce;
 mod run;
 mod send;
@@ -49,9 +52,9 @@ enum Verb {
     Quic(quic::Args),
     /// Print the public key by which others know you; it is made if there is none
     Key(key::Args),
-    /// Take files that others send
+    /// Take files that others send, by a code or at an address
     Receive(receive::Args),
-    /// Send a file over relays
+    /// Send files over relays, by a code or to an address
     Send(send::Args),
     /// Run a paper's experiment and show our figures beside the paper's
     Reproduce(reproduce::Args),
@@ -67,6 +70,10 @@ enum Verb {
     Soak(soak::Args),
     /// Hold every model against formulas and other programs
     Validate(validate::Args),
+    /// Print what completes commands in a shell
+    Completions(manual::Completions),
+    /// Print the manual's page, or write all of its pages
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +95,8 @@ fn main() -> ExitCode {
         Verb::Sweep(args) => sweep::run(&args),
         Verb::Soak(args) => soak::run(&args),
         Verb::Validate(args) => validate::run(&args),
+        Verb::Completions(args) => manual::completions(&args),
+        Verb::Man(args) => manual::man(&args),
     };
     result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anabranch_control::path::registry::{self, Entry, Pacing};
@@ -99,7 +99,11 @@ pub fn cidr(text: &str) -> Result<IpNet, String> {
 
 /// The controller's entry, or who comes nearest.
 pub fn controller(name: &str) -> Result<&'static Entry, String> {
-    registry::find(name).map_err(|error| error.to_string())
+    registry::find(name).map_err(|error| match registry::find(&format!("flow:{name}")) {
+        // A flow controller is a rule for each relay under a name of its own.
+        Ok(entry) => format!("\"{name}\" controls one flow; as the rule for each relay it is \"{}\"", entry.name),
+        Err(_) => error.to_string(),
+    })
 }
 
 /// `key=value` for a controller's parameters.
@@ -127,6 +131,20 @@ pub fn bind(address: SocketAddr) -> Result<Socket, Failure> {
 /// A socket at `address` for those who come to it, or why there is none.
 pub fn listen(address: SocketAddr) -> Result<Socket, Failure> {
     Ok(bind(address)?.serving()?)
+}
+
+/// An address from which all of `like`'s family can be reached.
+pub fn any_address(like: SocketAddr) -> SocketAddr {
+    if like.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() }
+}
+
+/// Says a line to people: on standard output, unless that is for one JSON object.
+pub fn say(json: bool, line: &str) {
+    if json {
+        eprintln!("{line}");
+    } else {
+        println!("{line}");
+    }
 }
 
 /// The offer of the file at `path` in blocks of `block` bytes, and the file; Ctrl-C is heard while it

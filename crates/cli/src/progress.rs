@@ -11,6 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::failure::Failure;
 use crate::interrupt;
 
+/// How far bytes are, how fast they come, and how long it will take: a template's part.
+pub const BYTES: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
+
 /// Progress that Ctrl-C interrupts from now on; once in a process.
 pub fn until_interrupted() -> Result<Arc<Progress>, Failure> {
     let progress: Arc<Progress> = Arc::default();

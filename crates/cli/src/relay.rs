@@ -4,19 +4,25 @@ mod config;
 mod log;
 mod metrics;
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::metrics_server::{self, Bounds};
+use anabranch_net::relay_list::DEFAULT_PORT;
 use anabranch_net::runtime::Runtime;
 use anabranch_net::setup;
+use anabranch_net::udp::Socket;
 use anabranch_proto::fair_share::{FairShare, MAX_SOURCES};
 use anabranch_proto::forward_policy::ForwardPolicy;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::relay_node::RelayNode;
+use anabranch_rendezvous as rendezvous;
+use anabranch_rendezvous::server::Server;
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use ipnet::IpNet;
 
@@ -39,16 +45,20 @@ of its own: not to its host's addresses, nor to loopback, private (10/8, 172.16/
 fc00::/7), shared (100.64/10), link-local, documentation or other special addresses. One that \
 listens on a loopback, private or shared address also passes on within that block, but only \
 what has come from there. --forward-to opens a network to and from everybody; combine it with \
-care. Multicast and broadcast addresses are never sent to. The rule holds for answers, too.")]
+care. Multicast and broadcast addresses are never sent to. The rule holds for answers, too.
+
+People who share a code (`anabranch send`, `anabranch receive CODE`) meet at the relay's own port: \
+it lends them mailboxes over QUIC, bounded in number, size and age. It learns their addresses, and \
+neither names nor keys nor the code's words.")]
 pub struct Args {
     /// TOML file with any of these options; what is said here wins
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on, IP:PORT; 0.0.0.0 and [::] are all of this machine's
-    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    /// Address to listen on, IP:PORT; 0.0.0.0 and [::] are all of this machine's [default: [::]:4000]
+    #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// The most that is forwarded, such as "4 MB/s" or "32 Mbit/s"
-    #[arg(long, value_name = "RATE", value_parser = network::limit, required_unless_present = "config")]
+    /// The most that is forwarded, such as "4 MB/s" or "32 Mbit/s" [default: 100 Mbit/s]
+    #[arg(long, value_name = "RATE", value_parser = network::limit)]
     limit: Option<Rate>,
     /// How the limit is held [default: window]
     #[arg(long, value_name = "MODEL")]
@@ -62,9 +72,24 @@ pub struct Args {
     /// Serve metrics for Prometheus at http://ADDR/metrics [default address: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9464")]
     metrics: Option<SocketAddr>,
+    /// Whether people can meet here by codes [default: on]
+    #[arg(long, value_name = "SWITCH")]
+    rendezvous: Option<Switch>,
     /// How much is said on standard error [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<log::Level>,
+    /// Say at the end what was done as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether there shall be something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
 }
 
 /// Relays until it is interrupted.
@@ -72,11 +97,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::new(args)?;
     let limit = settings.limit;
     let interrupt = Interrupt::listen()?;
-    let socket = network::listen(settings.listen)?;
+    let (io, socket) = bind(settings.listen)?;
     let listen = socket.local_addr()?;
+    let rendezvous = match settings.rendezvous {
+        Switch::On => Some(Server::start(io, rendezvous::limits::Limits::default()).map_err(cannot_meet)?),
+        Switch::Off => None,
+    };
     let metrics = Metrics::new(limit);
     let page = settings.metrics.map(|address| serve(address, &metrics)).transpose()?;
-    println!("relaying up to {limit} on {listen}");
+    network::say(args.json, &format!("relaying up to {limit} on {listen}"));
     let display = ProgressBar::new_spinner();
     log::start(settings.log, &display);
     tracing::info!("relaying up to {limit} on {listen}");
@@ -85,6 +114,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut runtime = Runtime::new(NoFiles)?;
     let number = runtime.add(socket, Peer::new(relay(&settings, listen.ip())?, None, None), None)?;
+    // Stays until the end: who waits in a mailbox waits as long.
+    let (_rendezvous, inlet) = rendezvous.map_or((None, None), |(server, inlet)| (Some(server), Some(inlet)));
+    if let Some(mut inlet) = inlet {
+        runtime.divert(number, Box::new(move |arrival, bytes| inlet.take(arrival, bytes)));
+    }
     let mut reports = log::Reports::new(settings.log, runtime.now());
     while !interrupt.is_raised() {
         let until = runtime.now() + network::TICK;
@@ -103,12 +137,47 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     display.finish_and_clear();
     let counters = runtime.machine(number).relay().counters();
     let bytes = Amount(counters.forwarded_bytes as f64);
-    println!(
-        "forwarded {} datagrams, {bytes}; {}",
-        counters.forwarded,
-        network::discarded(counters, &runtime.counters().unreadable)
-    );
+    let unreadable = runtime.counters().unreadable;
+    let discarded = network::discarded(counters, &unreadable);
+    network::say(args.json, &format!("forwarded {} datagrams, {bytes}; {discarded}", counters.forwarded));
+    if args.json {
+        let discards = network::discards(counters, &unreadable);
+        let discards: serde_json::Map<_, _> =
+            discards.iter().map(|discard| (discard.reason.to_owned(), discard.count.into())).collect();
+        let summary = serde_json::json!({
+            "outcome": "relayed",
+            "listen": listen.to_string(),
+            "received_datagrams": runtime.counters().received,
+            "forwarded_datagrams": counters.forwarded,
+            "forwarded_bytes": counters.forwarded_bytes,
+            "discarded_datagrams": discards,
+        });
+        println!("{summary}");
+    }
     Ok(())
+}
+
+/// The relay's socket, and a clone for the rendezvous. Where nothing was said and there is no IPv6, IPv4
+/// alone will do.
+fn bind(listen: Option<SocketAddr>) -> Result<(UdpSocket, Socket), Failure> {
+    let any = SocketAddr::from(([0u16; 8], DEFAULT_PORT));
+    let any_v4 = SocketAddr::from(([0; 4], DEFAULT_PORT));
+    let bound = match listen {
+        Some(listen) => UdpSocket::bind(listen),
+        None => UdpSocket::bind(any).or_else(|error| match error.kind() {
+            ErrorKind::AddrInUse => Err(error),
+            _ => UdpSocket::bind(any_v4),
+        }),
+    };
+    let address = listen.unwrap_or(any);
+    let failed = |error: io::Error| Failure::new(format!("cannot listen on {address}: {error}"));
+    let io = bound.map_err(failed)?;
+    let clone = io.try_clone().map_err(failed)?;
+    Ok((clone, Socket::from_std(io).and_then(Socket::serving).map_err(failed)?))
+}
+
+fn cannot_meet(error: io::Error) -> Failure {
+    Failure::new(format!("cannot offer a rendezvous: {error}; without one, --rendezvous off"))
 }
 
 fn relay(settings: &Settings, listen: IpAddr) -> Result<RelayNode, Failure> {

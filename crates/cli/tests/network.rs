@@ -271,10 +271,11 @@ fn wrong_input_gets_one_message_and_exit_code_2() {
     };
     for (message, says) in [
         (send(&["missing", "--hops", "2"]), "cannot read missing"),
-        (send(&[".", "--hops", "2"]), "not a plain file"),
+        (send(&["/dev/null", "--hops", "2"]), "neither a file nor a folder"),
         (send(&["file", "--hops", "3"]), "3 relays for each packet are asked for, but only 2 are known"),
         (send(&["file", "--hops", "0"]), "at least 1"),
         (send(&["file", "--hops", "2", "--controller", "q-lerning"]), "did you mean \"q-learning\"?"),
+        (send(&["file", "--hops", "2", "--controller", "cubic"]), "as the rule for each relay it is \"flow:cubic\""),
         (send(&["file", "--hops", "2", "--controller", "perfect"]), "only in simulation"),
         (send(&["file", "--hops", "2", "--controller", "random"]), "upload limit"),
         (send(&["file", "--hops", "2", "--set", "tolerated_loss=2"]), "between 0.01 and 0.9"),

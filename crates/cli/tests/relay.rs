@@ -211,8 +211,7 @@ fn wrong_settings_are_refused_with_file_line_and_key() {
             &[],
             "r.toml, line 2: key `limits`: unknown key; did you mean `limit`?",
         ),
-        ("listen = \"127.0.0.1:0\"", &[], "r.toml: key `limit` is missing"),
-        ("limit = \"4 MB/s\"", &[], "r.toml: key `listen` is missing"),
+        ("rendezvous = \"perhaps\"", &[], "line 1: key `rendezvous`: \"perhaps\": expected one of on, off"),
         // What an option replaces is read all the same.
         ("listen = \"nowhere\"\nlimit = \"4 MB/s\"", &["--listen", "127.0.0.1:0"], "line 1: key `listen`"),
         ("listen = \"127.0.0.1:0\"\nlimit = \"4 MB/s\"", &["--from", "10.0.0.1/8"], "expected 10.0.0.0/8"),
@@ -222,5 +221,30 @@ fn wrong_settings_are_refused_with_file_line_and_key() {
         place.say(&[&["relay", "--config", "r.toml"][..], more].concat()).refuses(expected);
     }
     place.say(&["relay", "--config", "absent.toml"]).refuses("cannot read absent.toml");
-    place.say(&["relay", "--limit", "4 MB/s"]).refuses("--listen");
+    place.say(&["relay", "--rendezvous", "perhaps"]).refuses("[possible values: on, off]");
+}
+
+#[test]
+fn what_a_relay_is_not_told_has_a_usual_value() {
+    let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0"]);
+    let said = relay.after("relaying up to ");
+    assert!(said.starts_with("12500000 B/s on 127.0.0.1:"), "100 Mbit/s: {said}");
+    // Port 4000 may be taken by whoever else is on this machine; then it says so.
+    let relay = Running::start(&["relay", "--limit", "4 MB/s"]);
+    std::thread::sleep(Duration::from_millis(500));
+    relay.interrupt();
+    let (code, out, err) = relay.end();
+    let listens = ["[::]:4000", "0.0.0.0:4000"].iter().any(|address| out.contains(address) || err.contains(address));
+    assert!(listens && matches!(code, Some(0 | 2)), "{out} {err}");
+}
+
+#[test]
+fn a_relay_that_offers_no_rendezvous_answers_nobody_who_wants_one() {
+    let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--rendezvous", "off"]);
+    let at = relay.after(" on ");
+    let place = Place::new("");
+    place.say(&["receive", "7-crowfoot-orlando", "--relays", &at]).refuses("no rendezvous answers");
+    relay.interrupt();
+    let (code, out, _) = relay.end();
+    assert!(code == Some(0) && out.contains("foreign"), "{out}");
 }

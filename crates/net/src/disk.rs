@@ -27,7 +27,7 @@ use crate::loopback::NoFiles;
 use crate::pool::Work;
 
 /// How many other names are tried for a file whose name is taken.
-const MAX_SUFFIX: u32 = 1000;
+pub(crate) const MAX_SUFFIX: u32 = 1000;
 
 /// A folder that receives files: what does receivers' jobs in a pool of threads. Clones share it,
 /// and the files that arrive there.
@@ -298,7 +298,7 @@ impl Drop for Arriving {
 }
 
 /// `photo.jpg`, then `photo (1).jpg`, and so on.
-fn with_suffix(name: &FileName, suffix: u32) -> String {
+pub(crate) fn with_suffix(name: &FileName, suffix: u32) -> String {
     let name = name.as_str();
     match (suffix, name.rsplit_once('.')) {
         (0, _) => name.to_owned(),

@@ -1,6 +1,7 @@
 //! Drivers for real networks. They own clocks, sockets and files, and hold no logic of
 //! their own: what a peer does is decided by the machines of `anabranch_proto`.
 
+pub mod archive;
 pub mod clock;
 pub mod delay_queue;
 pub mod disk;

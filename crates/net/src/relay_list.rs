@@ -4,19 +4,23 @@
 //! [[relay]]
 //! address = "192.0.2.1:4000"
 //! [[relay]]
-//! address = "192.0.2.2:4000"
+//! address = "relay.example:4000"
 //! ```
 //!
 //! All are of one family. A relay is known to its neighbours by the one address that is listed, and
-//! nothing can leave from an IPv4 address to an IPv6 one.
+//! nothing can leave from an IPv4 address to an IPv6 one. A name is looked up once; of its addresses the
+//! first of the family that fits is taken.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anabranch_control::path::MAX_KNOWN_PEERS;
 use anabranch_proto::wire;
 use serde::Deserialize;
 use toml::Spanned;
+
+/// Where a relay listens if nothing else is said.
+pub const DEFAULT_PORT: u16 = 4000;
 
 /// What is wrong in a list, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +52,55 @@ struct Entry {
     address: Spanned<String>,
 }
 
-/// Reads a list; the relays in its order, each once.
+/// The addresses for which a text stands, each usable, or what is wrong with it.
+pub type LookUp<'a> = &'a dyn Fn(&str) -> Result<Vec<SocketAddr>, String>;
+
+/// Relays by family: in each that all of them have an address of, one address of each in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relays {
+    v4: Vec<SocketAddr>,
+    v6: Vec<SocketAddr>,
+    prefers_v6: bool,
+}
+
+impl Relays {
+    /// Those of the family of `like`, if all relays have an address of it.
+    pub fn like(&self, like: SocketAddr) -> Option<&[SocketAddr]> {
+        let relays = if like.is_ipv4() { &self.v4 } else { &self.v6 };
+        (!relays.is_empty()).then_some(relays)
+    }
+
+    /// Those of the family that the first relay's first address is of or, if not all have one, of the
+    /// other.
+    pub fn preferred(&self) -> &[SocketAddr] {
+        match self.prefers_v6 {
+            true if !self.v6.is_empty() => &self.v6,
+            false if self.v4.is_empty() => &self.v6,
+            _ => &self.v4,
+        }
+    }
+
+    /// Those of the other family than [`Relays::preferred`]; none if not all have an address of it.
+    pub fn other(&self) -> &[SocketAddr] {
+        if self.preferred().first().is_some_and(SocketAddr::is_ipv4) { &self.v6 } else { &self.v4 }
+    }
+}
+
+/// Reads a list of addresses; the relays in its order, each once.
+///
+/// # Errors
+///
+/// What is wrong, and in which line.
 pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
+    Ok(parse_with(text, &numeric)?.preferred().to_vec())
+}
+
+/// As [`parse`], with `look_up` for what is written.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_with(text: &str, look_up: LookUp<'_>) -> Result<Relays, ListError> {
     let at = |offset: usize, message: String| {
         let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
         ListError { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(), message }
@@ -59,39 +110,110 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, ListError> {
         let hint = "expected [[relay]] entries with address = \"IP:PORT\"";
         at(offset, format!("{}; {hint}", error.message().trim_end().replace('\n', " ")))
     })?;
-    let mut relays: Vec<SocketAddr> = Vec::with_capacity(list.relay.len());
-    for entry in &list.relay {
-        let (offset, written) = (entry.address.span().start, entry.address.get_ref());
-        let address: SocketAddr = written.parse().map_err(|_| {
-            let example = "expected IP:PORT, such as \"192.0.2.1:4000\" or \"[2001:db8::1]:4000\"";
-            at(offset, format!("key `address`: {written:?} is not an address; {example}"))
-        })?;
-        let address = wire::canonical(address);
-        if let Some(problem) = wire::problem_of_address(address) {
-            return Err(at(
-                offset,
-                format!("key `address`: {written:?} has {problem}; expected one host and its port"),
-            ));
-        }
-        if let Some(first) = relays.first()
-            && first.is_ipv4() != address.is_ipv4()
-        {
-            let (this, others) = (family(address), family(*first));
-            let message = format!("{written:?} is {this}, the relays before it are {others}, and no datagram can go");
-            return Err(at(offset, format!("key `address`: {message} between them; expected relays of one family")));
-        }
-        if relays.contains(&address) {
-            return Err(at(offset, format!("key `address`: {written:?} comes twice; expected each relay once")));
-        }
-        if relays.len() == MAX_KNOWN_PEERS - 1 {
-            return Err(at(offset, format!("expected at most {} relays", MAX_KNOWN_PEERS - 1)));
-        }
-        relays.push(address);
-    }
-    if relays.is_empty() {
+    if list.relay.is_empty() {
         return Err(at(0, "no relay is listed; expected [[relay]] entries with address = \"IP:PORT\"".into()));
     }
+    let written: Vec<&str> = list.relay.iter().map(|entry| entry.address.get_ref().as_str()).collect();
+    collect(&written, look_up).map_err(|(entry, message)| {
+        let offset = list.relay.get(entry).map_or(0, |entry| entry.address.span().start);
+        at(offset, format!("key `address`: {message}"))
+    })
+}
+
+/// The relays that are `written`, one after the other.
+///
+/// # Errors
+///
+/// Which of them is wrong, from 0 on, and why.
+pub fn collect(written: &[&str], look_up: LookUp<'_>) -> Result<Relays, (usize, String)> {
+    let mut relays = Relays::default();
+    let mut families = (true, true);
+    for (number, &text) in written.iter().enumerate() {
+        if number == MAX_KNOWN_PEERS - 1 {
+            return Err((number, format!("expected at most {} relays", MAX_KNOWN_PEERS - 1)));
+        }
+        let wrong = |message: String| (number, message);
+        let found = look_up(text).map_err(wrong)?;
+        let first = |is_v4: bool| found.iter().copied().find(|address| address.is_ipv4() == is_v4);
+        let (v4, v6) = (first(true), first(false));
+        if number == 0 {
+            relays.prefers_v6 = found.first().is_some_and(SocketAddr::is_ipv6);
+        }
+        let before = families;
+        families = (families.0 && v4.is_some(), families.1 && v6.is_some());
+        if families == (false, false) {
+            let (this, others) = if before.0 { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
+            return Err(wrong(format!(
+                "{text:?} is {this}, the relays before it are {others}, and no datagram can go between them; expected \
+                 relays of one family"
+            )));
+        }
+        let families = [(&mut relays.v4, v4), (&mut relays.v6, v6)];
+        if families.iter().any(|(before, new)| new.is_some_and(|new| before.contains(&new))) {
+            return Err(wrong(format!("{text:?} comes twice; expected each relay once")));
+        }
+        for (before, new) in families {
+            before.extend(new);
+        }
+    }
+    // A family is of use only if all have an address of it.
+    if !families.0 {
+        relays.v4.clear();
+    }
+    if !families.1 {
+        relays.v6.clear();
+    }
     Ok(relays)
+}
+
+/// Addresses as they are written, IP:PORT; for [`parse_with`].
+///
+/// # Errors
+///
+/// When it is none, or no single host's.
+pub fn numeric(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let example = "expected IP:PORT, such as \"192.0.2.1:4000\" or \"[2001:db8::1]:4000\"";
+    let address = text.parse().map_err(|_| format!("{text:?} is not an address; {example}"))?;
+    Ok(vec![usable(text, address)?])
+}
+
+/// As [`numeric`], but a host's name will do, and is looked up now; without a port, `port` is meant, if
+/// there is one.
+///
+/// # Errors
+///
+/// As [`numeric`], or when the name has no address.
+pub fn resolve(text: &str, port: Option<u16>) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(vec![usable(text, address)?]);
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text).parse::<IpAddr>();
+    let example = "expected HOST:PORT, such as \"relay.example:4000\", \"192.0.2.1:4000\" or \"[2001:db8::1]:4000\"";
+    let missing = || format!("{text:?} has no port; {example}");
+    if let Ok(ip) = bare {
+        return Ok(vec![usable(text, SocketAddr::new(ip, port.ok_or_else(missing)?))?]);
+    }
+    let wrong = || format!("{text:?} is not an address; {example}");
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?),
+        None => (text, port.ok_or_else(missing)?),
+    };
+    let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    if host.is_empty() || !host.chars().all(is_plain) {
+        return Err(wrong());
+    }
+    let found = (host, port).to_socket_addrs().map_err(|error| format!("{text:?}: {host} has no address: {error}"))?;
+    let found: Vec<SocketAddr> =
+        found.map(wire::canonical).filter(|&address| wire::problem_of_address(address).is_none()).collect();
+    if found.is_empty() { Err(format!("{text:?}: {host} has no address")) } else { Ok(found) }
+}
+
+fn usable(text: &str, address: SocketAddr) -> Result<SocketAddr, String> {
+    let address = wire::canonical(address);
+    match wire::problem_of_address(address) {
+        Some(problem) => Err(format!("{text:?} has {problem}; expected one host and its port")),
+        None => Ok(address),
+    }
 }
 
 /// The family of `address`, for people.
@@ -143,12 +265,71 @@ mod tests {
         }
     }
 
+    /// Names that have addresses of one family, of the other, or of both.
+    fn names(text: &str) -> Result<Vec<SocketAddr>, String> {
+        let [v4, v6]: [SocketAddr; 2] = ["192.0.2.1:4000", "[2001:db8::1]:4000"].map(|text| text.parse().unwrap());
+        match text {
+            "both" => Ok(vec![v6, v4]),
+            "other-both" => Ok(vec!["192.0.2.2:1".parse().unwrap(), "[2001:db8::2]:1".parse().unwrap()]),
+            "four" => Ok(vec!["192.0.2.4:1".parse().unwrap()]),
+            "six" => Ok(vec!["[2001:db8::6]:1".parse().unwrap()]),
+            _ => numeric(text),
+        }
+    }
+
+    #[test]
+    fn of_a_names_addresses_the_first_of_the_family_that_fits_is_taken() {
+        let four: SocketAddr = "1.1.1.1:1".parse().unwrap();
+        let both = collect(&["both", "other-both"], &names).unwrap();
+        assert!(both.preferred().iter().all(SocketAddr::is_ipv6), "as the first name's first address");
+        assert_eq!(both.like(four).unwrap().len(), 2);
+        assert_eq!(both.other(), both.like(four).unwrap());
+        for (with, is_v4) in [("four", true), ("six", false)] {
+            for list in [["both", with], [with, "both"]] {
+                let relays = collect(&list, &names).unwrap();
+                assert!(relays.preferred().iter().all(|relay| relay.is_ipv4() == is_v4), "{list:?}");
+                assert_eq!((relays.like(four).is_some(), relays.other().len()), (is_v4, 0));
+            }
+        }
+        let (number, message) = collect(&["both", "four", "six"], &names).unwrap_err();
+        assert!(number == 2 && message.contains("\"six\" is IPv6, the relays before it are IPv4"), "{message}");
+        let (number, message) = collect(&["both", "192.0.2.1:4000"], &names).unwrap_err();
+        assert!(number == 1 && message.contains("twice"), "{message}");
+    }
+
+    #[test]
+    fn a_host_needs_a_port_only_where_there_is_no_usual_one() {
+        let one = |text: &str, port| resolve(text, port).map(|found| found[0].to_string());
+        assert_eq!(one("192.0.2.1", Some(4000)).unwrap(), "192.0.2.1:4000");
+        assert_eq!(one("192.0.2.1:7", Some(4000)).unwrap(), "192.0.2.1:7");
+        for text in ["2001:db8::1", "[2001:db8::1]"] {
+            assert_eq!(one(text, Some(4000)).unwrap(), "[2001:db8::1]:4000");
+        }
+        let local = resolve("localhost", Some(4000)).unwrap();
+        assert!(local.iter().all(|address| address.ip().is_loopback() && address.port() == 4000));
+        for (wrong, says) in [
+            ("192.0.2.1", "has no port"),
+            ("localhost", "has no port"),
+            ("localhost:", "not an address"),
+            ("localhost:0", "not an address"),
+            ("localhost:70000", "not an address"),
+            (":4000", "not an address"),
+            ("a b:4000", "not an address"),
+            ("0.0.0.0:4000", "unspecified"),
+            ("no-such-host.invalid:4000", "no-such-host.invalid has no address"),
+        ] {
+            let error = resolve(wrong, None).unwrap_err();
+            assert!(error.contains(says), "{wrong}: {error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in any::<String>(), cut in 0usize..80) {
             let _ = parse(&text);
             let good = "[[relay]]\naddress = \"127.0.0.1:4000\"\n[[relay]]\naddress = \"[::1]:4001\"\n";
             let _ = parse(&format!("{}{text}", &good[..cut.min(good.len())]));
+            let _ = collect(&[&text], &numeric);
         }
     }
 }

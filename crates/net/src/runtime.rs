@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_proto::machine::Arrival;
 
 use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
@@ -25,12 +26,16 @@ use crate::wait::{Waiter, Waker};
 /// the smallest usual socket buffer (208 KiB) three times over.
 const PORTION: usize = 32;
 
+/// Takes datagrams that are not the endpoint's, before it sees them; false for those that are.
+pub type Diversion = Box<dyn FnMut(&Arrival<SocketAddr>, &[u8]) -> bool + Send>;
+
 struct Member<E> {
     socket: Socket,
     /// What waits for a socket that was full; empty between turns otherwise.
     queue: SendQueue,
     machine: E,
     link: Option<Link>,
+    diversion: Option<Diversion>,
     /// Datagrams may wait at the socket.
     readable: bool,
     /// The socket was full at the last try.
@@ -126,8 +131,15 @@ impl<E: Endpoint> Runtime<E> {
         self.waiter.watch(&socket, number)?;
         let queue = SendQueue::new(segments);
         let (readable, blocked, room_watched) = (true, false, false);
-        self.members.push(Member { socket, queue, machine, link, readable, blocked, room_watched });
+        let diversion = None;
+        self.members.push(Member { socket, queue, machine, link, diversion, readable, blocked, room_watched });
         Ok(number)
+    }
+
+    /// Has `diversion` see what comes to the socket of endpoint `number` first: another protocol that
+    /// shares the socket.
+    pub fn divert(&mut self, number: usize, diversion: Diversion) {
+        self.members[number].diversion = Some(diversion);
     }
 
     /// Where the socket of endpoint `number` is bound.
@@ -278,9 +290,12 @@ impl<E: Endpoint> Runtime<E> {
         let now = self.now();
         let Runtime { members, exit, batch, inbox, .. } = self;
         let member = &mut members[number];
-        let Member { socket, queue, machine, link, blocked, .. } = member;
+        let Member { socket, queue, machine, link, diversion, blocked, .. } = member;
         let socket = &*socket;
         let received = batch.receive_whole(socket, |arrival, bytes| {
+            if diversion.as_mut().is_some_and(|divert| divert(&arrival, bytes)) {
+                return;
+            }
             let at = arrival.at.map(|at| at.ip());
             let mut port = Port { now, number, at, socket, queue, blocked, link, exit };
             machine.on_datagram(now, arrival, bytes, inbox, &mut port);
@@ -326,7 +341,7 @@ mod tests {
     use std::convert::Infallible;
     use std::net::{Ipv4Addr, UdpSocket};
 
-    use anabranch_proto::machine::{Arrival, Departure};
+    use anabranch_proto::machine::Departure;
 
     use crate::pool::NoWork;
     use crate::send_queue::Way;

@@ -39,13 +39,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn runtime() -> Result<Runtime, Failure> {
+/// A runtime of this thread.
+pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::new(format!("cannot start: {error}")))
 }
 
 /// What `work` gives, or nothing once Ctrl-C has come; calls `show` now and then.
-async fn until_interrupted<T>(
+pub async fn until_interrupted<T>(
     interrupt: &Interrupt,
     mut show: impl FnMut(),
     work: impl Future<Output = T>,

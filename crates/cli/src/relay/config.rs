@@ -7,6 +7,7 @@
 //! forward_to = ["10.1.0.0/16"]       # networks; nothing but public addresses if left out
 //! from = ["198.51.100.0/24"]         # networks; everybody if left out
 //! metrics = "127.0.0.1:9464"         # none if left out
+//! rendezvous = "on"                  # on | off
 //! log = "info"                       # off | error | warn | info | debug
 //! ```
 
@@ -20,23 +21,29 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Args;
 use super::log::Level;
+use super::{Args, Switch};
 use crate::failure::Failure;
 use crate::network::{self, LimitKind};
 
-const KEYS: [&str; 7] = ["listen", "limit", "limit_model", "forward_to", "from", "metrics", "log"];
+const KEYS: [&str; 8] = ["listen", "limit", "limit_model", "forward_to", "from", "metrics", "rendezvous", "log"];
+
+/// What is forwarded if nothing is said: Fast Ethernet's rate, which a small server's link and processor
+/// bear, and below which most uplinks are.
+const LIMIT: Rate = Rate::from_bits_per_sec(100_000_000);
 
 /// What a relay does.
 #[derive(Debug)]
 pub struct Settings {
-    pub listen: SocketAddr,
+    /// Where; none for all addresses at the usual port.
+    pub listen: Option<SocketAddr>,
     pub limit: Rate,
     pub limit_model: LimitKind,
     pub forward_to: Vec<IpNet>,
     /// Those who may use it; none for everybody.
     pub from: Option<Vec<IpNet>>,
     pub metrics: Option<SocketAddr>,
+    pub rendezvous: Switch,
     pub log: Level,
 }
 
@@ -49,6 +56,7 @@ struct File {
     forward_to: Option<Vec<IpNet>>,
     from: Option<Vec<IpNet>>,
     metrics: Option<SocketAddr>,
+    rendezvous: Option<Switch>,
     log: Option<Level>,
 }
 
@@ -56,19 +64,15 @@ impl Settings {
     /// From the options, and from the file that they name.
     pub fn new(args: &Args) -> Result<Settings, Failure> {
         let file = args.config.as_deref().map_or(Ok(File::default()), read)?;
-        let missing = |key: &str, example: &str| {
-            // Without a file these options are required.
-            let file = args.config.as_deref().unwrap_or(Path::new("")).display();
-            Failure::new(format!("{file}: key `{key}` is missing; expected {key} = \"{example}\", or --{key}"))
-        };
         let given = |networks: &[IpNet]| (!networks.is_empty()).then(|| networks.to_vec());
         Ok(Settings {
-            listen: args.listen.or(file.listen).ok_or_else(|| missing("listen", "0.0.0.0:4000"))?,
-            limit: args.limit.or(file.limit).ok_or_else(|| missing("limit", "4 MB/s"))?,
+            listen: args.listen.or(file.listen),
+            limit: args.limit.or(file.limit).unwrap_or(LIMIT),
             limit_model: args.limit_model.or(file.limit_model).unwrap_or(LimitKind::Window),
             forward_to: given(&args.forward_to).or(file.forward_to).unwrap_or_default(),
             from: given(&args.from).or(file.from),
             metrics: args.metrics.or(file.metrics),
+            rendezvous: args.rendezvous.or(file.rendezvous).unwrap_or(Switch::On),
             log: args.log.or(file.log).unwrap_or(Level::Info),
         })
     }
@@ -100,6 +104,7 @@ fn parse(text: &str) -> Result<File, (usize, String)> {
             "forward_to" => list(value).map(|networks| file.forward_to = Some(networks)),
             "from" => list(value).map(|networks| file.from = Some(networks)),
             "metrics" => one(value, address).map(|address| file.metrics = Some(address)),
+            "rendezvous" => one(value, choice).map(|switch| file.rendezvous = Some(switch)),
             "log" => one(value, choice).map(|level| file.log = Some(level)),
             _ => {
                 let near = nearest(name, &KEYS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -165,7 +170,7 @@ mod tests {
     fn a_file_may_say_every_option() {
         let text = "listen = \"0.0.0.0:4000\"\nlimit = \"4 MB/s\"\nlimit_model = \"bucket\"\n\
                     forward_to = [\"10.1.0.0/16\"]\nfrom = [\"198.51.100.0/24\", \"2001:db8::1\"]\n\
-                    metrics = \"127.0.0.1:9464\"\nlog = \"debug\"\n";
+                    metrics = \"127.0.0.1:9464\"\nrendezvous = \"off\"\nlog = \"debug\"\n";
         let networks = |texts: &[&str]| Some(texts.iter().map(|text| text.parse().unwrap()).collect());
         let expected = File {
             listen: Some("0.0.0.0:4000".parse().unwrap()),
@@ -174,6 +179,7 @@ mod tests {
             forward_to: networks(&["10.1.0.0/16"]),
             from: networks(&["198.51.100.0/24", "2001:db8::1/128"]),
             metrics: Some("127.0.0.1:9464".parse().unwrap()),
+            rendezvous: Some(Switch::Off),
             log: Some(Level::Debug),
         };
         assert_eq!(parse(text), Ok(expected));
@@ -191,6 +197,7 @@ mod tests {
             ("log = \"loud\"", 1, "key `log`: \"loud\": expected one of off, error, warn, info, debug"),
             ("limit_model = \"windows\"", 1, "expected one of window, bucket, queue"),
             ("from = \"10.0.0.0/8\"", 1, "key `from`: expected a list of networks"),
+            ("rendezvous = \"maybe\"", 1, "expected one of on, off"),
             ("from = []", 1, "an empty list"),
             ("from = [\n\"10.0.0.0/8\",\n\"10.0.0.1/8\"]", 3, "key `from`: \"10.0.0.1/8\": the address has bits"),
             ("forward_to = [7]", 1, "key `forward_to`: expected a text"),

@@ -1,118 +1,116 @@
-//! `anabranch receive`: takes files that others send.
+//! The loop of a receiver, and what it says.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_net::disk::DiskStore;
 use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
 use anabranch_proto::printable::printable;
-use anabranch_proto::relay_node::RelayNode;
-use anabranch_proto::seal::{PublicKey, SessionId};
-use anabranch_proto::transfer::{Event, Limits, Receiver};
+use anabranch_proto::seal::SessionId;
+use anabranch_proto::transfer::Event;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::key::IdentityArg;
 use crate::network::{self, Amount};
+use crate::progress::BYTES;
 
 /// With `--once`: after so long without the sender's leave, the end comes all the same.
 const LINGER: Duration = Duration::from_millis(3_000);
 
-/// Arguments of `receive`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A file gets its name when all of it has arrived and its BLAKE3 hash is right; a file that \
-is there is never replaced. Whoever gives the public key that is printed to `send --key` \
-can be sure to reach this receiver and nobody else; without it, a relay that meddles with \
-the first exchange could pose as it. The key stays the same, in the file of --identity. \
-Anybody who can reach this address may send files, unless --allow says who.")]
-pub struct Args {
-    /// Address to listen on, IP:PORT; its own IP address if the machine has several
-    #[arg(long, value_name = "ADDR")]
-    listen: SocketAddr,
-    /// Folder to keep files in; it is made if it is missing
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// End when the first file of which something comes has come, or fails
-    #[arg(long)]
-    once: bool,
-    /// The longest file that is taken, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().file_bytes)]
-    max_bytes: u64,
-    /// Take no file with which all files in the folder would have more bytes
-    #[arg(long, value_name = "BYTES")]
-    max_total: Option<u64>,
-    /// Take files only from the holder of this public key, as `anabranch key` prints it; may be given
-    /// several times
-    #[arg(long, value_name = "KEY")]
-    allow: Vec<PublicKey>,
-    #[command(flatten)]
-    identity: IdentityArg,
+/// How a receiver's loop runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner<'a> {
+    /// It ends with the first file.
+    pub once: bool,
+    /// Where files appear, for what is said.
+    pub folder: &'a Path,
+    /// Nothing is said of single files.
+    pub quiet: bool,
+    /// Standard output is for one JSON object.
+    pub json: bool,
 }
 
-/// Receives until it is interrupted, or the first file has come.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let interrupt = Interrupt::listen()?;
-    let store = DiskStore::open(&args.out)
-        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?
-        .with_max_total(args.max_total.unwrap_or(u64::MAX));
-    let socket = network::listen(args.listen)?;
-    let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
-    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
-    if !args.allow.is_empty() {
-        receiver = receiver.only_from(args.allow.clone());
+/// What has come.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// The files by their names in the folder, and their bytes.
+    pub files: Vec<(String, u64)>,
+    /// When the first offer came, and when the last file was complete.
+    pub span: Option<(Time, Time)>,
+    only: Only,
+}
+
+impl Taken {
+    /// Why the one file that was waited for has not come, if it has not.
+    pub fn failure(&self) -> Option<Failure> {
+        match &self.only {
+            Only { failed: Some(reason), .. } => Some(Failure::new(format!("the file did not arrive: {reason}"))),
+            Only { complete: None, .. } => Some(Failure::interrupted("no file has arrived")),
+            _ => None,
+        }
     }
-    println!("receiving on {}", socket.local_addr()?);
-    println!("public key {}", receiver.public_key());
-    let mut runtime = Runtime::new(store)?;
-    let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
-    let display = ProgressBar::no_length()
-        .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {msg}").expect("the template is valid"));
-    let mut only = Only::default();
+
+    /// Seconds from the first offer to the last file.
+    pub fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(first, last)| last.since(first).as_secs_f64())
+    }
+}
+
+/// Receives until it is interrupted or, with `once`, the first file has come or failed; asks `go_on`, with
+/// whether anybody has come yet, again and again.
+pub fn take(
+    runtime: &mut Runtime<Peer>,
+    number: usize,
+    manner: Manner<'_>,
+    interrupt: &Interrupt,
+    mut go_on: impl FnMut(Time, bool) -> Result<(), Failure>,
+) -> Result<Taken, Failure> {
+    let style = ProgressStyle::with_template(BYTES).expect("the template is valid");
+    let display = ProgressBar::no_length().with_style(style);
+    let mut taken = Taken::default();
+    // Bytes of a block of whatever came last: those of one network have the same.
+    let mut block = 0;
     while !interrupt.is_raised() {
-        if args.once && only.is_over(runtime.now()) {
+        if manner.once && taken.only.is_over(runtime.now()) {
             break;
         }
         let until = runtime.now() + network::TICK;
         runtime.run_until(until)?;
         let now = runtime.now();
+        go_on(now, taken.span.is_some())?;
         let Some(receiver) = runtime.machine_mut(number).receiver_mut() else { break };
         while let Some(event) = receiver.next_event() {
-            only.note(now, &event);
+            taken.only.note(now, &event);
+            match &event {
+                Event::Offered { offer, .. } => {
+                    block = u64::from(offer.block);
+                    taken.span.get_or_insert((now, now));
+                }
+                Event::Complete { name, length, .. } => {
+                    taken.files.push((name.clone(), *length));
+                    taken.span = taken.span.map(|(first, _)| (first, now));
+                }
+                _ => {}
+            }
             // With `--once`, why it did not arrive is said at the end.
-            if !(args.once && only.failed.is_some()) {
-                display.suspend(|| say(&event, &args.out));
+            if !(manner.once && taken.only.failed.is_some()) {
+                display.suspend(|| say(&event, manner));
             }
         }
         let (arrived, blocks) = receiver.progress();
-        display.set_length(blocks);
-        display.set_position(arrived);
+        display.set_length(blocks * block);
+        display.set_position(arrived * block);
     }
     display.finish_and_clear();
     runtime.act(number, |peer, _, out| peer.close_all(out));
-    let peer = runtime.machine(number);
-    let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
-    println!(
-        "{} blocks taken, {} more than once, {} datagrams that did not open; {}",
-        counters.blocks,
-        counters.duplicates,
-        counters.unreadable + counters.unknown_session,
-        network::discarded(peer.relay().counters(), &runtime.counters().unreadable)
-    );
-    match only.failed {
-        Some(reason) if args.once => Err(Failure::new(format!("the file did not arrive: {reason}"))),
-        _ if args.once && only.complete.is_none() => Err(Failure::interrupted("no file has arrived")),
-        _ => Ok(()),
-    }
+    Ok(taken)
 }
 
 /// What became of the file that `--once` waits for: the first of which something is kept. Who only
 /// greets, whose offer is refused, or who offers and sends nothing, is a stranger to it; and so is
 /// everybody else from the first block on.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Only {
     session: Option<SessionId>,
     complete: Option<Time>,
@@ -147,11 +145,15 @@ impl Only {
     }
 }
 
-fn say(event: &Event, folder: &Path) {
+fn say(event: &Event, manner: Manner<'_>) {
     match event {
-        Event::Offered { offer, .. } => println!("receiving {}, {}", offer.name, Amount(offer.length as f64)),
+        Event::Offered { .. } | Event::Complete { .. } if manner.quiet => {}
+        Event::Offered { offer, .. } => {
+            network::say(manner.json, &format!("receiving {}, {}", offer.name, Amount(offer.length as f64)));
+        }
         Event::Complete { name, length, .. } => {
-            println!("received {}, {length} bytes, hash right", folder.join(name).display());
+            let path = manner.folder.join(name);
+            network::say(manner.json, &format!("received {}, {length} bytes, hash right", path.display()));
         }
         Event::Failed { reason, .. } => eprintln!("anabranch: a file did not arrive: {}", printable(reason)),
         Event::Closed { complete: false, .. } => {

@@ -1,0 +1,64 @@
+//! What both sides do at a rendezvous.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anabranch_rendezvous::client::{Mailbox, MeetError};
+use anabranch_rendezvous::frame::Side;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::quic;
+
+/// A rendezvous that has too much to do is asked again after so long: its handshakes are counted by the
+/// second.
+const BUSY: Duration = Duration::from_millis(1_100);
+
+/// So many times.
+const MOST_BUSY: u32 = 3;
+
+/// `work`'s result, unless Ctrl-C comes before: then `what` says what that means.
+pub fn run<T>(interrupt: &Interrupt, what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = quic::runtime()?;
+    let done = runtime.block_on(quic::until_interrupted(interrupt, || {}, work));
+    // Whoever reads from a terminal need not be waited for.
+    runtime.shutdown_background();
+    done.ok_or_else(|| Failure::interrupted(what))
+}
+
+/// A mailbox at the first of `relays` that offers one: both sides have the same list, or one has the
+/// first of the other's. The socket from which it is reached stays with the caller.
+pub async fn first_that_answers(
+    relays: &[SocketAddr],
+    side: Side,
+    number: Option<u32>,
+    socket: impl Fn(SocketAddr) -> io::Result<UdpSocket>,
+) -> Result<(Mailbox, SocketAddr, UdpSocket), MeetError> {
+    let mut nobody = None;
+    for &relay in relays {
+        let socket = socket(relay).map_err(MeetError::Socket)?;
+        let clone = socket.try_clone().map_err(MeetError::Socket)?;
+        let mut opened = Mailbox::open(clone, relay, side, number).await;
+        for _ in 0..MOST_BUSY {
+            if !matches!(opened, Err(MeetError::Busy(_))) {
+                break;
+            }
+            tokio::time::sleep(BUSY).await;
+            let clone = socket.try_clone().map_err(MeetError::Socket)?;
+            opened = Mailbox::open(clone, relay, side, number).await;
+        }
+        match opened {
+            Ok(mailbox) => return Ok((mailbox, relay, socket)),
+            Err(error @ (MeetError::NobodyAnswers(_) | MeetError::Busy(_))) => _ = nobody.get_or_insert(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(nobody.unwrap_or_else(|| MeetError::Socket(io::ErrorKind::AddrNotAvailable.into())))
+}
+
+/// A socket from which `relay` can be reached.
+pub fn any_socket(relay: SocketAddr) -> io::Result<UdpSocket> {
+    UdpSocket::bind(crate::network::any_address(relay))
+}

@@ -1,0 +1,288 @@
+//! `anabranch receive` by code: finds the sender at a rendezvous, shows what it offers, and takes it at
+//! the very socket from which it was there.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_net::archive::{self, Bounds};
+use anabranch_net::disk::DiskStore;
+use anabranch_net::runtime::Runtime;
+use anabranch_net::udp::Socket;
+use anabranch_proto::peer::Peer;
+use anabranch_proto::printable::printable;
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::seal::Identity;
+use anabranch_proto::transfer::{Limits, Receiver};
+use anabranch_proto::wire;
+use anabranch_rendezvous::KEEPALIVE;
+use anabranch_rendezvous::agreement::{Answer, Offer, Packing};
+use anabranch_rendezvous::client::{Mailbox, MeetError};
+use anabranch_rendezvous::code::Code;
+use anabranch_rendezvous::frame::Side;
+use serde_json::json;
+
+use super::taking::{Manner, Taken, take};
+use super::{Args, store};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::meeting;
+use crate::network::{self, Amount};
+use crate::relays::Named;
+
+/// So long the sender has to come over the relays: longer than it tries.
+const ARRIVAL: Duration = Duration::from_millis(45_000);
+
+/// Each relay is sent a byte as often, so that a NAT lets it through: ICE's interval (RFC 8445, 11).
+const KEEP_OPEN: Duration = Duration::from_millis(15_000);
+
+/// What was agreed on.
+struct Agreed {
+    offer: Offer,
+    identity: Identity,
+    /// Where the sender will send to.
+    address: SocketAddr,
+    socket: UdpSocket,
+}
+
+/// Takes what the code is for.
+pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
+    let named = args.relays.load()?;
+    let relays = named.relays.preferred();
+    if let Some(listen) = args.listen
+        && wire::canonical(listen).is_ipv4() != relays[0].is_ipv4()
+        && !listen.ip().is_unspecified()
+    {
+        return Err(Failure::new(format!("--listen {listen}: the relays of {} are of the other family", named.by)));
+    }
+    let Agreed { offer, identity, address, socket } = agree(args, &named, interrupt)?;
+    let keeper = socket.try_clone()?;
+    let open = to_open(relays, &offer, address);
+    let limits = Limits { file_bytes: offer.travelling, ..Limits::default() };
+    let receiver = Receiver::new(identity, limits).only_from(vec![offer.key]);
+    let peer = Peer::new(RelayNode::end(), Some(receiver), None);
+    let socket = Socket::from_std(socket)?.serving()?;
+    let mut next = Time::ZERO;
+    let mut go_on = |now: Time, has_come: bool| {
+        if now >= next {
+            next = now + KEEP_OPEN;
+            keep_open(&keeper, &open);
+        }
+        if !has_come && now.since(Time::ZERO) >= ARRIVAL {
+            return Err(Failure::new(format!(
+                "the sender did not come: do the relays reach {address}? Behind a NAT that gives each relay another \
+                 port they do not; see --address, and docs/codes.md"
+            )));
+        }
+        Ok(())
+    };
+    let (names, taken) = match offer.packing {
+        Packing::Plain => {
+            let mut runtime = Runtime::new(store(args)?)?;
+            let number = runtime.add(socket, peer, None)?;
+            let manner = Manner { once: true, folder: &args.out, quiet: false, json: args.json };
+            let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+            (taken.files.iter().map(|(name, _)| name.clone()).collect(), taken)
+        }
+        Packing::Tar => {
+            let hidden = Staging::make(&args.out)?;
+            let mut runtime = Runtime::new(hidden.store()?)?;
+            let number = runtime.add(socket, peer, None)?;
+            let manner = Manner { once: true, folder: &args.out, quiet: true, json: args.json };
+            let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+            let names = match taken.files.first() {
+                Some((name, _)) => hidden.unpack(name, &offer, &args.out)?,
+                None => Vec::new(),
+            };
+            (names, taken)
+        }
+    };
+    match taken.failure() {
+        Some(failure) => Err(failure),
+        None => {
+            report(args, &offer, &names, &taken);
+            Ok(())
+        }
+    }
+}
+
+/// Those that are to reach a socket that is seen at `address`, each once.
+fn to_open(own: &[SocketAddr], offer: &Offer, address: SocketAddr) -> Vec<SocketAddr> {
+    let mut relays: Vec<SocketAddr> = own.iter().chain(&offer.relays).map(|&relay| wire::canonical(relay)).collect();
+    relays.retain(|&relay| wire::problem_of_address(relay).is_none() && relay.is_ipv4() == address.is_ipv4());
+    relays.sort();
+    relays.dedup();
+    relays
+}
+
+/// Has NATs let in what `relays` send to `socket`.
+fn keep_open(socket: &UdpSocket, relays: &[SocketAddr]) {
+    // One that can't be sent is as one that is lost.
+    relays.iter().for_each(|&relay| _ = socket.send_to(&KEEPALIVE, spelt(relay, socket)));
+}
+
+/// `to` as `socket`'s family spells it.
+fn spelt(to: SocketAddr, socket: &UdpSocket) -> SocketAddr {
+    match to {
+        SocketAddr::V4(v4) if socket.local_addr().is_ok_and(|own| own.is_ipv6()) => {
+            (v4.ip().to_ipv6_mapped(), v4.port()).into()
+        }
+        to => to,
+    }
+}
+
+fn agree(args: &Args, named: &Named, interrupt: &Interrupt) -> Result<Agreed, Failure> {
+    let identity = if args.identity.is_named() { args.identity.load_or_make()? } else { Identity::generate() };
+    let number = args.code.as_ref().map(|code| code.number);
+    let socket = |relay: SocketAddr| UdpSocket::bind(args.listen.unwrap_or_else(|| network::any_address(relay)));
+    let work = async {
+        let found = meeting::first_that_answers(named.relays.preferred(), Side::Receiver, number, socket).await;
+        let (mut mailbox, rendezvous, socket) = found.map_err(not_received)?;
+        let code = match &args.code {
+            Some(code) => {
+                network::say(args.json, "waiting for the sender");
+                code.clone()
+            }
+            None => {
+                let code = Code::draw(mailbox.number());
+                let relays = if named.by_option { format!(" --relays {rendezvous}") } else { String::new() };
+                network::say(args.json, &format!("code: {code}"));
+                network::say(args.json, &format!("on the other machine: anabranch send FILE --code {code}{relays}"));
+                code
+            }
+        };
+        let (offer, mut channel) = match mailbox.ask(&code).await {
+            Ok(asked) => asked,
+            Err(error) => {
+                mailbox.leave().await;
+                return Err(not_received(error));
+            }
+        };
+        let address = args.address.unwrap_or(mailbox.seen());
+        let refusal = match refusal(args, &offer) {
+            Some(refusal) => Some(refusal),
+            None => ask_user(args, &offer, &mut mailbox).await?,
+        };
+        let answer = match &refusal {
+            Some(reason) => Answer::No { reason: reason.clone() },
+            None => Answer::Yes { key: identity.public(), address },
+        };
+        if let Answer::Yes { .. } = answer {
+            // Before the sender tries: a relay that fails it at first is not tried again soon.
+            keep_open(&socket, &to_open(named.relays.preferred(), &offer, address));
+        }
+        mailbox.answer(&mut channel, &answer).await.map_err(not_received)?;
+        mailbox.leave().await;
+        match refusal {
+            Some(reason) => Err(Failure::new(format!("nothing was received: {reason}"))),
+            None => Ok((offer, address, socket)),
+        }
+    };
+    let (offer, address, socket) = meeting::run(interrupt, "nothing was received", work)??;
+    Ok(Agreed { offer, identity, address, socket })
+}
+
+fn not_received(error: MeetError) -> Failure {
+    Failure::new(format!("nothing was received: {error}"))
+}
+
+/// Why the offer is not taken, whatever the user says.
+fn refusal(args: &Args, offer: &Offer) -> Option<String> {
+    let bytes = offer.bytes.max(offer.travelling);
+    if bytes > args.max_bytes {
+        return Some(format!("it has {bytes} bytes; {} are taken (--max-bytes)", args.max_bytes));
+    }
+    if offer.packing == Packing::Tar && offer.files > archive::MOST_ENTRIES as u64 {
+        return Some(format!("it has {} files; {} are taken", offer.files, archive::MOST_ENTRIES));
+    }
+    let most = args.max_total?;
+    // What can't be counted is refused by who writes there.
+    let kept = bytes_in(&args.out).unwrap_or(0);
+    (kept.saturating_add(offer.bytes) > most).then(|| format!("the folder is full: at most {most} bytes are kept"))
+}
+
+/// Bytes of all files below `folder`.
+fn bytes_in(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let more = if kind.is_dir() { bytes_in(&entry.path())? } else { entry.metadata()?.len() };
+        bytes = bytes.saturating_add(more);
+    }
+    Ok(bytes)
+}
+
+/// Shows what is offered and, on a terminal, asks whether it is wanted; why not.
+async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<Option<String>, Failure> {
+    let names: Vec<String> = offer.names.iter().map(|name| printable(name)).collect();
+    let more = if offer.more_names > 0 { format!(" and {} more", offer.more_names) } else { String::new() };
+    let files = if offer.files == 1 { "1 file".to_owned() } else { format!("{} files", offer.files) };
+    let line = format!("offered: {}{more}, {files}, {}", names.join(", "), Amount(offer.bytes as f64));
+    network::say(args.json, &line);
+    if args.yes || !io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    eprint!("receive into {}? [y/N] ", args.out.display());
+    io::stderr().flush()?;
+    let reading = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line)
+    });
+    let line = tokio::select! {
+        line = reading => line??,
+        () = mailbox.other_left() => return Err(not_received(MeetError::Left)),
+    };
+    let is_yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    Ok((!is_yes).then(|| "it is not wanted".to_owned()))
+}
+
+/// A hidden folder within the one where files shall appear; it goes with whatever is in it.
+struct Staging(tempfile::TempDir);
+
+impl Staging {
+    fn make(out: &Path) -> Result<Staging, Failure> {
+        let cannot = |error: io::Error| Failure::new(format!("cannot keep files in {}: {error}", out.display()));
+        fs::create_dir_all(out).map_err(cannot)?;
+        let made = tempfile::Builder::new().prefix(".anabranch-").suffix(".part").tempdir_in(out);
+        Ok(Staging(made.map_err(cannot)?))
+    }
+
+    fn store(&self) -> Result<DiskStore, Failure> {
+        Ok(DiskStore::open(self.0.path())?)
+    }
+
+    /// Unpacks the archive `name`, and puts what is in it in its place: the names there.
+    fn unpack(&self, name: &str, offer: &Offer, out: &Path) -> Result<Vec<String>, Failure> {
+        let (packed, unpacked) = (self.0.path().join(name), self.0.path().join("unpacked"));
+        let announced = Bounds { files: offer.files, bytes: offer.bytes };
+        let unpack = || {
+            fs::create_dir(&unpacked)?;
+            archive::unpack(io::BufReader::new(fs::File::open(&packed)?), &unpacked, announced)?;
+            archive::put_in_place(&unpacked, out)
+        };
+        unpack().map_err(|error| {
+            Failure::new(format!("nothing was received: cannot unpack it: {}", printable(&error.to_string())))
+        })
+    }
+}
+
+fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {
+    let paths: Vec<String> = names.iter().map(|name| args.out.join(name).display().to_string()).collect();
+    if args.json {
+        let summary = json!({
+            "outcome": "received",
+            "paths": paths,
+            "files": offer.files,
+            "bytes": offer.bytes,
+            "travelled_bytes": offer.travelling,
+            "seconds": taken.seconds(),
+        });
+        println!("{summary}");
+    } else if offer.packing == Packing::Tar {
+        let bytes = Amount(offer.bytes as f64);
+        println!("received {}: {} files, {bytes}, hash right", paths.join(", "), offer.files);
+    }
+}

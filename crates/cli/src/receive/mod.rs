@@ -1,0 +1,141 @@
+//! `anabranch receive`: takes files that others send, by a code or at an address.
+
+mod by_code;
+mod taking;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anabranch_net::disk::DiskStore;
+use anabranch_net::runtime::Runtime;
+use anabranch_proto::peer::Peer;
+use anabranch_proto::relay_node::RelayNode;
+use anabranch_proto::seal::PublicKey;
+use anabranch_proto::transfer::{Limits, Receiver};
+use anabranch_rendezvous::code::Code;
+use serde_json::json;
+
+use self::taking::{Manner, take};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::key::IdentityArg;
+use crate::network;
+use crate::relays::RelaysArg;
+
+/// Arguments of `receive`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+With CODE, as `anabranch send` prints it, what is sent is shown and, on a terminal, asked for; it \
+comes from who has printed the code and from nobody else. Without CODE, one is printed that the \
+sender types: `anabranch send FILE --code CODE`. Folders are unpacked when all of them has come.
+
+With --listen and no code, files are taken at an address until Ctrl-C. Whoever gives the public key \
+that is printed to `send --key` can be sure to reach this receiver and nobody else; without it, a \
+relay that meddles with the first exchange could pose as it. The key stays the same, in the file of \
+--identity. Anybody who can reach this address may send files, unless --allow says who.
+
+A file gets its name when all of it has arrived and its BLAKE3 hash is right; a file that is there is \
+never replaced.")]
+pub struct Args {
+    /// The code that the sender has; without it, a code is made
+    code: Option<Code>,
+    #[command(flatten)]
+    relays: RelaysArg,
+    /// Address to listen on, IP:PORT; its own IP address if the machine has several
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// With a code, the address at which the relays reach this machine, where it is not that from which
+    /// they see it: a forwarded port, say
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["once", "allow"])]
+    address: Option<SocketAddr>,
+    /// Folder to keep files in; it is made if it is missing
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// With a code, take what is sent without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// End when the first file of which something comes has come, or fails; with a code, always
+    #[arg(long, requires = "listen")]
+    once: bool,
+    /// The longest file that is taken, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().file_bytes)]
+    max_bytes: u64,
+    /// Take no file with which all files in the folder would have more bytes
+    #[arg(long, value_name = "BYTES")]
+    max_total: Option<u64>,
+    /// Take files only from the holder of this public key, as `anabranch key` prints it; may be given
+    /// several times
+    #[arg(long, value_name = "KEY", requires = "listen")]
+    allow: Vec<PublicKey>,
+    #[command(flatten)]
+    identity: IdentityArg,
+    /// Say what became of it as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// Receives what the code is for, or until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    match args.listen {
+        Some(listen) if args.code.is_none() && args.address.is_none() => at_address(args, listen, &interrupt),
+        _ if args.once || !args.allow.is_empty() => {
+            Err(Failure::new("--once and --allow are for a receiver at an address: expected --listen and no code"))
+        }
+        _ => by_code::run(args, &interrupt),
+    }
+}
+
+fn store(args: &Args) -> Result<DiskStore, Failure> {
+    let opened = DiskStore::open(&args.out)
+        .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
+    Ok(opened.with_max_total(args.max_total.unwrap_or(u64::MAX)))
+}
+
+fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<(), Failure> {
+    let store = store(args)?;
+    let socket = network::listen(listen)?;
+    let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
+    let mut receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
+    if !args.allow.is_empty() {
+        receiver = receiver.only_from(args.allow.clone());
+    }
+    network::say(args.json, &format!("receiving on {}", socket.local_addr()?));
+    network::say(args.json, &format!("public key {}", receiver.public_key()));
+    let mut runtime = Runtime::new(store)?;
+    let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
+    let manner = Manner { once: args.once, folder: &args.out, quiet: false, json: args.json };
+    let taken = take(&mut runtime, number, manner, interrupt, |_, _| Ok(()))?;
+    let peer = runtime.machine(number);
+    let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();
+    let line = format!(
+        "{} blocks taken, {} more than once, {} datagrams that did not open; {}",
+        counters.blocks,
+        counters.duplicates,
+        counters.unreadable + counters.unknown_session,
+        network::discarded(peer.relay().counters(), &runtime.counters().unreadable)
+    );
+    network::say(args.json, &line);
+    if args.once
+        && let Some(failure) = taken.failure()
+    {
+        return Err(failure);
+    }
+    if args.json {
+        let path = |name: &str| args.out.join(name).display().to_string();
+        let files: Vec<_> =
+            taken.files.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
+        let bytes: u64 = taken.files.iter().map(|(_, bytes)| bytes).sum();
+        let summary = json!({
+            "outcome": "received",
+            "received": files,
+            "files": files.len(),
+            "bytes": bytes,
+            "seconds": taken.seconds(),
+            "blocks": counters.blocks,
+            "duplicate_blocks": counters.duplicates,
+        });
+        println!("{summary}");
+    }
+    Ok(())
+}

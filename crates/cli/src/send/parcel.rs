@@ -1,0 +1,198 @@
+//! What is sent: one file as it is, what comes on standard input, or several files and folders as an
+//! archive.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anabranch_net::archive::{Archive, ArchiveSource};
+use anabranch_net::disk::DiskSource;
+use anabranch_net::pool::Work;
+use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::transfer::{FileDone, FileJob};
+use anabranch_rendezvous::agreement::Packing;
+use tempfile::NamedTempFile;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network;
+
+/// Stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Files and folders, gathered but not read yet.
+#[derive(Debug)]
+pub struct Parcel {
+    content: Content,
+    /// What it is called in messages.
+    pub title: String,
+    /// What was named, as it is called.
+    pub names: Vec<String>,
+    /// Files, folders apart.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+enum Content {
+    Plain {
+        path: PathBuf,
+        name: Option<String>,
+        /// Kept until all is sent.
+        _input: Option<NamedTempFile>,
+    },
+    Archive(Arc<Archive>),
+}
+
+impl Parcel {
+    /// What is at `paths`; `name` is what one file shall be called.
+    pub fn gather(paths: &[PathBuf], name: Option<&str>, interrupt: &Interrupt) -> Result<Parcel, Failure> {
+        let is_input = |path: &PathBuf| path.as_os_str() == STANDARD_INPUT;
+        match paths {
+            [path] if is_input(path) => Parcel::of_input(name, interrupt),
+            _ if paths.iter().any(is_input) => {
+                Err(Failure::new("standard input is sent alone: expected nothing beside -"))
+            }
+            [path] if !path.is_dir() => Parcel::of_file(path, name),
+            _ if name.is_some() => {
+                Err(Failure::new("--name is for one file: folders and several files keep their names"))
+            }
+            _ => Parcel::of_several(paths),
+        }
+    }
+
+    fn of_file(path: &Path, name: Option<&str>) -> Result<Parcel, Failure> {
+        let cannot = |why: &str| Failure::new(format!("cannot read {}: {why}", path.display()));
+        let metadata = path.metadata().map_err(|error| cannot(&error.to_string()))?;
+        if !metadata.is_file() {
+            return Err(cannot("neither a file nor a folder"));
+        }
+        let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let called = FileName::sanitised(name.unwrap_or(&own)).to_string();
+        Ok(Parcel {
+            content: Content::Plain { path: path.to_owned(), name: name.map(str::to_owned), _input: None },
+            title: path.display().to_string(),
+            names: vec![called],
+            files: 1,
+            bytes: metadata.len(),
+        })
+    }
+
+    /// All of it comes before anything is sent: its length and hash are told first.
+    fn of_input(name: Option<&str>, interrupt: &Interrupt) -> Result<Parcel, Failure> {
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::Interrupted => Failure::interrupted("standard input was not sent"),
+            _ => Failure::new(format!("cannot keep standard input: {error}")),
+        };
+        let mut file = NamedTempFile::new().map_err(failed)?;
+        let (sender, receiver) = std::sync::mpsc::sync_channel(4);
+        // Nothing ends a read of a terminal or a pipe but what it waits for; Ctrl-C does not wait.
+        std::thread::spawn(move || {
+            let mut input = io::stdin().lock();
+            loop {
+                let mut piece = vec![0; 1 << 16];
+                let read = io::Read::read(&mut input, &mut piece);
+                let is_last =
+                    !matches!(&read, Ok(1..)) && !matches!(&read, Err(e) if e.kind() == ErrorKind::Interrupted);
+                let sent = sender.send(read.map(|length| {
+                    piece.truncate(length);
+                    piece
+                }));
+                if is_last || sent.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut bytes = 0;
+        loop {
+            match receiver.recv_timeout(std::time::Duration::from_millis(100)) {
+                Ok(Ok(piece)) if piece.is_empty() => break,
+                Ok(Ok(piece)) => {
+                    file.write_all(&piece).map_err(failed)?;
+                    bytes += piece.len() as u64;
+                }
+                Ok(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(Failure::new(format!("cannot read standard input: {error}"))),
+                Err(_) if interrupt.is_raised() => return Err(failed(ErrorKind::Interrupted.into())),
+                Err(_) => {}
+            }
+        }
+        file.flush().map_err(failed)?;
+        let name = name.unwrap_or("standard-input").to_owned();
+        let names = vec![FileName::sanitised(&name).to_string()];
+        let path = file.path().to_owned();
+        let content = Content::Plain { path, name: Some(name), _input: Some(file) };
+        Ok(Parcel { content, title: "standard input".into(), names, files: 1, bytes })
+    }
+
+    fn of_several(paths: &[PathBuf]) -> Result<Parcel, Failure> {
+        let archive = Archive::plan(paths).map_err(|error| Failure::new(format!("cannot send {error}")))?;
+        if archive.left_out() > 0 {
+            eprintln!("anabranch: links, devices and the like are not sent: {} are left out", archive.left_out());
+        }
+        let title = match paths {
+            [one] => one.display().to_string(),
+            several => format!("{} files and folders", several.len()),
+        };
+        let (names, files, bytes) = (archive.names().to_vec(), archive.files(), archive.bytes());
+        Ok(Parcel { content: Content::Archive(archive), title, names, files, bytes })
+    }
+
+    /// How it travels.
+    pub fn packing(&self) -> Packing {
+        match self.content {
+            Content::Plain { .. } => Packing::Plain,
+            Content::Archive(_) => Packing::Tar,
+        }
+    }
+
+    /// Bytes that travel.
+    pub fn travelling(&self) -> u64 {
+        match &self.content {
+            Content::Plain { .. } => self.bytes,
+            Content::Archive(archive) => archive.length(),
+        }
+    }
+
+    /// The offer of it in blocks of `block` bytes, and what reads it; Ctrl-C is heard while it is hashed.
+    pub fn offer(&self, block: u16, interrupt: &Interrupt) -> Result<(Offer, ParcelSource), Failure> {
+        match &self.content {
+            Content::Plain { path, name, .. } => {
+                let (mut offer, source) = network::offer(path, block, interrupt)?;
+                if let Some(name) = name {
+                    offer.name = FileName::sanitised(name);
+                }
+                Ok((offer, ParcelSource::Plain(source)))
+            }
+            Content::Archive(archive) => {
+                let name = match archive.names() {
+                    [one] => format!("{one}.tar"),
+                    _ => "files.tar".to_owned(),
+                };
+                let offer =
+                    archive.offer(&name, block, || interrupt.is_raised()).map_err(|error| match error.kind() {
+                        ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", self.title)),
+                        _ => Failure::new(format!("cannot read {error}")),
+                    })?;
+                Ok((offer.0, ParcelSource::Archive(offer.1)))
+            }
+        }
+    }
+}
+
+/// Reads what is sent.
+#[derive(Clone, Debug)]
+pub enum ParcelSource {
+    Plain(DiskSource),
+    Archive(ArchiveSource),
+}
+
+impl Work<FileJob, FileDone> for ParcelSource {
+    fn work(&mut self, number: usize, job: FileJob) -> FileDone {
+        match self {
+            ParcelSource::Plain(source) => source.work(number, job),
+            ParcelSource::Archive(source) => source.work(number, job),
+        }
+    }
+}
