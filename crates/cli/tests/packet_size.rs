@@ -8,7 +8,6 @@
 
 #![cfg(target_os = "linux")]
 
-#[allow(dead_code)] // What other tests share too.
 mod common;
 
 use std::fs;

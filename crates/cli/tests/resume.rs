@@ -3,7 +3,6 @@
 
 #![cfg(unix)]
 
-#[allow(dead_code)] // What other tests share too.
 mod common;
 
 use std::fs;
