@@ -34,6 +34,8 @@ pub struct Credits {
     rates: Box<[f32]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
+    /// Which relays are on trial: nobody knows yet, or knows any more, what they are worth.
+    on_trial: Box<[bool]>,
     /// When each relay was last given a packet to relay.
     relayed: Box<[Option<Time>]>,
     /// What was refused last: where to, and over how many relays.
@@ -51,10 +53,18 @@ impl Credits {
         Credits {
             rates: vec![(rate * share) as f32; peers].into(),
             due: (0..peers).map(|index| start + turn(index)).collect(),
+            on_trial: vec![true; peers].into(),
             relayed: vec![None; peers].into(),
             refused: None,
             retry_at: start,
         }
+    }
+
+    /// Whether `slot` is on trial from now on, as all are at first: it gets no packet together with
+    /// another one that is, as long as there are others. So an outcome tells of it alone.
+    #[inline]
+    pub fn set_on_trial(&mut self, slot: Slot, on_trial: bool) {
+        self.on_trial[slot.index()] = on_trial;
     }
 
     /// Packets a second over `slot`.
@@ -83,25 +93,26 @@ impl Credits {
     /// application sends is chance, but what arrives at a node is the same load whatever it is for,
     /// so the relays' share makes up for it.
     pub fn take(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
-        let mut best = [(f64::NEG_INFINITY, 0usize); super::MAX_RELAYS];
-        let best = &mut best[..path.len()];
+        let mut best = [NONE; super::MAX_RELAYS];
+        let mut tried = [NONE; super::MAX_RELAYS];
+        let (best, tried) = (&mut best[..path.len()], &mut tried[..path.len()]);
         for (index, &due) in self.due.iter().enumerate() {
             if due > now || index == destination.index() {
                 continue;
             }
             let rate = f64::from(self.rates[index]);
             let credit = (now.since(due).as_secs_f64() * rate).min(burst(rate));
-            if credit <= best[best.len() - 1].0 {
-                continue;
-            }
-            let mut place = best.len() - 1;
-            while place > 0 && best[place - 1].0 < credit {
-                best[place] = best[place - 1];
-                place -= 1;
-            }
-            best[place] = (credit, index);
+            insert(if self.on_trial[index] { tried } else { best }, credit, index);
         }
-        if best[best.len() - 1].0 == f64::NEG_INFINITY {
+        // One on trial in the last place; more where there are too few others.
+        let others = best.iter().take_while(|(credit, _)| *credit > NONE.0).count();
+        let first = others.min(best.len() - 1);
+        for (place, &candidate) in (first..best.len()).zip(&*tried) {
+            if candidate.0 > NONE.0 {
+                best[place] = candidate;
+            }
+        }
+        if best[best.len() - 1].0 == NONE.0 {
             self.refused = Some((destination, path.len() as u8));
             self.retry_at = self.next_room(destination, path.len());
             return false;
@@ -126,8 +137,12 @@ impl Credits {
         self.due[index] = self.due[index].max(saved) + Duration::from_secs_f64(packets / rate);
     }
 
-    /// A packet goes to a node: so much less can it relay, but it is asked now and then.
+    /// A packet goes to a node: so much less can it relay, but it is asked now and then, and on trial
+    /// all the time.
     fn charge_destination(&mut self, now: Time, index: usize) {
+        if self.on_trial[index] {
+            return;
+        }
         let Some(relayed) = self.relayed[index] else { return };
         let latest = relayed + Duration::from_secs_f64(LONGEST_REST / f64::from(self.rates[index]));
         if self.due[index] < latest {
@@ -162,8 +177,25 @@ impl Credits {
 
     /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.rates) + size_of_val(&*self.due) + size_of_val(&*self.relayed)
+        size_of_val(&*self.rates) + size_of_val(&*self.due) + size_of_val(&*self.relayed) + size_of_val(&*self.on_trial)
     }
+}
+
+/// No candidate.
+const NONE: (f64, usize) = (f64::NEG_INFINITY, 0);
+
+/// Puts a candidate into its place among the `best`, most credit first, unless all of them have more.
+#[inline]
+fn insert(best: &mut [(f64, usize)], credit: f64, index: usize) {
+    let mut place = best.len() - 1;
+    if credit <= best[place].0 {
+        return;
+    }
+    while place > 0 && best[place - 1].0 < credit {
+        best[place] = best[place - 1];
+        place -= 1;
+    }
+    best[place] = (credit, index);
 }
 
 /// What an unused relay of `rate` packets a second may save up, in packets.
@@ -250,6 +282,7 @@ mod tests {
     #[test]
     fn what_goes_to_a_node_counts_like_what_passes_it() {
         let mut credits = Credits::new(5, 10.0, Time::ZERO);
+        (0..5).for_each(|slot| credits.set_on_trial(Slot(slot), false));
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let mut arrived = [0u32; 5];
         let mut path = [Hop::default(); 1];
@@ -262,6 +295,28 @@ mod tests {
             arrived[path[0].slot.index()] += 1;
         }
         assert!(arrived.iter().all(|&count| (960..=1040).contains(&count)), "{arrived:?}");
+    }
+
+    #[test]
+    fn one_on_trial_is_tried_with_others_at_its_rate_whatever_goes_to_it() {
+        let mut credits = Credits::new(8, 10.0, Time::ZERO);
+        (3..8).for_each(|slot| credits.set_on_trial(Slot(slot), false));
+        (0..3).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 1.0));
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let (mut path, mut tried) = ([Hop::default(); 3], [0u32; 3]);
+        for packet in 0..1_000 {
+            while !credits.take(now, Slot(packet % 8), &mut path, &mut rng) {
+                now = credits.wake(now).time(now);
+            }
+            let on_trial: Vec<usize> = path.iter().map(|hop| hop.slot.index()).filter(|&slot| slot < 3).collect();
+            assert!(on_trial.len() <= 1, "{on_trial:?}");
+            on_trial.iter().for_each(|&slot| tried[slot] += 1);
+        }
+        let seconds = now.since(Time::ZERO).as_secs_f64();
+        assert!(
+            tried.iter().all(|&tried| (0.8..1.2).contains(&(f64::from(tried) / seconds))),
+            "{tried:?} in {seconds}"
+        );
     }
 
     #[test]
