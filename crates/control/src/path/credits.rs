@@ -34,8 +34,9 @@ pub struct Credits {
     rates: Box<[f32]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
-    /// Which relays are on trial: nobody knows yet, or knows any more, what they are worth.
+    /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
+    trusted: usize,
     /// When each relay was last given a packet to relay.
     relayed: Box<[Option<Time>]>,
     /// What was refused last: where to, and over how many relays.
@@ -53,18 +54,27 @@ impl Credits {
         Credits {
             rates: vec![(rate * share) as f32; peers].into(),
             due: (0..peers).map(|index| start + turn(index)).collect(),
-            on_trial: vec![true; peers].into(),
+            on_trial: vec![false; peers].into(),
+            trusted: peers,
             relayed: vec![None; peers].into(),
             refused: None,
             retry_at: start,
         }
     }
 
-    /// Whether `slot` is on trial from now on, as all are at first: it gets no packet together with
-    /// another one that is, as long as there are others. So an outcome tells of it alone.
+    /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, as
+    /// long as there are enough others, so that an outcome tells of it alone.
     #[inline]
     pub fn set_on_trial(&mut self, slot: Slot, on_trial: bool) {
-        self.on_trial[slot.index()] = on_trial;
+        let before = std::mem::replace(&mut self.on_trial[slot.index()], on_trial);
+        self.trusted = self.trusted + usize::from(before) - usize::from(on_trial);
+    }
+
+    /// How many of `hops` relays to `destination` may be on trial.
+    #[inline]
+    fn most_on_trial(&self, destination: Slot, hops: usize) -> usize {
+        let trusted = self.trusted - usize::from(!self.on_trial[destination.index()]);
+        hops.saturating_sub(trusted).max(1)
     }
 
     /// Packets a second over `slot`.
@@ -104,15 +114,23 @@ impl Credits {
             let credit = (now.since(due).as_secs_f64() * rate).min(burst(rate));
             insert(if self.on_trial[index] { tried } else { best }, credit, index);
         }
-        // One on trial in the last place; more where there are too few others.
+        let most_on_trial = self.most_on_trial(destination, best.len());
         let others = best.iter().take_while(|(credit, _)| *credit > NONE.0).count();
         let first = others.min(best.len() - 1);
-        for (place, &candidate) in (first..best.len()).zip(&*tried) {
-            if candidate.0 > NONE.0 {
-                best[place] = candidate;
+        let has_room = match best.len() - first {
+            // One on trial, if one is due, in the last place.
+            1 => {
+                if tried[0].0 > NONE.0 {
+                    best[first] = tried[0];
+                }
+                best[first].0 > NONE.0
             }
-        }
-        if best[best.len() - 1].0 == NONE.0 {
+            places => {
+                best[first..].copy_from_slice(&tried[..places]);
+                places <= most_on_trial && tried[places - 1].0 > NONE.0
+            }
+        };
+        if !has_room {
             self.refused = Some((destination, path.len() as u8));
             self.retry_at = self.next_room(destination, path.len());
             return false;
@@ -151,23 +169,26 @@ impl Credits {
         }
     }
 
-    /// When `hops` relays other than `destination` are due.
+    /// When enough relays other than `destination` are due, of which no more are on trial than may be.
     fn next_room(&self, destination: Slot, hops: usize) -> Time {
-        let mut soonest = [Time::MAX; super::MAX_RELAYS];
-        let soonest = &mut soonest[..hops];
+        let mut soonest = [[Time::MAX; super::MAX_RELAYS]; 2];
         for (index, &due) in self.due.iter().enumerate() {
-            let last = hops - 1;
-            if index == destination.index() || due >= soonest[last] {
+            let soonest = &mut soonest[usize::from(self.on_trial[index])][..hops];
+            let mut place = hops - 1;
+            if index == destination.index() || due >= soonest[place] {
                 continue;
             }
-            let mut place = last;
             while place > 0 && soonest[place - 1] > due {
                 soonest[place] = soonest[place - 1];
                 place -= 1;
             }
             soonest[place] = due;
         }
-        soonest[hops - 1]
+        let [trusted, tried] = soonest;
+        let last =
+            |soonest: [Time; super::MAX_RELAYS], count: usize| count.checked_sub(1).map_or(Time::ZERO, |i| soonest[i]);
+        let with = |on_trial: usize| last(trusted, hops - on_trial).max(last(tried, on_trial));
+        (0..=self.most_on_trial(destination, hops)).map(with).min().unwrap_or(Time::MAX)
     }
 
     /// What a packet that was refused waits for.
@@ -282,7 +303,6 @@ mod tests {
     #[test]
     fn what_goes_to_a_node_counts_like_what_passes_it() {
         let mut credits = Credits::new(5, 10.0, Time::ZERO);
-        (0..5).for_each(|slot| credits.set_on_trial(Slot(slot), false));
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let mut arrived = [0u32; 5];
         let mut path = [Hop::default(); 1];
@@ -300,8 +320,10 @@ mod tests {
     #[test]
     fn one_on_trial_is_tried_with_others_at_its_rate_whatever_goes_to_it() {
         let mut credits = Credits::new(8, 10.0, Time::ZERO);
-        (3..8).for_each(|slot| credits.set_on_trial(Slot(slot), false));
-        (0..3).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 1.0));
+        for slot in (0..3).map(Slot) {
+            credits.set_rate(Time::ZERO, slot, 1.0);
+            credits.set_on_trial(slot, true);
+        }
         let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
         let (mut path, mut tried) = ([Hop::default(); 3], [0u32; 3]);
         for packet in 0..1_000 {
@@ -317,6 +339,22 @@ mod tests {
             tried.iter().all(|&tried| (0.8..1.2).contains(&(f64::from(tried) / seconds))),
             "{tried:?} in {seconds}"
         );
+    }
+
+    #[test]
+    fn where_too_few_are_trusted_those_on_trial_make_up_for_them() {
+        let mut credits = Credits::new(5, 10.0, Time::ZERO);
+        (0..3).for_each(|slot| credits.set_on_trial(Slot(slot), true));
+        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+        let mut path = [Hop::default(); 3];
+        for _ in 0..100 {
+            while !credits.take(now, Slot(4), &mut path, &mut rng) {
+                let wake = credits.wake(now).time(now);
+                assert!(wake > now && wake < now + Duration::SECOND, "{wake}");
+                now = wake;
+            }
+            assert!(path.iter().any(|hop| hop.slot == Slot(3)), "the one that is trusted is in every path");
+        }
     }
 
     #[test]

@@ -235,8 +235,9 @@ impl PathController for ExplicitRate {
                 self.judge(report.now, hop.slot);
             }
             let relay = self.relays[hop.slot.index()];
-            let is_unknown = relay.granted == 0.0 && relay.unstamped == 0;
-            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || is_unknown);
+            // Nothing has come over it yet, and something was lost.
+            let is_suspect = relay.granted == 0.0 && relay.unstamped == 0;
+            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || is_suspect);
             let rate = match (relay.aside_until, relay.granted()) {
                 (Some(_), _) => LEAST,
                 // At once: a relay takes what is not used for room, and grants it to others.

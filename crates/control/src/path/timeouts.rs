@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::credits::Credits;
 use super::losses::Losses;
 use super::setup::Setup;
-use super::{Hop, Outcome, PathController, Report, Slot};
+use super::{Hop, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -155,9 +155,6 @@ impl PathController for Timeouts {
             let slot = report.path[place].slot;
             let rate = relays[slot.index()].after(config, credits.rate(slot), report, share);
             credits.set_rate(report.now, slot, rate);
-            if report.outcome == Outcome::Acked {
-                credits.set_on_trial(slot, false);
-            }
         });
     }
 
@@ -186,6 +183,7 @@ impl PathController for Timeouts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Outcome;
     use crate::rtt::{PairRtts, RttConfig};
 
     const RTT: f64 = 0.5;
