@@ -463,6 +463,28 @@ mod tests {
     }
 
     #[test]
+    fn shares_follow_a_limit_that_changes() {
+        for model in MODELS {
+            let mut share = share(model);
+            let mut passed = [0u64; 2];
+            for step in 0..40_000u64 {
+                let now = Time::ZERO + Duration::from_millis(1) * step;
+                if step == 20_000 {
+                    share.set_limit(Rate::from_bytes_per_sec(LIMIT / 4));
+                }
+                // Two times the first limit, and eight times the second; each half begins to settle.
+                if share.admit(now, &address((step % 2) as u32), Bytes::new(2 * LIMIT / 1000))
+                    && step % 20_000 >= 10_000
+                {
+                    passed[(step / 20_000) as usize] += 2 * LIMIT / 1000;
+                }
+            }
+            let rates = passed.map(|bytes| bytes as f64 / 10.0 / LIMIT as f64);
+            assert!((0.8..1.05).contains(&rates[0]) && (0.2..0.27).contains(&rates[1]), "{model:?}: {rates:?}");
+        }
+    }
+
+    #[test]
     fn a_share_below_a_datagram_adds_up_to_one() {
         // Forty sources and a limit of two packets a second.
         let model = LimitModel::Window { phase: Duration::ZERO };
