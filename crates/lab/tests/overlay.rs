@@ -8,8 +8,8 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::overlay::{self, Measured, Second, Sharding};
 use anabranch_lab::parallel::{Progress, run_all};
-use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Scenario, default_offered};
-use anabranch_sim::delay::DelayModel;
+use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Scenario, Sender, default_offered};
+use anabranch_sim::delay::{DelayModel, JitterTail};
 use proptest::prelude::*;
 
 fn scenario(controller: &str, seconds: u64) -> Scenario {
@@ -114,6 +114,8 @@ proptest! {
         constant: bool,
         controller in prop::sample::select(vec!["q-learning", "explicit-rate", "timeouts", "aimd", "random"]),
         drop in prop_oneof![Just(0.0), 0.1f64..0.9],
+        fair_shares: bool,
+        heavy_tail: bool,
         shards in 2usize..9,
         threads in 1usize..4,
         seed in 1u64..1_000,
@@ -124,7 +126,19 @@ proptest! {
         if constant {
             overlay.delay = DelayModel::Constant(Duration::from_millis(20));
         }
-        overlay.misbehaving = vec![(vec![0, 3], Misbehaviour { drop, forge: true, ..Misbehaviour::default() })];
+        overlay.fair_shares = fair_shares;
+        overlay.jitter_tail = if heavy_tail { JitterTail::Pareto } else { JitterTail::Normal };
+        let behaved = Misbehaviour::default();
+        let until = Time::ZERO + Duration::from_millis(2_500);
+        overlay.misbehaving = vec![
+            (vec![0, 3], Misbehaviour { drop, forge: true, ..behaved }),
+            (vec![1, 4], Misbehaviour { drop, stamp_factor: 10.0, until, ..behaved }),
+        ];
+        let other = |name| registry::find(name).unwrap();
+        overlay.senders = vec![
+            (vec![2], Sender { controller: other("explicit-rate"), offered: None }),
+            (vec![5], Sender { controller: other("random"), offered: Some(Rate::from_bytes_per_sec(300_000)) }),
+        ];
         prop_assert_eq!(overlay::why_unsharded(&scenario), None);
         prop_assert!(sharded(&scenario, 1, 1) == sharded(&scenario, shards, threads));
     }
