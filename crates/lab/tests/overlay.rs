@@ -157,6 +157,34 @@ fn table_7_4_is_ordered_as_in_the_thesis() {
 }
 
 #[test]
+fn relays_drop_only_while_they_are_said_to_and_senders_send_by_what_is_theirs() {
+    let mut scenario = scenario("explicit-rate", 20);
+    let [from, until] = [5, 10].map(|seconds| Time::ZERO + Duration::SECOND * seconds);
+    scenario.overlay.misbehaving = vec![(vec![1], Misbehaviour { drop: 1.0, from, until, ..Misbehaviour::default() })];
+    let slow =
+        Sender { controller: registry::find("random").unwrap(), offered: Some(Rate::from_bytes_per_sec(15_000)) };
+    scenario.overlay.senders = vec![(vec![7], slow)];
+    let measured = run(&scenario);
+    let swallows: Vec<usize> = (0..20)
+        .filter(|&second| measured.seconds[second].swallowed + measured.seconds[second].swallowed_acks > 0)
+        .collect();
+    assert!(swallows.contains(&5) && swallows.iter().all(|second| (5..10).contains(second)), "{swallows:?}");
+    // Ten packets a second in the second half, where the others have some sixty.
+    let acked = &measured.acked_by_sender;
+    assert!((80..=100).contains(&acked[7]) && acked[8] > 400, "{acked:?}");
+}
+
+#[test]
+fn stamps_that_are_raised_overload_relays_and_are_seen_through() {
+    let honest = scenario("explicit-rate", 20);
+    let mut lied = honest.clone();
+    lied.overlay.misbehaving = vec![(vec![1], Misbehaviour { stamp_factor: 10.0, ..Misbehaviour::default() })];
+    let [honest, lied] = [honest, lied].map(|scenario| total(&run(&scenario)));
+    assert!(lied.refused > 10 * honest.refused.max(10), "{} and {}", lied.refused, honest.refused);
+    assert!(lied.delivered > honest.delivered / 2);
+}
+
+#[test]
 fn a_forging_relay_gains_nothing_and_is_avoided() {
     let mut scenario = scenario("q-learning", 300);
     let forge = Misbehaviour { forge: true, ..Misbehaviour::default() };
