@@ -6,6 +6,8 @@
 
 mod journal;
 mod kept;
+mod naming;
+mod room;
 mod scribe;
 mod source;
 
@@ -16,18 +18,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anabranch_proto::message::{FileName, Offer};
+use anabranch_proto::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, Store, StoreError};
 
 use self::journal::Journal;
+pub(crate) use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 use self::scribe::{Coming, Scribe};
 pub use self::source::{DiskSource, offer};
 use crate::loopback::NoFiles;
 use crate::pool::Work;
-
-/// How many other names are tried for a file whose name is taken.
-pub(crate) const MAX_SUFFIX: u32 = 1000;
 
 /// A folder that receives files: what does receivers' jobs in a pool of threads. Clones share it,
 /// and the files that arrive there.
@@ -82,39 +82,6 @@ impl DiskStore {
         Ok(kept::tidy(&self.folder)?.iter().map(|file| file.id).collect())
     }
 
-    /// Refuses a file of `length` bytes at `path` for which there is no room beside those of
-    /// `arriving`. Parts of files that nobody sends make room for it.
-    fn find_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
-        let Err(error) = self.check_room(arriving, path, length) else { return Ok(()) };
-        let mut idle = kept::tidy(&self.folder).map_err(|error| failed("find room for", &error))?;
-        while !idle.is_empty() {
-            kept::drop_one(&mut idle);
-            if self.check_room(arriving, path, length).is_ok() {
-                return Ok(());
-            }
-        }
-        Err(error)
-    }
-
-    fn check_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
-        let expected = arriving.0.values().fold(length, |all, coming| all.saturating_add(coming.length));
-        if self.max_total < u64::MAX {
-            let is_arriving = |other: &Path| other == path || arriving.has(other);
-            let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
-            if kept.saturating_add(expected) > self.max_total {
-                return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
-            }
-        }
-        // What has been written of them is not free any more.
-        let written = |path: &Path, length: u64| allocated(path).min(length);
-        let others: u64 = arriving.0.values().map(|coming| written(&coming.path, coming.length)).sum();
-        let written = others.saturating_add(written(path, length));
-        match free_in(&self.folder) {
-            Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
-            _ => Ok(()),
-        }
-    }
-
     fn arriving(&self) -> MutexGuard<'_, Arriving> {
         // Whoever panicked has left each file as it was found.
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
@@ -136,49 +103,6 @@ impl DiskStore {
         }
         Ok(journal.map(|journal| journal.extents).unwrap_or_default())
     }
-}
-
-/// The bytes of all files in `folder`, but for those that are left out.
-fn kept_in(folder: &Path, is_left_out: impl Fn(&Path) -> bool) -> io::Result<u64> {
-    let mut kept = 0u64;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.metadata() {
-            Ok(metadata) if metadata.is_file() && !is_left_out(&entry.path()) => {
-                kept = kept.saturating_add(metadata.len());
-            }
-            Ok(_) => {}
-            // It has gone meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(kept)
-}
-
-/// Bytes that a user may still write to the disk of `folder`, where the system says so.
-#[cfg(unix)]
-fn free_in(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
-#[cfg(not(unix))]
-fn free_in(_: &Path) -> Option<u64> {
-    None
-}
-
-/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
-/// the file is not waited for.
-#[cfg(unix)]
-fn allocated(path: &Path) -> u64 {
-    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
-    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
-}
-
-#[cfg(not(unix))]
-fn allocated(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Without the path: the sender is told this too, and need not know our folders.
@@ -297,33 +221,11 @@ impl Drop for Arriving {
     }
 }
 
-/// `photo.jpg`, then `photo (1).jpg`, and so on.
-pub(crate) fn with_suffix(name: &FileName, suffix: u32) -> String {
-    let name = name.as_str();
-    match (suffix, name.rsplit_once('.')) {
-        (0, _) => name.to_owned(),
-        (_, Some((stem, extension))) if !stem.is_empty() => format!("{stem} ({suffix}).{extension}"),
-        _ => format!("{name} ({suffix})"),
-    }
-}
-
-/// Renames, unless something has the new name.
-pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::hard_link(from, to) {
-        Ok(()) => fs::remove_file(from),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        Err(_) => {
-            // A file system without links: take the name first, then replace what we made.
-            File::create_new(to)?;
-            fs::rename(from, to).inspect_err(|_| {
-                let _ = fs::remove_file(to);
-            })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use anabranch_proto::message::FileName;
+
+    use super::room::free_in;
     use super::*;
 
     const SESSION: SessionId = SessionId(1);

@@ -5,7 +5,7 @@ mod places;
 mod resume;
 
 use super::super::extents::Extents;
-use super::super::jobs::Batch;
+use super::super::jobs::{Batch, FileTask};
 use super::super::{Source, Store, StoreError};
 use super::*;
 use crate::hello::{COOKIE, Cookie, HELLO};

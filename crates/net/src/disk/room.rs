@@ -1,0 +1,86 @@
+//! Whether there is room for a file: in its folder's share, and on the disk.
+
+use std::path::Path;
+use std::{fs, io};
+
+use anabranch_proto::transfer::StoreError;
+
+use super::{Arriving, DiskStore, failed, kept};
+
+impl DiskStore {
+    /// Refuses a file of `length` bytes at `path` for which there is no room beside those of
+    /// `arriving`. Parts of files that nobody sends make room for it.
+    pub(super) fn find_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
+        let Err(error) = self.check_room(arriving, path, length) else { return Ok(()) };
+        let mut idle = kept::tidy(&self.folder).map_err(|error| failed("find room for", &error))?;
+        while !idle.is_empty() {
+            kept::drop_one(&mut idle);
+            if self.check_room(arriving, path, length).is_ok() {
+                return Ok(());
+            }
+        }
+        Err(error)
+    }
+
+    fn check_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
+        let expected = arriving.0.values().fold(length, |all, coming| all.saturating_add(coming.length));
+        if self.max_total < u64::MAX {
+            let is_arriving = |other: &Path| other == path || arriving.has(other);
+            let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
+            if kept.saturating_add(expected) > self.max_total {
+                return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));
+            }
+        }
+        // What has been written of them is not free any more.
+        let written = |path: &Path, length: u64| allocated(path).min(length);
+        let others: u64 = arriving.0.values().map(|coming| written(&coming.path, coming.length)).sum();
+        let written = others.saturating_add(written(path, length));
+        match free_in(&self.folder) {
+            Some(free) if expected.saturating_sub(written) > free => Err(StoreError("no space left for it".into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The bytes of all files in `folder`, but for those that are left out.
+fn kept_in(folder: &Path, is_left_out: impl Fn(&Path) -> bool) -> io::Result<u64> {
+    let mut kept = 0u64;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_file() && !is_left_out(&entry.path()) => {
+                kept = kept.saturating_add(metadata.len());
+            }
+            Ok(_) => {}
+            // It has gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Bytes that a user may still write to the disk of `folder`, where the system says so.
+#[cfg(unix)]
+pub(super) fn free_in(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub(super) fn free_in(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Bytes that the file at `path` takes on its disk: what was not written takes none. Who works at
+/// the file is not waited for.
+#[cfg(unix)]
+fn allocated(path: &Path) -> u64 {
+    // In units of 512 bytes, whatever the disk's own (POSIX, st_blocks as Linux and BSD have it).
+    fs::metadata(path).map_or(0, |metadata| std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
+}
+
+#[cfg(not(unix))]
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
