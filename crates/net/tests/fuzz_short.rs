@@ -2,7 +2,8 @@
 //! the corpus is mutated a fixed number of times by a seeded generator.
 //!
 //! `UPDATE_CORPUS=1 cargo test -p anabranch-net --test fuzz_short` writes the corpus anew;
-//! `FUZZ_ITERATIONS=1000000` makes the run longer.
+//! `FUZZ_ITERATIONS=1000000` makes the run longer, `FUZZ_SEED=2` another one, `FUZZ_TARGET=message` has it be
+//! of that target alone.
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
@@ -16,7 +17,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
 use anabranch_proto::flow::{Ack, AckRanges, Data};
@@ -24,7 +24,7 @@ use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Packet, PacketId, Route};
 use anabranch_proto::wire::{Datagram, Type};
-use mutate::mutate;
+use mutate::{Run, mutate};
 
 /// Mutations of each target's corpus in an ordinary test run.
 const ITERATIONS: usize = 20_000;
@@ -221,24 +221,13 @@ fn the_corpus_is_what_the_formats_say() {
 
 #[test]
 fn mutated_inputs_break_no_rule() {
-    let iterations = std::env::var("FUZZ_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(ITERATIONS);
-    let corpus = corpus();
+    let (run, corpus) = (Run::asked_for(ITERATIONS), corpus());
     for (target, check, cost) in TARGETS {
         let mut inputs: Vec<Vec<u8>> = corpus[target].iter().map(|(_, bytes)| bytes.clone()).collect();
         // What a fuzzer has found before is tried again.
         for entry in fs::read_dir(folder(target)).unwrap() {
             inputs.push(fs::read(entry.unwrap().path()).unwrap());
         }
-        for input in &inputs {
-            check(input);
-        }
-        let mut rng = Rng::stream(1, target);
-        for _ in 0..iterations / cost {
-            let mut input = inputs[rng.below(inputs.len())].clone();
-            for _ in 0..=rng.below(4) {
-                mutate(&mut input, &inputs, &mut rng);
-            }
-            check(&input);
-        }
+        run.of(target, cost, &inputs, check, mutate);
     }
 }

@@ -76,6 +76,11 @@ impl Mailboxes {
         self.members.len()
     }
 
+    /// Whether `client` is known: it has come, and has neither left nor been sent away.
+    pub fn has(&self, client: Client) -> bool {
+        self.members.contains_key(&client)
+    }
+
     /// Bytes that wait in mailboxes.
     pub fn waiting_bytes(&self) -> usize {
         self.boxes.values().flat_map(|mailbox| &mailbox.waiting).map(Vec::len).sum()

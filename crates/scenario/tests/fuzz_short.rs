@@ -4,7 +4,7 @@
 //! make it no TOML.
 //!
 //! `UPDATE_CORPUS=1 cargo test -p anabranch-scenario --test fuzz_short` writes the corpus anew;
-//! `FUZZ_ITERATIONS=1000000` makes the run longer.
+//! `FUZZ_ITERATIONS=1000000` makes the run longer, `FUZZ_SEED=2` another one.
 
 #[path = "../../../fuzz/scenario_checks.rs"]
 mod checks;
@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_control::rng::Rng;
-use mutate::mutate;
+use mutate::{Run, mutate};
 
 /// Mutations of each target's corpus in an ordinary test run.
 const ITERATIONS: usize = 20_000;
@@ -121,10 +121,6 @@ fn inputs(target: &str, own: Vec<(String, Vec<u8>)>) -> Vec<Vec<u8>> {
     inputs
 }
 
-fn iterations() -> usize {
-    std::env::var("FUZZ_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(ITERATIONS)
-}
-
 #[test]
 fn the_corpus_is_what_the_project_has() {
     for (target, inputs) in [("scenario", scenarios()), ("remy_table", tables())] {
@@ -155,33 +151,19 @@ fn the_tables_of_the_corpus_are_what_their_names_say() {
 #[test]
 fn mutated_tables_break_no_rule() {
     let inputs = inputs("remy_table", tables());
-    inputs.iter().for_each(|input| checks::remy_table(input));
-    let mut rng = Rng::stream(1, "remy_table");
-    for _ in 0..iterations() {
-        let mut input = inputs[rng.below(inputs.len())].clone();
-        for _ in 0..=rng.below(4) {
-            mutate(&mut input, &inputs, &mut rng);
-        }
-        checks::remy_table(&input);
-    }
+    Run::asked_for(ITERATIONS).of("remy_table", 1, &inputs, checks::remy_table, mutate);
 }
 
 #[test]
 fn mutated_scenarios_break_no_rule() {
     let inputs = inputs("scenario", scenarios());
-    inputs.iter().for_each(|input| checks::scenario(input));
-    let mut rng = Rng::stream(1, "scenario");
-    for _ in 0..iterations() / SCENARIO_COST {
-        let mut input = inputs[rng.below(inputs.len())].clone();
-        for _ in 0..=rng.below(3) {
-            if rng.below(4) == 0 {
-                mutate(&mut input, &inputs, &mut rng);
-            } else {
-                input = mutate_lines(&input, &inputs, &mut rng);
-            }
+    Run::asked_for(ITERATIONS).of("scenario", SCENARIO_COST, &inputs, checks::scenario, |input, inputs, rng| {
+        if rng.below(4) == 0 {
+            mutate(input, inputs, rng);
+        } else {
+            *input = mutate_lines(input, inputs, rng);
         }
-        checks::scenario(&input);
-    }
+    });
 }
 
 /// Drops or doubles a line, takes one from another scenario, or gives a key another value.
