@@ -65,7 +65,8 @@ impl Peer {
     }
 }
 
-/// Makes one with `controller` for every peer.
+/// Makes one with `controller` for every peer. The parameters are read once, however many peers there
+/// are: each has a clone of the controller that was made of them.
 ///
 /// # Errors
 ///
@@ -76,21 +77,19 @@ pub fn build(
     parameters: &toml::Table,
 ) -> Result<Box<dyn PathController>, ParameterError> {
     let of_peer = flow::Setup { initial_window: setup.packet, ..flow::Setup::new(setup.packet, setup.start) };
-    let peer = || -> Result<Peer, ParameterError> {
-        let controller = (controller.build)(&of_peer, parameters)?;
-        Ok(Peer {
-            limits: controller.limits(),
-            controller,
-            in_flight: Bytes::ZERO,
-            pacer: Pacer::default(),
-            delivery: DeliveryRate::default(),
-            rtt: RoundTripEstimator::default(),
-            wake: Time::MAX,
-        })
+    let controller = (controller.build)(&of_peer, parameters)?;
+    let peer = Peer {
+        limits: controller.limits(),
+        controller,
+        in_flight: Bytes::ZERO,
+        pacer: Pacer::default(),
+        delivery: DeliveryRate::default(),
+        rtt: RoundTripEstimator::default(),
+        wake: Time::MAX,
     };
     Ok(Box::new(FlowPeers {
         packet: setup.packet,
-        peers: (0..setup.peers).map(|_| peer()).collect::<Result<_, _>>()?,
+        peers: vec![peer; setup.peers].into(),
         candidates: Candidates::all(setup.peers),
         sent: Vec::new(),
         free: Vec::new(),
@@ -244,6 +243,8 @@ impl PathController for FlowPeers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::path::setup::Pacing;
     use crate::rtt::{PairRtts, RttConfig};
@@ -258,6 +259,29 @@ mod tests {
 
     fn rng() -> Rng {
         Rng::stream(1, "test")
+    }
+
+    #[test]
+    fn parameters_are_read_once_for_all_peers() {
+        static READ: AtomicUsize = AtomicUsize::new(0);
+        static COUNTED: flow::Entry = flow::Entry {
+            name: "counted",
+            summary: "",
+            source: "",
+            build: |setup, parameters| {
+                READ.fetch_add(1, Ordering::Relaxed);
+                (flow::find("fixed").unwrap().build)(setup, parameters)
+            },
+        };
+        let setup = Setup { peers: 1000, ..SETUP };
+        let mut peers = build(&COUNTED, &setup, &"window = 2.0".parse().unwrap()).unwrap();
+        assert_eq!(READ.load(Ordering::Relaxed), 1);
+        // Each of them has its own window of two packets, but the destination.
+        let (mut path, mut rng) = ([Hop::default(); 1], rng());
+        let sent = std::iter::from_fn(|| {
+            peers.select(Time::ZERO, DESTINATION, SETUP.packet, &mut path, &mut rng).then_some(())
+        });
+        assert_eq!(sent.count(), 2 * 999);
     }
 
     #[test]
