@@ -1,5 +1,6 @@
 //! Relays that do not do what they should.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anabranch_control::path::{MAX_RELAYS, Stamp};
@@ -41,6 +42,10 @@ pub const LIES: [Lie; 7] =
 /// Datagrams that a relay which replays keeps.
 const KEPT: usize = 16;
 
+/// Greetings that wait for an answer: those of a second at 25 ms, for a round trip may be longer than
+/// the time from one to the next.
+const GREETINGS: usize = 40;
+
 /// Names what a liar sends as a source: no sender remembers so many packets.
 const OWN: PacketId = PacketId { index: u32::MAX, generation: 0 };
 
@@ -66,6 +71,17 @@ impl Surroundings {
     }
 }
 
+/// A hello that has no answer yet.
+#[derive(Debug)]
+struct Greeting {
+    /// Of the last time that it was said.
+    proof: u64,
+    hello: Hello,
+    /// It was said again with the receiver's cookie: another cookie changes nothing. So a greeting is
+    /// two hellos at most, however often answers come and whatever they answer.
+    has_cookie: bool,
+}
+
 /// A relay that lies.
 #[derive(Debug)]
 pub struct Liar {
@@ -78,7 +94,8 @@ pub struct Liar {
     interval: Duration,
     next: Time,
     kept: Vec<OwnedDatagram>,
-    waiting: Option<Hello>,
+    /// The last ones first.
+    greetings: VecDeque<Greeting>,
     outbox: OwnedDatagram,
 }
 
@@ -97,7 +114,8 @@ impl Liar {
             _ => Time::MAX,
         };
         let outbox = OwnedDatagram::default();
-        Liar { relay, lie, own, surroundings, rng, interval, next, kept: Vec::new(), waiting: None, outbox }
+        let (kept, greetings) = (Vec::new(), VecDeque::new());
+        Liar { relay, lie, own, surroundings, rng, interval, next, kept, greetings, outbox }
     }
 
     /// What it lies.
@@ -222,15 +240,18 @@ impl Liar {
     fn greet(&mut self, out: &mut impl Out<Peer>) {
         let key = Some(&self.surroundings.key).filter(|_| self.rng.chance(0.5));
         let hello = Hello::new(key, None);
-        self.say_hello(&hello, [0; COOKIE], out);
-        self.waiting = Some(hello);
+        let proof = self.say_hello(&hello, [0; COOKIE], out);
+        self.greetings.push_front(Greeting { proof, hello, has_cookie: false });
+        self.greetings.truncate(GREETINGS);
     }
 
-    fn say_hello(&mut self, hello: &Hello, cookie: Cookie, out: &mut impl Out<Peer>) {
+    /// The proof that it has said.
+    fn say_hello(&mut self, hello: &Hello, cookie: Cookie, out: &mut impl Out<Peer>) -> u64 {
         let to = self.address(Type::Hello);
         let proof = self.rng.bits();
         HelloBody { cookie, proof, opening: hello.opening() }.encode(&mut self.outbox.body);
         out.send(Departure::now(to, self.outbox.len() as u32), &self.outbox);
+        proof
     }
 
     /// The receiver has answered: after its cookie a session, in which anything may be said.
@@ -239,14 +260,19 @@ impl Liar {
         let Some(reply) = HelloReply::decode(&datagram.body).filter(|_| datagram.what == Type::HelloReply) else {
             return;
         };
-        let Some(waiting) = self.waiting.take() else { return };
         match reply {
-            HelloReply::Cookie { cookie, .. } => {
-                self.say_hello(&waiting, cookie, out);
-                self.waiting = Some(waiting);
+            HelloReply::Cookie { proof, cookie } => {
+                let is_it = |greeting: &Greeting| greeting.proof == proof && !greeting.has_cookie;
+                let Some(place) = self.greetings.iter().position(is_it) else { return };
+                let Some(Greeting { hello, .. }) = self.greetings.remove(place) else { return };
+                let proof = self.say_hello(&hello, cookie, out);
+                self.greetings.push_front(Greeting { proof, hello, has_cookie: true });
             }
             HelloReply::Answer { answer, .. } => {
-                let Ok(session) = waiting.complete(answer) else { return };
+                let found = self.greetings.iter().enumerate().filter(|(_, greeting)| greeting.has_cookie);
+                let found = found.map(|(place, greeting)| Some((place, greeting.hello.complete(answer).ok()?)));
+                let Some((place, session)) = found.flatten().next() else { return };
+                self.greetings.remove(place);
                 self.speak(session, out);
             }
         }
@@ -282,4 +308,72 @@ fn lies(rng: &mut Rng) -> Telemetry {
     let mut stamps = [Stamp::NONE; MAX_RELAYS];
     stamps.fill_with(|| Stamp::from_bits(rng.bits() as u32));
     Telemetry { round_trip_us: rng.bits() as u32, arrived_us: rng.bits() as u32, stamps }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::units::Rate;
+    use anabranch_proto::limiter::LimitModel;
+    use anabranch_proto::relay_node::RelayNode;
+    use anabranch_proto::seal::Identity;
+    use anabranch_proto::transfer::{FileJob, Limits, Receiver};
+
+    use super::*;
+
+    /// What leaves in one call.
+    #[derive(Default)]
+    struct Left(Vec<OwnedDatagram>);
+
+    impl Out<Peer> for Left {
+        fn send(&mut self, _: Departure<SocketAddr>, message: &OwnedDatagram) {
+            self.0.push(message.clone());
+        }
+
+        fn event(&mut self, event: core::convert::Infallible) {
+            match event {}
+        }
+
+        fn job(&mut self, _: FileJob) {}
+    }
+
+    /// A round trip is four intervals, and each datagram comes twice.
+    #[test]
+    fn a_greeting_is_two_hellos_however_often_and_late_answers_come() {
+        const INTERVAL: Duration = Duration::from_millis(25);
+        const GREETED: usize = 60;
+        let node = |last: u8| SocketAddr::from(([10, 0, 0, last], 4000));
+        let identity = Identity::generate();
+        let surroundings = Surroundings { nodes: (1..=4).map(node).collect(), key: identity.public() };
+        let limits =
+            Limits { greetings_per_second: u32::MAX, greetings_per_second_of_one: u32::MAX, ..Limits::default() };
+        let receiver = Receiver::new(identity, limits);
+        let mut receiver = Peer::new(RelayNode::end(), Some(receiver), None);
+        let relay = RelayNode::new(LimitModel::Window { phase: Duration::ZERO }, Rate::from_bytes_per_sec(1_000_000));
+        let relay = Peer::new(relay, None, None);
+        let rng = Rng::stream(1, "liar");
+        let mut liar = Liar::new(Time::ZERO, relay, node(1), (Lie::Greets, INTERVAL), surroundings, rng);
+        let (mut hellos, mut said, mut now) = (0, 0, Time::ZERO);
+        // What comes at the next interval and those after it: to the receiver, and to the liar.
+        let mut on_their_way: VecDeque<[Vec<OwnedDatagram>; 2]> = (0..4).map(|_| Default::default()).collect();
+        for _ in 0..GREETED {
+            now += INTERVAL;
+            let [to_receiver, to_liar] = on_their_way.pop_front().expect("there are four");
+            let (mut by_liar, mut by_receiver) = (Left::default(), Left::default());
+            for mut datagram in to_receiver {
+                receiver.on_message(now, Arrival::new(node(1)), &mut datagram, &mut by_receiver);
+            }
+            for mut datagram in to_liar {
+                liar.on_message(now, Arrival::new(node(3)), &mut datagram, &mut by_liar);
+            }
+            liar.on_timer(now, &mut by_liar);
+            hellos += by_liar.0.iter().filter(|datagram| datagram.what == Type::Hello).count();
+            said += by_liar.0.iter().filter(|datagram| datagram.what == Type::Data).count();
+            let twice = |left: Left| left.0.iter().flat_map(|datagram| [datagram.clone(), datagram.clone()]).collect();
+            on_their_way[1][0] = twice(by_liar);
+            on_their_way.push_back([Vec::new(), Vec::new()]);
+            on_their_way[1][1] = twice(by_receiver);
+        }
+        assert!((GREETED..=2 * GREETED).contains(&hellos), "{hellos} hellos of {GREETED} greetings");
+        assert!(said > GREETED / 4, "sessions begin all the same: {said} messages");
+    }
 }

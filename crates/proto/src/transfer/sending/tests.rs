@@ -569,3 +569,28 @@ fn a_network_that_was_dead_for_long_is_no_black_hole_when_it_is_back() {
         assert!(matches!(pair.sender.outcome(), Some(Ok(_))), "{:?}", pair.sender.outcome());
     }
 }
+
+/// The receiver has no time for its handshake and gives cookies alone, and each datagram comes again
+/// and again: an answer is no question.
+#[test]
+fn hellos_and_cookies_that_come_many_times_have_no_more_hellos_leave() {
+    let hellos = |copies: usize| {
+        let mut pair = Pair::with(Limits { greetings_per_second: 0, ..Limits::default() });
+        let mut hellos = 0;
+        for _ in 0..100 {
+            for datagram in pair.sent() {
+                assert_eq!(datagram.what, Type::Hello);
+                hellos += 1;
+                for _ in 0..copies {
+                    let Some(answer) = pair.answer_if_any(&datagram, HERE) else { continue };
+                    (0..copies).for_each(|_| pair.sender.on_answer(pair.now, &answer));
+                }
+            }
+            pair.wait(100);
+        }
+        hellos
+    };
+    let once = hellos(1);
+    assert!((20 * COPIES..=40 * COPIES).contains(&once), "{once} in ten seconds");
+    assert_eq!(hellos(4), once);
+}
