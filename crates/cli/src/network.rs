@@ -21,6 +21,7 @@ use ipnet::IpNet;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::progress;
 
 /// How often the display is renewed and Ctrl-C is looked for.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -147,10 +148,17 @@ pub fn say(json: bool, line: &str) {
     }
 }
 
-/// The offer of the file at `path` in blocks of `block` bytes, and the file; Ctrl-C is heard while it
-/// is hashed.
+/// The offer of the file at `path` in blocks of `block` bytes, and the file; while it is hashed, a terminal
+/// shows how far that is, and Ctrl-C is heard.
 pub fn offer(path: &Path, block: u16, interrupt: &Interrupt) -> Result<(Offer, DiskSource), Failure> {
-    disk::offer(path, block, || interrupt.is_raised()).map_err(|error| match error.kind() {
+    // Where it can't be read, that is said below.
+    let bar = progress::hashing(path.metadata().map_or(0, |metadata| metadata.len()));
+    let offered = disk::offer(path, block, |hashed| {
+        bar.set_position(hashed);
+        interrupt.is_raised()
+    });
+    bar.finish_and_clear();
+    offered.map_err(|error| match error.kind() {
         ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", path.display())),
         _ => Failure::new(format!("cannot read {}: {error}", path.display())),
     })

@@ -442,6 +442,6 @@ mod tests {
     fn a_folder_that_is_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(DiskStore::open(file.path()).is_err());
-        assert!(offer(Path::new("/"), 1000, || false).is_err());
+        assert!(offer(Path::new("/"), 1000, |_| false).is_err());
     }
 }

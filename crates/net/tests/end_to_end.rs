@@ -177,7 +177,7 @@ fn transfer(controller: &str, faults: [Fault; RELAYS], length: usize, with_key: 
     }
     .build()
     .unwrap();
-    let (offer, source) = disk::offer(&folder.path().join("original.bin"), block, || false).unwrap();
+    let (offer, source) = disk::offer(&folder.path().join("original.bin"), block, |_| false).unwrap();
     let mut runtime = Runtime::new((store, source)).unwrap();
     runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None).unwrap();
     let sender = FileSender::new(runtime.now(), courier, Slot(RELAYS as u16), key, offer);

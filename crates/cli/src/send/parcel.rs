@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::network;
+use crate::{network, progress};
 
 /// Stands for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -155,7 +155,8 @@ impl Parcel {
         }
     }
 
-    /// The offer of it in blocks of `block` bytes, and what reads it; Ctrl-C is heard while it is hashed.
+    /// The offer of it in blocks of `block` bytes, and what reads it; while it is hashed, a terminal
+    /// shows how far that is, and Ctrl-C is heard.
     pub fn offer(&self, block: u16, interrupt: &Interrupt) -> Result<(Offer, ParcelSource), Failure> {
         match &self.content {
             Content::Plain { path, name, .. } => {
@@ -170,11 +171,16 @@ impl Parcel {
                     [one] => format!("{one}.tar"),
                     _ => "files.tar".to_owned(),
                 };
-                let offer =
-                    archive.offer(&name, block, || interrupt.is_raised()).map_err(|error| match error.kind() {
-                        ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", self.title)),
-                        _ => Failure::new(format!("cannot read {error}")),
-                    })?;
+                let bar = progress::hashing(archive.length());
+                let offered = archive.offer(&name, block, |hashed| {
+                    bar.set_position(hashed);
+                    interrupt.is_raised()
+                });
+                bar.finish_and_clear();
+                let offer = offered.map_err(|error| match error.kind() {
+                    ErrorKind::Interrupted => Failure::interrupted(format_args!("{} was not sent", self.title)),
+                    _ => Failure::new(format!("cannot read {error}")),
+                })?;
                 Ok((offer.0, ParcelSource::Archive(offer.1)))
             }
         }

@@ -155,7 +155,7 @@ impl Archive {
     }
 
     /// Reads all of it once for its hash: the offer of it under `name` in blocks of `block` bytes, and the
-    /// archive. `is_given_up` is asked again and again.
+    /// archive. `is_given_up` is asked again and again, and told how many bytes are hashed.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Archive {
         self: &Arc<Self>,
         name: &str,
         block: u16,
-        is_given_up: impl Fn() -> bool,
+        mut is_given_up: impl FnMut(u64) -> bool,
     ) -> io::Result<(Offer, ArchiveSource)> {
         let mut source = self.source();
         let (mut hasher, mut offset) = (blake3::Hasher::new(), 0);
@@ -174,7 +174,7 @@ impl Archive {
             source.read(offset, &mut bytes[..part])?;
             hasher.update(&bytes[..part]);
             offset += part as u64;
-            if is_given_up() {
+            if is_given_up(offset) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }

@@ -27,12 +27,13 @@ impl Source for DiskSource {
 }
 
 /// Reads the file at `path` once for its hash; the offer of it in blocks of `block`
-/// bytes, and the file itself. A long file takes its time: `is_given_up` is asked again and again.
+/// bytes, and the file itself. A long file takes its time: `is_given_up` is asked again and again, and told
+/// how many bytes are hashed.
 ///
 /// # Errors
 ///
 /// If the file can't be read or is no plain file; [`io::ErrorKind::Interrupted`] once it is given up.
-pub fn offer(path: &Path, block: u16, is_given_up: impl Fn() -> bool) -> io::Result<(Offer, DiskSource)> {
+pub fn offer(path: &Path, block: u16, mut is_given_up: impl FnMut(u64) -> bool) -> io::Result<(Offer, DiskSource)> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
@@ -40,7 +41,7 @@ pub fn offer(path: &Path, block: u16, is_given_up: impl Fn() -> bool) -> io::Res
     let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
     while hasher.update_reader((&mut file as &mut dyn Read).take(HASHED_AT_ONCE))?.count() > length {
         length = hasher.count();
-        if is_given_up() {
+        if is_given_up(length) {
             return Err(io::ErrorKind::Interrupted.into());
         }
     }
@@ -68,9 +69,15 @@ mod tests {
         for length in [0, 1, HASHED_AT_ONCE, HASHED_AT_ONCE + 1] {
             let bytes = vec![7; length as usize];
             fs::write(&path, &bytes).unwrap();
-            let (offer, _) = offer(&path, 1000, || false).unwrap();
+            let mut told = Vec::new();
+            let (offer, _) = offer(&path, 1000, |hashed| {
+                told.push(hashed);
+                false
+            })
+            .unwrap();
+            assert!(told.is_sorted() && told.last().copied().unwrap_or(0) == length, "{told:?}");
             assert_eq!((offer.length, offer.hash), (length, *blake3::hash(&bytes).as_bytes()));
         }
-        assert_eq!(offer(&path, 1000, || true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(offer(&path, 1000, |_| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 }

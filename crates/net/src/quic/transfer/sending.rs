@@ -77,7 +77,7 @@ impl Sender {
     pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, QuicError> {
         // A long file takes its time to be hashed, and who waits may give up meanwhile.
         let file = path.to_owned();
-        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE, || false)).await;
+        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE, |_| false)).await;
         let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
         let (offer, source) = hashed.map_err(TransferError::unreadable)?;
         progress.total.store(offer.length, Ordering::Relaxed);

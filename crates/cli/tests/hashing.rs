@@ -1,0 +1,50 @@
+//! A long file is read once for its hash before anything leaves: Ctrl-C does not wait for the end of
+//! that, and nobody is disturbed.
+
+#![cfg(unix)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::running::SETTINGS;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// A file with a hole that takes nothing on the disk, and minutes to be hashed.
+const LENGTH: u64 = 1 << 40;
+
+#[test]
+fn ctrl_c_while_a_file_is_hashed_ends_it_soon_and_sends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("album")).unwrap();
+    for name in ["long.bin", "album/long.bin"] {
+        File::create(folder.path().join(name)).unwrap().set_len(LENGTH).unwrap();
+    }
+    // A relay that would hear whatever is sent.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let at = socket.local_addr().unwrap().to_string();
+    let key = "0".repeat(64);
+    for arguments in [
+        &["send", "long.bin", "--relays", &at][..],
+        &["send", "album", "--relays", &at],
+        &["quic", "send", "long.bin", "--to", &at, "--fingerprint", &key],
+    ] {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(folder.path()).env("XDG_CONFIG_HOME", SETTINGS).stdin(Stdio::null());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let interrupted = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}: {said}");
+        assert!(said.contains("was not sent") && output.stdout.is_empty(), "{arguments:?}: {said}");
+        assert!(interrupted.elapsed() < Duration::from_secs(10), "{arguments:?}: {:?}", interrupted.elapsed());
+        assert!(socket.recv(&mut [0; 2000]).is_err(), "{arguments:?}: somebody was disturbed");
+    }
+}
