@@ -139,7 +139,7 @@ pub fn receiver(input: &[u8]) {
             receiver.on_done(job.work(&mut store, &mut NoFiles));
         }
     }
-    receiver.close_all();
+    receiver.close_all(Time::ZERO, Duration::ZERO);
 }
 
 /// Lists of relays.

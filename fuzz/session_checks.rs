@@ -347,7 +347,7 @@ impl World {
             15 => self.sender.cancel(),
             16 => self.work(script.below(8)),
             17 => {
-                self.receiver.close_all();
+                self.receiver.close_all(self.now, Duration::from_millis(3_000));
                 self.fetch_jobs();
             }
             18 => self.disk.is_broken = !self.disk.is_broken,

@@ -4,6 +4,7 @@
 //! own name when its hash was found right, and never that of a file that is there. Beside one that
 //! its sender may go on with stands a [journal] of what has come; it outlives the process.
 
+mod hidden;
 mod journal;
 mod kept;
 mod naming;
@@ -22,7 +23,9 @@ use anabranch_proto::message::Offer;
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, FileDone, FileJob, Partial, PartialId, Store, StoreError};
 
+pub use self::hidden::Hidden;
 use self::journal::Journal;
+pub use self::kept::is_hidden;
 pub(crate) use self::naming::{MAX_SUFFIX, rename_without_replacing, with_suffix};
 use self::scribe::{Coming, Scribe};
 pub use self::source::{DiskSource, offer};
@@ -36,13 +39,15 @@ pub struct DiskStore {
     folder: PathBuf,
     /// Bytes that all files in the folder may have together.
     max_total: u64,
+    /// What is whole stays hidden.
+    is_hidden: bool,
     arriving: Arc<Mutex<Arriving>>,
     scribe: Arc<Scribe>,
 }
 
-/// Files that arrive.
+/// Files that arrive, and those that have come whole and are hidden still.
 #[derive(Debug, Default)]
-struct Arriving(BTreeMap<SessionId, Arc<Coming>>);
+struct Arriving(BTreeMap<SessionId, Arc<Coming>>, Vec<Arc<Coming>>);
 
 impl Arriving {
     fn has(&self, path: &Path) -> bool {
@@ -62,6 +67,7 @@ impl DiskStore {
         Ok(DiskStore {
             folder: folder.to_owned(),
             max_total: u64::MAX,
+            is_hidden: false,
             arriving: Arc::default(),
             scribe: Arc::default(),
         })
@@ -71,6 +77,19 @@ impl DiskStore {
     /// before and those that arrive too, would have more than `bytes`.
     pub fn with_max_total(self, bytes: u64) -> DiskStore {
         DiskStore { max_total: bytes, ..self }
+    }
+
+    /// The same, but a file that has come whole stays hidden, under the name under which it came, until it
+    /// is [taken](DiskStore::take_hidden); what is not taken before the last clone of the store ends is
+    /// kept as a part of which nothing is missing.
+    pub fn hidden(self) -> DiskStore {
+        DiskStore { is_hidden: true, ..self }
+    }
+
+    /// The first of the files that have come whole and are hidden.
+    pub fn take_hidden(&self) -> Option<Hidden> {
+        let mut arriving = self.arriving();
+        if arriving.1.is_empty() { None } else { Some(Hidden::of(arriving.1.remove(0))) }
     }
 
     /// Files of which a part is there, and with which their senders may go on.
@@ -175,6 +194,15 @@ impl Store for DiskStore {
         // A part from before may have been longer, though never by its journal.
         let whole = coming.file.set_len(offer.length).and_then(|()| coming.file.sync_all());
         whole.map_err(|error| failed("write", &error))?;
+        if self.is_hidden {
+            // Who is killed from here on finds all of it.
+            coming.is_whole();
+            coming.keep();
+            let mut arriving = self.arriving();
+            arriving.0.remove(&session);
+            arriving.1.push(coming);
+            return Ok(offer.name.to_string());
+        }
         for suffix in 0..MAX_SUFFIX {
             let name = with_suffix(&offer.name, suffix);
             match rename_without_replacing(&coming.path, &self.folder.join(&name)) {
@@ -213,7 +241,7 @@ impl Work<FileJob, FileDone> for (DiskStore, DiskSource) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        for coming in self.0.values() {
+        for coming in self.0.values().chain(&self.1) {
             if !coming.keep() {
                 coming.remove();
             }
@@ -222,226 +250,4 @@ impl Drop for Arriving {
 }
 
 #[cfg(test)]
-mod tests {
-    use anabranch_proto::message::FileName;
-
-    use super::room::free_in;
-    use super::*;
-
-    const SESSION: SessionId = SessionId(1);
-
-    fn offer_of(name: &str) -> Offer {
-        Offer { name: FileName::sanitised(name), length: 4, block: 2, hash: [0; 32] }
-    }
-
-    fn part_of(partial: &Partial) -> String {
-        format!(".anabranch-{}.part", partial.id)
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn a_file_gets_its_name_last_and_replaces_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("a.txt"), "mine").unwrap();
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        let offer = offer_of("a.txt");
-        store.create(SESSION, &offer).unwrap();
-        store.write(SESSION, 2, b"cd").unwrap();
-        store.write(SESSION, 0, b"ab").unwrap();
-        assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part", "a.txt"]);
-        assert_eq!(store.publish(SESSION, &offer).unwrap(), "a (1).txt");
-        assert_eq!(names(folder.path()), ["a (1).txt", "a.txt"]);
-        assert_eq!(fs::read(folder.path().join("a (1).txt")).unwrap(), b"abcd");
-        assert_eq!(fs::read(folder.path().join("a.txt")).unwrap(), b"mine");
-    }
-
-    #[test]
-    fn what_does_not_arrive_leaves_nothing_behind() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(&folder.path().join("new")).unwrap();
-        store.create(SESSION, &offer_of("a")).unwrap();
-        store.create(SessionId(2), &offer_of("b")).unwrap();
-        store.discard(SESSION);
-        drop(store);
-        assert!(names(&folder.path().join("new")).is_empty());
-    }
-
-    fn long(length: u64) -> Offer {
-        Offer { length, ..offer_of("a") }
-    }
-
-    #[test]
-    fn a_folder_takes_no_more_than_it_may_whoever_brings_it() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("mine"), [7; 40]).unwrap();
-        let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(100);
-        let full = |result: Result<(), StoreError>| result.unwrap_err().0.contains("at most 100 bytes");
-        assert!(full(store.create(SESSION, &long(61))));
-        assert_eq!(names(folder.path()), ["mine"], "nothing is left of it");
-        store.create(SESSION, &long(30)).unwrap();
-        // What is on its way counts as a whole, however much of it has come.
-        store.write(SESSION, 0, &[1; 20]).unwrap();
-        assert!(full(store.clone().create(SessionId(2), &long(31))));
-        assert!(full(store.create(SessionId(2), &long(u64::MAX))));
-        store.create(SessionId(2), &long(30)).unwrap();
-        assert!(full(store.create(SessionId(3), &long(1))));
-        store.discard(SessionId(2));
-        store.write(SESSION, 20, &[1; 10]).unwrap();
-        store.publish(SESSION, &long(30)).unwrap();
-        assert!(full(store.create(SessionId(3), &long(31))), "it counts once, as what it is now");
-        store.create(SessionId(3), &long(30)).unwrap();
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_file_is_not_taken_that_the_disk_has_no_room_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        let free = free_in(folder.path()).unwrap();
-        for length in [free.saturating_mul(2), u64::MAX] {
-            assert_eq!(store.create(SESSION, &long(length)), Err(StoreError("no space left for it".into())));
-        }
-        // Two that would fit alone: the first has its room, though nothing of it is written.
-        store.create(SESSION, &long(free / 4 * 3)).unwrap();
-        assert!(store.create(SessionId(2), &long(free / 4 * 3)).is_err());
-        store.discard(SESSION);
-        store.create(SessionId(2), &long(free / 4 * 3)).unwrap();
-    }
-
-    #[test]
-    fn what_has_come_outlives_the_store_and_is_gone_on_with_by_the_same_file_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let offer = Offer { hash: *blake3::hash(b"abcd").as_bytes(), ..offer_of("a") };
-        let partial = Partial::of(None, &offer);
-        for end in ["suspend", "drop"] {
-            let mut store = DiskStore::open(folder.path()).unwrap();
-            let before = store.resume(SESSION, &offer, &partial).unwrap();
-            assert_eq!(before.bytes(), if end == "suspend" { 0 } else { 2 });
-            store.write(SESSION, 2, b"cd").unwrap();
-            if end == "suspend" {
-                assert!(store.suspend(SESSION));
-            }
-        }
-        let other = Offer { hash: [0; 32], ..offer.clone() };
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        assert_eq!(store.kept().unwrap(), [partial.id]);
-        assert!(store.resume(SessionId(2), &other, &Partial::of(None, &other)).unwrap().is_empty());
-        store.discard(SessionId(2));
-        let extents = store.resume(SESSION, &offer, &partial).unwrap();
-        assert!(extents.iter().eq([(2, 4)].map(|(start, end)| start..end)));
-        assert!(store.kept().unwrap().is_empty(), "somebody works at it");
-        store.write(SESSION, 0, b"ab").unwrap();
-        assert_eq!(store.publish(SESSION, &offer).unwrap(), "a");
-        drop(store);
-        assert_eq!(
-            (names(folder.path()), fs::read(folder.path().join("a")).unwrap()),
-            (vec!["a".into()], b"abcd".into())
-        );
-    }
-
-    #[test]
-    fn of_a_file_of_which_nothing_has_come_nothing_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        for session in 1..4 {
-            let offer = offer_of(&session.to_string());
-            store.resume(SessionId(session), &offer, &Partial::of(None, &offer)).unwrap();
-        }
-        assert!(!store.suspend(SESSION));
-        store.write(SessionId(2), 0, b"ab").unwrap();
-        store.discard(SessionId(2));
-        drop(store);
-        assert!(names(folder.path()).is_empty());
-    }
-
-    #[test]
-    fn two_receivers_of_one_folder_do_not_write_to_one_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let offer = offer_of("a");
-        let partial = Partial::of(None, &offer);
-        let mut stores = [(); 2].map(|()| DiskStore::open(folder.path()).unwrap());
-        for (store, content) in stores.iter_mut().zip([b"abcd", b"efgh"]) {
-            assert!(store.resume(SESSION, &offer, &partial).unwrap().is_empty());
-            store.write(SESSION, 0, content).unwrap();
-        }
-        assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part".to_owned(), part_of(&partial)]);
-        let published = stores.each_mut().map(|store| store.publish(SESSION, &offer).unwrap());
-        assert_eq!(published, ["a", "a (1)"]);
-        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"abcd");
-    }
-
-    #[test]
-    fn a_kept_part_counts_and_makes_room_for_a_file_that_comes() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(1000);
-        let (first, second) = (long(600), Offer { name: FileName::sanitised("b"), ..long(600) });
-        let [one, two] = [&first, &second].map(|offer| Partial::of(None, offer));
-        store.resume(SESSION, &first, &one).unwrap();
-        store.write(SESSION, 500, &[1; 100]).unwrap();
-        assert!(store.resume(SessionId(2), &second, &two).is_err(), "the other is on its way");
-        assert!(store.suspend(SESSION));
-        // It counts once when it goes on, and not for itself.
-        assert_eq!(store.resume(SESSION, &first, &one).unwrap().bytes(), 100);
-        assert!(store.suspend(SESSION));
-        assert!(store.resume(SessionId(2), &second, &two).unwrap().is_empty());
-        assert_eq!(names(folder.path()), [part_of(&two)], "nobody sends the other");
-    }
-
-    #[test]
-    fn a_part_with_a_journal_of_another_length_or_none_begins_from_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let offer = offer_of("a");
-        let partial = Partial::of(None, &offer);
-        let path = kept::path_of(folder.path(), partial.id);
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        let extents: Extents = std::iter::once(0..2).collect();
-        for length in [None, Some(5), Some(4)] {
-            fs::write(&path, b"ab").unwrap();
-            if let Some(length) = length {
-                let journal = Journal { partial, length, extents: extents.clone() };
-                journal.write(&path.with_extension("journal")).unwrap();
-            }
-            let is_held = length == Some(4);
-            assert_eq!(store.resume(SESSION, &offer, &partial).unwrap().is_empty(), !is_held, "{length:?}");
-            assert_eq!(fs::metadata(&path).unwrap().len(), if is_held { 2 } else { 0 });
-            store.discard(SESSION);
-        }
-    }
-
-    #[test]
-    fn a_receiver_that_is_killed_has_a_journal_of_what_was_there_a_moment_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let offer = long(1_000_000);
-        let partial = Partial::of(None, &offer);
-        let mut store = DiskStore::open(folder.path()).unwrap();
-        store.resume(SESSION, &offer, &partial).unwrap();
-        let path = kept::path_of(folder.path(), partial.id);
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        let mut written = 0;
-        // No clean end: the journal is what the thread has written by now.
-        let journal = loop {
-            store.write(SESSION, written, &[7; 1000]).unwrap();
-            written += 1000;
-            match Journal::read(&path.with_extension("journal"), written) {
-                Some(journal) => break journal,
-                None => assert!(std::time::Instant::now() < deadline, "no journal"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        };
-        assert_eq!(journal.extents.len(), 1);
-        assert!((written / 2..=written).contains(&journal.extents.bytes()), "{journal:?}");
-    }
-
-    #[test]
-    fn a_folder_that_is_a_file_is_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(DiskStore::open(file.path()).is_err());
-        assert!(offer(Path::new("/"), 1000, |_| false).is_err());
-    }
-}
+mod tests;

@@ -131,10 +131,10 @@ impl Peer {
         }
     }
 
-    /// Gives up every session of its receiver, and what has arrived of unfinished files.
-    pub fn close_all(&mut self, out: &mut impl Out<Peer>) {
+    /// Has its receiver [give up](Receiver::close_all) every session.
+    pub fn close_all(&mut self, now: Time, silence: Duration, out: &mut impl Out<Peer>) {
         if let Some(receiver) = &mut self.receiver {
-            receiver.close_all();
+            receiver.close_all(now, silence);
         }
         self.hand_out(out);
     }

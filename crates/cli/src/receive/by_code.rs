@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_net::archive::{self, Bounds};
-use anabranch_net::disk::DiskStore;
+use anabranch_net::disk::{Hidden, is_hidden};
 use anabranch_net::runtime::Runtime;
 use anabranch_net::udp::Socket;
 use anabranch_proto::peer::Peer;
@@ -34,6 +34,10 @@ use crate::relays::Named;
 
 /// So long the sender has to come over the relays: longer than it tries.
 const ARRIVAL: Duration = Duration::from_millis(45_000);
+
+/// A sender that was not heard of for so long has gone, and may come again by another code: six times as
+/// long as it waits before it says anything again.
+const GONE: Duration = Duration::from_millis(3_000);
 
 /// Each relay is sent a byte as often, so that a NAT lets it through: ICE's interval (RFC 8445, 11).
 const KEEP_OPEN: Duration = Duration::from_millis(15_000);
@@ -61,7 +65,10 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let keeper = socket.try_clone()?;
     let open = to_open(relays, &offer, address);
     let limits = Limits { file_bytes: offer.travelling, ..Limits::default() };
-    let receiver = Receiver::new(identity, limits).only_from(vec![offer.key]);
+    // What travels beside the files is no part of what the folder may have.
+    let store = store(args, offer.travelling.saturating_sub(offer.bytes))?;
+    let store = if offer.packing == Packing::Tar { store.hidden() } else { store };
+    let receiver = Receiver::new(identity, limits).by_code(offer.key).with_kept(store.kept()?);
     let peer = Peer::new(RelayNode::end(), Some(receiver), None);
     let socket = Socket::from_std(socket)?.serving()?;
     let mut next = Time::ZERO;
@@ -78,26 +85,14 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         }
         Ok(())
     };
-    let (names, taken) = match offer.packing {
-        Packing::Plain => {
-            let mut runtime = Runtime::new(store(args)?)?;
-            let number = runtime.add(socket, peer, None)?;
-            let manner = Manner { once: true, folder: &args.out, quiet: false, json: args.json };
-            let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
-            (taken.files.iter().map(|(name, _)| name.clone()).collect(), taken)
-        }
-        Packing::Tar => {
-            let hidden = Staging::make(&args.out)?;
-            let mut runtime = Runtime::new(hidden.store()?)?;
-            let number = runtime.add(socket, peer, None)?;
-            let manner = Manner { once: true, folder: &args.out, quiet: true, json: args.json };
-            let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
-            let names = match taken.files.first() {
-                Some((name, _)) => hidden.unpack(name, &offer, &args.out)?,
-                None => Vec::new(),
-            };
-            (names, taken)
-        }
+    let mut runtime = Runtime::new(store.clone())?;
+    let number = runtime.add(socket, peer, None)?;
+    let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
+    let manner = Manner { once: true, folder: &args.out, quiet, keeps_after, json: args.json };
+    let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
+    let names = match store.take_hidden() {
+        Some(hidden) => unpack(&hidden, &offer, &args.out)?,
+        None => taken.files.iter().map(|(name, _)| name.clone()).collect(),
     };
     match taken.failure() {
         Some(failure) => Err(failure),
@@ -203,11 +198,14 @@ fn refusal(args: &Args, offer: &Offer) -> Option<String> {
     (kept.saturating_add(offer.bytes) > most).then(|| format!("the folder is full: at most {most} bytes are kept"))
 }
 
-/// Bytes of all files below `folder`.
+/// Bytes of all files below `folder`, but for those that go when there is no room.
 fn bytes_in(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0u64;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
+        if is_hidden(&entry.file_name()) {
+            continue;
+        }
         let kind = entry.file_type()?;
         let more = if kind.is_dir() { bytes_in(&entry.path())? } else { entry.metadata()?.len() };
         bytes = bytes.saturating_add(more);
@@ -239,34 +237,18 @@ async fn ask_user(args: &Args, offer: &Offer, mailbox: &mut Mailbox) -> Result<O
     Ok((!is_yes).then(|| "it is not wanted".to_owned()))
 }
 
-/// A hidden folder within the one where files shall appear; it goes with whatever is in it.
-struct Staging(tempfile::TempDir);
-
-impl Staging {
-    fn make(out: &Path) -> Result<Staging, Failure> {
-        let cannot = |error: io::Error| Failure::new(format!("cannot keep files in {}: {error}", out.display()));
-        fs::create_dir_all(out).map_err(cannot)?;
-        let made = tempfile::Builder::new().prefix(".anabranch-").suffix(".part").tempdir_in(out);
-        Ok(Staging(made.map_err(cannot)?))
-    }
-
-    fn store(&self) -> Result<DiskStore, Failure> {
-        Ok(DiskStore::open(self.0.path())?)
-    }
-
-    /// Unpacks the archive `name`, and puts what is in it in its place: the names there.
-    fn unpack(&self, name: &str, offer: &Offer, out: &Path) -> Result<Vec<String>, Failure> {
-        let (packed, unpacked) = (self.0.path().join(name), self.0.path().join("unpacked"));
-        let announced = Bounds { files: offer.files, bytes: offer.bytes };
-        let unpack = || {
-            fs::create_dir(&unpacked)?;
-            archive::unpack(io::BufReader::new(fs::File::open(&packed)?), &unpacked, announced)?;
-            archive::put_in_place(&unpacked, out)
-        };
-        unpack().map_err(|error| {
-            Failure::new(format!("nothing was received: cannot unpack it: {}", printable(&error.to_string())))
-        })
-    }
+/// Unpacks the archive that has come, and puts what is in it in its place: the names there. Nothing else is
+/// left of it, whatever comes of that.
+fn unpack(packed: &Hidden, offer: &Offer, out: &Path) -> Result<Vec<String>, Failure> {
+    let announced = Bounds { files: offer.files, bytes: offer.bytes };
+    let unpack = || {
+        let unpacked = packed.folder()?;
+        archive::unpack(io::BufReader::new(fs::File::open(packed.path())?), &unpacked, announced)?;
+        archive::put_in_place(&unpacked, out)
+    };
+    unpack().map_err(|error| {
+        Failure::new(format!("nothing was received: cannot unpack it: {}", printable(&error.to_string())))
+    })
 }
 
 fn report(args: &Args, offer: &Offer, names: &[String], taken: &Taken) {

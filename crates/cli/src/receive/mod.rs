@@ -6,6 +6,7 @@ mod taking;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anabranch_control::time::Duration;
 use anabranch_net::disk::DiskStore;
 use anabranch_net::runtime::Runtime;
 use anabranch_proto::peer::Peer;
@@ -86,14 +87,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn store(args: &Args) -> Result<DiskStore, Failure> {
+/// The folder, which takes no more than it may have and `more` bytes.
+fn store(args: &Args, more: u64) -> Result<DiskStore, Failure> {
     let opened = DiskStore::open(&args.out)
         .map_err(|error| Failure::new(format!("cannot keep files in {}: {error}", args.out.display())))?;
-    Ok(opened.with_max_total(args.max_total.unwrap_or(u64::MAX)))
+    Ok(opened.with_max_total(args.max_total.map_or(u64::MAX, |most| most.saturating_add(more))))
 }
 
 fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<(), Failure> {
-    let store = store(args)?;
+    let store = store(args, 0)?;
     let socket = network::listen(listen)?;
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
     let mut receiver = Receiver::new(args.identity.load_or_make()?, limits).with_kept(store.kept()?);
@@ -104,7 +106,8 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     network::say(args.json, &format!("public key {}", receiver.public_key()));
     let mut runtime = Runtime::new(store)?;
     let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
-    let manner = Manner { once: args.once, folder: &args.out, quiet: false, json: args.json };
+    let (once, keeps_after) = (args.once, Duration::ZERO);
+    let manner = Manner { once, folder: &args.out, quiet: false, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, |_, _| Ok(()))?;
     let peer = runtime.machine(number);
     let counters = peer.receiver().map(|receiver| *receiver.counters()).unwrap_or_default();

@@ -18,6 +18,9 @@ use crate::progress::BYTES;
 /// With `--once`: after so long without the sender's leave, the end comes all the same.
 const LINGER: Duration = Duration::from_millis(3_000);
 
+/// So long the disk has to let go of unfinished files.
+const LEAVE: Duration = Duration::from_millis(3_000);
+
 /// How a receiver's loop runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner<'a> {
@@ -27,6 +30,9 @@ pub struct Manner<'a> {
     pub folder: &'a Path,
     /// Nothing is said of single files.
     pub quiet: bool,
+    /// When it ends, what has come of an unfinished file is kept if its sender was not heard of for so
+    /// long, and discarded if it was.
+    pub keeps_after: Duration,
     /// Standard output is for one JSON object.
     pub json: bool,
 }
@@ -103,7 +109,13 @@ pub fn take(
         display.set_position(arrived * block);
     }
     display.finish_and_clear();
-    runtime.act(number, |peer, _, out| peer.close_all(out));
+    runtime.act(number, |peer, now, out| peer.close_all(now, manner.keeps_after, out));
+    // What was being written is discarded once it is.
+    let until = runtime.now() + LEAVE;
+    while runtime.machine(number).receiver().is_some_and(|receiver| receiver.files() > 0) && runtime.now() < until {
+        let soon = runtime.now() + network::TICK;
+        runtime.turn(soon)?;
+    }
     Ok(taken)
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! magic            "anabranch journal 1\n"
 //! name             16     what the file is known by
-//! sender           1 + 32 whether it has shown a key, and which
+//! owner            1 + 32 who may go on with it: 0 anybody, 1 the holder of this key, 2 whom a code brings
 //! length           8      of the whole file
 //! ranges           4      how many, at most 4096
 //! range            8 + 8  from where to where, in order and with gaps between; as many as there are
@@ -21,8 +21,7 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 
-use anabranch_proto::seal::PublicKey;
-use anabranch_proto::transfer::{Extents, Partial, PartialId};
+use anabranch_proto::transfer::{Extents, Owner, Partial, PartialId};
 
 const MAGIC: &[u8] = b"anabranch journal 1\n";
 
@@ -48,10 +47,11 @@ pub struct Journal {
 impl Journal {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        let Partial { id, sender } = self.partial;
+        let Partial { id, owner } = self.partial;
         bytes.extend_from_slice(&id.0);
-        bytes.push(u8::from(sender.is_some()));
-        bytes.extend_from_slice(&sender.map_or([0; 32], |key| key.0));
+        let (kind, key) = owner.encode();
+        bytes.push(kind);
+        bytes.extend_from_slice(&key);
         bytes.extend_from_slice(&self.length.to_be_bytes());
         let extents = self.extents.longest(MAX_RANGES);
         bytes.extend_from_slice(&(extents.len() as u32).to_be_bytes());
@@ -72,7 +72,7 @@ impl Journal {
         }
         let rest = told.strip_prefix(MAGIC)?;
         let (id, rest) = rest.split_first_chunk::<16>()?;
-        let ([has_key], rest) = rest.split_first_chunk::<1>()?;
+        let ([kind], rest) = rest.split_first_chunk::<1>()?;
         let (key, rest) = rest.split_first_chunk::<32>()?;
         let (length, rest) = rest.split_first_chunk::<8>()?;
         let (count, ranges) = rest.split_first_chunk::<4>()?;
@@ -90,12 +90,8 @@ impl Journal {
             last = Some(end);
             extents.insert(start..end);
         }
-        let sender = match has_key {
-            0 => None,
-            1 => Some(PublicKey(*key)),
-            _ => return None,
-        };
-        Some(Journal { partial: Partial { id: PartialId(*id), sender }, length, extents })
+        let owner = Owner::decode(*kind, *key)?;
+        Some(Journal { partial: Partial { id: PartialId(*id), owner }, length, extents })
     }
 
     /// Reads that at `path`, of a file that has `written` bytes now; none if there is none that holds.
@@ -124,12 +120,13 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_proto::seal::PublicKey;
     use proptest::prelude::*;
 
     use super::*;
 
     fn journal(ranges: &[(u64, u64)]) -> Journal {
-        let partial = Partial { id: PartialId([7; 16]), sender: Some(PublicKey([9; 32])) };
+        let partial = Partial { id: PartialId([7; 16]), owner: Owner::Key(PublicKey([9; 32])) };
         Journal { partial, length: 5000, extents: ranges.iter().map(|&(start, end)| start..end).collect() }
     }
 
@@ -137,8 +134,8 @@ mod tests {
     fn a_journal_is_read_as_it_was_written_and_takes_the_place_of_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.journal");
-        let anonymous = Journal { partial: Partial { sender: None, ..journal(&[]).partial }, ..journal(&[(0, 1)]) };
-        for journal in [journal(&[]), journal(&[(0, 10), (20, 5000)]), anonymous] {
+        let of = |owner| Journal { partial: Partial { owner, ..journal(&[]).partial }, ..journal(&[(0, 1)]) };
+        for journal in [journal(&[]), journal(&[(0, 10), (20, 5000)]), of(Owner::Anybody), of(Owner::Code)] {
             journal.write(&path).unwrap();
             assert_eq!(Journal::read(&path, 5000), Some(journal));
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -5,21 +5,23 @@
 //! .anabranch-<32 digits>.part       of a file that its sender may go on with
 //! .anabranch-<32 digits>.journal    what of it is there
 //! .anabranch-<16 digits>.part       of a file that comes once
+//! .anabranch-<digits>.unpacked      a folder: what is being unpacked of an archive that has come whole
 //! ```
 //!
 //! A process that receives into a file holds a lock on it. What nobody holds and nobody can go on with
 //! is removed: without a journal that holds, older than a week, or more than sixteen. Of these the
-//! sender that has most loses the one that is oldest; all that have shown no key are one sender here.
+//! owner who has most loses the one that is oldest; all that have shown no key are one owner here, and so
+//! are all whom codes have brought.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anabranch_proto::seal::PublicKey;
-use anabranch_proto::transfer::PartialId;
+use anabranch_proto::transfer::{Owner, PartialId};
 use rustix::fs::{FlockOperation, flock};
 
 use super::journal::Journal;
@@ -32,11 +34,19 @@ const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const PREFIX: &str = ".anabranch-";
 
+const UNPACKED: &str = ".unpacked";
+
+/// Whether a file or folder of that name is of no use to anybody but who receives into the folder: it goes
+/// when room is needed.
+pub fn is_hidden(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
 /// A file that its sender may go on with.
 #[derive(Debug)]
 pub struct Kept {
     pub id: PartialId,
-    sender: Option<PublicKey>,
+    owner: Owner,
     changed: SystemTime,
     path: PathBuf,
     /// Held as long as this value lives.
@@ -82,14 +92,18 @@ fn id_of(path: &Path) -> Option<PartialId> {
 ///
 /// When the folder can't be read.
 pub fn tidy(folder: &Path) -> io::Result<Vec<Kept>> {
-    let mut names = BTreeSet::new();
+    let (mut names, mut unpacked) = (BTreeSet::new(), Vec::new());
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if let Ok(name) = entry.file_name().into_string()
             && name.starts_with(PREFIX)
-            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(kind) = entry.file_type()
         {
-            names.insert(name);
+            if kind.is_file() {
+                names.insert(name);
+            } else if kind.is_dir() && name.ends_with(UNPACKED) {
+                unpacked.push(entry.path());
+            }
         }
     }
     let mut kept = Vec::new();
@@ -115,6 +129,10 @@ pub fn tidy(folder: &Path) -> io::Result<Vec<Kept>> {
     while kept.len() > MAX_KEPT {
         drop_one(&mut kept);
     }
+    // Whoever unpacks an archive has it still.
+    for folder in unpacked.iter().filter(|folder| !folder.with_extension("part").exists()) {
+        let _ = fs::remove_dir_all(folder);
+    }
     Ok(kept)
 }
 
@@ -129,13 +147,13 @@ fn read(path: &Path, lock: File) -> Option<Kept> {
     // A clock that was set back makes nothing old.
     let age = SystemTime::now().duration_since(changed).unwrap_or_default();
     let is_of_use = read.partial.id == id && !read.extents.is_empty() && age <= MAX_AGE;
-    is_of_use.then(|| Kept { id, sender: read.partial.sender, changed, path: path.to_owned(), _lock: lock })
+    is_of_use.then(|| Kept { id, owner: read.partial.owner, changed, path: path.to_owned(), _lock: lock })
 }
 
-/// Removes the oldest file of the sender that has most of them.
+/// Removes the oldest file of the owner who has most of them.
 pub fn drop_one(kept: &mut Vec<Kept>) {
-    let share = |sender: Option<PublicKey>| kept.iter().filter(|file| file.sender == sender).count();
-    let worst = (0..kept.len()).max_by_key(|&place| (share(kept[place].sender), Reverse(kept[place].changed)));
+    let share = |owner: Owner| kept.iter().filter(|file| file.owner == owner).count();
+    let worst = (0..kept.len()).max_by_key(|&place| (share(kept[place].owner), Reverse(kept[place].changed)));
     if let Some(worst) = worst {
         kept.remove(worst).remove();
     }
@@ -143,13 +161,15 @@ pub fn drop_one(kept: &mut Vec<Kept>) {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_proto::seal::PublicKey;
     use anabranch_proto::transfer::{Extents, Partial};
 
     use super::*;
 
     /// Keeps 10 of 20 bytes of the file `id`, so many seconds old.
-    fn keep(folder: &Path, id: u8, sender: Option<u8>, age: u64) -> PathBuf {
-        let partial = Partial { id: PartialId([id; 16]), sender: sender.map(|byte| PublicKey([byte; 32])) };
+    fn keep(folder: &Path, id: u8, key: Option<u8>, age: u64) -> PathBuf {
+        let owner = key.map_or(Owner::Anybody, |byte| Owner::Key(PublicKey([byte; 32])));
+        let partial = Partial { id: PartialId([id; 16]), owner };
         let path = path_of(folder, partial.id);
         fs::write(&path, [id; 10]).unwrap();
         let extents: Extents = std::iter::once(0..10).collect();
@@ -188,10 +208,16 @@ mod tests {
         fs::remove_file(keep(path, 8, None, 0)).unwrap();
         fs::write(path.join(".anabranch-01010101010101010101010101010101.journal.new"), "x").unwrap();
         fs::write(path.join(".anabranch-09090909090909090909090909090909.journal.new"), "x").unwrap();
+        // Of receivers that were killed while they unpacked: of the first the archive is there.
+        for id in [1, 8] {
+            let unpacked = path_of(path, PartialId([id; 16])).with_extension("unpacked");
+            fs::create_dir(&unpacked).unwrap();
+            fs::write(unpacked.join("x"), "x").unwrap();
+        }
         // These are none of ours.
         fs::write(path.join("a.part"), "x").unwrap();
         fs::create_dir(path.join(".anabranch-folder.part")).unwrap();
-        assert_eq!((ids(path), count(path)), (vec![1, 2], 6));
+        assert_eq!((ids(path), count(path)), (vec![1, 2], 7));
     }
 
     #[test]

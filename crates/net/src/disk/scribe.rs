@@ -93,6 +93,13 @@ impl Coming {
         Journal { partial, length: self.length, extents }.write(&self.journal())
     }
 
+    /// All of it is there.
+    pub fn is_whole(&self) {
+        if self.partial.is_some() {
+            self.state().extents.insert(0..self.length);
+        }
+    }
+
     /// Its sender may go on with it later; whether there is something to go on with.
     pub fn keep(&self) -> bool {
         let is_kept = self.partial.is_some() && !self.state().extents.is_empty();

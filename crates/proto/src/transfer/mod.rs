@@ -34,7 +34,7 @@ mod phase;
 mod reading;
 mod receiving;
 mod sending;
-mod told;
+pub mod told;
 
 pub use around::{Event, ReceiverCounters, Reply, Source, Store, StoreError};
 pub use check::FileCheck;
@@ -42,7 +42,7 @@ pub use error::TransferError;
 pub use extents::Extents;
 pub use jobs::{Batch, Creation, FileDone, FileJob, FileResult, FileTask};
 pub use limits::Limits;
-pub use partial::{Partial, PartialId};
+pub use partial::{Owner, Partial, PartialId};
 pub use phase::Phase;
 pub use reading::MOST_KEPT;
 pub use receiving::{MAX_EVENTS, Receiver, origin_of};

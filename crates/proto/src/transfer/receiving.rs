@@ -33,7 +33,7 @@ pub use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::jobs::FileJob;
 use super::limits::Limits;
-use super::partial::{Partial, PartialId};
+use super::partial::{Owner, Partial, PartialId};
 use super::phase::PATIENCE;
 use crate::hello::{Cookies, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
@@ -52,6 +52,8 @@ pub struct Receiver {
     limits: Limits,
     /// Whose files it takes; none for anybody's.
     allowed: Option<Vec<PublicKey>>,
+    /// Its senders come by a code, each with a key that is good for once.
+    is_by_code: bool,
     cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
@@ -87,6 +89,7 @@ impl Receiver {
             identity,
             limits,
             allowed: None,
+            is_by_code: false,
             cookies: Cookies::default(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
@@ -107,6 +110,12 @@ impl Receiver {
     /// The same, but only from senders that prove to hold the secret of one of `keys`.
     pub fn only_from(self, keys: Vec<PublicKey>) -> Receiver {
         Receiver { allowed: Some(keys), ..self }
+    }
+
+    /// The same, but only from the holder of `key`, whom a code has brought. Whom the next code brings to
+    /// a receiver of the same folder may go on with the same file, whatever its key.
+    pub fn by_code(self, key: PublicKey) -> Receiver {
+        Receiver { is_by_code: true, ..self.only_from(vec![key]) }
     }
 
     /// The same, with a store that has these files from before.
@@ -274,7 +283,8 @@ impl Receiver {
         if !matches!(entry.phase, Phase::Greeted | Phase::Load) {
             return; // Offered again: the answer was lost.
         }
-        let (sender, partial) = (entry.sender, Partial::of(entry.sender, &offer));
+        let sender = entry.sender;
+        let partial = Partial::of(self.owner(sender), &offer);
         let limits = &self.limits;
         let refused = if let Some(refusal) = self.stranger(sender) {
             Some(refusal)
@@ -292,6 +302,15 @@ impl Receiver {
         if let (Some(reason), Some(entry)) = (refused, self.sessions.get_mut(&id)) {
             entry.phase = Phase::Over { code: Code::Refused, reason: reason.clone() };
             self.note(Event::Failed { session: id, reason });
+        }
+    }
+
+    /// Who may go on with what the holder of this key, or nobody that is known, has begun.
+    fn owner(&self, sender: Option<PublicKey>) -> Owner {
+        match sender {
+            _ if self.is_by_code => Owner::Code,
+            Some(key) => Owner::Key(key),
+            None => Owner::Anybody,
         }
     }
 

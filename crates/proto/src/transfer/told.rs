@@ -10,7 +10,19 @@
 
 use std::ops::Range;
 
-use crate::message::MAX_TOLD;
+use super::extents::Extents;
+use crate::message::{MAX_TOLD, Offer};
+
+/// The blocks of `offer` of which all bytes are in `extents`, in ranges.
+pub fn whole_blocks(offer: &Offer, extents: &Extents) -> Vec<Range<u64>> {
+    let (block, blocks) = (u64::from(offer.block.max(1)), offer.blocks());
+    let whole = extents.iter().map(|bytes| {
+        // The last block may be shorter.
+        let end = if bytes.end >= offer.length { blocks } else { bytes.end / block };
+        bytes.start.div_ceil(block)..end
+    });
+    whole.filter(|blocks| !blocks.is_empty()).collect()
+}
 
 /// Tells that these ranges of blocks have come, which are in order, in at most `most` bytes.
 pub fn tell(ranges: &[Range<u64>], most: usize) -> String {

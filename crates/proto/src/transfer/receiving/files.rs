@@ -3,6 +3,8 @@
 //! Of one file there is one job at a time. A session that ends while a job is under way leaves its name
 //! behind until that is done and what was kept is discarded or put away.
 
+use anabranch_control::time::{Duration, Time};
+
 use super::entry::{Closing, Entry, Phase, Step};
 use super::incoming::Incoming;
 use super::{MAX_KEPT, Receiver};
@@ -199,11 +201,14 @@ impl Receiver {
         }
     }
 
-    /// Gives up every session; what has arrived of unfinished files is put away.
-    pub fn close_all(&mut self) {
+    /// Gives up every session. What has arrived of an unfinished file is put away if nothing was heard of
+    /// its sender for `silence`: it may go on with it later. What is still coming is discarded.
+    pub fn close_all(&mut self, now: Time, silence: Duration) {
         self.queue.clear();
-        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            self.close(id, true);
+        let keeps = |entry: &Entry| now.since(entry.heard) >= silence;
+        let all: Vec<(SessionId, bool)> = self.sessions.iter().map(|(id, entry)| (*id, keeps(entry))).collect();
+        for (id, keeps) in all {
+            self.close(id, keeps);
         }
     }
 }

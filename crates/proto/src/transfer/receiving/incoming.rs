@@ -8,6 +8,7 @@ use super::super::around::ReceiverCounters;
 use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::limits::Limits;
+use super::super::told;
 use super::entry::{Entry, Phase};
 use crate::message::Offer;
 
@@ -66,14 +67,7 @@ impl Incoming {
 
     /// These bytes are there from a session before; the blocks that they hold whole.
     pub fn resume(&mut self, extents: &Extents) -> Vec<Range<u64>> {
-        let Offer { length, block, .. } = self.offer;
-        let (block, blocks) = (u64::from(block.max(1)), self.offer.blocks());
-        let whole = extents.iter().map(|bytes| {
-            // The last block may be shorter.
-            let end = if bytes.end >= length { blocks } else { bytes.end / block };
-            bytes.start.div_ceil(block)..end
-        });
-        let whole: Vec<Range<u64>> = whole.filter(|blocks| !blocks.is_empty()).collect();
+        let whole = told::whole_blocks(&self.offer, extents);
         for blocks in &whole {
             self.missing -= set(&mut self.arrived, blocks);
         }

@@ -145,9 +145,13 @@ impl Receiver {
         }
     }
 
+    fn partial_of(&self, id: SessionId, offer: &Offer) -> Option<Partial> {
+        Some(Partial::of(self.owner(self.sessions.get(&id)?.sender), offer))
+    }
+
     fn begin(&mut self, id: SessionId, offer: Offer) {
+        let Some(partial) = self.partial_of(id, &offer) else { return };
         let Some(entry) = self.sessions.get_mut(&id) else { return };
-        let partial = Partial::of(entry.sender, &offer);
         let is_kept = self.kept.contains(&partial.id);
         entry.phase = Phase::Receiving(Incoming::new(offer.clone(), is_kept));
         self.hand_out(id, FileTask::Create(Creation { offer, partial: Some(partial), is_anew: false }));
@@ -156,9 +160,9 @@ impl Receiver {
     /// The hash of the file of session `id` was wrong, and a part of it was there from before: all of
     /// it comes again.
     pub(super) fn begin_anew(&mut self, id: SessionId, offer: Offer) {
+        let Some(partial) = self.partial_of(id, &offer) else { return };
         let Some(entry) = self.sessions.get_mut(&id) else { return };
         entry.told.clear();
-        let partial = Partial::of(entry.sender, &offer);
         entry.phase = Phase::Receiving(Incoming::new(offer.clone(), false));
         self.hand_out(id, FileTask::Create(Creation { offer, partial: Some(partial), is_anew: true }));
     }

@@ -107,7 +107,7 @@ fn what_has_come_is_kept_of_who_falls_silent_and_not_of_who_takes_leave() {
         if takes_leave {
             pair.say_in(&mut session, &Message::Bye);
         } else {
-            pair.receiver.close_all();
+            pair.receiver.close_all(pair.now, Duration::ZERO);
             pair.wait(0);
             pair.jobs.extend(std::iter::from_fn(|| pair.receiver.next_job()));
         }
@@ -120,11 +120,53 @@ fn what_has_come_is_kept_of_who_falls_silent_and_not_of_who_takes_leave() {
     }
 }
 
+/// A code brings each of them with a key of its own, to a receiver that takes from nobody else.
+#[test]
+fn whom_the_next_code_brings_goes_on_with_the_same_file_and_nobody_else_does() {
+    let [first, second] = [(); 2].map(|()| Identity::generate());
+    let by_code = |pair: &mut Pair, own: &Identity| pair.receiver = pair.receiver.clone().by_code(own.public());
+    let mut pair = Pair::new(4, Limits::default());
+    by_code(&mut pair, &first);
+    let mut session = session_of(&mut pair, Some(&first));
+    let offer = pair.offer();
+    assert_eq!(offered(&mut pair, &mut session, &offer), (Code::Accepted, String::new()));
+    (0..2).for_each(|index| send_block(&mut pair, &mut session, index));
+    pair.wait(61);
+    finish_jobs(&mut pair);
+    // It is none of those of senders at an address, with a key or without.
+    for stranger in [None, Some(&first)] {
+        let mut other = Pair { store: pair.store.clone(), ..Pair::new(4, Limits::default()) };
+        other.receiver = other.receiver.clone().with_kept(pair.store.kept.keys().copied());
+        let mut session = session_of(&mut other, stranger);
+        assert_eq!(offered(&mut other, &mut session, &offer), (Code::Accepted, String::new()), "{stranger:?}");
+    }
+    by_code(&mut pair, &second);
+    let mut late = session_of(&mut pair, Some(&first));
+    let said = offered(&mut pair, &mut late, &offer);
+    assert!(said.0 == Code::Refused, "the code before is good for nobody now: {said:?}");
+    let mut session = session_of(&mut pair, Some(&second));
+    assert_eq!(offered(&mut pair, &mut session, &offer), (Code::Incomplete, "0+2".into()));
+}
+
+/// Who interrupts a transfer that goes on well wants nothing of it; who ends one that hangs may want it.
+#[test]
+fn with_all_sessions_what_is_still_coming_is_discarded_and_what_has_stopped_coming_is_kept() {
+    for silent in [2, 3] {
+        let (mut pair, _) = begun(None);
+        pair.wait(silent);
+        pair.receiver.close_all(pair.now, Duration::SECOND * 3);
+        pair.jobs.extend(std::iter::from_fn(|| pair.receiver.next_job()));
+        assert_eq!(pair.tasks(), [if silent == 3 { "suspend" } else { "discard" }]);
+        finish_jobs(&mut pair);
+        assert_eq!((pair.store.kept.len(), pair.store.files.len()), (usize::from(silent == 3), 0));
+    }
+}
+
 #[test]
 fn a_receiver_that_was_started_again_tells_what_its_store_has_before_blocks_come() {
     let (pair, _) = begun(None);
     let offer = pair.offer();
-    let id = Partial::of(None, &offer).id;
+    let id = Partial::of(Owner::Anybody, &offer).id;
     let mut again = Pair::new(4, Limits::default());
     again.store.kept.insert(id, (pair.file[..2 * BLOCK].to_vec(), std::iter::once(0..15).collect()));
     again.receiver = again.receiver.clone().with_kept([id]);

@@ -1,0 +1,232 @@
+//! What is sent by a code goes on where it was when either side or both are killed, without a chance to
+//! tidy up, and the same things are sent again by another code.
+
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::running::{Running, SETTINGS};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// Bytes of the file; at 1 MB/s it takes four seconds at least.
+const LENGTH: u64 = 4_000_000;
+
+/// Bytes of it that have come before anybody is killed.
+const ENOUGH: u64 = 1_500_000;
+
+struct Setting {
+    folder: tempfile::TempDir,
+    _relay: Running,
+    at: String,
+    codes: u32,
+}
+
+impl Setting {
+    fn new() -> Setting {
+        let folder = tempfile::tempdir().unwrap();
+        let file: Vec<u8> = (0..LENGTH as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        fs::create_dir_all(folder.path().join("album/sub")).unwrap();
+        fs::write(folder.path().join("film.bin"), &file).unwrap();
+        fs::write(folder.path().join("album/film.bin"), &file).unwrap();
+        fs::write(folder.path().join("album/sub/notes"), "notes").unwrap();
+        let mut relay = Running::start(&["relay", "--listen", "127.0.0.1:0", "--limit", "4 MB/s"]);
+        let at = relay.after(" on ");
+        Setting { folder, _relay: relay, at, codes: 0 }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).args(["--relays", &self.at]).current_dir(self.folder.path());
+        Running::of(command.env("XDG_CONFIG_HOME", SETTINGS).stdin(Stdio::null()))
+    }
+
+    /// A sender of `what` and a receiver, by a code that was not used before.
+    fn start_both(&mut self, what: &str) -> (Running, Running) {
+        self.codes += 1;
+        let code = format!("{}-crowfoot-orlando", self.codes);
+        let how = ["--controller", "aimd", "--pacing", "paced", "--upload", "1 MB/s"];
+        let sender = self.start(&[&["send", what, "--code", &code][..], &how].concat());
+        (sender, self.start(&["receive", &code, "--out", "in"]))
+    }
+
+    /// What is in the receiver's folder, with lengths.
+    fn kept(&self) -> Vec<(String, u64)> {
+        let Ok(folder) = fs::read_dir(self.path("in")) else { return Vec::new() };
+        let entries = folder.filter_map(Result::ok).filter_map(|entry| {
+            // It may have gone meanwhile.
+            Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?.len()))
+        });
+        let mut kept: Vec<_> = entries.collect();
+        kept.sort();
+        kept
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.kept().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Waits until so much is there that a journal tells of; how much that is.
+    fn wait_for_half(&self) -> u64 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(Instant::now() < deadline, "{:?}", self.kept());
+            sleep(Duration::from_millis(50));
+            let parts = self.kept();
+            let written = parts.iter().filter(|(name, _)| name.ends_with(".part")).map(|(_, length)| *length).max();
+            let has_journal = parts.iter().any(|(name, _)| name.ends_with(".journal"));
+            if let Some(written @ ENOUGH..) = written.filter(|_| has_journal) {
+                return written;
+            }
+        }
+    }
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    fs::read(one).unwrap() == fs::read(other).unwrap()
+}
+
+/// It has ended well: what it said.
+fn ended(process: Running) -> String {
+    let (code, out, err) = process.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    out
+}
+
+/// Bytes that a sender says had come before.
+fn resumed(sent: &str) -> Option<u64> {
+    let end = sent.find(" bytes of it had come before")?;
+    sent[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap().parse().ok()
+}
+
+/// The journal may be older than what is written by a second and the time that the disk takes.
+fn told_at_least(written: u64) -> u64 {
+    written.saturating_sub(1_500_000)
+}
+
+#[test]
+fn a_file_goes_on_by_another_code_after_both_ends_were_killed() {
+    let mut setting = Setting::new();
+    let both = setting.start_both("film.bin");
+    let written = setting.wait_for_half();
+    drop(both); // SIGKILL
+    let names = setting.names();
+    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with(".anabranch-")), "{names:?}");
+    let (sender, receiver) = setting.start_both("film.bin");
+    let (received, sent) = (ended(receiver), ended(sender));
+    assert!(resumed(&sent) >= Some(told_at_least(written).max(1)), "{written}: {sent}");
+    assert!(received.contains("received in/film.bin, 4000000 bytes, hash right"), "{received}");
+    assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+/// The receiver has no way to know that its sender was killed, and its user does not wait for that.
+#[test]
+fn a_file_goes_on_after_its_sender_was_killed_and_its_receiver_interrupted() {
+    let mut setting = Setting::new();
+    let (sender, receiver) = setting.start_both("film.bin");
+    let written = setting.wait_for_half();
+    drop(sender); // SIGKILL
+    sleep(Duration::from_secs(5));
+    receiver.interrupt();
+    assert_eq!(receiver.end().0, Some(130));
+    let (sender, receiver) = setting.start_both("film.bin");
+    ended(receiver);
+    let sent = ended(sender);
+    // It was closed in order: all that was written is told.
+    assert!(resumed(&sent) >= Some(written.min(LENGTH) * 9 / 10), "{written}: {sent}");
+    assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+#[test]
+fn a_folder_goes_on_as_the_archive_that_it_was_and_leaves_nothing_but_itself() {
+    let mut setting = Setting::new();
+    let both = setting.start_both("album");
+    let written = setting.wait_for_half();
+    drop(both); // SIGKILL
+    // What an unpacking that was killed has left.
+    let part = setting.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
+    let left = setting.path("in").join(part).with_extension("unpacked");
+    fs::create_dir_all(left.join("album")).unwrap();
+    fs::write(left.join("album/film.bin"), "half").unwrap();
+    let (sender, receiver) = setting.start_both("album");
+    let (received, sent) = (ended(receiver), ended(sender));
+    assert!(resumed(&sent) >= Some(told_at_least(written).max(1)), "{written}: {sent}");
+    assert!(received.contains("received in/album: 2 files") && sent.contains("as album.tar"), "{received} {sent}");
+    assert_eq!(setting.names(), ["album"]);
+    for name in ["film.bin", "sub/notes"] {
+        assert!(same(&setting.path("album").join(name), &setting.path("in/album").join(name)), "{name}");
+    }
+}
+
+#[test]
+fn a_folder_of_which_anything_has_changed_begins_anew_and_is_not_mixed() {
+    let mut setting = Setting::new();
+    let both = setting.start_both("album");
+    setting.wait_for_half();
+    drop(both); // SIGKILL
+    fs::write(setting.path("album/sub/notes"), "other").unwrap();
+    let (sender, receiver) = setting.start_both("album");
+    ended(receiver);
+    let sent = ended(sender);
+    assert_eq!(resumed(&sent), None, "{sent}");
+    assert_eq!(fs::read(setting.path("in/album/sub/notes")).unwrap(), b"other");
+    // What has come of the other is kept for a week.
+    assert_eq!(setting.names().len(), 3, "{:?}", setting.names());
+}
+
+#[test]
+fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
+    let mut setting = Setting::new();
+    let both = setting.start_both("film.bin");
+    setting.wait_for_half();
+    drop(both); // SIGKILL
+    let part = setting.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
+    let part = setting.path("in").join(part);
+    let mut bytes = fs::read(&part).unwrap();
+    bytes[1000] ^= 1;
+    fs::write(&part, bytes).unwrap();
+    let (sender, receiver) = setting.start_both("film.bin");
+    ended(receiver);
+    let sent = ended(sender);
+    assert_eq!(resumed(&sent), None, "{sent}");
+    assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
+    assert!(same(&setting.path("film.bin"), &setting.path("in/film.bin")));
+}
+
+/// The folder may have no more than the file: the part is of it, and others' parts make room.
+#[test]
+fn what_is_there_of_a_file_counts_once_and_the_parts_of_others_make_room_for_it() {
+    let mut setting = Setting::new();
+    for what in ["film.bin", "album"] {
+        let both = setting.start_both(what);
+        setting.wait_for_half();
+        if what == "album" {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while setting.names().iter().filter(|name| name.ends_with(".journal")).count() < 2 {
+                assert!(Instant::now() < deadline, "{:?}", setting.names());
+                sleep(Duration::from_millis(50));
+            }
+        }
+        drop(both); // SIGKILL
+    }
+    assert_eq!(setting.names().len(), 4);
+    let most = (LENGTH + 100).to_string();
+    let sender = setting.start(&["send", "film.bin", "--code", "9-crowfoot-orlando"]);
+    let receiver = setting.start(&["receive", "9-crowfoot-orlando", "--out", "in", "--max-total", &most]);
+    ended(receiver);
+    let sent = ended(sender);
+    assert!(resumed(&sent) > Some(0), "{sent}");
+    assert_eq!(setting.kept(), [("film.bin".to_owned(), LENGTH)]);
+}

@@ -1,0 +1,245 @@
+use anabranch_proto::message::FileName;
+use anabranch_proto::transfer::Owner;
+
+use super::room::free_in;
+use super::*;
+
+const SESSION: SessionId = SessionId(1);
+
+fn offer_of(name: &str) -> Offer {
+    Offer { name: FileName::sanitised(name), length: 4, block: 2, hash: [0; 32] }
+}
+
+fn part_of(partial: &Partial) -> String {
+    format!(".anabranch-{}.part", partial.id)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_gets_its_name_last_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.txt"), "mine").unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    let offer = offer_of("a.txt");
+    store.create(SESSION, &offer).unwrap();
+    store.write(SESSION, 2, b"cd").unwrap();
+    store.write(SESSION, 0, b"ab").unwrap();
+    assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part", "a.txt"]);
+    assert_eq!(store.publish(SESSION, &offer).unwrap(), "a (1).txt");
+    assert_eq!(names(folder.path()), ["a (1).txt", "a.txt"]);
+    assert_eq!(fs::read(folder.path().join("a (1).txt")).unwrap(), b"abcd");
+    assert_eq!(fs::read(folder.path().join("a.txt")).unwrap(), b"mine");
+}
+
+#[test]
+fn what_does_not_arrive_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(&folder.path().join("new")).unwrap();
+    store.create(SESSION, &offer_of("a")).unwrap();
+    store.create(SessionId(2), &offer_of("b")).unwrap();
+    store.discard(SESSION);
+    drop(store);
+    assert!(names(&folder.path().join("new")).is_empty());
+}
+
+fn long(length: u64) -> Offer {
+    Offer { length, ..offer_of("a") }
+}
+
+#[test]
+fn a_folder_takes_no_more_than_it_may_whoever_brings_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("mine"), [7; 40]).unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(100);
+    let full = |result: Result<(), StoreError>| result.unwrap_err().0.contains("at most 100 bytes");
+    assert!(full(store.create(SESSION, &long(61))));
+    assert_eq!(names(folder.path()), ["mine"], "nothing is left of it");
+    store.create(SESSION, &long(30)).unwrap();
+    // What is on its way counts as a whole, however much of it has come.
+    store.write(SESSION, 0, &[1; 20]).unwrap();
+    assert!(full(store.clone().create(SessionId(2), &long(31))));
+    assert!(full(store.create(SessionId(2), &long(u64::MAX))));
+    store.create(SessionId(2), &long(30)).unwrap();
+    assert!(full(store.create(SessionId(3), &long(1))));
+    store.discard(SessionId(2));
+    store.write(SESSION, 20, &[1; 10]).unwrap();
+    store.publish(SESSION, &long(30)).unwrap();
+    assert!(full(store.create(SessionId(3), &long(31))), "it counts once, as what it is now");
+    store.create(SessionId(3), &long(30)).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_is_not_taken_that_the_disk_has_no_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    let free = free_in(folder.path()).unwrap();
+    for length in [free.saturating_mul(2), u64::MAX] {
+        assert_eq!(store.create(SESSION, &long(length)), Err(StoreError("no space left for it".into())));
+    }
+    // Two that would fit alone: the first has its room, though nothing of it is written.
+    store.create(SESSION, &long(free / 4 * 3)).unwrap();
+    assert!(store.create(SessionId(2), &long(free / 4 * 3)).is_err());
+    store.discard(SESSION);
+    store.create(SessionId(2), &long(free / 4 * 3)).unwrap();
+}
+
+#[test]
+fn what_has_come_outlives_the_store_and_is_gone_on_with_by_the_same_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let offer = Offer { hash: *blake3::hash(b"abcd").as_bytes(), ..offer_of("a") };
+    let partial = Partial::of(Owner::Anybody, &offer);
+    for end in ["suspend", "drop"] {
+        let mut store = DiskStore::open(folder.path()).unwrap();
+        let before = store.resume(SESSION, &offer, &partial).unwrap();
+        assert_eq!(before.bytes(), if end == "suspend" { 0 } else { 2 });
+        store.write(SESSION, 2, b"cd").unwrap();
+        if end == "suspend" {
+            assert!(store.suspend(SESSION));
+        }
+    }
+    let other = Offer { hash: [0; 32], ..offer.clone() };
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    assert_eq!(store.kept().unwrap(), [partial.id]);
+    assert!(store.resume(SessionId(2), &other, &Partial::of(Owner::Anybody, &other)).unwrap().is_empty());
+    store.discard(SessionId(2));
+    let extents = store.resume(SESSION, &offer, &partial).unwrap();
+    assert!(extents.iter().eq([(2, 4)].map(|(start, end)| start..end)));
+    assert!(store.kept().unwrap().is_empty(), "somebody works at it");
+    store.write(SESSION, 0, b"ab").unwrap();
+    assert_eq!(store.publish(SESSION, &offer).unwrap(), "a");
+    drop(store);
+    assert_eq!((names(folder.path()), fs::read(folder.path().join("a")).unwrap()), (vec!["a".into()], b"abcd".into()));
+}
+
+#[test]
+fn a_hidden_file_is_there_until_it_is_taken_and_outlives_a_store_in_which_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let offer = Offer { hash: *blake3::hash(b"abcd").as_bytes(), ..offer_of("a") };
+    let partial = Partial::of(Owner::Code, &offer);
+    let mut store = DiskStore::open(folder.path()).unwrap().hidden();
+    store.resume(SESSION, &offer, &partial).unwrap();
+    store.write(SESSION, 0, b"abcd").unwrap();
+    assert!(store.take_hidden().is_none(), "it has not come yet");
+    assert_eq!(store.publish(SESSION, &offer).unwrap(), "a", "as its sender calls it");
+    drop(store);
+    assert!(names(folder.path()).iter().all(|name| name.starts_with(".anabranch-")));
+    let mut store = DiskStore::open(folder.path()).unwrap().hidden();
+    assert_eq!(store.kept().unwrap(), [partial.id]);
+    assert!(store.resume(SESSION, &offer, &partial).unwrap().iter().eq(std::iter::once(0..4)));
+    store.publish(SESSION, &offer).unwrap();
+    let hidden = store.take_hidden().unwrap();
+    assert_eq!(fs::read(hidden.path()).unwrap(), b"abcd");
+    let unpacked = hidden.folder().unwrap();
+    fs::write(unpacked.join("left"), "over").unwrap();
+    assert_eq!(fs::read_dir(hidden.folder().unwrap()).unwrap().count(), 0, "each time empty");
+    assert!(store.kept().unwrap().is_empty() && hidden.path().exists(), "somebody works at it");
+    drop(hidden);
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn of_a_file_of_which_nothing_has_come_nothing_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    for session in 1..4 {
+        let offer = offer_of(&session.to_string());
+        store.resume(SessionId(session), &offer, &Partial::of(Owner::Anybody, &offer)).unwrap();
+    }
+    assert!(!store.suspend(SESSION));
+    store.write(SessionId(2), 0, b"ab").unwrap();
+    store.discard(SessionId(2));
+    drop(store);
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn two_receivers_of_one_folder_do_not_write_to_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let offer = offer_of("a");
+    let partial = Partial::of(Owner::Anybody, &offer);
+    let mut stores = [(); 2].map(|()| DiskStore::open(folder.path()).unwrap());
+    for (store, content) in stores.iter_mut().zip([b"abcd", b"efgh"]) {
+        assert!(store.resume(SESSION, &offer, &partial).unwrap().is_empty());
+        store.write(SESSION, 0, content).unwrap();
+    }
+    assert_eq!(names(folder.path()), [".anabranch-0000000000000001.part".to_owned(), part_of(&partial)]);
+    let published = stores.each_mut().map(|store| store.publish(SESSION, &offer).unwrap());
+    assert_eq!(published, ["a", "a (1)"]);
+    assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"abcd");
+}
+
+#[test]
+fn a_kept_part_counts_and_makes_room_for_a_file_that_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(1000);
+    let (first, second) = (long(600), Offer { name: FileName::sanitised("b"), ..long(600) });
+    let [one, two] = [&first, &second].map(|offer| Partial::of(Owner::Anybody, offer));
+    store.resume(SESSION, &first, &one).unwrap();
+    store.write(SESSION, 500, &[1; 100]).unwrap();
+    assert!(store.resume(SessionId(2), &second, &two).is_err(), "the other is on its way");
+    assert!(store.suspend(SESSION));
+    // It counts once when it goes on, and not for itself.
+    assert_eq!(store.resume(SESSION, &first, &one).unwrap().bytes(), 100);
+    assert!(store.suspend(SESSION));
+    assert!(store.resume(SessionId(2), &second, &two).unwrap().is_empty());
+    assert_eq!(names(folder.path()), [part_of(&two)], "nobody sends the other");
+}
+
+#[test]
+fn a_part_with_a_journal_of_another_length_or_none_begins_from_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let offer = offer_of("a");
+    let partial = Partial::of(Owner::Anybody, &offer);
+    let path = kept::path_of(folder.path(), partial.id);
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    let extents: Extents = std::iter::once(0..2).collect();
+    for length in [None, Some(5), Some(4)] {
+        fs::write(&path, b"ab").unwrap();
+        if let Some(length) = length {
+            let journal = Journal { partial, length, extents: extents.clone() };
+            journal.write(&path.with_extension("journal")).unwrap();
+        }
+        let is_held = length == Some(4);
+        assert_eq!(store.resume(SESSION, &offer, &partial).unwrap().is_empty(), !is_held, "{length:?}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), if is_held { 2 } else { 0 });
+        store.discard(SESSION);
+    }
+}
+
+#[test]
+fn a_receiver_that_is_killed_has_a_journal_of_what_was_there_a_moment_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let offer = long(1_000_000);
+    let partial = Partial::of(Owner::Anybody, &offer);
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    store.resume(SESSION, &offer, &partial).unwrap();
+    let path = kept::path_of(folder.path(), partial.id);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut written = 0;
+    // No clean end: the journal is what the thread has written by now.
+    let journal = loop {
+        store.write(SESSION, written, &[7; 1000]).unwrap();
+        written += 1000;
+        match Journal::read(&path.with_extension("journal"), written) {
+            Some(journal) => break journal,
+            None => assert!(std::time::Instant::now() < deadline, "no journal"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert_eq!(journal.extents.len(), 1);
+    assert!((written / 2..=written).contains(&journal.extents.bytes()), "{journal:?}");
+}
+
+#[test]
+fn a_folder_that_is_a_file_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(DiskStore::open(file.path()).is_err());
+    assert!(offer(Path::new("/"), 1000, |_| false).is_err());
+}
