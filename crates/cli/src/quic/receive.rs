@@ -25,7 +25,11 @@ A file gets its name when all of it has arrived and its BLAKE3 hash is right; a 
 there is never replaced. Whoever gives the fingerprint that is printed to `quic send \
 --fingerprint` can be sure to reach this receiver and nobody else; it is another one after \
 each start. Anybody who can reach this address may send files: each address a quarter of the \
-files that are taken at once. A file that is interrupted begins anew.")]
+files that are taken at once.
+
+What has come of a file whose connection was lost, or whose receiver was killed, stays hidden in the \
+folder for a week, and the same command of its sender goes on with it. Who interrupts a transfer that \
+goes on well, on either side, leaves nothing.")]
 pub struct Args {
     /// Address to listen on, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
@@ -106,13 +110,17 @@ impl Only {
         if let Event::Begun { connection } | Event::Complete { connection, .. } = *event {
             self.0.get_or_insert(connection);
         }
+        match *event {
+            Event::Continued { connection, by } if self.0 == Some(connection) => self.0 = Some(by),
+            _ => {}
+        }
         self.0 == Some(event.connection())
     }
 }
 
 fn say(event: &Event, folder: &Path) {
     match event {
-        Event::Begun { .. } => {}
+        Event::Begun { .. } | Event::Continued { .. } => {}
         Event::Offered { name, length, .. } => println!("receiving {name}, {}", Amount(*length as f64)),
         Event::Complete { name, length, .. } => {
             println!("received {}, {length} bytes, hash right", folder.join(name).display());

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network;
+use crate::progress::{BYTES, HASHING};
 
 /// Arguments of `quic send`.
 #[derive(Debug, clap::Args)]
@@ -71,12 +72,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Ok(_) => {}
     }
     let interrupt = Interrupt::listen()?;
-    let progress = Progress::default();
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
+    let progress = Arc::new(Progress::default());
+    let style = ProgressStyle::with_template(&format!("{{msg:7}} {BYTES}"));
     let display = ProgressBar::new(0).with_style(style.expect("the template is valid"));
     let show = || {
-        display.set_length(progress.total.load(Ordering::Relaxed));
-        display.set_position(progress.done.load(Ordering::Relaxed));
+        let [total, hashed, done] =
+            [&progress.total, &progress.hashed, &progress.done].map(|count| count.load(Ordering::Relaxed));
+        let (what, place) = if hashed < total { (HASHING, hashed) } else { ("sending", done) };
+        display.set_message(what);
+        display.set_length(total);
+        display.set_position(place);
     };
     let runtime = super::runtime()?;
     let outcome = runtime.block_on(async {
@@ -144,6 +149,9 @@ fn say(args: &Args, done: &Done) {
         done.length,
         args.controller.name
     );
+    if done.resumed > 0 {
+        println!("{} bytes of it had come before", done.resumed);
+    }
     let ms = |span: Option<anabranch_control::time::Duration>| match span {
         Some(span) => format!("{:.2} ms", span.as_millis_f64()),
         None => "unknown".to_owned(),

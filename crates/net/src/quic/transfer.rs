@@ -3,20 +3,30 @@
 //! once their hash is right.
 //!
 //! ```text
-//! to the receiver:  length 2, offer (proto::message)    then the file, then the end
-//! to the sender:    length 2, report                    then length 2, report
+//! to the receiver:  length 2, offer (proto::message)
+//! to the sender:    length 2, report: accepted, and what is there from before
+//! to the receiver:  what of the file is not there, in its order
+//! to the sender:    length 2, report: complete; or accepted, and all of it comes again, once
 //! ```
 //!
 //! noq carries it, for there a controller's rate holds. Any QUIC library can answer.
+//!
+//! What has come of a file is kept when its connection is lost or the receiver dies, for whoever offers
+//! the same file again: by its name, its length and the hash of all of it, as over relays from senders
+//! without a key. The hash of the whole file decides in the end. Who closes the connection wants nothing
+//! to be kept.
 //!
 //! Who has not shown that it hears what is sent to its address is told to come again (a Retry packet;
 //! RFC 9000, 8.1.2): until then nothing is computed and no place is taken. No address gets more than its
 //! share of the places.
 
+mod arriving;
+mod claim;
 mod receiving;
 mod sending;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -30,7 +40,7 @@ pub use self::sending::{Done, Sender};
 use super::identity;
 
 /// What both sides say that they speak.
-pub const PROTOCOL: &[u8] = b"anabranch-file/1";
+pub const PROTOCOL: &[u8] = b"anabranch-file/2";
 
 /// What is read from a file, or written to one, at once.
 const PIECE: u16 = 1 << 15;
@@ -103,7 +113,9 @@ lost_connection!(ConnectionError, noq::ReadError, noq::ReadExactError, noq::Writ
 /// How far a transfer is, for who looks from outside.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Bytes that were handed over to QUIC, or taken from it.
+    /// Bytes of the file that is to be sent of which the hash is known: it is read once before.
+    pub hashed: AtomicU64,
+    /// Bytes that were handed over to QUIC, or taken from it, and those that were there from before.
     pub done: AtomicU64,
     /// Bytes of the files.
     pub total: AtomicU64,
@@ -115,14 +127,31 @@ async fn report(to: &mut SendStream, code: Code, text: &str) -> Result<(), QuicE
     write_message(to, &message).await
 }
 
-/// The text of the report that must come next.
-async fn expect(from: &mut RecvStream, expected: Code) -> Result<String, QuicError> {
+/// The report that comes next, which must be one of `expected`, and its text.
+async fn expect(from: &mut RecvStream, expected: &[Code]) -> Result<(Code, String), QuicError> {
     let message = read_message(from).await?;
     let report = Report::decode(&message).map_err(|_| TransferError::Malformed("a report that cannot be read"))?;
-    if report.code == expected {
-        return Ok(printable(report.text));
+    if expected.contains(&report.code) {
+        return Ok((report.code, printable(report.text)));
     }
     Err(TransferError::reported(&report).unwrap_or(TransferError::Malformed("a report out of turn")).into())
+}
+
+/// The bytes of `offer`'s file that are in none of `blocks`, which are in order, in ranges.
+fn missing(offer: &Offer, blocks: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let (block, mut from, mut missing) = (u64::from(offer.block), 0, Vec::new());
+    for there in blocks {
+        missing.push(from..there.start * block);
+        from = (there.end * block).min(offer.length);
+    }
+    missing.push(from..offer.length);
+    missing.retain(|range| !range.is_empty());
+    missing
+}
+
+/// Bytes of all of them.
+fn bytes_of(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
 }
 
 async fn read_offer(from: &mut RecvStream) -> Result<Offer, QuicError> {
@@ -150,4 +179,40 @@ async fn read_message(from: &mut RecvStream) -> Result<Vec<u8>, QuicError> {
     let mut message = vec![0; usize::from(length)];
     from.read_exact(&mut message).await?;
     Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_proto::message::FileName;
+    use anabranch_proto::transfer::Extents;
+    use anabranch_proto::transfer::told;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_missing_is_what_is_not_told_and_both_sides_agree_on_it(
+            length in 0u64..3000,
+            block in 1u16..50,
+            kept in prop::collection::vec((0u64..3000, 1u64..600), 0..6),
+            room in 0usize..60,
+        ) {
+            let offer = Offer { name: FileName::sanitised("a"), length, block, hash: [0; 32] };
+            let kept = kept.into_iter().map(|(start, more)| start.min(length)..(start + more).min(length));
+            let extents: Extents = kept.collect();
+            let text = told::tell(&told::whole_blocks(&offer, &extents), room);
+            let read = told::read(&text, offer.blocks());
+            let wanted = missing(&offer, read.into_iter().map(|range| u64::from(range.start)..u64::from(range.end)));
+            prop_assert!(wanted.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", wanted);
+            for byte in 0..length {
+                let is_wanted = wanted.iter().any(|range| range.contains(&byte));
+                prop_assert!(is_wanted || extents.holds(&(byte..byte + 1)), "{} of {:?}", byte, wanted);
+            }
+            prop_assert!(bytes_of(&wanted) <= length);
+            if extents.is_empty() {
+                prop_assert_eq!(bytes_of(&wanted), length);
+            }
+        }
+    }
 }

@@ -2,23 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anabranch_proto::message::{Code, Offer};
-use anabranch_proto::seal::SessionId;
-use anabranch_proto::transfer::{FileCheck, Limits, Store, StoreError, TransferError, origin_of};
+use anabranch_proto::message::Code;
+use anabranch_proto::transfer::{Limits, Owner, Partial, PartialId, StoreError, TransferError, origin_of};
 use noq::crypto::rustls::QuicServerConfig;
-use noq::{Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use noq::{Endpoint, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
-use super::{
-    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PATIENCE, PIECE, PROTOCOL, Progress, QuicError, read_offer,
-    report,
-};
+use super::arriving::Arriving;
+use super::claim::{Claim, Coming};
+use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, QuicError, read_offer, report};
 use crate::disk::DiskStore;
 use crate::quic::identity::Identity;
-use crate::setup::random_seed;
 
 /// What became of a file at a receiver. Connections are numbered in the order in which they come.
 #[derive(Debug)]
@@ -46,7 +42,14 @@ pub enum Event {
         /// Its bytes.
         length: u64,
     },
-    /// It did not arrive, and nothing of it is left.
+    /// Its sender goes on with it over another connection: this one is over.
+    Continued {
+        /// Over which connection it came.
+        connection: u64,
+        /// Over which it comes now.
+        by: u64,
+    },
+    /// It did not arrive. What has come of it may be kept for who offers it again.
     Failed {
         /// Over which connection.
         connection: u64,
@@ -62,6 +65,7 @@ impl Event {
             Event::Offered { connection, .. }
             | Event::Begun { connection }
             | Event::Complete { connection, .. }
+            | Event::Continued { connection, .. }
             | Event::Failed { connection, .. } => connection,
         }
     }
@@ -75,13 +79,15 @@ pub struct Receiver {
 }
 
 #[derive(Debug)]
-struct Shared {
-    store: DiskStore,
+pub struct Shared {
+    pub store: DiskStore,
     limits: Limits,
-    progress: Arc<Progress>,
+    pub progress: Arc<Progress>,
     files: Arc<tokio::sync::Semaphore>,
     /// How many of the places each address has.
     shares: Mutex<BTreeMap<IpAddr, usize>>,
+    /// Files on their way, by the connections that may go on with them.
+    pub coming: Mutex<BTreeMap<PartialId, Arc<Coming>>>,
 }
 
 /// One of the places of an address, until this value ends.
@@ -146,6 +152,7 @@ impl Receiver {
             limits,
             progress: Arc::default(),
             shares: Mutex::default(),
+            coming: Mutex::default(),
         };
         Ok(Receiver { endpoint, shared: Arc::new(shared) })
     }
@@ -187,9 +194,9 @@ impl Receiver {
             let connection = connections;
             connections += 1;
             transfers.spawn(async move {
-                if let Err(why) = take(&shared, incoming, connection, &events).await {
+                if let Err(event) = take(&shared, incoming, connection, &events).await {
                     // Nobody listens any more when the receiver is about to end.
-                    let _ = events.send(Event::Failed { connection, why }).await;
+                    let _ = events.send(event).await;
                 }
                 drop((permit, share));
             });
@@ -203,123 +210,68 @@ impl Receiver {
     }
 }
 
-/// Takes one sender's file.
+/// Takes one sender's file; what else is to be said of it if it does not come.
 async fn take(
     shared: &Arc<Shared>,
     incoming: noq::Incoming,
     number: u64,
     events: &mpsc::Sender<Event>,
-) -> Result<(), QuicError> {
+) -> Result<(), Event> {
+    let failed = |why: QuicError| Event::Failed { connection: number, why };
     let asked = async {
         let connection = incoming.await?;
         let (to, mut from) = connection.accept_bi().await?;
         let offer = read_offer(&mut from).await?;
         Ok::<_, QuicError>((connection, to, from, offer))
     };
-    let late = |_| TransferError::Malformed("nothing: it has offered no file");
-    let (connection, mut to, mut from, offer) = tokio::time::timeout(PATIENCE, asked).await.map_err(late)??;
+    let late = |_| failed(TransferError::Malformed("nothing: it has offered no file").into());
+    let asked = tokio::time::timeout(PATIENCE, asked).await.map_err(late)?;
+    let (connection, mut to, mut from, offer) = asked.map_err(failed)?;
     if let Some(why) = shared.limits.refusal(&offer) {
-        report(&mut to, Code::Refused, &why).await?;
-        return leave(&connection, &mut to).await;
+        let told = report(&mut to, Code::Refused, &why).await;
+        return match told {
+            Ok(()) => leave(&connection, &mut to).await.map_err(failed),
+            Err(why) => Err(failed(why)),
+        };
     }
-    let (of, wanted) = (Arc::clone(shared), offer.clone());
-    let begun = tokio::task::spawn_blocking(move || Arriving::begin(of, wanted)).await;
-    let arriving = match begun.unwrap_or_else(|error| Err(StoreError(error.to_string()))) {
-        Ok(arriving) => arriving,
-        Err(why) => {
-            report(&mut to, Code::Refused, &why.0).await?;
-            leave(&connection, &mut to).await?;
-            return Err(TransferError::Store(why).into());
+    let claim = Claim::of(shared, Partial::of(Owner::Anybody, &offer), number, &connection).await;
+    let coming = claim.as_ref().map(|claim| Arc::clone(&claim.coming));
+    let name = offer.name.to_string();
+    let taken = async {
+        let (of, wanted) = (Arc::clone(shared), offer.clone());
+        let begun = tokio::task::spawn_blocking(move || Arriving::begin(of, wanted, claim)).await;
+        let arriving = match begun.unwrap_or_else(|error| Err(StoreError(error.to_string()))) {
+            Ok(arriving) => arriving,
+            Err(why) => {
+                report(&mut to, Code::Refused, &why.0).await?;
+                leave(&connection, &mut to).await?;
+                return Err(TransferError::Store(why).into());
+            }
+        };
+        let _ = events.send(Event::Offered { connection: number, name, length: offer.length }).await;
+        match arriving.whole(&mut from, &mut to, number, events).await {
+            Ok(name) => {
+                // The file is kept, whether the sender learns it or not.
+                let told = report(&mut to, Code::Complete, &name).await;
+                if told.is_ok() {
+                    let _ = leave(&connection, &mut to).await;
+                }
+                let _ = events.send(Event::Complete { connection: number, name, length: offer.length }).await;
+                Ok(())
+            }
+            Err(why) => {
+                // Who is gone need not be told.
+                if report(&mut to, Code::Failed, &why.to_string()).await.is_ok() {
+                    let _ = leave(&connection, &mut to).await;
+                }
+                Err(why)
+            }
         }
     };
-    let _ =
-        events.send(Event::Offered { connection: number, name: offer.name.to_string(), length: offer.length }).await;
-    report(&mut to, Code::Accepted, "").await?;
-    let begun = async || drop(events.send(Event::Begun { connection: number }).await);
-    match arriving.rest(&mut from, begun).await {
-        Ok(name) => {
-            // The file is kept, whether the sender learns it or not.
-            let told = report(&mut to, Code::Complete, &name).await;
-            if told.is_ok() {
-                let _ = leave(&connection, &mut to).await;
-            }
-            let _ = events.send(Event::Complete { connection: number, name, length: offer.length }).await;
-            Ok(())
-        }
-        Err(why) => {
-            // Who is gone need not be told.
-            if report(&mut to, Code::Failed, &why.to_string()).await.is_ok() {
-                let _ = leave(&connection, &mut to).await;
-            }
-            Err(why)
-        }
-    }
-}
-
-/// A file that is being written; what is not whole goes away with this value.
-struct Arriving {
-    shared: Arc<Shared>,
-    store: DiskStore,
-    session: SessionId,
-    check: FileCheck,
-}
-
-impl Arriving {
-    /// It blocks.
-    fn begin(shared: Arc<Shared>, offer: Offer) -> Result<Arriving, StoreError> {
-        let (session, mut store) = (SessionId(random_seed()), shared.store.clone());
-        store.create(session, &offer)?;
-        shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
-        Ok(Arriving { shared, store, session, check: FileCheck::new(offer) })
-    }
-
-    /// The name under which the file is kept, once all of it has come.
-    async fn rest(self, from: &mut RecvStream, begun: impl AsyncFnOnce()) -> Result<String, QuicError> {
-        let mut begun = Some(begun);
-        let (pieces, waiting) = mpsc::channel(MOST_WAITING);
-        let kept = tokio::task::spawn_blocking(move || self.keep(waiting));
-        let read = async {
-            while let Some(piece) = from.read_chunk(usize::from(PIECE)).await? {
-                if let Some(begun) = begun.take() {
-                    begun().await;
-                }
-                if pieces.send(piece).await.is_err() {
-                    break;
-                }
-            }
-            Ok::<(), QuicError>(())
-        };
-        let read = read.await;
-        drop(pieces);
-        let kept = kept.await.unwrap_or_else(|error| Err(StoreError(error.to_string()).into()));
-        match (kept, read) {
-            // All of it is there, whether its end was heard or not.
-            (Ok(name), _) => Ok(name),
-            // That the sender has gone says more than that its file is not whole.
-            (Err(_), Err(why)) => Err(why),
-            (Err(why), Ok(())) => Err(why.into()),
-        }
-    }
-
-    /// Keeps what comes by `pieces` until there is no more. It blocks.
-    fn keep(mut self, mut pieces: mpsc::Receiver<impl AsRef<[u8]>>) -> Result<String, TransferError> {
-        while let Some(piece) = pieces.blocking_recv() {
-            let (piece, offset) = (piece.as_ref(), self.check.hashed());
-            self.check.update(piece)?;
-            self.shared.progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
-            self.store.write(self.session, offset, piece)?;
-        }
-        // Only what is whole is published: its length and its hash must be right.
-        self.check.publish(&mut self.store, self.session)
-    }
-}
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        self.store.discard(self.session);
-        self.shared.progress.total.fetch_sub(self.check.offer().length, Ordering::Relaxed);
-        self.shared.progress.done.fetch_sub(self.check.hashed(), Ordering::Relaxed);
-    }
+    taken.await.map_err(|why| match coming.and_then(|coming| coming.successor()) {
+        Some(by) => Event::Continued { connection: number, by },
+        None => failed(why),
+    })
 }
 
 /// Waits until the sender has heard all and closes the connection.

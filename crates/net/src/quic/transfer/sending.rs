@@ -1,19 +1,21 @@
 //! The sender's half.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anabranch_proto::message::{Code, Message};
-use anabranch_proto::transfer::{Source, TransferError};
+use anabranch_proto::transfer::{Source, TransferError, told};
 use noq::crypto::rustls::QuicClientConfig;
-use noq::{ConnectionError, Endpoint, PathId, TransportConfig, VarInt};
+use noq::{ConnectionError, Endpoint, PathId, SendStream, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::{
-    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, QuicError, expect, write_message,
+    GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, MOST_WAITING, PIECE, PROTOCOL, Progress, QuicError, bytes_of, expect,
+    missing, write_message,
 };
 use crate::disk;
 use crate::quic::identity::{self, Answered, Trust};
@@ -26,6 +28,8 @@ pub struct Done {
     pub name: String,
     /// Its bytes.
     pub length: u64,
+    /// Of them, those that the receiver had from a transfer before.
+    pub resumed: u64,
     /// From the first byte until the receiver had checked the last.
     pub took: Duration,
     /// What the controller was like at the end.
@@ -74,31 +78,44 @@ impl Sender {
     /// # Errors
     ///
     /// When it was not kept over there, or cannot be read.
-    pub async fn send(&self, path: &Path, progress: &Progress) -> Result<Done, QuicError> {
+    pub async fn send(&self, path: &Path, progress: &Arc<Progress>) -> Result<Done, QuicError> {
         // A long file takes its time to be hashed, and who waits may give up meanwhile.
-        let file = path.to_owned();
-        let hashed = tokio::task::spawn_blocking(move || disk::offer(&file, PIECE, |_| false)).await;
-        let hashed = hashed.map_err(std::io::Error::other).and_then(|offer| offer);
+        let (file, shown) = (path.to_owned(), Arc::clone(progress));
+        let hashed = tokio::task::spawn_blocking(move || {
+            shown.total.store(file.metadata()?.len(), Ordering::Relaxed);
+            disk::offer(&file, PIECE, |hashed| {
+                shown.hashed.store(hashed, Ordering::Relaxed);
+                false
+            })
+        });
+        let hashed = hashed.await.map_err(std::io::Error::other).and_then(|offer| offer);
         let (offer, source) = hashed.map_err(TransferError::unreadable)?;
+        progress.hashed.store(offer.length, Ordering::Relaxed);
         progress.total.store(offer.length, Ordering::Relaxed);
         let connection = self.connect().await?;
         let (mut to, mut from) = connection.open_bi().await?;
         let mut message = Vec::new();
         Message::Offer(offer.clone()).encode(0, &mut message);
         write_message(&mut to, &message).await?;
-        expect(&mut from, Code::Accepted).await?;
+        let (_, there) = expect(&mut from, &[Code::Accepted]).await?;
+        let there = told::read(&there, offer.blocks()).into_iter();
+        let mut parts = missing(&offer, there.map(|blocks| u64::from(blocks.start)..u64::from(blocks.end)));
+        let mut resumed = offer.length - bytes_of(&parts);
         let began = Instant::now();
-        let (pieces, mut waiting) = mpsc::channel(MOST_WAITING);
-        let length = offer.length;
-        let reading = tokio::task::spawn_blocking(move || read_all(source, length, &pieces));
-        while let Some(piece) = waiting.recv().await {
-            to.write_all(&piece).await?;
-            progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        }
-        let read = reading.await.map_err(std::io::Error::other).and_then(|read| read);
-        read.map_err(TransferError::unreadable)?;
-        to.finish()?;
-        let name = expect(&mut from, Code::Complete).await?;
+        let name = loop {
+            progress.done.store(resumed, Ordering::Relaxed);
+            write_parts(source.clone(), parts, &mut to, progress).await?;
+            if resumed == 0 {
+                // Nothing more can be wanted.
+                to.finish()?;
+            }
+            match expect(&mut from, &[Code::Complete, Code::Accepted]).await? {
+                // What was there from before had another hash.
+                (Code::Accepted, _) if resumed > 0 => (resumed, parts) = (0, missing(&offer, [])),
+                (Code::Complete, name) => break name,
+                _ => return Err(TransferError::Malformed("a report out of turn").into()),
+            }
+        };
         let took = began.elapsed();
         let flow = flow_of_noq(&connection, PathId::ZERO).map(|flow| flow.snapshot());
         let stats = connection.path_stats(PathId::ZERO);
@@ -107,7 +124,7 @@ impl Sender {
             return Err(TransferError::Malformed("its farewell before its report").into());
         };
         let (packets, packets_lost) = (stats.sent_packets, stats.lost_packets);
-        Ok(Done { name, length: offer.length, took, flow, packets, packets_lost })
+        Ok(Done { name, length: offer.length, resumed, took, flow, packets, packets_lost })
     }
 
     async fn connect(&self) -> Result<noq::Connection, QuicError> {
@@ -129,15 +146,34 @@ impl Sender {
     }
 }
 
-/// Reads `length` bytes into `pieces`, until nobody wants them any more. It blocks.
-fn read_all(mut source: impl Source, length: u64, pieces: &mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
-    let mut offset = 0;
-    while offset < length {
-        let mut piece = vec![0; (length - offset).min(u64::from(PIECE)) as usize];
-        source.read(offset, &mut piece)?;
-        offset += piece.len() as u64;
-        if pieces.blocking_send(piece).is_err() {
-            break;
+/// Sends `parts` of the file.
+async fn write_parts(
+    source: impl Source + 'static,
+    parts: Vec<Range<u64>>,
+    to: &mut SendStream,
+    progress: &Progress,
+) -> Result<(), QuicError> {
+    let (pieces, mut waiting) = mpsc::channel(MOST_WAITING);
+    let reading = tokio::task::spawn_blocking(move || read_parts(source, parts, &pieces));
+    while let Some(piece) = waiting.recv().await {
+        to.write_all(&piece).await?;
+        progress.done.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    }
+    let read = reading.await.map_err(std::io::Error::other).and_then(|read| read);
+    Ok(read.map_err(TransferError::unreadable)?)
+}
+
+/// Reads `parts` into `pieces`, until nobody wants them any more. It blocks.
+fn read_parts(mut source: impl Source, parts: Vec<Range<u64>>, pieces: &mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
+    for Range { start, end } in parts {
+        let mut offset = start;
+        while offset < end {
+            let mut piece = vec![0; (end - offset).min(u64::from(PIECE)) as usize];
+            source.read(offset, &mut piece)?;
+            offset += piece.len() as u64;
+            if pieces.blocking_send(piece).is_err() {
+                return Ok(());
+            }
         }
     }
     Ok(())

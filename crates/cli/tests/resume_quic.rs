@@ -1,0 +1,182 @@
+//! A file over QUIC goes on where it was when its sender or its receiver is killed, without a chance to
+//! tidy up, and the same command is given again.
+
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::running::Running;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+
+/// Bytes of the file; a packet at a time, it takes longer than anybody waits.
+const LENGTH: u64 = 200_000_000;
+
+/// Bytes of it that have come before anybody is killed.
+const ENOUGH: u64 = 1_500_000;
+
+struct Setting {
+    folder: tempfile::TempDir,
+    receiver: Option<Running>,
+    address: String,
+    fingerprint: String,
+}
+
+impl Setting {
+    fn new() -> Setting {
+        let folder = tempfile::tempdir().unwrap();
+        let file: Vec<u8> = (0..LENGTH as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        fs::write(folder.path().join("film.bin"), file).unwrap();
+        let (address, fingerprint) = (String::new(), String::new());
+        let mut setting = Setting { folder, receiver: None, address, fingerprint };
+        setting.start_receiver();
+        setting
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Running {
+        Running::of(Command::new(BINARY).args(arguments).current_dir(self.folder.path()))
+    }
+
+    fn start_receiver(&mut self) {
+        let mut receiver = self.command(&["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in", "--once"]);
+        (self.address, self.fingerprint) = (receiver.after("receiving on "), receiver.after("fingerprint "));
+        self.receiver = Some(receiver);
+    }
+
+    fn send(&self, more: &[&str]) -> Running {
+        let to = ["quic", "send", "film.bin", "--to", &self.address, "--fingerprint", &self.fingerprint];
+        self.command(&[&to[..], more].concat())
+    }
+
+    fn send_slowly(&self) -> Running {
+        self.send(&["--fixed-window", "1500"])
+    }
+
+    /// What is in the receiver's folder, with lengths.
+    fn kept(&self) -> Vec<(String, u64)> {
+        let Ok(folder) = fs::read_dir(self.path("in")) else { return Vec::new() };
+        let entries = folder.filter_map(Result::ok).filter_map(|entry| {
+            // It may have gone meanwhile.
+            Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?.len()))
+        });
+        entries.collect()
+    }
+
+    fn part(&self) -> PathBuf {
+        let part = self.kept().into_iter().find(|(name, _)| name.ends_with(".part"));
+        self.path("in").join(part.expect("there is one").0)
+    }
+
+    /// Waits until so much is there that a journal tells of; how much that is.
+    fn wait_for_some(&self) -> u64 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(Instant::now() < deadline, "{:?}", self.kept());
+            sleep(Duration::from_millis(20));
+            let parts = self.kept();
+            let written = parts.iter().filter(|(name, _)| name.ends_with(".part")).map(|(_, length)| *length).max();
+            let has_journal = parts.iter().any(|(name, _)| name.ends_with(".journal"));
+            if let Some(written @ ENOUGH..) = written.filter(|_| has_journal) {
+                assert!(written < LENGTH, "it was too fast to be killed");
+                return written;
+            }
+        }
+    }
+
+    /// The file is there, and so many hidden ones beside it.
+    fn check(mut self, hidden: usize) {
+        let (code, out, err) = self.receiver.take().unwrap().end();
+        assert_eq!(code, Some(0), "{out} {err}");
+        assert!(out.contains(&format!("film.bin, {LENGTH} bytes, hash right")), "{out}");
+        assert!(fs::read(self.path("film.bin")).unwrap() == fs::read(self.path("in/film.bin")).unwrap());
+        assert_eq!(self.kept().len(), 1 + hidden, "{:?}", self.kept());
+    }
+}
+
+/// Bytes that a sender says had come before; it has ended well.
+fn resumed(sender: Running) -> Option<u64> {
+    let (code, out, err) = sender.end();
+    assert_eq!(code, Some(0), "{out} {err}");
+    let end = out.find(" bytes of it had come before")?;
+    out[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap().parse().ok()
+}
+
+#[test]
+fn a_sender_that_is_killed_goes_on_where_it_was() {
+    let setting = Setting::new();
+    let mut sender = setting.send_slowly();
+    let written = setting.wait_for_some();
+    assert!(sender.is_running());
+    drop(sender); // SIGKILL
+    // The connection before was closed in order: all that was written is told, in whole pieces.
+    let before = resumed(setting.send(&[]));
+    assert!(before >= Some(written.saturating_sub(1 << 16)), "{before:?} of {written}");
+    setting.check(0);
+}
+
+#[test]
+fn both_ends_that_are_killed_go_on_where_they_were() {
+    let mut setting = Setting::new();
+    let sender = setting.send_slowly();
+    setting.wait_for_some();
+    drop((setting.receiver.take(), sender)); // SIGKILL
+    assert_eq!(setting.kept().len(), 2, "a part and a journal: {:?}", setting.kept());
+    setting.start_receiver();
+    let before = resumed(setting.send(&[]));
+    assert!(before > Some(0), "{before:?}");
+    setting.check(0);
+}
+
+#[test]
+fn a_part_that_was_damaged_on_the_disk_makes_the_file_come_anew_and_not_wrong() {
+    let mut setting = Setting::new();
+    let sender = setting.send_slowly();
+    setting.wait_for_some();
+    drop((setting.receiver.take(), sender)); // SIGKILL
+    let part = setting.part();
+    let mut bytes = fs::read(&part).unwrap();
+    bytes[1000] ^= 1;
+    fs::write(&part, bytes).unwrap();
+    setting.start_receiver();
+    assert_eq!(resumed(setting.send(&[])), None);
+    setting.check(0);
+}
+
+#[test]
+fn another_file_of_the_same_name_begins_anew() {
+    let mut setting = Setting::new();
+    let sender = setting.send_slowly();
+    setting.wait_for_some();
+    drop((setting.receiver.take(), sender)); // SIGKILL
+    let mut bytes = fs::read(setting.path("film.bin")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(setting.path("film.bin"), bytes).unwrap();
+    setting.start_receiver();
+    assert_eq!(resumed(setting.send(&[])), None);
+    // What has come of the other is kept for a week.
+    setting.check(2);
+}
+
+/// Nobody is driven out who is there: two that send the same at once both arrive.
+#[test]
+fn a_sender_that_is_there_keeps_its_file() {
+    let mut setting = Setting::new();
+    setting.receiver = None;
+    let mut receiver = setting.command(&["quic", "receive", "--listen", "127.0.0.1:0", "--out", "in"]);
+    (setting.address, setting.fingerprint) = (receiver.after("receiving on "), receiver.after("fingerprint "));
+    let mut slow = setting.send_slowly();
+    setting.wait_for_some();
+    assert_eq!(resumed(setting.send(&[])), None);
+    assert!(slow.is_running(), "its file comes still");
+    assert!(fs::read(setting.path("film.bin")).unwrap() == fs::read(setting.path("in/film.bin")).unwrap());
+}

@@ -1,0 +1,249 @@
+//! A file on its way over QUIC: what is there of it, what is still to come, and what stays of it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use anabranch_proto::message::{Code, Offer};
+use anabranch_proto::seal::SessionId;
+use anabranch_proto::transfer::{Extents, FileCheck, Store, StoreError, TransferError, told};
+use noq::{ConnectionError, ReadError, RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+use super::claim::Claim;
+use super::receiving::{Event, Shared};
+use super::{MOST_WAITING, PIECE, QuicError, bytes_of, missing, report};
+use crate::disk::DiskStore;
+use crate::setup::random_seed;
+
+/// What is told of the parts that are there, in bytes, so that it fits a message.
+const MOST_TOLD: usize = 400;
+
+/// A file that is being written. What is not whole is kept or goes away with this value.
+pub struct Arriving {
+    shared: Arc<Shared>,
+    store: DiskStore,
+    session: SessionId,
+    /// What is still to come, in its order.
+    missing: VecDeque<Range<u64>>,
+    /// Bytes that were there from before; the file is hashed when all of it is there, and else as it comes.
+    resumed: u64,
+    check: FileCheck,
+    /// Bytes that are shown as done.
+    shown: u64,
+    /// Whether what has come is kept, once that is known.
+    keeps: Option<bool>,
+    /// Let go after all else.
+    claim: Option<Claim>,
+}
+
+/// What became of what came over a stream.
+enum Kept {
+    Whole(String),
+    /// All of it is there, with another hash than it should have; a part was there from before.
+    Wrong,
+}
+
+impl Arriving {
+    /// It blocks.
+    pub fn begin(shared: Arc<Shared>, offer: Offer, claim: Option<Claim>) -> Result<Arriving, StoreError> {
+        let (session, store) = (SessionId(random_seed()), shared.store.clone());
+        shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
+        let check = FileCheck::new(offer);
+        let (missing, keeps) = (VecDeque::new(), Some(false));
+        let mut arriving = Arriving { shared, store, session, missing, resumed: 0, check, shown: 0, keeps, claim };
+        arriving.look_up()?;
+        Ok(arriving)
+    }
+
+    /// Makes room for it, or finds what is there of it from before. It blocks.
+    fn look_up(&mut self) -> Result<(), StoreError> {
+        let offer = self.check.offer().clone();
+        let extents = match &self.claim {
+            Some(claim) => self.store.resume(self.session, &offer, &claim.partial)?,
+            None => self.store.create(self.session, &offer).map(|()| Extents::default())?,
+        };
+        // What is not told comes again.
+        let told = told::read(&told::tell(&told::whole_blocks(&offer, &extents), MOST_TOLD), offer.blocks());
+        let told = told.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
+        self.missing = missing(&offer, told).into();
+        self.resumed = offer.length - bytes_of(self.missing.make_contiguous());
+        self.check = FileCheck::new(offer);
+        self.show(self.resumed);
+        self.keeps = None;
+        Ok(())
+    }
+
+    /// What its sender need not send.
+    fn told(&mut self) -> String {
+        let offer = self.check.offer();
+        let block = u64::from(offer.block.max(1));
+        let (mut from, mut there) = (0, Vec::new());
+        for part in &self.missing {
+            there.push(from..part.start / block);
+            from = part.end.div_ceil(block);
+        }
+        there.push(from..offer.blocks());
+        there.retain(|blocks| !blocks.is_empty());
+        told::tell(&there, MOST_TOLD)
+    }
+
+    /// So many bytes of it are done.
+    fn show(&mut self, done: u64) {
+        let progress = &self.shared.progress.done;
+        progress.fetch_add(done, Ordering::Relaxed);
+        progress.fetch_sub(self.shown, Ordering::Relaxed);
+        self.shown = done;
+    }
+
+    /// The name under which the file is kept, once all of it has come.
+    pub async fn whole(
+        mut self,
+        from: &mut RecvStream,
+        to: &mut SendStream,
+        number: u64,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<String, QuicError> {
+        loop {
+            let told = if self.resumed > 0 { self.told() } else { String::new() };
+            report(to, Code::Accepted, &told).await?;
+            let (kept, mut arriving) = self.rest(from, number, events).await?;
+            match kept {
+                Kept::Whole(name) => return Ok(name),
+                Kept::Wrong => {
+                    let anew = tokio::task::spawn_blocking(move || {
+                        arriving.store.discard(arriving.session);
+                        arriving.look_up().map(|()| arriving)
+                    });
+                    let anew = anew.await.unwrap_or_else(|error| Err(StoreError(error.to_string())));
+                    self = anew.map_err(TransferError::Store)?;
+                }
+            }
+        }
+    }
+
+    /// Takes what is missing.
+    async fn rest(
+        self,
+        from: &mut RecvStream,
+        number: u64,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<(Kept, Arriving), QuicError> {
+        // The stream has an end where nothing may be wanted after it.
+        let mut wanted = if self.resumed > 0 { bytes_of(&Vec::from(self.missing.clone())) } else { u64::MAX };
+        let coming = self.claim.as_ref().map(|claim| Arc::clone(&claim.coming));
+        let heard = || coming.iter().for_each(|coming| coming.heard());
+        let mut is_begun = self.resumed > 0;
+        if is_begun {
+            let _ = events.send(Event::Begun { connection: number }).await;
+        }
+        heard();
+        // Whether what has come is kept if not all does, where its end says so.
+        let ending = Arc::new(OnceLock::new());
+        let (pieces, waiting) = mpsc::channel(MOST_WAITING);
+        let ended = Arc::clone(&ending);
+        let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &ended));
+        let read = async {
+            while wanted > 0 {
+                let piece = match from.read_chunk(usize::from(PIECE).min(wanted as usize)).await {
+                    Ok(Some(piece)) => piece,
+                    Ok(None) => break,
+                    Err(error) => {
+                        let keeps = match error {
+                            // Who takes leave gives up the file.
+                            ReadError::Reset(_) | ReadError::ConnectionLost(ConnectionError::ApplicationClosed(_)) => {
+                                Some(false)
+                            }
+                            ReadError::ConnectionLost(ConnectionError::LocallyClosed) => None,
+                            _ => Some(true),
+                        };
+                        // Nothing else has said so.
+                        keeps.map(|keeps| ending.set(keeps));
+                        return Err(error.into());
+                    }
+                };
+                heard();
+                wanted -= piece.len() as u64;
+                if !std::mem::replace(&mut is_begun, true) {
+                    let _ = events.send(Event::Begun { connection: number }).await;
+                }
+                if pieces.send(piece).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<(), QuicError>(())
+        };
+        let read = read.await;
+        drop(pieces);
+        let kept = kept.await.unwrap_or_else(|error| Err(StoreError(error.to_string()).into()));
+        match (kept, read) {
+            // All of it is there, whether its end was heard or not.
+            (Ok((Kept::Whole(name), arriving)), _) => Ok((Kept::Whole(name), arriving)),
+            (Ok(wrong), Ok(())) => Ok(wrong),
+            // That the sender has gone says more than that its file is not whole.
+            (_, Err(why)) => Err(why),
+            (Err(why), Ok(())) => Err(why.into()),
+        }
+    }
+
+    /// Keeps what comes by `pieces` until there is no more. It blocks.
+    fn keep(
+        mut self,
+        mut pieces: mpsc::Receiver<impl AsRef<[u8]>>,
+        ending: &OnceLock<bool>,
+    ) -> Result<(Kept, Arriving), TransferError> {
+        while let Some(piece) = pieces.blocking_recv() {
+            self.take(piece.as_ref()).inspect_err(|_| self.keeps = Some(false))?;
+        }
+        if !self.missing.is_empty() {
+            self.keeps = ending.get().copied();
+            return Err(TransferError::Malformed("less than it has offered"));
+        }
+        // Only what is whole is published: its length and its hash must be right.
+        self.keeps = Some(false);
+        while self.check.left() > 0 {
+            self.check.update_from(&mut self.store, self.session)?;
+        }
+        match self.check.publish(&mut self.store, self.session) {
+            Ok(name) => Ok((Kept::Whole(name), self)),
+            Err(TransferError::WrongHash) if self.resumed > 0 => Ok((Kept::Wrong, self)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next bytes that were missing.
+    fn take(&mut self, mut piece: &[u8]) -> Result<(), TransferError> {
+        while !piece.is_empty() {
+            let next = self.missing.front_mut();
+            let part = next.ok_or(TransferError::Malformed("more than it has offered"))?;
+            let offset = part.start;
+            let (here, behind) = piece.split_at(piece.len().min((part.end - part.start) as usize));
+            part.start += here.len() as u64;
+            if part.is_empty() {
+                self.missing.pop_front();
+            }
+            piece = behind;
+            if self.resumed == 0 {
+                self.check.update(here)?;
+            }
+            self.store.write(self.session, offset, here)?;
+            self.show(self.shown + here.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // Who goes on with it has use for what has come.
+        let is_orphan = || self.claim.as_ref().is_some_and(|claim| claim.coming.is_orphan());
+        if self.keeps.unwrap_or_else(is_orphan) {
+            self.store.suspend(self.session);
+        } else {
+            self.store.discard(self.session);
+        }
+        self.show(0);
+        self.shared.progress.total.fetch_sub(self.check.offer().length, Ordering::Relaxed);
+    }
+}

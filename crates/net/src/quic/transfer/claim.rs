@@ -1,0 +1,103 @@
+//! Which connection goes on with a file: one at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anabranch_proto::transfer::Partial;
+
+use super::receiving::Shared;
+use super::{GIVEN_UP, PATIENCE};
+
+/// A sender over whose connection nothing has come for so long has gone, if another goes on with its file:
+/// as over relays.
+const GONE: Duration = Duration::from_secs(3);
+
+/// So often it is looked whether a connection has let go of its file.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A file that comes, and that its sender may go on with over another connection.
+#[derive(Debug)]
+pub struct Coming {
+    number: u64,
+    connection: noq::Connection,
+    state: Mutex<Heard>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    /// When something of the file has come last.
+    at: Instant,
+    /// The connection that goes on with it.
+    successor: Option<u64>,
+}
+
+impl Coming {
+    fn state(&self) -> MutexGuard<'_, Heard> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that goes on with it.
+    pub fn successor(&self) -> Option<u64> {
+        self.state().successor
+    }
+
+    /// Something of it has come.
+    pub fn heard(&self) {
+        self.state().at = Instant::now();
+    }
+
+    /// Its sender has fallen silent, or has begun again.
+    pub fn is_orphan(&self) -> bool {
+        let state = self.state();
+        state.successor.is_some() || state.at.elapsed() >= GONE
+    }
+}
+
+/// The right to go on with a file, which one connection has at a time.
+pub struct Claim {
+    shared: Arc<Shared>,
+    pub partial: Partial,
+    pub coming: Arc<Coming>,
+}
+
+impl Claim {
+    /// That of connection `number`, once no other has it. One over which nothing has come for a while is
+    /// closed, for its sender may have died and begun again; nobody is driven out who is there: who finds
+    /// such a one has no claim, and its file comes once, from its beginning.
+    pub async fn of(
+        shared: &Arc<Shared>,
+        partial: Partial,
+        number: u64,
+        connection: &noq::Connection,
+    ) -> Option<Claim> {
+        let asked = Instant::now();
+        loop {
+            {
+                let mut coming = shared.coming.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(other) = coming.get(&partial.id) else {
+                    let state = Mutex::new(Heard { at: Instant::now(), successor: None });
+                    let own = Arc::new(Coming { number, connection: connection.clone(), state });
+                    coming.insert(partial.id, Arc::clone(&own));
+                    return Some(Claim { shared: Arc::clone(shared), partial, coming: own });
+                };
+                let mut state = other.state();
+                if state.successor.is_none() && state.at.elapsed() >= GONE {
+                    state.successor = Some(number);
+                    other.connection.close(GIVEN_UP, b"its sender has begun to send this file again");
+                }
+                let patience = if state.successor == Some(number) { PATIENCE } else { GONE };
+                if asked.elapsed() >= patience + LOOK {
+                    return None;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut coming = self.shared.coming.lock().unwrap_or_else(PoisonError::into_inner);
+        coming.retain(|_, other| other.number != self.coming.number);
+    }
+}
