@@ -25,7 +25,12 @@ impl DiskStore {
     fn check_room(&self, arriving: &Arriving, path: &Path, length: u64) -> Result<(), StoreError> {
         let expected = arriving.0.values().fold(length, |all, coming| all.saturating_add(coming.length));
         if self.max_total < u64::MAX {
-            let is_arriving = |other: &Path| other == path || arriving.has(other);
+            // A journal goes when its file has come.
+            let is_arriving = |other: &Path| {
+                let is_journal = other.extension().is_some_and(|end| end == "journal");
+                let part = if is_journal { &other.with_extension("part") } else { other };
+                part == path || arriving.has(part)
+            };
             let kept = kept_in(&self.folder, is_arriving).map_err(|error| failed("find room for", &error))?;
             if kept.saturating_add(expected) > self.max_total {
                 return Err(StoreError(format!("the folder is full: at most {} bytes are kept", self.max_total)));

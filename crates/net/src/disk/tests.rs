@@ -193,6 +193,21 @@ fn a_kept_part_counts_and_makes_room_for_a_file_that_comes() {
 }
 
 #[test]
+fn a_file_that_goes_on_has_the_room_that_it_had_and_its_journal_takes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap().with_max_total(600);
+    let offer = long(600);
+    let partial = Partial::of(Owner::Code, &offer);
+    store.resume(SESSION, &offer, &partial).unwrap();
+    store.write(SESSION, 0, &[1; 100]).unwrap();
+    assert!(store.suspend(SESSION));
+    assert_eq!(names(folder.path()).len(), 2, "a part and its journal");
+    assert_eq!(store.resume(SESSION, &offer, &partial).unwrap().bytes(), 100);
+    let second = Offer { name: FileName::sanitised("b"), ..long(1) };
+    assert!(store.create(SessionId(2), &second).is_err());
+}
+
+#[test]
 fn a_part_with_a_journal_of_another_length_or_none_begins_from_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let offer = offer_of("a");
