@@ -27,7 +27,8 @@ use crate::relays::RelaysArg;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 With CODE, as `anabranch send` prints it, what is sent is shown and, on a terminal, asked for; it \
-comes from who has printed the code and from nobody else. Without CODE, one is printed that the \
+comes from who has printed the code and from nobody else. What was killed on either side goes on when \
+the same is sent again, by any code. Without CODE, one is printed that the \
 sender types: `anabranch send FILE --code CODE`. Folders are unpacked when all of them has come.
 
 With --listen and no code, files are taken at an address until Ctrl-C. Whoever gives the public key \

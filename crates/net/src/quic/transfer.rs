@@ -24,6 +24,7 @@ mod arriving;
 mod claim;
 mod receiving;
 mod sending;
+mod throttle;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -45,7 +46,7 @@ pub const PROTOCOL: &[u8] = b"anabranch-file/2";
 /// What is read from a file, or written to one, at once.
 const PIECE: u16 = 1 << 15;
 
-/// Pieces that wait at most between a disk and QUIC: half a megabyte a file.
+/// Pieces that wait at most between a sender's disk and QUIC: half a megabyte a file.
 const MOST_WAITING: usize = 16;
 
 /// The longest message: an offer with the longest name is shorter.
@@ -103,11 +104,18 @@ macro_rules! lost_connection {
     ($($error:ty),*) => {$(
         impl From<$error> for QuicError {
             fn from(error: $error) -> QuicError {
-                QuicError::Connection(printable(&error.to_string()))
+                QuicError::Connection(printable(&reason(&error)))
             }
         }
     )*};
 }
+/// What has ended the connection, where `error` says no more than that it was lost.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let of = |error: &&(dyn std::error::Error + 'static)| error.is::<ConnectionError>();
+    let found = std::iter::successors(Some(error), |error| error.source()).find(of);
+    found.unwrap_or(error).to_string()
+}
+
 lost_connection!(ConnectionError, noq::ReadError, noq::ReadExactError, noq::WriteError, noq::ClosedStream);
 
 /// How far a transfer is, for who looks from outside.
@@ -154,10 +162,11 @@ fn bytes_of(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-async fn read_offer(from: &mut RecvStream) -> Result<Offer, QuicError> {
+/// The offer with which a stream begins, and where in the stream it ends.
+async fn read_offer(from: &mut RecvStream) -> Result<(Offer, u64), QuicError> {
     let message = read_message(from).await?;
     match Message::decode(&message) {
-        Ok((_, Message::Offer(offer))) => Ok(offer),
+        Ok((_, Message::Offer(offer))) => Ok((offer, 2 + message.len() as u64)),
         _ => Err(TransferError::Malformed("something other than an offer").into()),
     }
 }

@@ -1,6 +1,5 @@
 //! A file on its way over QUIC: what is there of it, what is still to come, and what stays of it.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -8,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 use anabranch_proto::message::{Code, Offer};
 use anabranch_proto::seal::SessionId;
 use anabranch_proto::transfer::{Extents, FileCheck, Store, StoreError, TransferError, told};
-use noq::{ConnectionError, ReadError, RecvStream, SendStream};
+use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};
 use tokio::sync::mpsc;
 
 use super::claim::Claim;
 use super::receiving::{Event, Shared};
-use super::{MOST_WAITING, PIECE, QuicError, bytes_of, missing, report};
+use super::throttle::Throttle;
+use super::{MOST_UNACKNOWLEDGED, PIECE, QuicError, missing, report};
 use crate::disk::DiskStore;
 use crate::setup::random_seed;
 
@@ -25,10 +25,13 @@ pub struct Arriving {
     shared: Arc<Shared>,
     store: DiskStore,
     session: SessionId,
-    /// What is still to come, in its order.
-    missing: VecDeque<Range<u64>>,
-    /// Bytes that were there from before; the file is hashed when all of it is there, and else as it comes.
+    /// What was missing, in its order.
+    parts: Vec<Part>,
+    /// Bytes of it that are still to come.
+    left: u64,
+    /// Bytes that were there from before.
     resumed: u64,
+    /// As far as the file has come in its order; the rest is hashed when all of it is there.
     check: FileCheck,
     /// Bytes that are shown as done.
     shown: u64,
@@ -36,6 +39,12 @@ pub struct Arriving {
     keeps: Option<bool>,
     /// Let go after all else.
     claim: Option<Claim>,
+}
+
+/// A part of the file, and where it is in what the sender sends.
+struct Part {
+    sent: u64,
+    place: Range<u64>,
 }
 
 /// What became of what came over a stream.
@@ -51,8 +60,9 @@ impl Arriving {
         let (session, store) = (SessionId(random_seed()), shared.store.clone());
         shared.progress.total.fetch_add(offer.length, Ordering::Relaxed);
         let check = FileCheck::new(offer);
-        let (missing, keeps) = (VecDeque::new(), Some(false));
-        let mut arriving = Arriving { shared, store, session, missing, resumed: 0, check, shown: 0, keeps, claim };
+        let (parts, keeps) = (Vec::new(), Some(false));
+        let mut arriving =
+            Arriving { shared, store, session, parts, left: 0, resumed: 0, check, shown: 0, keeps, claim };
         arriving.look_up()?;
         Ok(arriving)
     }
@@ -67,8 +77,14 @@ impl Arriving {
         // What is not told comes again.
         let told = told::read(&told::tell(&told::whole_blocks(&offer, &extents), MOST_TOLD), offer.blocks());
         let told = told.into_iter().map(|blocks| u64::from(blocks.start)..u64::from(blocks.end));
-        self.missing = missing(&offer, told).into();
-        self.resumed = offer.length - bytes_of(self.missing.make_contiguous());
+        self.left = 0;
+        self.parts.clear();
+        for place in missing(&offer, told) {
+            let sent = self.left;
+            self.left += place.end - place.start;
+            self.parts.push(Part { sent, place });
+        }
+        self.resumed = offer.length - self.left;
         self.check = FileCheck::new(offer);
         self.show(self.resumed);
         self.keeps = None;
@@ -80,9 +96,9 @@ impl Arriving {
         let offer = self.check.offer();
         let block = u64::from(offer.block.max(1));
         let (mut from, mut there) = (0, Vec::new());
-        for part in &self.missing {
-            there.push(from..part.start / block);
-            from = part.end.div_ceil(block);
+        for Part { place, .. } in &self.parts {
+            there.push(from..place.start / block);
+            from = place.end.div_ceil(block);
         }
         there.push(from..offer.blocks());
         there.retain(|blocks| !blocks.is_empty());
@@ -97,18 +113,25 @@ impl Arriving {
         self.shown = done;
     }
 
-    /// The name under which the file is kept, once all of it has come.
+    /// The name under which the file is kept, once all of it has come over the stream from `offset` on.
     pub async fn whole(
         mut self,
-        from: &mut RecvStream,
+        mut from: UnorderedRecvStream,
+        mut offset: u64,
         to: &mut SendStream,
+        connection: &noq::Connection,
         number: u64,
         events: &mpsc::Sender<Event>,
     ) -> Result<String, QuicError> {
+        let (granting, most) = (connection.clone(), self.shared.limits.file_writes);
+        let throttle =
+            Arc::new(Throttle::new(MOST_UNACKNOWLEDGED, most, move |window| granting.set_receive_window(window)));
         loop {
             let told = if self.resumed > 0 { self.told() } else { String::new() };
             report(to, Code::Accepted, &told).await?;
-            let (kept, mut arriving) = self.rest(from, number, events).await?;
+            let wanted = self.left;
+            let (kept, mut arriving) = self.rest(&mut from, offset, &throttle, number, events).await?;
+            offset += wanted;
             match kept {
                 Kept::Whole(name) => return Ok(name),
                 Kept::Wrong => {
@@ -123,15 +146,17 @@ impl Arriving {
         }
     }
 
-    /// Takes what is missing.
+    /// Takes what is missing. It is read as it comes, in any order, and waits for the disk here.
     async fn rest(
         self,
-        from: &mut RecvStream,
+        from: &mut UnorderedRecvStream,
+        offset: u64,
+        throttle: &Arc<Throttle<impl Fn(VarInt) + Send + Sync + 'static>>,
         number: u64,
         events: &mpsc::Sender<Event>,
     ) -> Result<(Kept, Arriving), QuicError> {
         // The stream has an end where nothing may be wanted after it.
-        let mut wanted = if self.resumed > 0 { bytes_of(&Vec::from(self.missing.clone())) } else { u64::MAX };
+        let mut wanted = if self.resumed > 0 { self.left } else { u64::MAX };
         let coming = self.claim.as_ref().map(|claim| Arc::clone(&claim.coming));
         let heard = || coming.iter().for_each(|coming| coming.heard());
         let mut is_begun = self.resumed > 0;
@@ -141,9 +166,9 @@ impl Arriving {
         heard();
         // Whether what has come is kept if not all does, where its end says so.
         let ending = Arc::new(OnceLock::new());
-        let (pieces, waiting) = mpsc::channel(MOST_WAITING);
-        let ended = Arc::clone(&ending);
-        let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &ended));
+        let (pieces, waiting) = mpsc::unbounded_channel();
+        let (ended, writing) = (Arc::clone(&ending), Arc::clone(throttle));
+        let kept = tokio::task::spawn_blocking(move || self.keep(waiting, &writing, &ended));
         let read = async {
             while wanted > 0 {
                 let piece = match from.read_chunk(usize::from(PIECE).min(wanted as usize)).await {
@@ -164,11 +189,13 @@ impl Arriving {
                     }
                 };
                 heard();
-                wanted -= piece.len() as u64;
+                wanted = wanted.saturating_sub(piece.bytes.len() as u64);
                 if !std::mem::replace(&mut is_begun, true) {
                     let _ = events.send(Event::Begun { connection: number }).await;
                 }
-                if pieces.send(piece).await.is_err() {
+                let place = piece.offset.saturating_sub(offset);
+                throttle.on_read(piece.bytes.len());
+                if pieces.send((place, piece.bytes)).is_err() {
                     break;
                 }
             }
@@ -190,13 +217,27 @@ impl Arriving {
     /// Keeps what comes by `pieces` until there is no more. It blocks.
     fn keep(
         mut self,
-        mut pieces: mpsc::Receiver<impl AsRef<[u8]>>,
+        mut pieces: mpsc::UnboundedReceiver<(u64, impl AsRef<[u8]>)>,
+        throttle: &Throttle<impl Fn(VarInt)>,
         ending: &OnceLock<bool>,
     ) -> Result<(Kept, Arriving), TransferError> {
-        while let Some(piece) = pieces.blocking_recv() {
-            self.take(piece.as_ref()).inspect_err(|_| self.keeps = Some(false))?;
+        let mut next = pieces.blocking_recv();
+        while let Some((sent, piece)) = next {
+            let mut bytes = piece.as_ref().to_vec();
+            // What is as short as a packet is written together, where it belongs together.
+            next = loop {
+                match pieces.try_recv() {
+                    Ok((place, more)) if place == sent + bytes.len() as u64 && bytes.len() < usize::from(PIECE) => {
+                        bytes.extend_from_slice(more.as_ref());
+                    }
+                    other => break other.ok(),
+                }
+            };
+            self.take(sent, &bytes).inspect_err(|_| self.keeps = Some(false))?;
+            throttle.on_written(bytes.len());
+            next = next.or_else(|| pieces.blocking_recv());
         }
-        if !self.missing.is_empty() {
+        if self.left > 0 {
             self.keeps = ending.get().copied();
             return Err(TransferError::Malformed("less than it has offered"));
         }
@@ -212,23 +253,23 @@ impl Arriving {
         }
     }
 
-    /// The next bytes that were missing.
-    fn take(&mut self, mut piece: &[u8]) -> Result<(), TransferError> {
+    /// Some of the bytes that were missing: those from `sent` on, as the sender sends them.
+    fn take(&mut self, mut sent: u64, mut piece: &[u8]) -> Result<(), TransferError> {
+        let mut next = self.parts.partition_point(|part| part.sent <= sent).saturating_sub(1);
         while !piece.is_empty() {
-            let next = self.missing.front_mut();
-            let part = next.ok_or(TransferError::Malformed("more than it has offered"))?;
-            let offset = part.start;
-            let (here, behind) = piece.split_at(piece.len().min((part.end - part.start) as usize));
-            part.start += here.len() as u64;
-            if part.is_empty() {
-                self.missing.pop_front();
+            let part = self.parts.get(next).ok_or(TransferError::Malformed("more than it has offered"))?;
+            let offset = part.place.start + (sent - part.sent);
+            let room = part.place.end.saturating_sub(offset).min(piece.len() as u64) as usize;
+            let (here, behind) = piece.split_at(room);
+            if !here.is_empty() {
+                if offset == self.check.hashed() {
+                    self.check.update(here)?;
+                }
+                self.store.write(self.session, offset, here)?;
+                self.left -= here.len() as u64;
+                self.show(self.shown + here.len() as u64);
             }
-            piece = behind;
-            if self.resumed == 0 {
-                self.check.update(here)?;
-            }
-            self.store.write(self.session, offset, here)?;
-            self.show(self.shown + here.len() as u64);
+            (sent, piece, next) = (sent + here.len() as u64, behind, next + 1);
         }
         Ok(())
     }

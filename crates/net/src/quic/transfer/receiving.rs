@@ -1,13 +1,13 @@
 //! The receiver's half.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_proto::message::Code;
 use anabranch_proto::transfer::{Limits, Owner, Partial, PartialId, StoreError, TransferError, origin_of};
 use noq::crypto::rustls::QuicServerConfig;
-use noq::{Endpoint, SendStream, TransportConfig, VarInt};
+use noq::{Endpoint, EndpointConfig, SendStream, TokioRuntime, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::arriving::Arriving;
@@ -15,6 +15,7 @@ use super::claim::{Claim, Coming};
 use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, QuicError, read_offer, report};
 use crate::disk::DiskStore;
 use crate::quic::identity::Identity;
+use crate::udp::enlarge_buffers;
 
 /// What became of a file at a receiver. Connections are numbered in the order in which they come.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ pub struct Receiver {
 #[derive(Debug)]
 pub struct Shared {
     pub store: DiskStore,
-    limits: Limits,
+    pub limits: Limits,
     pub progress: Arc<Progress>,
     files: Arc<tokio::sync::Semaphore>,
     /// How many of the places each address has.
@@ -145,7 +146,13 @@ impl Receiver {
         transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
         transport.max_concurrent_uni_streams(VarInt::from_u32(0));
         config.transport_config(Arc::new(transport));
-        let endpoint = Endpoint::server(config, listen).map_err(|why| QuicError::Socket { address: listen, why })?;
+        let bind = || {
+            let socket = UdpSocket::bind(listen)?;
+            // A sender's first bursts are longer than a usual buffer.
+            enlarge_buffers(&socket);
+            Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
+        };
+        let endpoint = bind().map_err(|why| QuicError::Socket { address: listen, why })?;
         let shared = Shared {
             store,
             files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
@@ -221,12 +228,12 @@ async fn take(
     let asked = async {
         let connection = incoming.await?;
         let (to, mut from) = connection.accept_bi().await?;
-        let offer = read_offer(&mut from).await?;
-        Ok::<_, QuicError>((connection, to, from, offer))
+        let (offer, length) = read_offer(&mut from).await?;
+        Ok::<_, QuicError>((connection, to, from.into_unordered(), offer, length))
     };
     let late = |_| failed(TransferError::Malformed("nothing: it has offered no file").into());
     let asked = tokio::time::timeout(PATIENCE, asked).await.map_err(late)?;
-    let (connection, mut to, mut from, offer) = asked.map_err(failed)?;
+    let (connection, mut to, from, offer, offset) = asked.map_err(failed)?;
     if let Some(why) = shared.limits.refusal(&offer) {
         let told = report(&mut to, Code::Refused, &why).await;
         return match told {
@@ -249,7 +256,7 @@ async fn take(
             }
         };
         let _ = events.send(Event::Offered { connection: number, name, length: offer.length }).await;
-        match arriving.whole(&mut from, &mut to, number, events).await {
+        match arriving.whole(from, offset, &mut to, &connection, number, events).await {
             Ok(name) => {
                 // The file is kept, whether the sender learns it or not.
                 let told = report(&mut to, Code::Complete, &name).await;
