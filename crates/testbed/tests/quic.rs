@@ -190,7 +190,7 @@ async fn who_does_not_hear_the_answers_takes_no_place() {
         tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
         let factory = Arc::new(quic::controller("reno").unwrap());
         let sender = Sender::new(address, Trust::Only(identity.fingerprint()), factory).unwrap();
-        let sent = sender.send(&file, &Progress::default()).await;
+        let sent = sender.send(&file, &Arc::<Progress>::default()).await;
         assert_eq!(sent.unwrap().name, "a");
     };
     tokio::select! {
@@ -260,7 +260,7 @@ async fn a_receivers_words_are_made_printable_and_nonsense_is_refused() {
         });
         let factory = Arc::new(quic::controller("reno").unwrap());
         let sender = Sender::new(address, Trust::Only(identity.fingerprint()), factory).unwrap();
-        let error = sender.send(&file, &Progress::default()).await.unwrap_err();
+        let error = sender.send(&file, &Arc::<Progress>::default()).await.unwrap_err();
         assert!(error.to_string().contains(says), "{error}, not {says}");
         assert!(!matches!(error, QuicError::Connection(_)));
         sender.close().await;

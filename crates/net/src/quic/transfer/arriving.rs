@@ -183,8 +183,10 @@ impl Arriving {
                             ReadError::ConnectionLost(ConnectionError::LocallyClosed) => None,
                             _ => Some(true),
                         };
-                        // Nothing else has said so.
-                        keeps.map(|keeps| ending.set(keeps));
+                        if let Some(keeps) = keeps {
+                            // Nothing else has said so.
+                            let _ = ending.set(keeps);
+                        }
                         return Err(error.into());
                     }
                 };
