@@ -367,13 +367,14 @@ mod tests {
             }
             liar.on_timer(now, &mut by_liar);
             hellos += by_liar.0.iter().filter(|datagram| datagram.what == Type::Hello).count();
+            assert!(hellos <= 2 * GREETED, "{hellos} hellos at {now}");
             said += by_liar.0.iter().filter(|datagram| datagram.what == Type::Data).count();
             let twice = |left: Left| left.0.iter().flat_map(|datagram| [datagram.clone(), datagram.clone()]).collect();
             on_their_way[1][0] = twice(by_liar);
             on_their_way.push_back([Vec::new(), Vec::new()]);
             on_their_way[1][1] = twice(by_receiver);
         }
-        assert!((GREETED..=2 * GREETED).contains(&hellos), "{hellos} hellos of {GREETED} greetings");
+        assert!(hellos >= GREETED, "{hellos} hellos of {GREETED} greetings");
         assert!(said > GREETED / 4, "sessions begin all the same: {said} messages");
     }
 }
