@@ -31,6 +31,7 @@ use super::losses::{Blame, Losses};
 use super::setup::Setup;
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
+use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
@@ -209,9 +210,9 @@ impl ExplicitRate {
     fn review(&mut self) {
         self.outcomes = 0;
         self.next_review = (2 * self.next_review).min(REVIEW);
-        let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)) as f32);
-        self.usual_loss = median(losses.collect());
-        self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).map(|rate| rate as f32).collect());
+        let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
+        self.usual_loss = median(losses.collect()).unwrap_or(0.0);
+        self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).collect()).unwrap_or(0.0);
     }
 
     /// An ACK has come, in time or late. The mean is RFC 6298's.
@@ -307,12 +308,6 @@ impl ExplicitRate {
             _ => {}
         }
     }
-}
-
-/// What half of `values` do not exceed; zero for none.
-fn median(mut values: Vec<f32>) -> f64 {
-    let middle = values.len() / 2;
-    if values.is_empty() { 0.0 } else { f64::from(*values.select_nth_unstable_by(middle, f32::total_cmp).1) }
 }
 
 impl PathController for ExplicitRate {

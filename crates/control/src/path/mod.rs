@@ -23,12 +23,14 @@ pub mod paced_credit;
 pub mod per_peer;
 pub mod perfect;
 pub mod q_learning;
+mod queue_delays;
 mod random;
 pub mod registry;
 pub mod report;
 pub mod setup;
 pub mod slot;
 mod timeouts;
+mod tomography;
 
 use core::fmt::Debug;
 
