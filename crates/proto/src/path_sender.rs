@@ -224,7 +224,7 @@ impl PathSender {
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
         }
-        let deadline = now + self.rtts.timeout(&route[..=self.relays()]).max(self.least_timeout);
+        let deadline = now + self.timeout(&route[..=self.relays()]);
         // Nonces were drawn once. The draw stays, or the controller's would be others and with them
         // every figure.
         self.rng.bits();
@@ -247,6 +247,14 @@ impl PathSender {
         } else {
             Wake::DepartNow(())
         }
+    }
+
+    /// After so long the ACK of a packet over `route` (relays, then destination) is late.
+    #[inline]
+    fn timeout(&self, route: &[Slot]) -> Duration {
+        let by_pairs = self.rtts.timeout(route);
+        let (&destination, path) = route.split_last().expect("a route has a destination");
+        self.controller.timeout(path, destination, by_pairs).max(self.least_timeout)
     }
 
     fn nonce(&self, id: PacketId) -> u64 {
