@@ -6,6 +6,7 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::units::Bytes;
 
 use super::*;
+use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::FileName;
 use crate::path_sender::{PathSender, SenderConfig};
 use crate::seal::{Identity, SessionId};
