@@ -5,6 +5,7 @@ pub mod flows;
 pub mod monitor;
 pub mod overlay;
 pub mod parallel;
+pub mod physical;
 pub mod soak;
 pub mod sweep;
 pub mod world;
