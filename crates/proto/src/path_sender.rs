@@ -167,6 +167,10 @@ pub struct PathSender {
     refused: bool,
     /// No deadline is sooner after its packet left.
     least_timeout: Duration,
+    /// Deadlines move with what is learned of round-trip times meanwhile.
+    moves_deadlines: bool,
+    /// Packets pass their relays in the order of the slots.
+    keeps_order: bool,
     /// Over all paths; zero before the first ACK.
     smoothed_rtt: Duration,
 }
@@ -191,6 +195,8 @@ impl PathSender {
             deadlines: BinaryHeap::new(),
             refused: false,
             least_timeout: Duration::ZERO,
+            moves_deadlines: false,
+            keeps_order: false,
             smoothed_rtt: Duration::ZERO,
         }
     }
@@ -200,6 +206,21 @@ impl PathSender {
     /// (RFC 6298 2.4).
     pub fn with_least_timeout(self, least: Duration) -> PathSender {
         PathSender { least_timeout: least, ..self }
+    }
+
+    /// The same, but a packet whose deadline passes is late only if it were late by what is known of
+    /// round-trip times by then: where queues fill, those that left before are on their way for longer
+    /// than was known when they left (RFC 6298 5.3 restarts the timer with each ACK).
+    pub fn with_moving_deadlines(self) -> PathSender {
+        PathSender { moves_deadlines: true, ..self }
+    }
+
+    /// The same, but packets pass their relays in the order of the slots, whatever the controller's. What
+    /// it sends evenly comes to a relay that is now the first and now the last one as unevenly as the way
+    /// to its places differs, and a relay that counts few packets in a window, or queues few, then refuses
+    /// some.
+    pub fn with_relays_in_order(self) -> PathSender {
+        PathSender { keeps_order: true, ..self }
     }
 
     /// A packet to `destination`, or what it waits for.
@@ -220,11 +241,14 @@ impl PathSender {
                 Wake::DepartNow(()) | Wake::AwaitOutcome => Wake::AwaitOutcome,
             };
         }
+        if self.keeps_order {
+            path.sort_unstable_by_key(|hop| hop.slot.0);
+        }
         let mut route = [destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(&*path) {
             *slot = hop.slot;
         }
-        let deadline = now + self.rtts.timeout(&route[..=self.relays()]).max(self.least_timeout);
+        let deadline = now + self.timeout(&route[..=self.relays()]);
         // Nonces were drawn once. The draw stays, or the controller's would be others and with them
         // every figure.
         self.rng.bits();
@@ -247,6 +271,12 @@ impl PathSender {
         } else {
             Wake::DepartNow(())
         }
+    }
+
+    /// After so long the ACK of a packet over `route` (relays, then destination) is late.
+    #[inline]
+    fn timeout(&self, route: &[Slot]) -> Duration {
+        self.rtts.timeout(route).max(self.least_timeout)
     }
 
     fn nonce(&self, id: PacketId) -> u64 {
@@ -366,11 +396,14 @@ impl PathSender {
             if stale {
                 continue;
             }
-            let entry = &mut self.remembered[index as usize];
-            if entry.state == State::Late {
+            if self.remembered[index as usize].state == State::Late {
                 self.forget(index);
                 continue;
             }
+            if self.moves_deadlines && self.move_deadline(now, index) {
+                continue;
+            }
+            let entry = &mut self.remembered[index as usize];
             entry.state = State::Late;
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
@@ -390,6 +423,23 @@ impl PathSender {
             self.controller.on_outcome(&report, &mut self.rng);
             lost(PacketId { index, generation: entry.generation });
         }
+    }
+
+    /// Whether the packet at `index`, whose deadline has passed, has another one by what is known now.
+    fn move_deadline(&mut self, now: Time, index: u32) -> bool {
+        let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
+        let path = self.path_of(index as usize);
+        let mut route = [destination; MAX_RELAYS + 1];
+        for (slot, hop) in route.iter_mut().zip(&path[..self.relays()]) {
+            *slot = hop.slot;
+        }
+        let deadline = sent_at + self.timeout(&route[..=self.relays()]);
+        if deadline <= now {
+            return false;
+        }
+        self.remembered[index as usize].deadline = deadline;
+        self.await_deadline(deadline, index);
+        true
     }
 
     /// Once most deadlines are stale, drops all of those together, which costs less for
