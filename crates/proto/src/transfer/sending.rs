@@ -4,6 +4,7 @@
 //! before new ones, the last ones twice if need be; a block is done when an answer proves
 //! its arrival, however late. The file is read ahead by jobs that it hands out; a block whose part
 //! is not there yet is waited for.
+//! The first blocks follow the offer at once; the others wait until it is accepted.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 //!
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 
+use self::blocks::EARLY;
 use self::greeting::{CookieJar, RENEWAL};
 use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
@@ -122,8 +124,12 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
-    /// When greeting, offer, or blocks that nobody has confirmed, leave again.
+    /// When greeting or offer leave again.
     repeat_at: Time,
+    /// When blocks leave again that nobody has confirmed.
+    resend_at: Time,
+    /// Bytes of blocks that may still leave before there is an answer to the offer.
+    early_left: usize,
     /// Copies of greeting or offer that are still to leave now.
     copies_left: usize,
     /// When the receiver is asked next whether it has the file.
@@ -173,6 +179,8 @@ impl FileSender {
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            resend_at: now,
+            early_left: EARLY,
             copies_left: 0,
             ask_at: now,
             question: FIRST_QUESTION,
@@ -196,8 +204,10 @@ impl FileSender {
         match self.phase {
             Phase::Greeting => self.greet(now, out),
             Phase::Offering => {
-                let parcel = self.copy(now, Carried::Other)?;
-                self.write(&parcel, &Message::Offer(self.offer.clone()), out)
+                if let Some(parcel) = self.copy(now, Carried::Other) {
+                    return self.write(&parcel, &Message::Offer(self.offer.clone()), out);
+                }
+                self.send_early(now, out)
             }
             Phase::Sending => {
                 let to = self.send_block(now, out);
@@ -258,10 +268,13 @@ impl FileSender {
         let FileResult::Read(offset, bytes) = done.result else { return };
         match self.file.on_read(offset, bytes) {
             Err(error) if self.phase == Phase::Sending => self.fail(TransferError::Unreadable(error)),
-            _ => {}
+            // It is read again, and that it can't be is said, if it is wanted.
+            Err(_) => self.early_left = 0,
+            Ok(()) => {}
         }
         // While nothing could leave, nothing could be heard: that does not count as silence.
-        if let Some(since) = self.awaits_file.take() {
+        let is_held_up = self.is_held_up();
+        if let Some(since) = self.awaits_file.take().filter(|_| is_held_up) {
             self.heard = (self.heard + now.since(since)).min(now);
             self.progressed = self.progressed.map(|last| (last + now.since(since)).min(now));
         }
@@ -327,6 +340,9 @@ impl FileSender {
             }
             (Code::Waiting, Phase::Offering) => {
                 self.place = report.text.parse().ok();
+                if self.place.is_some() {
+                    self.early_left = 0;
+                }
                 self.waits_since.get_or_insert(now);
                 if report.text.is_empty() {
                     self.repeat_at = self.repeat_at.min(now + SOON);
@@ -396,7 +412,7 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_some() || self.awaits_file.is_some() {
+        if self.outcome.is_some() || self.is_held_up() {
             return;
         }
         if self.is_black_hole(now) {
@@ -406,6 +422,11 @@ impl FileSender {
         } else if self.may_greet_anew() && now.since(self.heard) >= RENEWAL {
             self.greet_anew(now);
         }
+    }
+
+    /// Whether nothing can leave before more of the file was read. An offer leaves all the same.
+    fn is_held_up(&self) -> bool {
+        self.phase == Phase::Sending && self.awaits_file.is_some()
     }
 
     /// Whether nothing new has arrived for long, though the receiver has answered what is short meanwhile:
@@ -420,17 +441,18 @@ impl FileSender {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering if self.copies_left > 0 => may_leave,
+            Phase::Offering if self.may_send_early() => may_leave,
             Phase::Greeting | Phase::Offering => may_leave.max(self.repeat_at),
             Phase::Finishing => may_leave.max(self.ask_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
-            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.repeat_at.min(self.ask_at)),
+            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.resend_at.min(self.ask_at)),
             Phase::Sending => may_leave,
             Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
         let deadline = wants_to_send.min(self.courier.next_deadline());
-        if self.outcome.is_some() || self.awaits_file.is_some() {
+        if self.outcome.is_some() || self.is_held_up() {
             deadline
         } else {
             let silence = self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE };

@@ -17,19 +17,45 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
 
+/// Bytes of blocks that follow an offer before there is an answer to it. A receiver that refuses the file
+/// gets no more of it for nothing, one that has a part of it no more twice. Of what comes before the offer
+/// it keeps nothing, and of what comes after it as much as of any file: 64 senders, as many as a receiver
+/// remembers without a file ([`GREETINGS`](super::super::limits::GREETINGS)), bring no more together than one file
+/// may have unwritten.
+pub(super) const EARLY: usize = 64 << 10;
+
 impl FileSender {
     /// Whether nothing is left to do but to wait for the last ACKs.
     pub(super) fn awaits_last_acks(&self) -> bool {
         self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
     }
 
+    /// Whether a block may leave though nobody has said yet that the file is wanted.
+    pub(super) fn may_send_early(&self) -> bool {
+        self.early_left > 0 && self.copies_left == 0 && !self.awaits_last_acks() && self.awaits_file.is_none()
+    }
+
+    /// A block that follows the offer before there is an answer to it.
+    pub(super) fn send_early(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        if !self.may_send_early() {
+            return None;
+        }
+        let index = self.wanted()?;
+        let to = self.write_block(now, index, out)?;
+        self.early_left = self.early_left.saturating_sub(usize::from(self.offer.block));
+        Some(to)
+    }
+
     pub(super) fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let mut wanted = self.wanted();
-        if wanted.is_none() && now >= self.repeat_at {
+        if wanted.is_none() && now >= self.resend_at {
             self.resend_missing();
             wanted = self.wanted();
         }
-        let index = wanted?;
+        self.write_block(now, wanted?, out)
+    }
+
+    fn write_block(&mut self, now: Time, index: u32, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let (offset, length) = self.offer.span(index)?;
         if self.file.block(offset, length).is_none() {
             self.awaits_file.get_or_insert(now);
@@ -39,7 +65,7 @@ impl FileSender {
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
         let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(rtt * 3 / 2));
-        self.repeat_at = now + patient;
+        self.resend_at = now + patient;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
         } else {

@@ -89,6 +89,8 @@ impl FileSender {
         self.hello = self.hello.renewed();
         self.forget_arrivals();
         self.place = None;
+        // What has come of it is there, and is told before any of it leaves again.
+        self.early_left = 0;
         self.copies_left = 0;
         (self.phase, self.repeat_at) = (Phase::Greeting, now);
     }
