@@ -8,6 +8,7 @@ pub mod parallel;
 pub mod physical;
 pub mod soak;
 pub mod sweep;
+pub mod transfer;
 pub mod world;
 
 /// The example of the book's page, compiled and run.
