@@ -81,7 +81,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let (names, taken) = match offer.packing {
         Packing::Plain => {
             let mut runtime = Runtime::new(store(args)?)?;
-            let number = runtime.add(socket, peer, None)?;
+            let number = runtime.add_gathering(socket, peer)?;
             let manner = Manner { once: true, folder: &args.out, quiet: false, json: args.json };
             let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
             (taken.files.iter().map(|(name, _)| name.clone()).collect(), taken)
@@ -89,7 +89,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         Packing::Tar => {
             let hidden = Staging::make(&args.out)?;
             let mut runtime = Runtime::new(hidden.store()?)?;
-            let number = runtime.add(socket, peer, None)?;
+            let number = runtime.add_gathering(socket, peer)?;
             let manner = Manner { once: true, folder: &args.out, quiet: true, json: args.json };
             let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;
             let names = match taken.files.first() {

@@ -103,7 +103,7 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     network::say(args.json, &format!("receiving on {}", socket.local_addr()?));
     network::say(args.json, &format!("public key {}", receiver.public_key()));
     let mut runtime = Runtime::new(store)?;
-    let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
+    let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
     let manner = Manner { once: args.once, folder: &args.out, quiet: false, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, |_, _| Ok(()))?;
     let peer = runtime.machine(number);
