@@ -82,6 +82,10 @@ const SURE_SHARE: f64 = 0.9;
 /// do are not to starve for it.
 const LEAST_MULTIPLE: f64 = 0.25;
 
+/// The least while neighbours are refused what is beyond their shares: they fill the relay, but those who
+/// keep to what is granted are not to make room for them.
+const LEAST_WHILE_SHARED: f64 = 1.0 / SURE_SHARE;
+
 /// The part of it that is granted first, and again to those who come after a pause; it doubles in
 /// each interval. Not all who come at once are counted at once.
 const FIRST: f64 = 0.2;
@@ -136,6 +140,8 @@ pub struct GrantedRate {
     last: Time,
     /// The sum of the waits of the packets in the interval in nanoseconds, and their number.
     waited: (u64, u32),
+    /// Whether a neighbour has sent more than its share in it.
+    is_shared: bool,
     sources: Sources,
 }
 
@@ -160,6 +166,7 @@ impl GrantedRate {
             is_stated: false,
             last: Time::ZERO,
             waited: (0, 0),
+            is_shared: false,
             sources: Sources::default(),
         };
         granted.restart(Time::ZERO, limit.bytes_per_sec());
@@ -190,6 +197,7 @@ impl GrantedRate {
         self.arrived = 0;
         self.stated = (0.0, 0);
         self.waited = (0, 0);
+        self.is_shared = false;
         self.interval = self.interval_of(limit);
     }
 
@@ -236,6 +244,12 @@ impl GrantedRate {
         }
     }
 
+    /// A packet is beyond the fair share of the neighbour that it comes from, and is refused for that.
+    #[inline]
+    pub fn on_over_share(&mut self) {
+        self.is_shared = true;
+    }
+
     #[inline(never)]
     fn update(&mut self, now: Time, elapsed: u64, limiter: &Limiter) {
         let limit = limiter.limit().bytes_per_sec();
@@ -271,6 +285,7 @@ impl GrantedRate {
         self.is_starting &= multiple < 1.0 && load < self.target;
         self.multiple = match self.is_starting {
             true => multiple.clamp(self.multiple, 1.0),
+            false if self.is_shared => multiple.max(LEAST_WHILE_SHARED),
             false => multiple.max(LEAST_MULTIPLE),
         };
         self.begin(now, limit);
@@ -365,6 +380,26 @@ mod tests {
             let grant = granted.stamp().rate().unwrap().bytes_per_sec();
             let expected = FIRST * SURE_SHARE * 1_500_000.0 / f64::from(source + 1);
             assert!((grant / expected - 1.0).abs() < 0.05, "{grant}, not {expected}, with {source} others");
+        }
+    }
+
+    #[test]
+    fn those_who_obey_do_not_make_room_for_who_is_refused_by_its_share() {
+        let limiter = Limiter::new(BUCKET, Rate::from_bytes_per_sec(1_500_000));
+        for held in [false, true] {
+            let mut granted = GrantedRate::new(BUCKET, limiter.limit());
+            // Two sources, one of which sends nine times the limit.
+            for packet in 0..100_000u64 {
+                let now = Time::from_nanos(packet * 100_000);
+                let source = u32::from(packet % 10 == 9);
+                granted.on_packet(now, &source, PACKET, &limiter, Duration::ZERO, Some(Duration::from_millis(100)));
+                if held && source == 0 {
+                    granted.on_over_share();
+                }
+            }
+            let part = granted.rate() / 1_500_000.0;
+            let expected = if held { 0.5 } else { SURE_SHARE * LEAST_MULTIPLE / 2.0 };
+            assert!((part / expected - 1.0).abs() < 0.05, "{part} of the limit, not {expected}");
         }
     }
 

@@ -9,7 +9,7 @@ use core::hash::Hash;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
-use crate::fair_share::{FairShare, Source};
+use crate::fair_share::{FairShare, Source, Traffic};
 use crate::granted_rate::GrantedRate;
 use crate::limiter::{Admission, LimitModel, Limiter};
 use crate::packet::{Kind, Packet, Telling};
@@ -98,14 +98,22 @@ impl Relay {
             return Verdict::Home;
         }
         if let Some(extras) = &mut self.extras {
-            if extras.share.as_mut().is_some_and(|share| !share.admit(now, &packet.previous(), size)) {
-                return Verdict::OverShare;
-            }
+            // An ACK is never its neighbour's own: what that sends itself would leave nothing for it.
+            let is_first = packet.kind == Kind::Data && packet.route.position() == 1;
+            let traffic = if is_first { Traffic::Originated } else { Traffic::Transit };
+            let share = extras.share.as_mut();
+            let is_over_share = share.is_some_and(|share| !share.admit(now, &packet.previous(), traffic, size));
             if let Some(granted) = &mut extras.granted {
                 let wait = self.limiter.backlog(now);
                 let round_trip = packet.telemetry.round_trip();
                 granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, round_trip);
+                if is_over_share {
+                    granted.on_over_share();
+                }
                 packet.stamp(granted.stamp());
+            }
+            if is_over_share {
+                return Verdict::OverShare;
             }
         }
         let Admission::After(wait) = self.limiter.admit(now, size) else {

@@ -186,8 +186,9 @@ fn peer<T: Telling>(
         false => Relay::new(model, overlay.limit),
     };
     let relay = match overlay.fair_shares {
-        // Those who know each other are neighbours; twice as many places, for they share sets by chance.
-        true => relay.with_fair_share(FairShare::new(model, overlay.limit, 2 * neighbours, keys(seed, node))),
+        // Those who know each other are neighbours, with two accounts each; twice as many places, for they
+        // share sets by chance.
+        true => relay.with_fair_share(FairShare::new(model, overlay.limit, 4 * neighbours, keys(seed, node))),
         false => relay,
     };
     Ok(OverlayPeer::new(node, [overlay.packet, overlay.ack], relay, misbehaviour, sender, traffic))
