@@ -283,6 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_in_flight_than_its_bound_and_each_outcome_makes_room() {
+        let mut courier = courier("random", None).with_bound();
+        let all = |courier: &mut Courier, now: Time| -> Vec<Parcel> {
+            std::iter::from_fn(|| courier.depart(now, Slot(5)).departs()).collect()
+        };
+        let first = all(&mut courier, Time::ZERO);
+        assert_eq!((first.len(), courier.wake(Time::ZERO)), (80, Wake::AwaitOutcome), "32 x 5 relays / 2");
+        let now = Time::ZERO + Duration::from_millis(9);
+        for parcel in &first[..3] {
+            courier.on_answer(now, parcel.packet.id, parcel.proof, &Telemetry::default());
+        }
+        assert_eq!(all(&mut courier, now).len(), 3);
+        let now = now + Duration::SECOND * 10;
+        assert_eq!(courier.on_timer(now).len(), 80, "nobody has answered");
+        assert_eq!(all(&mut courier, now).len(), 80);
+    }
+
+    #[test]
     fn after_a_refusal_nothing_leaves_until_the_next_burst() {
         let mut courier = courier("q-learning", None);
         let first = courier.depart(Time::ZERO, Slot(5)).departs().unwrap();

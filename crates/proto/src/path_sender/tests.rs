@@ -97,7 +97,7 @@ fn a_deadline_moves_with_what_is_learned_of_round_trips_if_it_shall() {
         let sender = sender("random");
         let mut sender = if moves { sender.with_moving_deadlines() } else { sender };
         let mut now = Time::ZERO;
-        let mut ack = |sender: &mut PathSender, now: &mut Time, wait: Duration| {
+        let ack = |sender: &mut PathSender, now: &mut Time, wait: Duration| {
             let departure = sender.poll(*now, Slot(5)).departs().unwrap();
             *now += wait;
             sender.on_ack(*now, departure.id, departure.nonce, &Telemetry::default());

@@ -479,7 +479,7 @@ fn the_first_blocks_follow_the_offer_at_once_and_the_others_wait_for_its_answer(
             let answer = pair.answer(&last, HERE);
             pair.sender.on_answer(pair.now, &answer);
         }
-        let mut read = |pair: &mut Pair| {
+        let read = |pair: &mut Pair| {
             while let Some(FileJob { session, task: FileTask::Read(part) }) = pair.sender.next_job() {
                 let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
                 pair.sender.on_done(pair.now, FileDone { session, result });
