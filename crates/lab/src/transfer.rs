@@ -31,7 +31,7 @@ use crate::soak::disks::Disks;
 use crate::soak::store::{MemorySource, MemoryStore, Shelf, SourceFault};
 use crate::world::{Address, OnTheWire, World};
 
-/// As `send` has it: no ACK is late sooner.
+/// As `send` has it (`SenderSetup`), and so what follows of it: no ACK is late sooner.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// So often it is looked at.
@@ -132,9 +132,12 @@ impl OneFile {
         let setup = Setup { peers: count + 1, packet, start: Time::ZERO, pacing: self.pacing };
         let made = self.controller.build.make(&setup, &toml::Table::new()).expect("not for simulation only");
         let sender = PathSender::new(&config, made.expect("defaults are valid"), Rng::stream(self.seed, "sender"));
-        let sender = sender.with_least_timeout(LEAST_TIMEOUT).with_moving_deadlines().with_relays_in_order();
-        let courier = Courier::new(sender, addresses, packet, None, [3; 32]);
-        let courier = if self.controller.reads_telemetry { courier.with_bound() } else { courier };
+        let sender = sender.with_least_timeout(LEAST_TIMEOUT).with_moving_deadlines();
+        let deliver = |sender| Courier::new(sender, addresses, packet, None, [3; 32]);
+        let courier = match self.controller.reads_telemetry {
+            true => deliver(sender.with_relays_in_order()).with_bound(),
+            false => deliver(sender),
+        };
         let file: Vec<u8> = (0..self.length).map(|place| (place >> 8) as u8 ^ place as u8).collect();
         let (length, hash) = (self.length as u64, *blake3::hash(&file).as_bytes());
         let offer = Offer { name: FileName::sanitised("file"), length, block, hash };

@@ -218,7 +218,8 @@ impl PathSender {
     /// The same, but packets pass their relays in the order of the slots, whatever the controller's. What
     /// it sends evenly comes to a relay that is now the first and now the last one as unevenly as the way
     /// to its places differs, and a relay that counts few packets in a window, or queues few, then refuses
-    /// some.
+    /// some. Not for a controller that wants to know the round trip to each relay alone
+    /// ([`PairRtts::mean_to`]): that is learned from packets that pass it first.
     pub fn with_relays_in_order(self) -> PathSender {
         PathSender { keeps_order: true, ..self }
     }
