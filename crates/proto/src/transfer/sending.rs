@@ -4,7 +4,7 @@
 //! before new ones, the last ones twice if need be; a block is done when an answer proves
 //! its arrival, however late. The file is read ahead by jobs that it hands out; a block whose part
 //! is not there yet is waited for.
-//! The first blocks follow the offer at once; the others wait until it is accepted.
+//! The first blocks follow the offer soon; the others wait until it is accepted.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 //!
@@ -130,6 +130,8 @@ pub struct FileSender {
     resend_at: Time,
     /// Bytes of blocks that may still leave before there is an answer to the offer.
     early_left: usize,
+    /// From when on they may.
+    early_from: Time,
     /// Copies of greeting or offer that are still to leave now.
     copies_left: usize,
     /// When the receiver is asked next whether it has the file.
@@ -181,6 +183,7 @@ impl FileSender {
             repeat_at: now,
             resend_at: now,
             early_left: EARLY,
+            early_from: now,
             copies_left: 0,
             ask_at: now,
             question: FIRST_QUESTION,
@@ -441,7 +444,7 @@ impl FileSender {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering if self.copies_left > 0 => may_leave,
-            Phase::Offering if self.may_send_early() => may_leave,
+            Phase::Offering if self.may_send_early() => may_leave.max(self.early_from.min(self.repeat_at)),
             Phase::Greeting | Phase::Offering => may_leave.max(self.repeat_at),
             Phase::Finishing => may_leave.max(self.ask_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,

@@ -10,8 +10,9 @@ use super::{Carried, FIRST_QUESTION, FileSender, REPEAT, write};
 use crate::message::Message;
 use crate::wire::OwnedDatagram;
 
-/// The last blocks leave again after one and a half round trips, and no sooner than this: as long as a
-/// QUIC receiver may hold back an ACK (RFC 9000, 18.2).
+/// The last blocks leave again after one and a half round trips, and the first ones follow the offer after
+/// a quarter of one, and no sooner than this: as long as a QUIC receiver may hold back an ACK (RFC 9000,
+/// 18.2).
 const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// The most of the last blocks that leave again at once.
@@ -30,6 +31,17 @@ impl FileSender {
         self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
     }
 
+    /// So long a part of the round trip, or [`LEAST_PATIENCE`] if that is longer.
+    fn patient(&self, part: impl FnOnce(Duration) -> Duration) -> Duration {
+        self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(part(rtt)))
+    }
+
+    /// An offer leaves for the first time: blocks follow it. One that came before it would be lost, and
+    /// paths are not of one length.
+    pub(super) fn follow_offer(&mut self, now: Time) {
+        self.early_from = now + self.patient(|rtt| rtt / 4);
+    }
+
     /// Whether a block may leave though nobody has said yet that the file is wanted.
     pub(super) fn may_send_early(&self) -> bool {
         self.early_left > 0 && self.copies_left == 0 && !self.awaits_last_acks() && self.awaits_file.is_none()
@@ -37,7 +49,7 @@ impl FileSender {
 
     /// A block that follows the offer before there is an answer to it.
     pub(super) fn send_early(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        if !self.may_send_early() {
+        if !self.may_send_early() || now < self.early_from {
             return None;
         }
         let index = self.wanted()?;
@@ -64,8 +76,7 @@ impl FileSender {
         self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
         // All may have been sent by now; what is missing then leaves once more.
-        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(rtt * 3 / 2));
-        self.resend_at = now + patient;
+        self.resend_at = now + self.patient(|rtt| rtt * 3 / 2);
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
         } else {

@@ -72,6 +72,7 @@ impl FileSender {
             self.session = Some(session);
             self.interrupted = None;
             self.enter(now, Phase::Offering);
+            self.follow_offer(now);
         } else if let Some(session) = &mut self.session {
             session.open(sealed, &mut proof)?;
         }

@@ -465,7 +465,7 @@ fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
 
 /// A receiver that refuses, or has somebody wait, gets the first blocks and no more of them.
 #[test]
-fn the_first_blocks_follow_the_offer_at_once_and_the_others_wait_for_its_answer() {
+fn the_first_blocks_follow_the_offer_soon_and_the_others_wait_for_its_answer() {
     for limits in
         [Limits::default(), Limits { files: 0, ..Limits::default() }, Limits { blocks: 1, ..Limits::default() }]
     {
@@ -476,6 +476,7 @@ fn the_first_blocks_follow_the_offer_at_once_and_the_others_wait_for_its_answer(
             FileSender::new(pair.now, pair.sender.courier.clone(), pair.sender.destination, pair.sender.key, offer);
         while pair.sender.phase() == Phase::Greeting {
             let last = pair.sent().pop().unwrap();
+            pair.wait(10);
             let answer = pair.answer(&last, HERE);
             pair.sender.on_answer(pair.now, &answer);
         }
@@ -486,6 +487,10 @@ fn the_first_blocks_follow_the_offer_at_once_and_the_others_wait_for_its_answer(
             }
         };
         let mut first = pair.sent();
+        assert_eq!(first.len(), COPIES, "nothing overtakes the offer");
+        assert_eq!(pair.sender.timer(pair.now), pair.now + Duration::from_millis(25));
+        pair.now += Duration::from_millis(25);
+        first.extend(pair.sent());
         read(&mut pair);
         first.extend(pair.sent());
         let early = EARLY.div_ceil(600);
