@@ -1,4 +1,4 @@
-//! Filters that controllers share: extremes over a sliding window.
+//! Filters that controllers share: extremes over a sliding window, and medians.
 
 /// Parts of a window that expire one by one.
 const PARTS: usize = 16;
@@ -93,9 +93,23 @@ impl WindowedMin {
     }
 }
 
+/// What half of `values` do not exceed, the greater of two that are in the middle; none of none.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_whatever_the_order() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0]), Some(3.0));
+        assert_eq!(median(vec![9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(3.0));
+    }
     use crate::rng::Rng;
 
     fn compare(window: u64, slack: u64) {

@@ -60,7 +60,7 @@ fn sharded(scenario: &Scenario, shards: usize, threads: usize) -> String {
 
 #[test]
 fn a_run_is_the_same_in_any_number_of_shards_and_on_any_number_of_threads() {
-    for controller in ["q-learning", "explicit-rate", "timeouts", "aimd", "flow:cubic"] {
+    for controller in ["q-learning", "explicit-rate", "timeouts", "tomography", "aimd", "flow:cubic"] {
         let mut scenario = scenario(controller, 12);
         scenario.overlay.peers = 50;
         scenario.overlay.known_peers = 12;
@@ -112,7 +112,7 @@ proptest! {
         known in 5usize..20,
         jitter in prop_oneof![Just(0.0), 0.001f64..0.14],
         constant: bool,
-        controller in prop::sample::select(vec!["q-learning", "explicit-rate", "timeouts", "aimd", "random"]),
+        controller in prop::sample::select(vec!["q-learning", "explicit-rate", "timeouts", "tomography", "aimd", "random"]),
         drop in prop_oneof![Just(0.0), 0.1f64..0.9],
         fair_shares: bool,
         heavy_tail: bool,

@@ -17,7 +17,8 @@ const SEEDS: (u64, u64) = (10, 3);
 
 /// The controllers of a run that asks for none: ours, and of the thesis's and of TCP's rules those
 /// that receive most.
-const SHOWN: [&str; 6] = ["explicit-rate", "timeouts", "q-learning", "aimd-literal", "perfect", "flow:bbr3"];
+const SHOWN: [&str; 7] =
+    ["explicit-rate", "timeouts", "tomography", "q-learning", "aimd-literal", "perfect", "flow:bbr3"];
 const SHOWN_QUICKLY: [&str; 2] = ["explicit-rate", "timeouts"];
 
 /// What loss alone teaches is there after so many simulated seconds.
@@ -196,7 +197,7 @@ fn varied(lab: &Lab, entry: &'static Entry, changes: &[fn(&mut Scenario)]) -> Sc
     let mut scenario = lab.with_controller(entry);
     scenario.seconds = match entry.name {
         // Those that climb by loss alone are at their mean only then.
-        "timeouts" => lab.seconds(LONGEST_CLIMB_S, 120),
+        "timeouts" | "tomography" => lab.seconds(LONGEST_CLIMB_S, 120),
         "q-learning" | "aimd-literal" => lab.seconds(4_000, 120),
         _ => lab.seconds(240, 60),
     };

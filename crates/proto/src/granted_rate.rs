@@ -97,6 +97,11 @@ const FIRST: f64 = 0.2;
 const UNUSED: f64 = 0.25;
 const MOST_GROWTH: f64 = 2.0;
 
+/// By this at most beyond what each source can have if they are alike: senders that are slow to begin would be
+/// granted more than there is by the time when they all have begun. Doubled beyond that as well, 3.7 % instead of
+/// 2.4 % were refused in the first two minutes with round trips of 1.6 s.
+const GROWTH_BEYOND: f64 = 1.1;
+
 /// After a pause of so many intervals, who sends next need not be who sent before.
 const PAUSE: f64 = 8.0;
 
@@ -275,7 +280,8 @@ impl GrantedRate {
         let change = NEAR_GAIN * near + SPARE_GAIN * (spare - near) - QUEUE_GAIN * too_long;
         let grown = if load < UNUSED * self.target {
             let towards_half = self.previous * 0.5 * self.target / load.max(1e-9);
-            towards_half.clamp(rate, MOST_GROWTH * rate)
+            let most = (MOST_GROWTH * rate).min(self.sure).max(GROWTH_BEYOND * rate);
+            towards_half.clamp(rate, most)
         } else {
             rate * (1.0 + step * change).max(MOST_FALL)
         };

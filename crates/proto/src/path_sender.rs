@@ -277,7 +277,9 @@ impl PathSender {
     /// After so long the ACK of a packet over `route` (relays, then destination) is late.
     #[inline]
     fn timeout(&self, route: &[Slot]) -> Duration {
-        self.rtts.timeout(route).max(self.least_timeout)
+        let by_pairs = self.rtts.timeout(route);
+        let (&destination, path) = route.split_last().expect("a route has a destination");
+        self.controller.timeout(path, destination, by_pairs).max(self.least_timeout)
     }
 
     fn nonce(&self, id: PacketId) -> u64 {

@@ -28,6 +28,12 @@ const WANDERS: f32 = 0.02 * 0.02;
 /// in a plane, and of the queues on it, is about a tenth of a second squared.
 const AROUND: f32 = 0.1 * 0.1;
 
+/// Weight of an error in its mean. RFC 6298 has a quarter for one sample a round trip.
+const DEVIATION_WEIGHT: f32 = 1.0 / 16.0;
+
+/// Mean deviations that a timeout adds to what is expected: RFC 6298's K.
+const DEVIATIONS: f32 = 4.0;
+
 /// No round trip counts as longer, in seconds: a sender gives up far sooner.
 const LONGEST: f32 = 120.0;
 
@@ -51,6 +57,8 @@ pub struct Delays {
     common: Added,
     /// Each as a relay, then each as a destination.
     added: Box<[Added]>,
+    /// The mean of |e| in seconds; negative before the first.
+    deviation: f32,
 }
 
 impl Delays {
@@ -58,12 +66,12 @@ impl Delays {
     pub fn new(peers: usize) -> Delays {
         let unknown = Added { delay: 0.0, variance: UNKNOWN };
         // The first round trip is what all have in common, as far as can be known.
-        Delays { common: Added { delay: -1.0, ..unknown }, added: vec![unknown; 2 * peers].into() }
+        Delays { common: Added { delay: -1.0, ..unknown }, added: vec![unknown; 2 * peers].into(), deviation: -1.0 }
     }
 
     /// Learns from a packet whose ACK has come.
     pub fn learn(&mut self, report: &Report<'_>) {
-        let destination = self.added.len() / 2 + report.destination.index();
+        let destination = self.as_destination(report.destination);
         let nodes = report.path.iter().map(|hop| hop.slot.index()).chain([destination]);
         let round_trip = (report.round_trip().as_secs_f64() as f32).min(LONGEST);
         if self.common.delay < 0.0 {
@@ -75,12 +83,39 @@ impl Delays {
             expected += added.delay;
             variance += added.variance;
         }
-        let error_per_variance = (round_trip - expected) / variance;
+        let error = round_trip - expected;
+        self.deviation = match self.deviation < 0.0 {
+            // RFC 6298 2.2.
+            true => round_trip / 2.0,
+            false => self.deviation + DEVIATION_WEIGHT * (error.abs() - self.deviation),
+        };
+        let error_per_variance = error / variance;
         self.common.learn(error_per_variance, variance);
         self.common.delay = self.common.delay.max(0.0);
         for node in nodes {
             self.added[node].learn(error_per_variance, variance);
         }
+    }
+
+    fn as_destination(&self, slot: Slot) -> usize {
+        self.added.len() / 2 + slot.index()
+    }
+
+    /// After so long the ACK of a packet over `path` to `destination` is late, as in RFC 6298; none before the
+    /// first round trip.
+    pub fn timeout(&self, path: &[Slot], destination: Slot) -> Option<Duration> {
+        if self.deviation < 0.0 {
+            return None;
+        }
+        let nodes = path.iter().map(|slot| slot.index()).chain([self.as_destination(destination)]);
+        let (mut expected, mut variance) = (self.common.delay, self.common.variance);
+        for node in nodes {
+            expected += self.added[node].delay;
+            variance += self.added[node].variance;
+        }
+        // The last term says how well the sum is known: a node of which nothing is known adds a second.
+        let timeout = expected.max(0.0) + DEVIATIONS * self.deviation + libm::sqrtf(variance);
+        Some(Duration::from_secs_f64(f64::from(timeout)))
     }
 
     /// By how much `slot` delays a packet that it passes on and its ACK together, more than the quickest
@@ -122,5 +157,9 @@ mod tests {
         let found: Vec<f64> = (0..9).map(|slot| delays.of(Slot(slot)).as_millis_f64()).collect();
         assert!((400.0..650.0).contains(&found[4]), "{found:?}");
         assert!(found.iter().enumerate().all(|(slot, &delay)| slot == 4 || delay < 150.0), "{found:?}");
+        // 25 ms is the mean deviation, and some more by the errors of the estimates.
+        let timeout = |path: [u16; 2]| delays.timeout(&path.map(Slot), Slot(9)).expect("measured").as_millis_f64();
+        assert!((260.0..500.0).contains(&timeout([1, 2])), "{}", timeout([1, 2]));
+        assert!((700.0..1000.0).contains(&timeout([1, 4])), "{}", timeout([1, 4]));
     }
 }

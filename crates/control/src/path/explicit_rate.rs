@@ -6,11 +6,17 @@
 //! - **Which stamp counts.** Relays nearer to the sender can change a stamp, and each packet takes
 //!   others: a stamp of more than four times the one before, or less than a quarter, counts only
 //!   if the next one confirms it.
+//! - **How far it counts.** Who grants more than half of the relays do is given that much at once, and the
+//!   rest step by step, as it delivers (`delivered.rs`).
 //! - **Who does not keep its word.** A relay that loses more than a fifth of the packets, and more
 //!   than twice what half of the relays lose (`losses.rs`), drops them on purpose or grants what it
-//!   has not: it is set aside, first for ten seconds, then for twice as long each time, and judged
-//!   anew. It comes back slowly, its rate doubling each round trip: all who set it aside come back
-//!   with one, and it has granted to each what nobody used.
+//!   has not; a quarter of that is enough while it is sent less than two thirds of what it grants. So
+//!   does one over which nothing has ever come, once so many packets over it were lost, though the
+//!   other nodes of their paths are known to pass packets on, that this would be chance in one case of
+//!   10⁵: a sequential test [Wald 1945], of a relay that drops everything against one that loses what
+//!   half of the relays lose. It is set aside, first for ten seconds, then for twice as long each time,
+//!   and judged anew. It comes back slowly, its rate doubling each round trip: all who set it aside
+//!   come back with one, and it has granted to each what nobody used.
 //! - **Who stamps nothing** gets what loss alone allows (`timeouts.rs`).
 //!
 //! Limits of use: a relay may grant too little and stay unused; that is its right. Loss that does not
@@ -20,10 +26,12 @@ use serde::Deserialize;
 
 use super::credits::Credits;
 use super::delays::Delays;
-use super::losses::Losses;
+use super::delivered::{Delivered, first_rate};
+use super::losses::{Blame, Losses};
 use super::setup::Setup;
 use super::timeouts::{LEAST, LossRate, MOST, TimeoutsConfig};
 use super::{Hop, Outcome, PathController, Report, Slot};
+use crate::filter::median;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
@@ -65,11 +73,27 @@ const UNSTAMPED: u8 = 3;
 /// A relay is judged after so many outcomes, at the earliest.
 const JUDGED_AFTER: u32 = 10;
 
+/// The likelihood ratio, as a logarithm, at which a relay counts as one that drops everything: ln 10⁵.
+const SILENT: f32 = 11.5;
+
+/// What the best relay is taken to lose.
+const LEAST_LOSS: f64 = 0.02;
+
+/// A packet that leaves before any round trip is known is lost after RFC 6298's 2.1 first timeout.
+const FIRST_TIMEOUT: Duration = Duration::SECOND;
+
+/// A relay that is not yet sent all that it grants, by this factor, must not lose more than this part of what
+/// is tolerated else: it would lose still more if it were believed.
+const OVERSTATED: f64 = 1.5;
+const OVERSTATED_PART: f64 = 0.25;
+
 /// How long a relay is set aside the first time, and at most.
 const ASIDE: Duration = Duration::from_millis(10_000);
 const LONGEST_ASIDE: Duration = Duration::from_millis(600_000);
 
-/// Outcomes between two looks at what half of the relays lose.
+/// Outcomes between two looks at what half of the relays lose and grant: the first, doubled each time, and the
+/// last.
+const FIRST_REVIEW: u32 = 4;
 const REVIEW: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -82,10 +106,13 @@ struct Relay {
     unstamped: u8,
     /// What loss allows, where nothing is stamped.
     by_loss: LossRate,
+    delivered: Delivered,
+    /// The logarithm of the likelihood ratio of the losses, as long as nothing has come over it.
+    silence: f32,
+    /// Whether it was set aside, and has not yet delivered what it grants.
+    is_back: bool,
     /// Set aside until then.
     aside_until: Option<Time>,
-    /// Back since then, and not yet at what it grants.
-    back_since: Option<Time>,
     /// How long it is set aside the next time.
     next_aside: Duration,
 }
@@ -94,6 +121,11 @@ impl Relay {
     /// What it grants, if it does.
     fn granted(&self) -> Option<f64> {
         (!self.stamps_nothing() && self.granted > 0.0).then_some(f64::from(self.granted))
+    }
+
+    /// Whether no ACK has come over it.
+    fn is_unknown(&self) -> bool {
+        self.granted == 0.0 && self.unstamped == 0
     }
 
     /// Whether it does not stamp, as far as its ACKs tell.
@@ -126,10 +158,14 @@ pub struct ExplicitRate {
     losses: Losses,
     delays: Delays,
     relays: Box<[Relay]>,
-    /// What half of the relays lose, when it was looked at last.
+    /// The mean of all; zero before the first.
+    round_trip: Duration,
+    /// What half of the relays lose at most, and grant at most, when it was looked at last.
     usual_loss: f64,
-    /// Outcomes since then.
+    usual_grant: f64,
+    /// Outcomes since then, and with how many it is looked at again.
     outcomes: u32,
+    next_review: u32,
 }
 
 /// Makes one.
@@ -147,8 +183,10 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         doubted: false,
         unstamped: 0,
         by_loss: LossRate::new(setup.start),
+        delivered: Delivered::new(setup.start),
+        silence: 0.0,
+        is_back: false,
         aside_until: None,
-        back_since: None,
         next_aside: ASIDE,
     };
     Ok(Box::new(ExplicitRate {
@@ -159,47 +197,112 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers),
         relays: vec![relay; setup.peers].into(),
+        round_trip: Duration::ZERO,
         usual_loss: 0.0,
+        usual_grant: 0.0,
         outcomes: 0,
+        next_review: FIRST_REVIEW,
     }))
 }
 
 impl ExplicitRate {
-    /// Looks again at what half of the relays lose.
+    /// Looks again at what half of the relays lose, and half of those that grant something grant.
     fn review(&mut self) {
         self.outcomes = 0;
-        let mut losses: Vec<f64> = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16))).collect();
-        let middle = losses.len() / 2;
-        self.usual_loss = *losses.select_nth_unstable_by(middle, f64::total_cmp).1;
+        self.next_review = (2 * self.next_review).min(REVIEW);
+        let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
+        self.usual_loss = median(losses.collect()).unwrap_or(0.0);
+        self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).collect()).unwrap_or(0.0);
     }
 
-    /// What of the grant is used by a relay that may have been set aside.
-    fn coming_back(&mut self, report: &Report<'_>, slot: Slot, granted: f64) -> f64 {
-        let relay = &mut self.relays[slot.index()];
-        let Some(since) = relay.back_since else { return granted };
-        let round_trips = report.now.since(since).as_secs_f64() / report.round_trip().as_secs_f64().max(1e-4);
-        let rate = LEAST * libm::exp2(round_trips.min(40.0));
-        if rate < granted {
-            return rate;
+    /// An ACK has come, in time or late. The mean is RFC 6298's.
+    fn on_round_trip(&mut self, report: &Report<'_>) {
+        let sample = report.round_trip();
+        self.round_trip = match self.round_trip == Duration::ZERO {
+            true => sample,
+            false => (self.round_trip * 7 + sample) / 8,
+        };
+        self.delays.learn(report);
+    }
+
+    /// Learns from a packet that has come or not; the blame of the relays that it passed.
+    fn learn(&mut self, report: &Report<'_>, has_come: bool, blames: &[Blame]) {
+        if has_come {
+            self.on_round_trip(report);
         }
-        relay.back_since = None;
-        granted
+        let packet = self.packet.get() as f64;
+        let usual_loss = self.usual_loss.max(LEAST_LOSS);
+        // What goes to a node counts against its rate as well.
+        let destination = &mut self.relays[report.destination.index()];
+        destination.delivered.learn(report.now, has_come, self.round_trip);
+        for (place, (hop, blame)) in report.path.iter().zip(blames).enumerate() {
+            let relay = &mut self.relays[hop.slot.index()];
+            relay.delivered.learn(report.now, has_come, self.round_trip);
+            if has_come {
+                if relay.is_unknown() && relay.aside_until.take().is_some() {
+                    relay.is_back = true;
+                    self.losses.forget(hop.slot);
+                }
+                let stamp = report.stamp(place).filter(|_| self.config.stamps);
+                relay.on_stamp(stamp.map(|rate| (rate.bytes_per_sec() / packet).clamp(LEAST_GRANT, MOST) as f32));
+            } else if relay.is_unknown() {
+                relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
+            }
+            let before = self.credits.rate(hop.slot);
+            let by_loss = relay.by_loss.after(&self.by_loss, before, report, blame.share);
+            if self.config.sets_aside {
+                self.judge(report.now, hop.slot);
+            }
+            let relay = self.relays[hop.slot.index()];
+            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || relay.is_unknown());
+            let rate = match (relay.aside_until, relay.granted()) {
+                (Some(_), _) => LEAST,
+                // At once: a relay takes what is not used for room, and grants it to others.
+                (None, Some(granted)) => self.believed(hop.slot, granted),
+                // Until its first ACK is there, nobody knows whether it stamps.
+                (None, None) if !relay.stamps_nothing() => before,
+                (None, None) => by_loss,
+            };
+            if rate != before {
+                self.credits.set_rate(report.now, hop.slot, rate);
+            }
+        }
+    }
+
+    /// How much of what `slot` grants is used.
+    fn believed(&mut self, slot: Slot, granted: f64) -> f64 {
+        let relay = &mut self.relays[slot.index()];
+        if relay.is_back {
+            let allowed = relay.delivered.allows(LEAST);
+            relay.is_back = allowed < granted;
+            return granted.min(allowed);
+        }
+        let allowed = relay.delivered.allows(first_rate(self.round_trip).max(LEAST));
+        granted.min(allowed.max(self.usual_grant))
     }
 
     /// Sets the relay aside if it loses too much, and takes it back once its time is over.
     fn judge(&mut self, now: Time, slot: Slot) {
         let loss = self.losses.of(slot);
-        let tolerated = self.config.tolerated_loss + 2.0 * self.usual_loss;
         let relay = &mut self.relays[slot.index()];
+        let sent = self.credits.rate(slot);
+        let overstates = !relay.is_back && relay.granted().is_some_and(|granted| granted > OVERSTATED * sent);
+        let part = if overstates { OVERSTATED_PART } else { 1.0 };
+        let tolerated = part * self.config.tolerated_loss + 2.0 * self.usual_loss;
         match relay.aside_until {
-            None if loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER => {
+            None if (loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER)
+                || (relay.is_unknown() && relay.silence >= SILENT) =>
+            {
                 relay.aside_until = Some(now + relay.next_aside);
                 relay.next_aside = (relay.next_aside * 2).min(LONGEST_ASIDE);
             }
-            // What is known of it is old: it is judged anew.
+            // What is known of it is old: it is judged anew, as if nothing had come over it.
             Some(until) if now >= until => {
                 relay.aside_until = None;
-                relay.back_since = Some(now);
+                relay.is_back = true;
+                relay.granted = 0.0;
+                relay.unstamped = 0;
+                relay.silence = 0.0;
                 self.losses.forget(slot);
             }
             _ => {}
@@ -213,48 +316,22 @@ impl PathController for ExplicitRate {
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
-        let mut shares = [0.0; super::MAX_RELAYS];
-        self.losses.learn(report, |place, share| shares[place] = share);
-        if report.outcome == Outcome::Acked {
-            self.delays.learn(report);
-        }
+        let mut blames = [Blame::default(); super::MAX_RELAYS];
+        self.losses.learn(report, |place, blame| blames[place] = blame);
         self.outcomes += 1;
-        if self.outcomes >= REVIEW {
+        if self.outcomes >= self.next_review {
             self.review();
         }
-        let packet = self.packet.get() as f64;
-        for (place, (hop, share)) in report.path.iter().zip(shares).enumerate() {
-            let relay = &mut self.relays[hop.slot.index()];
-            if report.outcome == Outcome::Acked {
-                let stamp = report.stamp(place).filter(|_| self.config.stamps);
-                relay.on_stamp(stamp.map(|rate| (rate.bytes_per_sec() / packet).clamp(LEAST_GRANT, MOST) as f32));
-            }
-            let before = self.credits.rate(hop.slot);
-            let by_loss = relay.by_loss.after(&self.by_loss, before, report, share);
-            if self.config.sets_aside {
-                self.judge(report.now, hop.slot);
-            }
-            let relay = self.relays[hop.slot.index()];
-            // Nothing has come over it yet, and something was lost.
-            let is_suspect = relay.granted == 0.0 && relay.unstamped == 0;
-            self.credits.set_on_trial(hop.slot, relay.aside_until.is_some() || is_suspect);
-            let rate = match (relay.aside_until, relay.granted()) {
-                (Some(_), _) => LEAST,
-                // At once: a relay takes what is not used for room, and grants it to others.
-                (None, Some(granted)) => self.coming_back(report, hop.slot, granted),
-                // Until its first ACK is there, nobody knows whether it stamps.
-                (None, None) if !relay.stamps_nothing() => before,
-                (None, None) => by_loss,
-            };
-            if rate != before {
-                self.credits.set_rate(report.now, hop.slot, rate);
-            }
-        }
+        self.learn(report, report.outcome == Outcome::Acked, &blames);
     }
 
     fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         self.losses.forgive(report);
-        self.delays.learn(report);
+        self.learn(report, true, &[Blame::default(); super::MAX_RELAYS]);
+    }
+
+    fn timeout(&self, path: &[Slot], destination: Slot, by_pairs: Duration) -> Duration {
+        by_pairs.min(self.delays.timeout(path, destination).unwrap_or(FIRST_TIMEOUT))
     }
 
     fn wake(&self, now: Time) -> Wake {
@@ -358,7 +435,8 @@ mod tests {
         overlay.run(10.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
         assert_eq!(overlay.rates()[2], LEAST);
-        assert!(overlay.traced(2, "loss") > 0.5 && overlay.traced(1, "loss") < 0.1);
+        let losses = [1, 2].map(|relay| overlay.traced(relay, "loss"));
+        assert!(losses[1] > 0.2 && losses[0] < 0.1, "{losses:?}");
         overlay.run(30.0, grants, [0.0; 5]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.rates()[2]), (0.0, 20.0));
         let mut letter = Overlay::new("sets_aside = false");
@@ -391,8 +469,10 @@ mod tests {
             doubted: false,
             unstamped: 0,
             by_loss: LossRate::new(Time::ZERO),
+            delivered: Delivered::new(Time::ZERO),
+            silence: 0.0,
+            is_back: false,
             aside_until: None,
-            back_since: None,
             next_aside: ASIDE,
         };
         relay.on_stamp(Some(10.0));

@@ -25,6 +25,15 @@ const LEAST: f32 = 1e-3;
 /// The most: outcomes with a node that loses everything must still tell of the others.
 const MOST: f32 = 0.999;
 
+/// What an outcome says of one relay of its path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Blame {
+    /// Its share in the loss; 0 after an ACK.
+    pub share: f64,
+    /// With what probability all other nodes of the path pass a packet on.
+    pub others_pass: f64,
+}
+
 /// The probability of each node to lose a packet, and how much is known of it.
 #[derive(Clone, Debug)]
 pub struct Losses {
@@ -40,6 +49,11 @@ struct Node {
 
 impl Node {
     const UNKNOWN: Node = Node { loss: 10.0 * LEAST, seen: 0 };
+
+    /// That of its last outcome.
+    fn weight(&self) -> f32 {
+        WEIGHT.max(1.0 / (self.seen as f32 + 8.0))
+    }
 }
 
 impl Losses {
@@ -60,26 +74,20 @@ impl Losses {
         self.nodes[slot.index()].seen
     }
 
-    /// Learns from an outcome, and tells the share that each relay of the path has in it: 0 after an
-    /// ACK.
+    /// Learns from an outcome, and tells what it says of each relay of the path.
     #[inline]
-    pub fn learn(&mut self, report: &Report<'_>, mut share: impl FnMut(usize, f64)) {
+    pub fn learn(&mut self, report: &Report<'_>, mut blame: impl FnMut(usize, Blame)) {
         let nodes = report.path.iter().map(|hop| hop.slot).chain([report.destination]);
-        let lost = match report.outcome {
-            Outcome::Acked => None,
-            Outcome::TimedOut => {
-                let arrives: f32 = nodes.clone().map(|slot| 1.0 - self.nodes[slot.index()].loss).product();
-                Some(1.0 - arrives)
-            }
-        };
+        let arrives: f32 = nodes.clone().map(|slot| 1.0 - self.nodes[slot.index()].loss).product();
+        let lost = (report.outcome == Outcome::TimedOut).then_some(1.0 - arrives);
         for (place, slot) in nodes.enumerate() {
             let node = &mut self.nodes[slot.index()];
-            let part = lost.map_or(0.0, |lost| (node.loss / lost).min(1.0));
+            let share = lost.map_or(0.0, |lost| (node.loss / lost).min(1.0));
+            let others_pass = arrives / (1.0 - node.loss);
             node.seen = node.seen.saturating_add(1);
-            let weight = WEIGHT.max(1.0 / (node.seen as f32 + 8.0));
-            node.loss = (node.loss + weight * (part - node.loss)).clamp(LEAST, MOST);
+            node.loss = (node.loss + node.weight() * (share - node.loss)).clamp(LEAST, MOST);
             if place < report.path.len() {
-                share(place, f64::from(part));
+                blame(place, Blame { share: f64::from(share), others_pass: f64::from(others_pass) });
             }
         }
     }
@@ -89,11 +97,14 @@ impl Losses {
         self.nodes[slot.index()] = Node::UNKNOWN;
     }
 
-    /// Takes an outcome back: the packet had arrived after all.
+    /// Takes a loss back: the packet has arrived after all. The shares are computed again, for they are not kept.
     pub fn forgive(&mut self, report: &Report<'_>) {
-        for hop in report.path {
-            let node = &mut self.nodes[hop.slot.index()];
-            node.loss = (node.loss * (1.0 - WEIGHT)).max(LEAST);
+        let nodes = report.path.iter().map(|hop| hop.slot).chain([report.destination]);
+        let arrives: f32 = nodes.clone().map(|slot| 1.0 - self.nodes[slot.index()].loss).product();
+        for slot in nodes {
+            let node = &mut self.nodes[slot.index()];
+            let share = (node.loss / (1.0 - arrives)).min(1.0);
+            node.loss = (node.loss - node.weight() * share).max(LEAST);
         }
     }
 
@@ -162,10 +173,10 @@ mod tests {
         let path = [Hop { slot: Slot(0), ..Hop::default() }, Hop { slot: Slot(1), ..Hop::default() }];
         let mut told = Vec::new();
         let report = |outcome| Report { destination: Slot(3), ..Report::of(outcome, &path, &rtts) };
-        losses.learn(&report(Outcome::Acked), |place, share| told.push((place, share)));
+        losses.learn(&report(Outcome::Acked), |place, blame| told.push((place, blame.share)));
         assert_eq!(told, [(0, 0.0), (1, 0.0)]);
         told.clear();
-        losses.learn(&report(Outcome::TimedOut), |place, share| told.push((place, share)));
+        losses.learn(&report(Outcome::TimedOut), |place, blame| told.push((place, blame.share)));
         // Three nodes, equally suspect: each has a third and a little more.
         assert!(told.iter().all(|&(_, share)| (0.33..0.35).contains(&share)), "{told:?}");
         let before = losses.of(Slot(0));

@@ -10,6 +10,7 @@ pub mod burst_credit;
 pub mod candidates;
 mod credits;
 mod delays;
+mod delivered;
 mod explicit_rate;
 mod flow_peers;
 #[cfg(test)]
@@ -22,12 +23,14 @@ pub mod paced_credit;
 pub mod per_peer;
 pub mod perfect;
 pub mod q_learning;
+mod queue_delays;
 mod random;
 pub mod registry;
 pub mod report;
 pub mod setup;
 pub mod slot;
 mod timeouts;
+mod tomography;
 
 use core::fmt::Debug;
 
@@ -36,7 +39,7 @@ pub use report::{Outcome, Report, Stamp};
 pub use slot::Slot;
 
 use crate::rng::Rng;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 use crate::wake::Wake;
 
@@ -94,6 +97,12 @@ pub trait PathController: Debug + DynClone + Send {
     /// What `select` waits for, once it has returned false: the earliest instant at which it may
     /// succeed again, or an outcome. Never an instant before `now`.
     fn wake(&self, now: Time) -> Wake;
+
+    /// After so long the ACK of a packet over `path` to `destination` is late. What is known of the pairs of
+    /// nodes on its way says `by_pairs`.
+    fn timeout(&self, _path: &[Slot], _destination: Slot, by_pairs: Duration) -> Duration {
+        by_pairs
+    }
 
     /// The rate that the relay is believed to forward for us; none if nothing limits it.
     fn rate(&self, peer: Slot) -> Option<Rate>;

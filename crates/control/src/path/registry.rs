@@ -16,6 +16,7 @@ use super::q_learning::QLearning;
 use super::random::Random;
 pub use super::setup::{Pacing, Setup};
 use super::timeouts;
+use super::tomography;
 use crate::flow::registry as flow;
 use crate::registry::{ParameterError, UnknownController};
 
@@ -55,6 +56,13 @@ pub const CONTROLLERS: &[Entry] = &[
         source: "Anabranch",
         reads_telemetry: false,
         build: Build::Anywhere(timeouts::build),
+    },
+    Entry {
+        name: "tomography",
+        summary: "queueing delay and loss of each relay, told apart from round trips and timeouts",
+        source: "Anabranch; the rule for rates is RCP's [Dukkipati 2007]",
+        reads_telemetry: false,
+        build: Build::Anywhere(tomography::build),
     },
     Entry {
         name: "perfect",

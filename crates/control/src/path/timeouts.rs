@@ -19,7 +19,7 @@
 use serde::Deserialize;
 
 use super::credits::Credits;
-use super::losses::Losses;
+use super::losses::{Blame, Losses};
 use super::setup::Setup;
 use super::{Hop, PathController, Report, Slot};
 use crate::registry::{ParameterError, in_range};
@@ -151,7 +151,7 @@ impl PathController for Timeouts {
 
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let Timeouts { config, credits, losses, relays, .. } = self;
-        losses.learn(report, |place, share| {
+        losses.learn(report, |place, Blame { share, .. }| {
             let slot = report.path[place].slot;
             let rate = relays[slot.index()].after(config, credits.rate(slot), report, share);
             credits.set_rate(report.now, slot, rate);

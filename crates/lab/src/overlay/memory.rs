@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_at_least_is_less_than_what_is_used_and_not_much() {
-        for controller in ["q-learning", "explicit-rate", "timeouts"] {
+        for controller in ["q-learning", "explicit-rate", "timeouts", "tomography"] {
             for compact in [false, true] {
                 let mut scenario = scenario(controller, 200);
                 scenario.overlay.rtt.compact = compact;

@@ -1,0 +1,101 @@
+//! What lately came over a relay, and what it may be sent for that: a stamp is a claim, and a relay that
+//! claims much would else be part of every path before anything has come over it, so that no outcome
+//! could tell of it alone.
+//!
+//! As TCP's window does, a rate at most doubles in a round trip, from a first one on:
+//!
+//! ```text
+//! y    <- (y + [acked] / d) / (1 + Δt / d)      at each outcome: packets a second
+//! rate <= 2 y + first
+//! ```
+//!
+//! with the mean round trip d and the time Δt since the outcome before.
+
+use crate::time::{Duration, Time};
+
+/// What may be sent for what was delivered.
+const GROWTH: f64 = 2.0;
+
+/// Packets in a round trip over a relay that has just come to be known: RFC 3390's initial window.
+const FIRST: f64 = 4.0;
+
+/// The packets that came over one relay.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered {
+    /// In packets a second.
+    rate: f32,
+    updated: Time,
+}
+
+impl Delivered {
+    /// Nothing has come.
+    pub fn new(start: Time) -> Delivered {
+        Delivered { rate: 0.0, updated: start }
+    }
+
+    /// A packet was acknowledged or not; `round_trip` is the mean.
+    #[inline]
+    pub fn learn(&mut self, now: Time, acked: bool, round_trip: Duration) {
+        let mean = seconds(round_trip);
+        let elapsed = now.since(self.updated).as_secs_f64();
+        self.updated = now;
+        let come = f64::from(self.rate) + if acked { 1.0 / mean } else { 0.0 };
+        self.rate = (come / (1.0 + elapsed / mean)) as f32;
+    }
+
+    /// The most packets a second that it may be sent, of which `first` are no matter what came.
+    #[inline]
+    pub fn allows(&self, first: f64) -> f64 {
+        GROWTH * f64::from(self.rate) + first
+    }
+}
+
+/// The first rate over a relay that has just come to be known, in packets a second.
+pub fn first_rate(round_trip: Duration) -> f64 {
+    FIRST / seconds(round_trip)
+}
+
+/// No mean is taken for shorter.
+fn seconds(round_trip: Duration) -> f64 {
+    round_trip.as_secs_f64().max(1e-5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    /// What is allowed after each second to who sends all that is allowed, up to `most` packets a second, of which
+    /// every one arrives or none.
+    fn allowed(most: f64, arrives: bool, seconds: usize) -> Vec<f64> {
+        let mut delivered = Delivered::new(Time::ZERO);
+        let (mut now, mut allowed) = (0.0, Vec::new());
+        for second in 1..=seconds {
+            while now < second as f64 {
+                now += 1.0 / delivered.allows(first_rate(ROUND_TRIP)).min(most);
+                delivered.learn(Time::from_secs_f64(now), arrives, ROUND_TRIP);
+            }
+            allowed.push(delivered.allows(first_rate(ROUND_TRIP)));
+        }
+        allowed
+    }
+
+    #[test]
+    fn what_comes_may_grow_and_what_does_not_may_not() {
+        let honest = allowed(1000.0, true, 3);
+        assert!(honest[0] > 1000.0, "{honest:?}: ten round trips from 40 packets a second to 1000");
+        assert!((1900.0..2200.0).contains(&honest[2]), "{honest:?}");
+        assert_eq!(allowed(1000.0, false, 3), [FIRST / 0.1; 3]);
+    }
+
+    #[test]
+    fn what_no_longer_comes_is_forgotten_in_some_round_trips() {
+        let mut delivered = Delivered::new(Time::ZERO);
+        let at = |packet: u64| Time::from_nanos(packet * 1_000_000);
+        (0..1000).for_each(|packet| delivered.learn(at(packet), true, ROUND_TRIP));
+        assert!(delivered.allows(first_rate(ROUND_TRIP)) > 1900.0);
+        (1000..1500).for_each(|packet| delivered.learn(at(packet), false, ROUND_TRIP));
+        assert!(delivered.allows(first_rate(ROUND_TRIP)) < 70.0, "{}", delivered.allows(first_rate(ROUND_TRIP)));
+    }
+}

@@ -1,0 +1,614 @@
+//! Rates from the delay and the loss of each relay, told apart from round trips and timeouts alone.
+//!
+//! How long packets wait at each relay, w, is found by delay tomography (`queue_delays.rs`), who loses
+//! them by loss tomography (`losses.rs`). What a sender does over a relay depends on which it meets:
+//!
+//! - **A start.** The rate grows by 1.4 each round trip, until packets wait or are lost, and falls to
+//!   what it was two round trips before.
+//! - **A queue.** With the round trip T and x packets a second, RCP's rule [Dukkipati 2007], at a sender:
+//!
+//!   ```text
+//!   x  <- x exp(-α dw / T + β (w* - w) / T dt / T)
+//!   w* = τ (x τ)^(-1/4)
+//!   ```
+//!
+//!   A queue's length does not tell senders apart. That who sends more wants it shorter makes their rates
+//!   meet, as in FAST [Wei 2006]. Three more rules: where nothing has waited for three round trips, the
+//!   rate climbs, faster each round trip, up to four times that at which something did; where many are
+//!   lost, it falls by the share that is; and a wait that stays beyond w* whatever the rate is slowly
+//!   taken for a part of the way. Loss that does not follow load costs nothing.
+//! - **None.** Where packets are lost and none waits, loss decides as in `timeouts.rs`. What a single
+//!   relay is may be uncertain: as long as most have been seen to queue, the others are taken to.
+//! - **A dropper.** A relay that loses more than a fifth, and more than twice what half of the relays lose,
+//!   is on trial: it gets a sixteenth of the usual rate until three packets in a row have come over it.
+//!
+//! A loss is shared among the relays of a path that queue beyond w*, as far as they do; if none does, by
+//! the noisy OR.
+//!
+//! Limits of use: see `docs/controllers/tomography.md`.
+
+use serde::Deserialize;
+
+use super::credits::Credits;
+use super::losses::Losses;
+use super::queue_delays::{Parts, QueueDelays};
+use super::setup::Setup;
+use super::timeouts::{LossRate, MOST, TimeoutsConfig};
+use super::{Hop, Outcome, PathController, Report, Slot};
+use crate::filter::median;
+use crate::registry::{ParameterError, in_range};
+use crate::rng::Rng;
+use crate::time::Time;
+use crate::units::{Bytes, Rate};
+use crate::wake::Wake;
+
+/// Parameters. All but the first are there to measure what each part is worth.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TomographyConfig {
+    /// The wait τ in milliseconds that a sender of one packet in τ aims at. More fills
+    /// relays better and loses more: the page of the controller has figures.
+    pub target_ms: f64,
+    /// Whether ways between two nodes are learned.
+    pub pairs: bool,
+    /// Whether relays' queues have a part in common.
+    pub shared: bool,
+    /// Whether rates climb where nothing waits.
+    pub climbs: bool,
+    /// Whether rates fall where much is lost.
+    pub cuts: bool,
+    /// Whether waits that stay become part of the way.
+    pub renews: bool,
+    /// Whether loss decides where nothing waits.
+    pub falls_back: bool,
+    /// Whether a relay that loses too much is put on trial.
+    pub tries: bool,
+}
+
+impl Default for TomographyConfig {
+    fn default() -> TomographyConfig {
+        TomographyConfig {
+            target_ms: 10.0,
+            pairs: true,
+            shared: true,
+            climbs: true,
+            cuts: true,
+            renews: true,
+            falls_back: true,
+            tries: true,
+        }
+    }
+}
+
+/// The first rate, and the least but for one on trial, in packets a second.
+const FIRST: f64 = 1.0;
+const LEAST: f64 = 0.25;
+const LEAST_ON_TRIAL: f64 = 1.0 / 60.0;
+
+/// A rate grows by this each round trip at the start.
+const START_GROWTH: f64 = 1.4;
+
+/// α and β, RCP's [Dukkipati 2007].
+const DAMPING: f64 = 0.4;
+const RESTORING: f64 = 0.226;
+
+/// By what power of the rate the wait that is aimed at falls.
+const YIELDS: f64 = 0.25;
+
+/// Nothing waits if it is less than this share of what is aimed at. The climb begins after so many round
+/// trips without, with this growth a round trip; growth doubles in two and has a limit.
+const SHORT: f64 = 0.25;
+const CLIMB_AFTER: f64 = 3.0;
+const CLIMB: f64 = 0.1;
+const FASTEST_CLIMB: f64 = 0.4;
+
+/// The climb ends at so many times the rate at which something waited.
+const HIGHEST_CLIMB: f64 = 4.0;
+
+/// Once something waits, the climb of so many round trips is undone: what has been sent since then.
+const UNDONE: f64 = 1.5;
+
+/// A rate is no more than so many times what is used of it, if it grows; a start grows by 2 while one
+/// round trip is under way and one is averaged over.
+const UNUSED: f64 = 4.0;
+
+/// Weight of an outcome in what has lately been lost; the share from which on it is much; and how many
+/// round trips pass between two falls, until the outcomes tell of the first.
+const RECENT: f32 = 1.0 / 16.0;
+const MUCH_LOST: f64 = 0.15;
+const BETWEEN_CUTS: f64 = 2.5;
+
+/// In so many round trips a wait beyond what is aimed at becomes part of the way.
+const RENEWED: f64 = 200.0;
+
+/// A wait of so many deviations is a queue if it lasts so many round trips, or one in what all share.
+const CERTAIN: f64 = 4.0;
+const LASTS: f64 = 4.0;
+
+/// A loss that tells that packets are refused, once so many round trips have passed since the start.
+const REFUSED: f64 = 0.01;
+const SETTLED: f64 = 10.0;
+
+/// As `explicit_rate.rs` has them: what a relay may lose, and from how many outcomes on it is judged.
+const TOLERATED: f64 = 0.2;
+const JUDGED_AFTER: u32 = 10;
+
+/// The share of the usual rate on trial, and ACKs in a row that end it.
+const TRIAL: f64 = 1.0 / 16.0;
+const CLEARED: u8 = 3;
+
+/// Outcomes between two looks at all relays.
+const REVIEW: u32 = 64;
+
+/// What a relay is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Starts,
+    Queues,
+    Refuses,
+    OnTrial,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Relay {
+    kind: Kind,
+    by_loss: LossRate,
+    updated: Time,
+    /// What packets waited when it was updated, in seconds.
+    wait: f32,
+    /// Since when nothing waits, and the rate before.
+    short_since: Time,
+    waited_at: f32,
+    /// The growth of its climb; zero if it does not.
+    climb: f32,
+    /// Since when it certainly has a queue, or when it last certainly had none.
+    uncertain_at: Time,
+    has_queued: bool,
+    started_until: Time,
+    cut_at: Time,
+    /// The share of its last packets that is lost.
+    lost: f32,
+    /// Outcomes a second.
+    used: f32,
+    /// ACKs in a row.
+    acks: u8,
+    has_acked: bool,
+}
+
+impl Relay {
+    fn new(start: Time) -> Relay {
+        Relay {
+            kind: Kind::Starts,
+            by_loss: LossRate::new(start),
+            updated: start,
+            wait: 0.0,
+            short_since: start,
+            waited_at: 0.0,
+            climb: 0.0,
+            uncertain_at: start,
+            has_queued: false,
+            started_until: start,
+            cut_at: start,
+            lost: 0.0,
+            used: 0.0,
+            acks: 0,
+            has_acked: false,
+        }
+    }
+
+    /// The start ends with what was sent two round trips ago.
+    fn end_start(&mut self, now: Time, rate: f64) -> f64 {
+        self.kind = Kind::Queues;
+        (self.started_until, self.cut_at) = (now, now);
+        rate / (START_GROWTH * START_GROWTH)
+    }
+}
+
+/// What an outcome tells of one relay.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The smoothed round trip in seconds.
+    trip: f64,
+    /// Its packets' wait less one deviation, and what is aimed at, in seconds.
+    wait: f64,
+    target: f64,
+    /// The deviation of the wait, in seconds.
+    deviation: f64,
+    /// Round trips since the last outcome.
+    steps: f64,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Tomography {
+    config: TomographyConfig,
+    by_loss: TimeoutsConfig,
+    packet: Bytes,
+    credits: Credits,
+    losses: Losses,
+    queues: QueueDelays,
+    relays: Box<[Relay]>,
+    /// What half of the relays lose and get, and whether most have queued, when it was looked at last.
+    usual_loss: f64,
+    usual_rate: f64,
+    most_queue: bool,
+    /// Outcomes since then.
+    outcomes: u32,
+}
+
+/// Makes one.
+///
+/// # Errors
+///
+/// When a parameter is unknown or out of its range.
+pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathController>, ParameterError> {
+    let config: TomographyConfig = crate::registry::parameters(parameters)?;
+    in_range("target_ms", config.target_ms, 0.01..=1e4)?;
+    let parts = Parts { pairs: config.pairs, shared: config.shared };
+    Ok(Box::new(Tomography {
+        config,
+        by_loss: TimeoutsConfig::default(),
+        packet: setup.packet,
+        credits: Credits::new(setup.peers, FIRST, setup.start),
+        losses: Losses::new(setup.peers),
+        queues: QueueDelays::new(parts, setup.peers, setup.start),
+        relays: vec![Relay::new(setup.start); setup.peers].into(),
+        usual_loss: 0.0,
+        usual_rate: FIRST,
+        most_queue: false,
+        outcomes: 0,
+    }))
+}
+
+impl Tomography {
+    /// Looks again at what holds for most relays.
+    fn review(&mut self) {
+        self.outcomes = 0;
+        let slots = || (0..self.relays.len()).map(|index| Slot(index as u16));
+        self.usual_loss = median(slots().map(|slot| self.losses.of(slot)).collect()).unwrap_or(0.0);
+        self.usual_rate = median(slots().map(|slot| self.credits.rate(slot)).collect()).unwrap_or(FIRST);
+        self.most_queue = 2 * self.relays.iter().filter(|relay| relay.has_queued).count() > self.relays.len();
+    }
+
+    /// w* at the relay's rate, in seconds.
+    fn target(&self, slot: Slot) -> f64 {
+        let least = self.config.target_ms / 1e3;
+        least * libm::pow(self.credits.rate(slot) * least, -YIELDS)
+    }
+
+    /// Of a loss, what each relay that queues beyond its target has, as far as it does; nothing changed if
+    /// none does.
+    fn share_by_wait(&self, path: &[Hop], shares: &mut [f64]) {
+        let beyond = |slot: Slot| match self.relays[slot.index()].kind {
+            Kind::Queues => (self.queues.of(slot) - self.target(slot)).max(0.0),
+            _ => 0.0,
+        };
+        let total: f64 = path.iter().map(|hop| beyond(hop.slot)).sum();
+        if total > 0.0 {
+            for (hop, share) in path.iter().zip(shares) {
+                *share = beyond(hop.slot) / total;
+            }
+        }
+    }
+
+    /// What the outcome tells of the relay; what is known of it is brought up to date.
+    fn look(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> Seen {
+        let now = report.now;
+        let is_lost = report.outcome == Outcome::TimedOut;
+        let trip = self.queues.round_trip().unwrap_or(1.0);
+        let (target, wait, deviation) = (self.target(slot), self.queues.of(slot), self.queues.deviation(slot));
+        let (shared, shared_deviation) = self.queues.shared();
+        let rate = self.credits.rate(slot);
+        let relay = &mut self.relays[slot.index()];
+        let elapsed = now.since(relay.updated).as_secs_f64();
+        relay.updated = relay.updated.max(now);
+        relay.used = (f64::from(relay.used) * libm::exp(-elapsed / (2.0 * trip)) + 1.0 / (2.0 * trip)).min(1e9) as f32;
+        relay.lost += RECENT * (share as f32 - relay.lost);
+        relay.acks = if is_lost { 0 } else { relay.acks.saturating_add(1) };
+        relay.has_acked |= !is_lost;
+        let surely = (wait - deviation).max(0.0);
+        if surely > SHORT * target {
+            relay.short_since = now;
+            relay.waited_at = rate as f32;
+        }
+        let queues_alone = wait > (CERTAIN * deviation).max(target);
+        let queues_with_others = shared > (CERTAIN * shared_deviation).max(target / 2.0) && wait > target;
+        if !queues_alone && !queues_with_others {
+            relay.uncertain_at = now;
+        }
+        // A rate of less than one packet a round trip is brought up to date by each of them.
+        let steps = elapsed.min(trip.max(1.0 / rate)) / trip;
+        Seen { trip, wait: surely, target, deviation, steps: steps.min(4.0) }
+    }
+
+    /// The rate over a relay after an outcome.
+    fn rate_after(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> f64 {
+        let seen = self.look(report, slot, share);
+        let tolerated = TOLERATED + 2.0 * self.usual_loss;
+        let loss = self.losses.of(slot);
+        let before = self.credits.rate(slot);
+        let relay = &mut self.relays[slot.index()];
+        let since = |time: Time| report.now.since(time).as_secs_f64() / seen.trip;
+        let judged = self.config.tries && self.losses.seen(slot) >= JUDGED_AFTER;
+        match relay.kind {
+            Kind::Starts | Kind::Queues | Kind::Refuses if judged && loss > tolerated => {
+                relay.kind = Kind::OnTrial;
+                relay.acks = 0;
+            }
+            Kind::Starts
+                if f64::from(relay.lost) > MUCH_LOST && seen.wait < seen.deviation && self.config.falls_back =>
+            {
+                relay.kind = Kind::Refuses;
+                relay.by_loss = LossRate::new(report.now);
+            }
+            Kind::Queues
+                if self.config.falls_back
+                    && !self.most_queue
+                    && loss > REFUSED
+                    && since(relay.started_until) > SETTLED =>
+            {
+                relay.kind = Kind::Refuses;
+                relay.has_queued = false;
+                relay.uncertain_at = report.now;
+                // Its start is over: the first loss ends it.
+                relay.by_loss = LossRate::new(report.now);
+                return relay.by_loss.after(&self.by_loss, before, report, 1.0);
+            }
+            Kind::Refuses if since(relay.uncertain_at) > LASTS => {
+                relay.kind = Kind::Queues;
+                relay.has_queued = true;
+            }
+            Kind::OnTrial if relay.acks >= CLEARED => {
+                relay.kind = Kind::Starts;
+                relay.lost = 0.0;
+                self.losses.forget(slot);
+            }
+            _ => {}
+        }
+        match self.relays[slot.index()].kind {
+            Kind::Starts => self.start(report.now, slot, &seen),
+            Kind::Queues => self.hold_queue(report, slot, &seen),
+            Kind::Refuses => self.relays[slot.index()].by_loss.after(&self.by_loss, before, report, share),
+            Kind::OnTrial => return (TRIAL * self.usual_rate).clamp(LEAST_ON_TRIAL, FIRST),
+        }
+        .clamp(LEAST, MOST)
+    }
+
+    fn start(&mut self, now: Time, slot: Slot, seen: &Seen) -> f64 {
+        let before = self.credits.rate(slot);
+        let relay = &mut self.relays[slot.index()];
+        let waits = seen.wait > (2.0 * seen.deviation).max(seen.target / 2.0);
+        let ends = waits || f64::from(relay.lost) > MUCH_LOST;
+        if ends {
+            return relay.end_start(now, before);
+        }
+        let is_used = before < UNUSED * f64::from(relay.used);
+        before * if is_used { libm::pow(START_GROWTH, seen.steps) } else { 1.0 }
+    }
+
+    fn hold_queue(&mut self, report: &Report<'_>, slot: Slot, seen: &Seen) -> f64 {
+        let &Seen { trip, wait, target, steps, .. } = seen;
+        let before = self.credits.rate(slot);
+        if wait > target && self.config.renews {
+            self.queues.renew(slot, (wait - target) * steps.min(2.0) / RENEWED);
+        }
+        let relay = &mut self.relays[slot.index()];
+        let since = |time: Time| report.now.since(time).as_secs_f64() / trip;
+        relay.has_queued |= since(relay.uncertain_at) > 1.0;
+        let moved = wait - f64::from(relay.wait);
+        relay.wait = wait as f32;
+        let mut growth = -DAMPING * moved / trip + RESTORING * (target - wait) / trip * steps;
+        let short = since(relay.short_since) - CLIMB_AFTER;
+        if self.config.climbs && short > 0.0 && before < HIGHEST_CLIMB * f64::from(relay.waited_at) {
+            relay.climb = (CLIMB * libm::exp2((short / 2.0).min(20.0))).min(FASTEST_CLIMB) as f32;
+            growth = growth.max(f64::from(relay.climb) * steps);
+        } else if short <= 0.0 && relay.climb > 0.0 {
+            growth -= UNDONE * f64::from(relay.climb);
+            relay.climb = 0.0;
+        }
+        if before >= UNUSED * f64::from(relay.used) {
+            growth = growth.min(0.0);
+        }
+        let rate = before * libm::exp(growth.clamp(-0.7, 0.7));
+        let lost = f64::from(relay.lost);
+        let is_lost = report.outcome == Outcome::TimedOut;
+        if self.config.cuts && is_lost && lost > MUCH_LOST && since(relay.cut_at) > BETWEEN_CUTS {
+            relay.cut_at = report.now;
+            relay.lost = 0.0;
+            return rate * (1.0 - lost);
+        }
+        rate
+    }
+
+    fn learn(&mut self, report: &Report<'_>) {
+        let relays = &self.relays;
+        self.queues.learn(report, |slot| relays[slot.index()].kind == Kind::Starts);
+    }
+}
+
+impl PathController for Tomography {
+    fn select(&mut self, now: Time, destination: Slot, _size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool {
+        self.credits.take(now, destination, path, rng)
+    }
+
+    fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
+        let mut shares = [0.0; super::MAX_RELAYS];
+        let shares = &mut shares[..report.path.len()];
+        self.losses.learn(report, |place, blame| shares[place] = blame.share);
+        match report.outcome {
+            Outcome::Acked => self.learn(report),
+            Outcome::TimedOut => self.share_by_wait(report.path, shares),
+        }
+        self.outcomes += 1;
+        if self.outcomes >= REVIEW {
+            self.review();
+        }
+        for (hop, &mut share) in report.path.iter().zip(shares) {
+            let rate = self.rate_after(report, hop.slot, share);
+            let relay = &self.relays[hop.slot.index()];
+            // Nothing has come over it yet, and something was lost.
+            let is_suspect = self.config.tries && !relay.has_acked;
+            self.credits.set_on_trial(hop.slot, relay.kind == Kind::OnTrial || is_suspect);
+            if rate != self.credits.rate(hop.slot) {
+                self.credits.set_rate(report.now, hop.slot, rate);
+            }
+        }
+    }
+
+    fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
+        self.losses.forgive(report);
+        self.learn(report);
+    }
+
+    fn wake(&self, now: Time) -> Wake {
+        self.credits.wake(now)
+    }
+
+    fn rate(&self, peer: Slot) -> Option<Rate> {
+        Some(Rate::from_bytes_per_sec_f64(self.credits.rate(peer) * self.packet.get() as f64))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.credits.heap_bytes()
+            + self.losses.heap_bytes()
+            + self.queues.heap_bytes()
+            + size_of_val(&*self.relays)
+    }
+
+    fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
+        let relay = &self.relays[peer.index()];
+        record("rate_bytes_per_s", self.credits.rate(peer) * self.packet.get() as f64);
+        record("wait_ms", 1e3 * self.queues.of(peer));
+        record("wait_deviation_ms", 1e3 * self.queues.deviation(peer));
+        record("loss", self.losses.of(peer));
+        record("queues", f64::from(u8::from(relay.kind == Kind::Queues)));
+        record("set_aside", f64::from(u8::from(relay.kind == Kind::OnTrial)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::setup::Pacing;
+    use crate::rtt::{PairRtts, RttConfig};
+    use crate::time::Duration;
+
+    const PEERS: usize = 10;
+    const PACKET: Bytes = Bytes::new(1500);
+
+    /// How a relay treats what comes.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Limit {
+        /// It queues for 100 ms at most.
+        Queue(f64),
+        /// It refuses what is beyond a second of so many packets.
+        Bucket(f64),
+        /// It drops everything.
+        Nothing,
+    }
+
+    /// One sender over two of nine relays each, to the tenth peer; each link loses some.
+    fn run(parameters: &str, limit: [Limit; 9], loss: f64, seconds: f64) -> (Box<dyn PathController>, [f64; 9]) {
+        let setup = Setup { peers: PEERS, packet: PACKET, start: Time::ZERO, pacing: Pacing::Burst };
+        let mut controller = build(&setup, &parameters.parse().unwrap()).unwrap();
+        let (mut rng, rtts) = (Rng::stream(1, "overlay"), PairRtts::new(&RttConfig::default(), PEERS));
+        let mut free_at = [0.0f64; 9];
+        let mut passed = [0.0; 9];
+        let mut outcomes = std::collections::BTreeMap::new();
+        let (mut now, mut number) = (Time::ZERO, 0u64);
+        while now.as_secs_f64() < seconds {
+            let mut path = [Hop::default(); 2];
+            let due = outcomes.first_key_value().map(|(&(at, _), _): (&(Time, u64), &(Time, [Hop; 2], Outcome))| at);
+            let asks = controller.wake(now).time(now);
+            if due.is_some_and(|due| due <= asks) {
+                let ((at, _), (sent_at, path, outcome)) = outcomes.pop_first().unwrap();
+                now = now.max(at);
+                let told = Report::of(outcome, &path, &rtts);
+                controller.on_outcome(&Report { now, sent_at, destination: Slot(9), ..told }, &mut rng);
+            } else {
+                now = asks;
+            }
+            while controller.select(now, Slot(9), PACKET, &mut path, &mut rng) {
+                let sent = now.as_secs_f64();
+                let (mut round_trip, mut is_lost) =
+                    (0.2 + 0.02 * rng.uniform(), rng.chance(1.0 - (1.0 - loss).powi(6)));
+                for hop in path {
+                    let relay = hop.slot.index();
+                    match limit[relay] {
+                        Limit::Queue(rate) => {
+                            let wait = (free_at[relay] - sent).max(0.0);
+                            is_lost |= wait > 0.1;
+                            if wait <= 0.1 {
+                                free_at[relay] = sent + wait + 1.0 / rate;
+                                round_trip += 2.0 * wait;
+                            }
+                        }
+                        Limit::Bucket(rate) => {
+                            let full_at = free_at[relay].max(sent) + 1.0 / rate;
+                            is_lost |= full_at > sent + 1.0;
+                            if full_at <= sent + 1.0 {
+                                free_at[relay] = full_at;
+                            }
+                        }
+                        Limit::Nothing => is_lost = true,
+                    }
+                    if !is_lost && sent > seconds / 2.0 {
+                        passed[relay] += 2.0 / seconds;
+                    }
+                }
+                let outcome = if is_lost { Outcome::TimedOut } else { Outcome::Acked };
+                let after = if is_lost { 0.6 } else { round_trip };
+                number += 1;
+                outcomes.insert((now + Duration::from_secs_f64(after), number), (now, path, outcome));
+            }
+        }
+        (controller, passed)
+    }
+
+    fn traced(controller: &dyn PathController, relay: usize, key: &str) -> f64 {
+        let mut found = f64::NAN;
+        controller.trace(Slot(relay as u16), &mut |name, value| {
+            if name == key {
+                found = value;
+            }
+        });
+        found
+    }
+
+    #[test]
+    fn relays_that_queue_are_filled_and_loss_that_does_not_follow_load_costs_nothing() {
+        let limits = [40.0; 9];
+        for loss in [0.0, 0.01] {
+            let (controller, passed) = run("", limits.map(Limit::Queue), loss, 120.0);
+            let arrives = (1.0 - loss).powi(6);
+            let share = passed.iter().sum::<f64>() / limits.iter().sum::<f64>();
+            assert!(share > 0.85 * arrives, "{passed:?} of {limits:?}, where {loss} is lost");
+            for relay in 0..9 {
+                assert_eq!(traced(&*controller, relay, "queues"), 1.0, "relay {relay} at {loss}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_nothing_waits_most_relays_are_found_to_refuse() {
+        let (controller, passed) = run("", [Limit::Bucket(40.0); 9], 0.0, 300.0);
+        let refuse = (0..9).filter(|&relay| traced(&*controller, relay, "queues") == 0.0).count();
+        assert!(refuse > 4, "{refuse} of nine are found to refuse, and pass {passed:?}");
+        let (without, _) = run("falls_back = false", [Limit::Bucket(40.0); 9], 0.0, 300.0);
+        assert_eq!(traced(&*without, 0, "queues"), 1.0);
+    }
+
+    #[test]
+    fn a_dropper_is_on_trial_and_the_others_are_not() {
+        let mut limit = [Limit::Queue(40.0); 9];
+        limit[4] = Limit::Nothing;
+        let (controller, _) = run("", limit, 0.0, 30.0);
+        let aside: Vec<f64> = (0..9).map(|relay| traced(&*controller, relay, "set_aside")).collect();
+        assert_eq!(aside, [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        let rate = |relay| controller.rate(Slot(relay)).unwrap().bytes_per_sec();
+        assert!(rate(4) <= 1500.0 && rate(5) > 20.0 * 1500.0, "{} and {}", rate(4), rate(5));
+        let (letter, _) = run("tries = false", limit, 0.0, 30.0);
+        assert_eq!(traced(&*letter, 4, "set_aside"), 0.0);
+    }
+}
