@@ -5,6 +5,7 @@ mod emulator;
 mod overlay;
 mod processor_time;
 mod quic;
+mod transfer;
 mod udp;
 mod world;
 
@@ -29,6 +30,8 @@ enum What {
     Dumbbell(dumbbell::Args),
     /// Accuracy and speed of the link emulator on real packets
     Emulator(emulator::Args),
+    /// Where the time of a file over relays goes, in simulated time
+    Transfer(transfer::Args),
     /// Datagrams a second over real sockets: flows and a relay against plain senders
     Udp(udp::Args),
     /// Goodput and processor time of QUIC on loopback, for each flow controller
@@ -42,6 +45,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::World(args) => world::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
+        What::Transfer(args) => transfer::run(args),
         What::Udp(args) => udp::run(args),
         What::Quic(args) => quic::run(args),
     }

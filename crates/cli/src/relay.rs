@@ -112,8 +112,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(page) = page {
         tracing::info!("metrics at http://{page}{}", metrics_server::PATH);
     }
+    if let (given, Some(asked)) = socket.receive_buffer()? {
+        tracing::warn!(
+            "the system holds {given} bytes of what comes at once, not {asked}: more is lost in a burst \
+             (on Linux, raise net.core.rmem_max)"
+        );
+    }
     let mut runtime = Runtime::new(NoFiles)?;
-    let number = runtime.add(socket, Peer::new(relay(&settings, listen.ip())?, None, None), None)?;
+    let number = runtime.add_gathering(socket, Peer::new(relay(&settings, listen.ip())?, None, None))?;
     // Stays until the end: who waits in a mailbox waits as long.
     let (_rendezvous, inlet) = rendezvous.map_or((None, None), |(server, inlet)| (Some(server), Some(inlet)));
     if let Some(mut inlet) = inlet {

@@ -5,8 +5,10 @@ pub mod flows;
 pub mod monitor;
 pub mod overlay;
 pub mod parallel;
+pub mod physical;
 pub mod soak;
 pub mod sweep;
+pub mod transfer;
 pub mod world;
 
 /// The example of the book's page, compiled and run.

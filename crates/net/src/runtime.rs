@@ -111,7 +111,19 @@ impl<E: Endpoint> Runtime<E> {
     /// When the system can't watch the socket.
     pub fn add(&mut self, socket: Socket, machine: E, link: Option<Link>) -> io::Result<usize> {
         // Neighbours mostly take different paths.
-        self.add_joining(socket, machine, link, 1)
+        self.add_with(socket, machine, link, SendQueue::new(1))
+    }
+
+    /// As [`Runtime::add`], for an endpoint whose datagrams each stand for themselves: those that leave
+    /// together for one destination travel the system as one, as in [`Runtime::add_with_segmentation`],
+    /// though they were no neighbours. Those of one length to one destination stay in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::add`].
+    pub fn add_gathering(&mut self, socket: Socket, machine: E) -> io::Result<usize> {
+        let queue = SendQueue::gathering(socket.max_segments());
+        self.add_with(socket, machine, None, queue)
     }
 
     /// As [`Runtime::add`]; datagrams that leave together for one destination travel the system as
@@ -122,14 +134,13 @@ impl<E: Endpoint> Runtime<E> {
     ///
     /// As [`Runtime::add`].
     pub fn add_with_segmentation(&mut self, socket: Socket, machine: E, link: Option<Link>) -> io::Result<usize> {
-        let segments = socket.max_segments();
-        self.add_joining(socket, machine, link, segments)
+        let queue = SendQueue::new(socket.max_segments());
+        self.add_with(socket, machine, link, queue)
     }
 
-    fn add_joining(&mut self, socket: Socket, machine: E, link: Option<Link>, segments: usize) -> io::Result<usize> {
+    fn add_with(&mut self, socket: Socket, machine: E, link: Option<Link>, queue: SendQueue) -> io::Result<usize> {
         let number = self.members.len();
         self.waiter.watch(&socket, number)?;
-        let queue = SendQueue::new(segments);
         let (readable, blocked, room_watched) = (true, false, false);
         let diversion = None;
         self.members.push(Member { socket, queue, machine, link, diversion, readable, blocked, room_watched });

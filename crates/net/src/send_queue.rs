@@ -1,9 +1,11 @@
 //! Datagrams on their way out of one socket, many in one system call.
 //!
 //! Neighbours of one length to one destination may leave as segments of one send
-//! (segmentation offload); the others leave together by `sendmmsg`. What a full socket does
+//! (segmentation offload), and such that are no neighbours if their order does not matter; the others leave
+//! together by `sendmmsg`. What a full socket does
 //! not take stays for the next try, and what it refuses is counted.
 
+use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +37,7 @@ pub struct SendCounters {
 }
 
 /// How a datagram leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     /// Where to.
     pub to: SocketAddr,
@@ -82,6 +84,8 @@ pub struct SendQueue {
     next: usize,
     /// Datagrams that a run holds at most.
     segments: usize,
+    /// Where they are put in another order, if they may be; empty otherwise.
+    sorted: Box<[u8]>,
     #[cfg(target_os = "linux")]
     addresses: Vec<rustix::net::SocketAddrAny>,
 }
@@ -95,9 +99,17 @@ impl SendQueue {
             runs: Vec::new(),
             next: 0,
             segments: segments.max(1),
+            sorted: Box::default(),
             #[cfg(target_os = "linux")]
             addresses: Vec::new(),
         }
+    }
+
+    /// The same, but what leaves together is put in order of destinations and lengths first, so that more of
+    /// it can be joined: for datagrams that each stand for themselves.
+    pub fn gathering(segments: usize) -> SendQueue {
+        let sorted = if segments > 1 { vec![0; CAPACITY].into() } else { Box::default() };
+        SendQueue { sorted, ..SendQueue::new(segments) }
     }
 
     /// Whether nothing waits.
@@ -133,8 +145,35 @@ impl SendQueue {
         Some(&mut self.bytes[start..end])
     }
 
+    /// Puts what goes the same way side by side, the longest first, and what could be joined before the rest.
+    fn gather(&mut self) {
+        // What has waited for a socket is in order already, but for what came since.
+        if self.sorted.is_empty() || self.segments == 1 || self.next > 0 || self.runs.len() < 2 {
+            return;
+        }
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.sort_by_key(|run| (run.way, Reverse(run.segment)));
+        std::mem::swap(&mut self.bytes, &mut self.sorted);
+        self.used = 0;
+        for run in &runs {
+            let mut start = run.start;
+            loop {
+                let end = run.end.min(start + run.segment);
+                let room = self.used..self.used + (end - start);
+                self.push(run.way, end - start).expect("it had room before");
+                self.bytes[room].copy_from_slice(&self.sorted[start..end]);
+                start = end;
+                if start == run.end {
+                    break;
+                }
+            }
+        }
+        self.runs.sort_by_key(Run::is_single);
+    }
+
     /// Sends what waits; false if the socket is full and some of it still does.
     pub fn flush(&mut self, socket: &Socket, counters: &mut SendCounters) -> bool {
+        self.gather();
         while let Some(run) = self.runs.get(self.next) {
             // What says more than where it goes takes a control message, and a call of its own.
             let is_plain = |run: &&Run| run.is_single() && !run.way.ect && run.way.from.is_none();
@@ -257,6 +296,38 @@ mod tests {
             assert_eq!((counters.sent, counters.refused), (lengths.len() as u64, 0));
             assert!(counters.calls < lengths.len() as u64 / 2, "{counters:?}");
         }
+    }
+
+    #[test]
+    fn what_goes_one_way_is_gathered_and_equals_stay_in_order() {
+        let ((socket, one), (_, two)) = (socket(), socket());
+        let mut queue = SendQueue::gathering(socket.max_segments());
+        let mut counters = SendCounters::default();
+        // To two destinations in turn, in two lengths and now and then none at all.
+        let lengths: Vec<usize> = (0..60).map(|number| [1400, 100, 1400, 100, 0][number % 5]).collect();
+        for (number, &length) in lengths.iter().enumerate() {
+            let to = [&one, &two][number % 2].local_addr().unwrap();
+            queue.push(Way::to(to), length).expect("there is room").fill(number as u8);
+        }
+        assert!(queue.flush(&socket, &mut counters) && queue.is_empty());
+        let mut bytes = vec![0; 1 << 16];
+        for (which, receiver) in [one, two].iter().enumerate() {
+            let mut got = Vec::new();
+            for _ in 0..30 {
+                let length = receiver.recv(&mut bytes).unwrap();
+                got.push((length, bytes[..length].first().copied()));
+                assert!(bytes[..length].iter().all(|&byte| Some(byte) == got.last().unwrap().1));
+            }
+            for length in [1400, 100, 0] {
+                let wanted = (0..60).filter(|number| number % 2 == which && lengths[*number] == length);
+                let wanted: Vec<_> = wanted.map(|number| (length, (length > 0).then_some(number as u8))).collect();
+                let got: Vec<_> = got.iter().copied().filter(|&(got, _)| got == length).collect();
+                assert_eq!(got, wanted);
+            }
+        }
+        assert_eq!((counters.sent, counters.refused), (60, 0));
+        let calls = if socket.max_segments() > 1 { 8 } else { 60 };
+        assert!(counters.calls <= calls, "{counters:?}");
     }
 
     #[test]

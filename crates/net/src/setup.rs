@@ -19,10 +19,10 @@ use anabranch_proto::wire;
 /// (WireGuard 60, GRE 24, PPPoE 8).
 pub const PACKET: usize = 1400;
 
-/// No ACK is late sooner than this: above a turn of the driver and the time that a
-/// second's burst takes on a fast local network, and far below the second in which
-/// controllers count.
-const LEAST_TIMEOUT: Duration = Duration::from_millis(50);
+/// No ACK is late sooner than this: as in Linux's TCP (`TCP_RTO_MIN`). Above what a standing queue of a
+/// fifth of 100 ms takes at three relays, there and back, and far below the second in which controllers
+/// count.
+pub const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A sender and the peers it knows.
 #[derive(Clone, Debug)]
@@ -102,8 +102,15 @@ impl SenderSetup {
             return Err(SetupError::Unlimited(name));
         }
         let config = SenderConfig { peers: self.peers.len(), relays: self.hops, packet, rtt: RttConfig::default() };
-        let sender = PathSender::new(&config, controller, self.rng).with_least_timeout(LEAST_TIMEOUT);
-        Ok(Courier::new(sender, self.peers, packet, self.upload, secret()))
+        let sender = PathSender::new(&config, controller, self.rng);
+        let sender = sender.with_least_timeout(LEAST_TIMEOUT).with_moving_deadlines();
+        let deliver = |sender| Courier::new(sender, self.peers, packet, self.upload, secret());
+        // Who does what relays say needs a bound, for they may not be able to keep it, and need not know
+        // the round trip to each relay alone, as the thesis's controllers do.
+        Ok(match self.controller.reads_telemetry {
+            true => deliver(sender.with_relays_in_order()).with_bound(),
+            false => deliver(sender),
+        })
     }
 }
 

@@ -64,6 +64,19 @@ impl Socket {
         Ok(Socket { serves_at: bound.ip().is_unspecified().then_some(bound.port()), ..self })
     }
 
+    /// Bytes that the system holds at most for what has come and was not read; and how many were asked for,
+    /// if that is less.
+    ///
+    /// # Errors
+    ///
+    /// As the system says.
+    pub fn receive_buffer(&self) -> io::Result<(usize, Option<usize>)> {
+        let given = SockRef::from(&self.io).recv_buffer_size()?;
+        // Linux counts its own book-keeping, and so says twice what it was asked for (socket(7)).
+        let given = if cfg!(target_os = "linux") { given / 2 } else { given };
+        Ok((given, (given < BUFFER).then_some(BUFFER)))
+    }
+
     /// Where it is bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.local_addr()
@@ -187,5 +200,19 @@ impl Batch {
         }
         // Buffers that stayed empty had nothing to wait for.
         Ok(Received { datagrams, more: filled == BATCH_SIZE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_buffer_than_was_asked_for_is_said() {
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        SockRef::from(&socket.io).set_recv_buffer_size(BUFFER / 8).unwrap();
+        let (given, asked) = socket.receive_buffer().unwrap();
+        assert!(given <= BUFFER / 8, "{given}");
+        assert_eq!(asked, Some(BUFFER));
     }
 }

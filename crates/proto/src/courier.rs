@@ -14,6 +14,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_control::wake::Wake;
 
+use crate::bound::InFlightBound;
 use crate::packet::{Kind, Packet, PacketId, Route, Telemetry, Telling};
 use crate::path_sender::{AckVerdict, Departure, PathSender};
 use crate::wire;
@@ -66,6 +67,8 @@ pub struct Courier {
     /// When the upload limit lets the next packet leave.
     pacer: Pacer,
     packet: Bytes,
+    /// What may be in flight, if that has a bound.
+    bound: Option<InFlightBound>,
     counters: SendCounters,
     lost: Vec<PacketId>,
 }
@@ -87,9 +90,24 @@ impl Courier {
             upload,
             pacer: Pacer::default(),
             packet,
+            bound: None,
             counters: SendCounters::default(),
             lost: Vec::new(),
         }
+    }
+
+    /// The same, but no more is in flight than relays pass on, whatever they grant ([`bound`](crate::bound)).
+    #[must_use]
+    pub fn with_bound(self) -> Courier {
+        let bound = Some(InFlightBound::new(self.addresses.len() - 1, self.sender.relays()));
+        Courier { bound, ..self }
+    }
+
+    /// Whether as much is in flight as may be.
+    #[inline]
+    fn is_full(&self) -> bool {
+        let SendCounters { sent, acked, lost, .. } = self.counters;
+        self.bound.as_ref().is_some_and(|bound| sent - acked - lost >= bound.packets())
     }
 
     /// The proof for packet `id`, and the nonce for a proof: the mask is its own inverse.
@@ -104,6 +122,9 @@ impl Courier {
         let release = self.pacer.release();
         if release > now {
             return Wake::WaitUntil(release);
+        }
+        if self.is_full() {
+            return Wake::AwaitOutcome;
         }
         self.sender.poll(now, destination).map(|departure| self.address(now, destination, &departure))
     }
@@ -134,6 +155,10 @@ impl Courier {
             AckVerdict::Unknown => self.counters.unknown += 1,
             AckVerdict::Forged => self.counters.forged += 1,
         }
+        if let (Some(bound), AckVerdict::Acked { rtt, .. } | AckVerdict::Late { rtt, .. }) = (&mut self.bound, verdict)
+        {
+            bound.on_ack(now, rtt);
+        }
         verdict
     }
 
@@ -156,8 +181,11 @@ impl Courier {
         self.sender.timer()
     }
 
-    /// What a packet waits for: the upload limit, and then the sending machine.
+    /// What a packet waits for: the upload limit, room in flight, and then the sending machine.
     pub fn wake(&self, now: Time) -> Wake {
+        if self.is_full() {
+            return Wake::AwaitOutcome;
+        }
         Wake::at(self.pacer.release(), now).and(self.sender.wake(now))
     }
 
@@ -252,6 +280,24 @@ mod tests {
             now = courier.wake(now).time(now);
         }
         assert!((198..=203).contains(&sent), "{sent} packets in two seconds at a hundred a second");
+    }
+
+    #[test]
+    fn no_more_is_in_flight_than_its_bound_and_each_outcome_makes_room() {
+        let mut courier = courier("random", None).with_bound();
+        let all = |courier: &mut Courier, now: Time| -> Vec<Parcel> {
+            std::iter::from_fn(|| courier.depart(now, Slot(5)).departs()).collect()
+        };
+        let first = all(&mut courier, Time::ZERO);
+        assert_eq!((first.len(), courier.wake(Time::ZERO)), (80, Wake::AwaitOutcome), "32 x 5 relays / 2");
+        let now = Time::ZERO + Duration::from_millis(9);
+        for parcel in &first[..3] {
+            courier.on_answer(now, parcel.packet.id, parcel.proof, &Telemetry::default());
+        }
+        assert_eq!(all(&mut courier, now).len(), 3);
+        let now = now + Duration::SECOND * 10;
+        assert_eq!(courier.on_timer(now).len(), 80, "nobody has answered");
+        assert_eq!(all(&mut courier, now).len(), 80);
     }
 
     #[test]

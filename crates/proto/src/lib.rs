@@ -1,6 +1,7 @@
 //! Protocol machines without IO: they take structs and the time, and answer with
 //! structs. A simulator and a socket task drive the same ones.
 
+pub mod bound;
 pub mod courier;
 pub mod fair_share;
 pub mod flow;

@@ -167,6 +167,10 @@ pub struct PathSender {
     refused: bool,
     /// No deadline is sooner after its packet left.
     least_timeout: Duration,
+    /// Deadlines move with what is learned of round-trip times meanwhile.
+    moves_deadlines: bool,
+    /// Packets pass their relays in the order of the slots.
+    keeps_order: bool,
     /// Over all paths; zero before the first ACK.
     smoothed_rtt: Duration,
 }
@@ -191,6 +195,8 @@ impl PathSender {
             deadlines: BinaryHeap::new(),
             refused: false,
             least_timeout: Duration::ZERO,
+            moves_deadlines: false,
+            keeps_order: false,
             smoothed_rtt: Duration::ZERO,
         }
     }
@@ -200,6 +206,22 @@ impl PathSender {
     /// (RFC 6298 2.4).
     pub fn with_least_timeout(self, least: Duration) -> PathSender {
         PathSender { least_timeout: least, ..self }
+    }
+
+    /// The same, but a packet whose deadline passes is late only if it were late by what is known of
+    /// round-trip times by then: where queues fill, those that left before are on their way for longer
+    /// than was known when they left (RFC 6298 5.3 restarts the timer with each ACK).
+    pub fn with_moving_deadlines(self) -> PathSender {
+        PathSender { moves_deadlines: true, ..self }
+    }
+
+    /// The same, but packets pass their relays in the order of the slots, whatever the controller's. What
+    /// it sends evenly comes to a relay that is now the first and now the last one as unevenly as the way
+    /// to its places differs, and a relay that counts few packets in a window, or queues few, then refuses
+    /// some. Not for a controller that wants to know the round trip to each relay alone
+    /// ([`PairRtts::mean_to`]): that is learned from packets that pass it first.
+    pub fn with_relays_in_order(self) -> PathSender {
+        PathSender { keeps_order: true, ..self }
     }
 
     /// A packet to `destination`, or what it waits for.
@@ -219,6 +241,9 @@ impl PathSender {
                 // A controller that refuses what it has just said may leave knows of no time.
                 Wake::DepartNow(()) | Wake::AwaitOutcome => Wake::AwaitOutcome,
             };
+        }
+        if self.keeps_order {
+            path.sort_unstable_by_key(|hop| hop.slot.0);
         }
         let mut route = [destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(&*path) {
@@ -374,11 +399,14 @@ impl PathSender {
             if stale {
                 continue;
             }
-            let entry = &mut self.remembered[index as usize];
-            if entry.state == State::Late {
+            if self.remembered[index as usize].state == State::Late {
                 self.forget(index);
                 continue;
             }
+            if self.moves_deadlines && self.move_deadline(now, index) {
+                continue;
+            }
+            let entry = &mut self.remembered[index as usize];
             entry.state = State::Late;
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
@@ -398,6 +426,23 @@ impl PathSender {
             self.controller.on_outcome(&report, &mut self.rng);
             lost(PacketId { index, generation: entry.generation });
         }
+    }
+
+    /// Whether the packet at `index`, whose deadline has passed, has another one by what is known now.
+    fn move_deadline(&mut self, now: Time, index: u32) -> bool {
+        let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
+        let path = self.path_of(index as usize);
+        let mut route = [destination; MAX_RELAYS + 1];
+        for (slot, hop) in route.iter_mut().zip(&path[..self.relays()]) {
+            *slot = hop.slot;
+        }
+        let deadline = sent_at + self.timeout(&route[..=self.relays()]);
+        if deadline <= now {
+            return false;
+        }
+        self.remembered[index as usize].deadline = deadline;
+        self.await_deadline(deadline, index);
+        true
     }
 
     /// Once most deadlines are stale, drops all of those together, which costs less for

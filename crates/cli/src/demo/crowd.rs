@@ -15,13 +15,13 @@ use anabranch_report::{Cell, Table};
 
 use super::Args;
 use super::page::{self, Page};
-use super::physical::{self, Sizes};
 use super::predict::{self, Figures};
 use super::series::{self, Series};
 use super::view::View;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use anabranch_lab::physical::{self, Sizes};
 
 /// The limit of each peer in the thesis.
 const LIMIT: Rate = Rate::from_bytes_per_sec(400_000);

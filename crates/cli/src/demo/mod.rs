@@ -11,7 +11,6 @@
 mod crowd;
 mod one_file;
 mod page;
-mod physical;
 mod predict;
 mod series;
 mod view;

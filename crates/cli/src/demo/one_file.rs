@@ -20,13 +20,13 @@ use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred}
 use anabranch_proto::wire;
 
 use super::page::{self, Page};
-use super::physical::{self, Sizes};
 use super::series::{self, Series};
 use super::view::View;
 use super::{Args, PEERS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use anabranch_lab::physical::{self, Sizes};
 
 /// Limits of the relays, on average, if nothing else is asked for.
 const LIMIT: Rate = Rate::from_bytes_per_sec(60_000);

@@ -86,7 +86,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         Ok(())
     };
     let mut runtime = Runtime::new(store.clone())?;
-    let number = runtime.add(socket, peer, None)?;
+    let number = runtime.add_gathering(socket, peer)?;
     let (quiet, keeps_after) = (offer.packing == Packing::Tar, GONE);
     let manner = Manner { once: true, folder: &args.out, quiet, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, &mut go_on)?;

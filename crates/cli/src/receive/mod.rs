@@ -106,7 +106,7 @@ fn at_address(args: &Args, listen: SocketAddr, interrupt: &Interrupt) -> Result<
     network::say(args.json, &format!("receiving on {}", socket.local_addr()?));
     network::say(args.json, &format!("public key {}", receiver.public_key()));
     let mut runtime = Runtime::new(store)?;
-    let number = runtime.add(socket, Peer::new(RelayNode::end(), Some(receiver), None), None)?;
+    let number = runtime.add_gathering(socket, Peer::new(RelayNode::end(), Some(receiver), None))?;
     let (once, keeps_after) = (args.once, Duration::ZERO);
     let manner = Manner { once, folder: &args.out, quiet: false, keeps_after, json: args.json };
     let taken = take(&mut runtime, number, manner, interrupt, |_, _| Ok(()))?;

@@ -1,6 +1,7 @@
 //! One transfer over relays: from what is asked for to what became of it.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
@@ -57,6 +58,7 @@ enum Ended {
 pub struct Done {
     /// Its name at the receiver.
     name: String,
+    /// Since the first packet of any kind left.
     took: Duration,
     /// Bytes that the receiver had before.
     resumed: u64,
@@ -139,6 +141,7 @@ impl Prepared<'_> {
         identity: Option<&Identity>,
         interrupt: &Interrupt,
     ) -> Result<Done, Failure> {
+        let began = Instant::now();
         self.plan.relays.retain(|&relay| relay != to);
         let Plan { args, relays, hops, .. } = &self.plan;
         let (from, given_up) = (network::any_address(to), || interrupt.is_raised());
@@ -152,8 +155,10 @@ impl Prepared<'_> {
             network::say(args.json, &line);
         }
         loop {
+            let before = Duration::from_nanos(began.elapsed().as_nanos() as u64);
             match self.attempt(packet, parcel, to, key, identity, interrupt)? {
-                Ended::Done(done) => return Ok(done),
+                // It takes as long as whoever sends it waits: with the search for a size, and in vain.
+                Ended::Done(done) => return Ok(Done { took: before + done.took, ..done }),
                 // What the paths carried at first is lost now: what they all carry may pass.
                 Ended::BlackHole if self.plan.args.packet.is_none() && packet > LEAST => {
                     eprintln!("anabranch: packets of {packet} bytes are lost on the way: going on with {LEAST}");
@@ -189,7 +194,7 @@ impl Prepared<'_> {
         }
         let socket = network::bind(network::any_address(to))?;
         let peer = Peer::new(RelayNode::end(), None, Some(Sender::File(Box::new(sender))));
-        let number = runtime.add(socket, peer, None)?;
+        let number = runtime.add_gathering(socket, peer)?;
 
         let style = ProgressStyle::with_template(&format!("{{msg:10}} {BYTES}"));
         let display = ProgressBar::new(length).with_style(style.expect("the template is valid"));

@@ -1,8 +1,9 @@
+use anabranch_control::path::Stamp;
 use anabranch_control::path::registry::{self, Pacing, Setup};
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::Telemetry;
+use crate::packet::{Telemetry, Telling};
 use anabranch_control::rng::Rng;
 
 fn sender(controller: &str) -> PathSender {
@@ -56,6 +57,65 @@ fn a_missed_deadline_is_a_loss_and_its_late_ack_teaches_the_round_trip() {
     let verdict = sender.on_ack(late, departure.id, departure.nonce, &Telemetry::default());
     assert_eq!(verdict, AckVerdict::Late { rtt: Duration::from_millis(4500), by: Duration::from_millis(500) });
     assert!(sender.rtts.mean_to(departure.relays()[0]).is_some());
+}
+
+#[test]
+fn relays_are_passed_in_the_order_of_their_slots_if_they_shall_and_their_stamps_stay_theirs() {
+    for in_order in [false, true] {
+        let mut sender = sender("explicit-rate");
+        if in_order {
+            sender = sender.with_relays_in_order();
+        }
+        let (mut now, mut sorted, mut all) = (Time::ZERO, 0, 0);
+        while all < 200 {
+            let Some(departure) = sender.poll(now, Slot(5)).departs() else {
+                now = sender.wake(now).time(now);
+                continue;
+            };
+            all += 1;
+            sorted += u32::from(departure.relays().is_sorted());
+            // Each relay grants as many packets a second as ten and its number.
+            let mut telemetry = Telemetry::default();
+            for (place, relay) in departure.relays().iter().enumerate() {
+                telemetry.stamp(place, Stamp::granting(1500.0 * (10.0 + f32::from(relay.0))));
+            }
+            sender.on_ack(now + RTT, departure.id, departure.nonce, &telemetry);
+        }
+        assert_eq!(sorted == all, in_order, "{sorted} of {all}");
+        for slot in 0..5u16 {
+            let rate = sender.controller().rate(Slot(slot)).unwrap().bytes_per_sec() / 1500.0;
+            assert!((rate - 10.0 - f64::from(slot)).abs() < 0.2, "relay {slot}: {rate}");
+        }
+    }
+}
+
+/// A packet is on its way while others tell that the way has become longer: it is waited for as long as
+/// that allows, and no longer.
+#[test]
+fn a_deadline_moves_with_what_is_learned_of_round_trips_if_it_shall() {
+    for moves in [false, true] {
+        let sender = sender("random");
+        let mut sender = if moves { sender.with_moving_deadlines() } else { sender };
+        let mut now = Time::ZERO;
+        let ack = |sender: &mut PathSender, now: &mut Time, wait: Duration| {
+            let departure = sender.poll(*now, Slot(5)).departs().unwrap();
+            *now += wait;
+            sender.on_ack(*now, departure.id, departure.nonce, &Telemetry::default());
+        };
+        // All pairs are known, and to be 100 ms in all.
+        (0..400).for_each(|_| ack(&mut sender, &mut now, RTT));
+        let waits = sender.poll(now, Slot(5)).departs().unwrap();
+        let (sent_at, deadline) = (now, sender.timer());
+        assert!(deadline > now && deadline.since(now) < RTT * 2, "{deadline} at {now}");
+        let mut lost = Vec::new();
+        now += RTT;
+        // As the ACKs of others over the same relays would.
+        (0..40).for_each(|_| sender.rtts.sample(&[waits.relays(), &[Slot(5)]].concat(), RTT * 3));
+        sender.on_timer(deadline.max(now), |id| lost.push(id));
+        assert_eq!(lost.contains(&waits.id), !moves, "{lost:?}");
+        sender.on_timer(sent_at + Duration::SECOND * 60, |id| lost.push(id));
+        assert_eq!(lost, [waits.id], "in the end it is");
+    }
 }
 
 #[test]

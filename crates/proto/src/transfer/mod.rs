@@ -8,6 +8,7 @@
 //!   hello, cookie    ------------------>   (again every half second, by other relays)
 //!                    <------------------ hello reply: an answer
 //!   offer            ------------------>   (again every half second, also while it waits)
+//!   first blocks     ------------------>   (64 KiB at most)
 //!                    <------------------ report: accepted, or waiting and its place, or refused and why
 //!   block, block...  ------------------>
 //!                    <------------------ ACK, ACK...

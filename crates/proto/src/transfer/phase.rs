@@ -6,7 +6,7 @@ use anabranch_control::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_millis(30_000);
 
 /// How far a transfer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Agreeing on keys.
     Greeting,

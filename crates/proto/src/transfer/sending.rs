@@ -4,49 +4,44 @@
 //! before new ones, the last ones twice if need be; a block is done when an answer proves
 //! its arrival, however late. The file is read ahead by jobs that it hands out; a block whose part
 //! is not there yet is waited for.
+//! The first blocks follow the offer soon; the others wait until it is accepted.
 //! Greeting, offer and finish leave again and again until they are answered, each time
 //! by another path, so that a dead relay costs one interval and no more.
 //!
 //! What the receiver says to have from before is not sent. One that was started again knows nothing
 //! of the session: after a while of silence the sender greets it anew, and goes on with what is there.
 
+mod blocks;
+mod greeting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 
 use anabranch_control::path::Slot;
 use anabranch_control::time::{Duration, Time};
 
+use self::blocks::EARLY;
+use self::greeting::{CookieJar, RENEWAL};
 use super::error::TransferError;
 use super::jobs::{FileDone, FileJob, FileResult, FileTask};
 use super::phase::{PATIENCE, Phase};
 use super::reading::ReadAhead;
-use super::told;
 use crate::courier::{Courier, Parcel};
-use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::{BLOCK_PREFIX, Code, Message, Offer, Report};
 use crate::packet::{Kind, Packet, PacketId};
 use crate::path_sender::AckVerdict;
 use crate::printable::printable;
-use crate::seal::{self, Hello, Identity, PublicKey, SealError, Session};
+use crate::seal::{self, Hello, Identity, PublicKey, Session};
 use crate::wire::{self, OwnedDatagram, Type};
 
 /// After so long without an answer, greeting and offer leave once more.
 const REPEAT: Duration = Duration::from_millis(500);
 
-/// After so long without any answer the sender greets anew, for the receiver may have been started
-/// again: a third of the time after which it gives up.
-const RENEWAL: Duration = Duration::from_millis(10_000);
-
 /// While a receiver looks up what it has, the offer leaves again so long after each answer.
 const SOON: Duration = Duration::from_millis(20);
-
-/// The last blocks leave again after one and a half round trips, and no sooner than this: as long as a
-/// QUIC receiver may hold back an ACK (RFC 9000, 18.2).
-const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// Between two questions whether the receiver has the file is at least this, and twice as much after each
 /// answer that it still checks it, up to [`REPEAT`].
@@ -60,9 +55,6 @@ const MOST_PATHS: usize = 8;
 /// From when the last block has left, the receiver is asked so many times in a round trip whether it has
 /// the file, which it may know before the last ACK is here.
 const QUESTIONS_A_ROUND_TRIP: u64 = 4;
-
-/// The most of the last blocks that leave again at once.
-const MAX_COPIES: usize = 64;
 
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const BYE_COPIES: u8 = 3;
@@ -132,8 +124,14 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
-    /// When greeting, offer, or blocks that nobody has confirmed, leave again.
+    /// When greeting or offer leave again.
     repeat_at: Time,
+    /// When blocks leave again that nobody has confirmed.
+    resend_at: Time,
+    /// Bytes of blocks that may still leave before there is an answer to the offer.
+    early_left: usize,
+    /// From when on they may.
+    early_from: Time,
     /// Copies of greeting or offer that are still to leave now.
     copies_left: usize,
     /// When the receiver is asked next whether it has the file.
@@ -183,6 +181,9 @@ impl FileSender {
             next_block: 0,
             resend: VecDeque::new(),
             repeat_at: now,
+            resend_at: now,
+            early_left: EARLY,
+            early_from: now,
             copies_left: 0,
             ask_at: now,
             question: FIRST_QUESTION,
@@ -206,8 +207,10 @@ impl FileSender {
         match self.phase {
             Phase::Greeting => self.greet(now, out),
             Phase::Offering => {
-                let parcel = self.copy(now, Carried::Other)?;
-                self.write(&parcel, &Message::Offer(self.offer.clone()), out)
+                if let Some(parcel) = self.copy(now, Carried::Other) {
+                    return self.write(&parcel, &Message::Offer(self.offer.clone()), out);
+                }
+                self.send_early(now, out)
             }
             Phase::Sending => {
                 let to = self.send_block(now, out);
@@ -256,48 +259,6 @@ impl FileSender {
         self.write(&parcel, &Message::Finish, out)
     }
 
-    /// Whether nothing is left to do but to wait for the last ACKs.
-    fn awaits_last_acks(&self) -> bool {
-        self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
-    }
-
-    fn greet(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let parcel = self.copy(now, Carried::Hello)?;
-        out.what = Type::Hello;
-        out.packet = parcel.packet;
-        out.body.clear();
-        let cookie = self.cookies.best(parcel.to());
-        HelloBody { cookie, proof: parcel.proof, opening: self.hello.opening() }.encode(&mut out.body);
-        Some(parcel.to())
-    }
-
-    fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
-        let mut wanted = self.wanted();
-        if wanted.is_none() && now >= self.repeat_at {
-            self.resend_missing();
-            wanted = self.wanted();
-        }
-        let index = wanted?;
-        let (offset, length) = self.offer.span(index)?;
-        if self.file.block(offset, length).is_none() {
-            self.awaits_file.get_or_insert(now);
-            return None;
-        }
-        self.awaits_file = None;
-        let parcel = self.depart(now, Carried::Block(index))?;
-        // All may have been sent by now; what is missing then leaves once more.
-        let patient = self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(rtt * 3 / 2));
-        self.repeat_at = now + patient;
-        if self.resend.front() == Some(&index) {
-            self.resend.pop_front();
-        } else {
-            self.next_block += 1;
-        }
-        let bytes = self.file.block(offset, length)?;
-        let (session, message) = (self.session.as_mut()?, &mut self.message);
-        Some(write(session, message, &parcel, &Message::Block { index, bytes }, out))
-    }
-
     /// The next job, to be done elsewhere; [`FileSender::on_done`] gets the result.
     pub fn next_job(&mut self) -> Option<FileJob> {
         let session = self.session.as_ref()?.id();
@@ -310,56 +271,20 @@ impl FileSender {
         let FileResult::Read(offset, bytes) = done.result else { return };
         match self.file.on_read(offset, bytes) {
             Err(error) if self.phase == Phase::Sending => self.fail(TransferError::Unreadable(error)),
-            _ => {}
+            // It is read again, and that it can't be is said, if it is wanted.
+            Err(_) => self.early_left = 0,
+            Ok(()) => {}
         }
         // While nothing could leave, nothing could be heard: that does not count as silence.
-        if let Some(since) = self.awaits_file.take() {
+        let is_held_up = self.is_held_up();
+        if let Some(since) = self.awaits_file.take().filter(|_| is_held_up) {
             self.heard = (self.heard + now.since(since)).min(now);
             self.progressed = self.progressed.map(|last| (last + now.since(since)).min(now));
         }
     }
 
-    /// The last blocks: those on their way are not waited for until their deadlines, but
-    /// leave again by other paths, so that the end does not hang on one bad path.
-    fn resend_missing(&mut self) {
-        for (word, bits) in self.arrived.iter().enumerate() {
-            let mut missing = !bits;
-            while missing != 0 && self.resend.len() < MAX_COPIES {
-                let index = word as u64 * 64 + u64::from(missing.trailing_zeros());
-                if index >= self.offer.blocks() {
-                    return;
-                }
-                self.resend.push_back(index as u32);
-                missing &= missing - 1;
-            }
-        }
-    }
-
-    /// The next block to send: a lost one that has not arrived after all, or a new one.
-    fn wanted(&mut self) -> Option<u32> {
-        while let Some(&index) = self.resend.front() {
-            if !self.has_arrived(index) {
-                return Some(index);
-            }
-            self.resend.pop_front();
-        }
-        while self.has_next() && self.has_arrived(self.next_block) {
-            self.next_block += 1;
-        }
-        self.has_next().then_some(self.next_block)
-    }
-
-    /// Whether there are blocks that have not left yet, or were there before.
-    fn has_next(&self) -> bool {
-        u64::from(self.next_block) < self.offer.blocks()
-    }
-
     fn write(&mut self, parcel: &Parcel, message: &Message<'_>, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         Some(write(self.session.as_mut()?, &mut self.message, parcel, message, out))
-    }
-
-    fn has_arrived(&self, index: u32) -> bool {
-        self.arrived[index as usize / 64] & 1 << (index % 64) != 0
     }
 
     /// An answer has come home.
@@ -380,57 +305,6 @@ impl FileSender {
     /// What the last packet at this place of the table carried.
     fn carried(&self, id: PacketId) -> Option<Carried> {
         self.carried.get(id.index as usize).copied()
-    }
-
-    fn on_hello_reply(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
-        let reply = HelloReply::decode(body).filter(|_| self.carried(packet.id) == Some(Carried::Hello));
-        let is_read = match reply {
-            Some(HelloReply::Cookie { proof, cookie }) => {
-                self.on_cookie(now, packet, proof, cookie);
-                true
-            }
-            Some(HelloReply::Answer { answer, sealed }) => self.on_hello_answer(now, packet, answer, sealed).is_ok(),
-            None => false,
-        };
-        if !is_read {
-            self.courier.count_unreadable();
-        }
-    }
-
-    /// The receiver wants to see `cookie`, if it is the receiver: any relay on the way could say so.
-    /// It is tried at once, but not that the silence has an end.
-    fn on_cookie(&mut self, now: Time, packet: &Packet<SocketAddr>, proof: u64, cookie: Cookie) {
-        let verdict = self.courier.on_answer(now, packet.id, proof, &packet.telemetry);
-        if !matches!(verdict, AckVerdict::Acked { .. } | AckVerdict::Late { .. }) {
-            return;
-        }
-        self.cookies.keep(packet.route.nodes()[1], cookie);
-        if self.phase == Phase::Greeting && now >= self.hasty_from {
-            (self.repeat_at, self.hasty_from) = (now, now + REPEAT);
-        }
-    }
-
-    /// Any of the hellos was answered: the first such answer is the handshake's second message.
-    fn on_hello_answer(
-        &mut self,
-        now: Time,
-        packet: &Packet<SocketAddr>,
-        answer: &[u8],
-        sealed: &[u8],
-    ) -> Result<(), SealError> {
-        let mut proof = Vec::new();
-        if self.phase == Phase::Greeting {
-            let mut session = self.hello.complete(answer)?;
-            session.open(sealed, &mut proof)?;
-            self.session = Some(session);
-            self.interrupted = None;
-            self.enter(now, Phase::Offering);
-        } else if let Some(session) = &mut self.session {
-            session.open(sealed, &mut proof)?;
-        }
-        let proof = proof.try_into().map_err(|_| SealError::Damaged)?;
-        self.on_proof(now, packet, u64::from_be_bytes(proof));
-        Ok(())
     }
 
     fn on_report(&mut self, now: Time, packet: &Packet<SocketAddr>, body: &[u8]) {
@@ -469,6 +343,9 @@ impl FileSender {
             }
             (Code::Waiting, Phase::Offering) => {
                 self.place = report.text.parse().ok();
+                if self.place.is_some() {
+                    self.early_left = 0;
+                }
                 self.waits_since.get_or_insert(now);
                 if report.text.is_empty() {
                     self.repeat_at = self.repeat_at.min(now + SOON);
@@ -504,40 +381,6 @@ impl FileSender {
         }
     }
 
-    /// The blocks that the receiver says to have need not leave.
-    fn resume(&mut self, told: &str) {
-        for index in told::read(told, self.offer.blocks()).into_iter().flatten() {
-            if !self.has_arrived(index) {
-                self.arrived[index as usize / 64] |= 1 << (index % 64);
-                self.missing -= 1;
-                self.resumed += 1;
-            }
-        }
-    }
-
-    /// Nothing counts as arrived any more, whatever answers still come to what has left.
-    fn forget_arrivals(&mut self) {
-        self.carried.fill(Carried::Other);
-        self.arrived.fill(0);
-        self.missing = self.offer.blocks();
-        (self.resumed, self.next_block) = (0, 0);
-        self.question = FIRST_QUESTION;
-        self.resend.clear();
-    }
-
-    /// The receiver may have been started again, and know nothing of the session.
-    fn greet_anew(&mut self, now: Time) {
-        // Of the session to come it may have a part from before, too.
-        self.is_anew = false;
-        self.interrupted = Some(self.phase);
-        self.waits_since.get_or_insert(now);
-        self.hello = self.hello.renewed();
-        self.forget_arrivals();
-        self.place = None;
-        self.copies_left = 0;
-        (self.phase, self.repeat_at) = (Phase::Greeting, now);
-    }
-
     fn enter(&mut self, now: Time, phase: Phase) {
         self.phase = phase;
         self.repeat_at = now;
@@ -565,12 +408,6 @@ impl FileSender {
         Some(carried)
     }
 
-    fn finish_if_all_arrived(&mut self, now: Time) {
-        if self.missing == 0 && self.phase == Phase::Sending {
-            self.enter(now, Phase::Finishing);
-        }
-    }
-
     /// Time has passed: lost blocks will leave again.
     pub fn on_timer(&mut self, now: Time) {
         for &id in self.courier.on_timer(now) {
@@ -578,7 +415,7 @@ impl FileSender {
                 self.resend.push_back(index);
             }
         }
-        if self.outcome.is_some() || self.awaits_file.is_some() {
+        if self.outcome.is_some() || self.is_held_up() {
             return;
         }
         if self.is_black_hole(now) {
@@ -590,6 +427,11 @@ impl FileSender {
         }
     }
 
+    /// Whether nothing can leave before more of the file was read. An offer leaves all the same.
+    fn is_held_up(&self) -> bool {
+        self.phase == Phase::Sending && self.awaits_file.is_some()
+    }
+
     /// Whether nothing new has arrived for long, though the receiver has answered what is short meanwhile:
     /// an answer to the last block that has arrived comes no later than that.
     fn is_black_hole(&self, now: Time) -> bool {
@@ -597,27 +439,23 @@ impl FileSender {
             && self.progressed.is_some_and(|last| now.since(last) >= PATIENCE && self.heard.since(last) >= RENEWAL)
     }
 
-    /// Whether there is a session of which the receiver may know nothing any more.
-    fn may_greet_anew(&self) -> bool {
-        matches!(self.phase, Phase::Offering | Phase::Sending | Phase::Finishing)
-    }
-
     /// When to call `on_timer` and `poll` again if nothing else happens.
     pub fn timer(&self, now: Time) -> Time {
         let may_leave = self.courier.wake(now).time(now);
         let wants_to_send = match self.phase {
             Phase::Greeting | Phase::Offering if self.copies_left > 0 => may_leave,
+            Phase::Offering if self.may_send_early() => may_leave.max(self.early_from.min(self.repeat_at)),
             Phase::Greeting | Phase::Offering => may_leave.max(self.repeat_at),
             Phase::Finishing => may_leave.max(self.ask_at),
             Phase::Sending if self.awaits_file.is_some() => Time::MAX,
-            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.repeat_at.min(self.ask_at)),
+            Phase::Sending if self.awaits_last_acks() => may_leave.max(self.resend_at.min(self.ask_at)),
             Phase::Sending => may_leave,
             Phase::Over if self.byes_left > 0 => may_leave,
             Phase::Over => return Time::MAX,
         };
         // A packet that has no room waits for the outcomes of others, and a missed deadline is one.
         let deadline = wants_to_send.min(self.courier.next_deadline());
-        if self.outcome.is_some() || self.awaits_file.is_some() {
+        if self.outcome.is_some() || self.is_held_up() {
             deadline
         } else {
             let silence = self.heard + if self.may_greet_anew() { RENEWAL } else { PATIENCE };
@@ -697,26 +535,6 @@ impl FileSender {
     /// The path sender and its counters, to look at.
     pub fn courier(&self) -> &Courier {
         &self.courier
-    }
-}
-
-/// What a receiver wants to see, by the relay over which the hello went: each may see a sender
-/// that is behind several addresses at another one. At most one for each relay.
-#[derive(Clone, Debug, Default)]
-struct CookieJar {
-    by_relay: BTreeMap<SocketAddr, Cookie>,
-    last: Cookie,
-}
-
-impl CookieJar {
-    fn keep(&mut self, relay: SocketAddr, cookie: Cookie) {
-        self.by_relay.insert(relay, cookie);
-        self.last = cookie;
-    }
-
-    /// That of this first relay or, if there is none, the last of all.
-    fn best(&self, relay: SocketAddr) -> Cookie {
-        self.by_relay.get(&relay).copied().unwrap_or(self.last)
     }
 }
 

@@ -96,7 +96,9 @@ pub enum Guard {
     None,
     /// Where it sends, and what each neighbour's share is.
     Strangers,
-    /// The same, at all addresses of the host.
+    /// The same, and what goes one way leaves as one, as `anabranch relay` runs.
+    StrangersGathering,
+    /// Strangers, at all addresses of the host.
     StrangersAtAllAddresses,
 }
 
@@ -111,11 +113,15 @@ fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
     let relay = RelayNode::new(model, limit);
     let relay = match guard {
         Guard::None => relay,
-        Guard::Strangers | Guard::StrangersAtAllAddresses => relay
+        Guard::Strangers | Guard::StrangersGathering | Guard::StrangersAtAllAddresses => relay
             .with_policy(ForwardPolicy::new(ip.into(), [], Vec::new()))
             .with_fair_share(FairShare::new(model, limit, MAX_SOURCES, [1, 2, 3, 4])),
     };
-    runtime.add(socket, Peer::new(relay, None, None), None)?;
+    let peer = Peer::new(relay, None, None);
+    match guard {
+        Guard::StrangersGathering => runtime.add_gathering(socket, peer)?,
+        _ => runtime.add(socket, peer, None)?,
+    };
     Ok((runtime, entry))
 }
 

@@ -6,6 +6,7 @@ use anabranch_control::rtt::RttConfig;
 use anabranch_control::units::Bytes;
 
 use super::*;
+use crate::hello::{Cookie, HelloBody, HelloReply};
 use crate::message::FileName;
 use crate::path_sender::{PathSender, SenderConfig};
 use crate::seal::{Identity, SessionId};
@@ -460,6 +461,60 @@ fn a_path_that_carries_no_blocks_is_said_to_and_nobody_waits_for_ever() {
     }
     let error = pair.sender.outcome().unwrap().as_ref().unwrap_err();
     assert!(matches!(error, TransferError::BlackHole) && error.to_string().contains("--packet"), "{error}");
+}
+
+/// A receiver that refuses, or has somebody wait, gets the first blocks and no more of them.
+#[test]
+fn the_first_blocks_follow_the_offer_soon_and_the_others_wait_for_its_answer() {
+    for limits in
+        [Limits::default(), Limits { files: 0, ..Limits::default() }, Limits { blocks: 1, ..Limits::default() }]
+    {
+        let mut pair = Pair::with(limits);
+        let blocks = 200_u64;
+        let offer = Offer { length: 600 * blocks, block: 600, ..pair.sender.offer.clone() };
+        pair.sender =
+            FileSender::new(pair.now, pair.sender.courier.clone(), pair.sender.destination, pair.sender.key, offer);
+        while pair.sender.phase() == Phase::Greeting {
+            let last = pair.sent().pop().unwrap();
+            pair.wait(10);
+            let answer = pair.answer(&last, HERE);
+            pair.sender.on_answer(pair.now, &answer);
+        }
+        let read = |pair: &mut Pair| {
+            while let Some(FileJob { session, task: FileTask::Read(part) }) = pair.sender.next_job() {
+                let result = FileResult::Read(part.start, Ok(vec![0; (part.end - part.start) as usize]));
+                pair.sender.on_done(pair.now, FileDone { session, result });
+            }
+        };
+        let mut first = pair.sent();
+        assert_eq!(first.len(), COPIES, "nothing overtakes the offer");
+        assert_eq!(pair.sender.timer(pair.now), pair.now + Duration::from_millis(25));
+        pair.now += Duration::from_millis(25);
+        first.extend(pair.sent());
+        read(&mut pair);
+        first.extend(pair.sent());
+        let early = EARLY.div_ceil(600);
+        let carried: Vec<_> = first.iter().map(|datagram| pair.sender.carried(datagram.packet.id).unwrap()).collect();
+        assert_eq!(carried[..COPIES], [Carried::Other; COPIES], "the offer is ahead");
+        assert!(carried[COPIES..].iter().copied().eq((0..early as u32).map(Carried::Block)), "{carried:?}");
+        assert!(pair.sent().is_empty(), "what follows waits for an answer");
+        let answers: Vec<_> = first.iter().filter_map(|datagram| pair.answer_if_any(datagram, HERE)).collect();
+        for answer in &answers {
+            pair.sender.on_answer(pair.now, answer);
+        }
+        if limits == Limits::default() {
+            assert_eq!(pair.sender.arrived_bytes(), 600 * early as u64, "they need not leave again");
+            pair.go_on(10_000, |_, _| ());
+            assert_eq!((pair.receiver.counters().blocks, pair.receiver.counters().duplicates), (blocks, 0));
+            return;
+        }
+        assert_eq!(answers.len(), if limits.files == 0 { COPIES } else { first.len() });
+        pair.wait(600);
+        read(&mut pair);
+        let again = pair.sent();
+        assert!(again.iter().all(|datagram| pair.sender.carried(datagram.packet.id) == Some(Carried::Other)));
+        assert_eq!((pair.sender.arrived_bytes(), pair.receiver.unwritten()), (0, 0));
+    }
 }
 
 /// Over all but one of the paths nothing comes.

@@ -1,0 +1,155 @@
+//! The blocks of a file that is sent: which leaves next, and which have arrived.
+
+use std::net::SocketAddr;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::super::phase::Phase;
+use super::super::told;
+use super::{Carried, FIRST_QUESTION, FileSender, REPEAT, write};
+use crate::message::Message;
+use crate::wire::OwnedDatagram;
+
+/// The last blocks leave again after one and a half round trips, and the first ones follow the offer after
+/// a quarter of one, and no sooner than this: as long as a QUIC receiver may hold back an ACK (RFC 9000,
+/// 18.2).
+const LEAST_PATIENCE: Duration = Duration::from_millis(25);
+
+/// The most of the last blocks that leave again at once.
+const MAX_COPIES: usize = 64;
+
+/// Bytes of blocks that follow an offer before there is an answer to it. A receiver that refuses the file
+/// gets no more of it for nothing, one that has a part of it no more twice. Of what comes before the offer
+/// it keeps nothing, and of what comes after it as much as of any file: 64 senders, as many as a receiver
+/// remembers without a file ([`GREETINGS`](super::super::limits::GREETINGS)), bring no more together than one file
+/// may have unwritten.
+pub(super) const EARLY: usize = 64 << 10;
+
+impl FileSender {
+    /// Whether nothing is left to do but to wait for the last ACKs.
+    pub(super) fn awaits_last_acks(&self) -> bool {
+        self.resend.is_empty() && !self.has_next() && self.awaits_file.is_none()
+    }
+
+    /// So long a part of the round trip, or [`LEAST_PATIENCE`] if that is longer.
+    fn patient(&self, part: impl FnOnce(Duration) -> Duration) -> Duration {
+        self.courier.smoothed_rtt().map_or(REPEAT, |rtt| LEAST_PATIENCE.max(part(rtt)))
+    }
+
+    /// An offer leaves for the first time: blocks follow it. One that came before it would be lost, and
+    /// paths are not of one length.
+    pub(super) fn follow_offer(&mut self, now: Time) {
+        self.early_from = now + self.patient(|rtt| rtt / 4);
+    }
+
+    /// Whether a block may leave though nobody has said yet that the file is wanted.
+    pub(super) fn may_send_early(&self) -> bool {
+        self.early_left > 0 && self.copies_left == 0 && !self.awaits_last_acks() && self.awaits_file.is_none()
+    }
+
+    /// A block that follows the offer before there is an answer to it.
+    pub(super) fn send_early(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        if !self.may_send_early() || now < self.early_from {
+            return None;
+        }
+        let index = self.wanted()?;
+        let to = self.write_block(now, index, out)?;
+        self.early_left = self.early_left.saturating_sub(usize::from(self.offer.block));
+        Some(to)
+    }
+
+    pub(super) fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        let mut wanted = self.wanted();
+        if wanted.is_none() && now >= self.resend_at {
+            self.resend_missing();
+            wanted = self.wanted();
+        }
+        self.write_block(now, wanted?, out)
+    }
+
+    fn write_block(&mut self, now: Time, index: u32, out: &mut OwnedDatagram) -> Option<SocketAddr> {
+        let (offset, length) = self.offer.span(index)?;
+        if self.file.block(offset, length).is_none() {
+            self.awaits_file.get_or_insert(now);
+            return None;
+        }
+        self.awaits_file = None;
+        let parcel = self.depart(now, Carried::Block(index))?;
+        // All may have been sent by now; what is missing then leaves once more.
+        self.resend_at = now + self.patient(|rtt| rtt * 3 / 2);
+        if self.resend.front() == Some(&index) {
+            self.resend.pop_front();
+        } else {
+            self.next_block += 1;
+        }
+        let bytes = self.file.block(offset, length)?;
+        let (session, message) = (self.session.as_mut()?, &mut self.message);
+        Some(write(session, message, &parcel, &Message::Block { index, bytes }, out))
+    }
+
+    /// The last blocks: those on their way are not waited for until their deadlines, but
+    /// leave again by other paths, so that the end does not hang on one bad path.
+    fn resend_missing(&mut self) {
+        for (word, bits) in self.arrived.iter().enumerate() {
+            let mut missing = !bits;
+            while missing != 0 && self.resend.len() < MAX_COPIES {
+                let index = word as u64 * 64 + u64::from(missing.trailing_zeros());
+                if index >= self.offer.blocks() {
+                    return;
+                }
+                self.resend.push_back(index as u32);
+                missing &= missing - 1;
+            }
+        }
+    }
+
+    /// The next block to send: a lost one that has not arrived after all, or a new one.
+    fn wanted(&mut self) -> Option<u32> {
+        while let Some(&index) = self.resend.front() {
+            if !self.has_arrived(index) {
+                return Some(index);
+            }
+            self.resend.pop_front();
+        }
+        while self.has_next() && self.has_arrived(self.next_block) {
+            self.next_block += 1;
+        }
+        self.has_next().then_some(self.next_block)
+    }
+
+    /// Whether there are blocks that have not left yet, or were there before.
+    fn has_next(&self) -> bool {
+        u64::from(self.next_block) < self.offer.blocks()
+    }
+
+    pub(super) fn has_arrived(&self, index: u32) -> bool {
+        self.arrived[index as usize / 64] & 1 << (index % 64) != 0
+    }
+
+    /// The blocks that the receiver says to have need not leave.
+    pub(super) fn resume(&mut self, told: &str) {
+        for index in told::read(told, self.offer.blocks()).into_iter().flatten() {
+            if !self.has_arrived(index) {
+                self.arrived[index as usize / 64] |= 1 << (index % 64);
+                self.missing -= 1;
+                self.resumed += 1;
+            }
+        }
+    }
+
+    /// Nothing counts as arrived any more, whatever answers still come to what has left.
+    pub(super) fn forget_arrivals(&mut self) {
+        self.carried.fill(Carried::Other);
+        self.arrived.fill(0);
+        self.missing = self.offer.blocks();
+        (self.resumed, self.next_block) = (0, 0);
+        self.question = FIRST_QUESTION;
+        self.resend.clear();
+    }
+
+    pub(super) fn finish_if_all_arrived(&mut self, now: Time) {
+        if self.missing == 0 && self.phase == Phase::Sending {
+            self.enter(now, Phase::Finishing);
+        }
+    }
+}
