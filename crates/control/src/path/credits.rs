@@ -27,6 +27,9 @@ const TRIES: usize = 100;
 /// else meet on the same paths again and again, and no outcome would tell them apart.
 const DITHER: f64 = 0.2;
 
+/// In place of an option, which would take as much again.
+const NEVER: Time = Time::MAX;
+
 /// Rates and theoretical arrival times of all relays that a sender knows.
 #[derive(Clone, Debug)]
 pub struct Credits {
@@ -37,8 +40,8 @@ pub struct Credits {
     /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
     trusted: usize,
-    /// When each relay was last given a packet to relay.
-    relayed: Box<[Option<Time>]>,
+    /// When each relay was last given a packet to relay; [`NEVER`] before the first.
+    relayed: Box<[Time]>,
     /// What was refused last: where to, and over how many relays.
     refused: Option<(Slot, u8)>,
     /// When enough relays are due for it.
@@ -56,7 +59,7 @@ impl Credits {
             due: (0..peers).map(|index| start + turn(index)).collect(),
             on_trial: vec![false; peers].into(),
             trusted: peers,
-            relayed: vec![None; peers].into(),
+            relayed: vec![NEVER; peers].into(),
             refused: None,
             retry_at: start,
         }
@@ -143,7 +146,7 @@ impl Credits {
             hop.slot = Slot(index as u16);
             let cost = 1.0 + DITHER * (2.0 * rng.uniform() - 1.0);
             self.charge(now, index, cost);
-            self.relayed[index] = Some(now);
+            self.relayed[index] = now;
         }
         self.charge_destination(now, destination.index());
         true
@@ -158,11 +161,10 @@ impl Credits {
     /// A packet goes to a node: so much less can it relay, but it is asked now and then, and on trial
     /// all the time.
     fn charge_destination(&mut self, now: Time, index: usize) {
-        if self.on_trial[index] {
+        if self.on_trial[index] || self.relayed[index] == NEVER {
             return;
         }
-        let Some(relayed) = self.relayed[index] else { return };
-        let latest = relayed + Duration::from_secs_f64(LONGEST_REST / f64::from(self.rates[index]));
+        let latest = self.relayed[index] + Duration::from_secs_f64(LONGEST_REST / f64::from(self.rates[index]));
         if self.due[index] < latest {
             self.charge(now, index, 1.0);
             self.due[index] = self.due[index].min(latest.max(now));

@@ -87,9 +87,9 @@ const FIRST_TIMEOUT: Duration = Duration::SECOND;
 const OVERSTATED: f64 = 1.5;
 const OVERSTATED_PART: f64 = 0.25;
 
-/// How long a relay is set aside the first time, and at most.
+/// How long a relay is set aside the first time, and how often that is doubled.
 const ASIDE: Duration = Duration::from_millis(10_000);
-const LONGEST_ASIDE: Duration = Duration::from_millis(600_000);
+const MOST_DOUBLINGS: u8 = 6;
 
 /// Outcomes between two looks at what half of the relays lose and grant: the first, doubled each time, and the
 /// last.
@@ -104,8 +104,6 @@ struct Relay {
     doubted: bool,
     /// ACKs without a stamp since the last one with.
     unstamped: u8,
-    /// What loss allows, where nothing is stamped.
-    by_loss: LossRate,
     delivered: Delivered,
     /// The logarithm of the likelihood ratio of the losses, as long as nothing has come over it.
     silence: f32,
@@ -113,8 +111,8 @@ struct Relay {
     is_back: bool,
     /// Set aside until then.
     aside_until: Option<Time>,
-    /// How long it is set aside the next time.
-    next_aside: Duration,
+    /// How often it has been set aside, as far as that makes the next time longer.
+    asides: u8,
 }
 
 impl Relay {
@@ -158,6 +156,8 @@ pub struct ExplicitRate {
     losses: Losses,
     delays: Delays,
     relays: Box<[Relay]>,
+    /// What loss allows over each relay; nothing as long as all stamp.
+    loss_rates: Vec<LossRate>,
     /// The mean of all; zero before the first.
     round_trip: Duration,
     /// What half of the relays lose at most, and grant at most, when it was looked at last.
@@ -182,12 +182,11 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         granted: 0.0,
         doubted: false,
         unstamped: 0,
-        by_loss: LossRate::new(setup.start),
         delivered: Delivered::new(setup.start),
         silence: 0.0,
         is_back: false,
         aside_until: None,
-        next_aside: ASIDE,
+        asides: 0,
     };
     Ok(Box::new(ExplicitRate {
         config,
@@ -197,6 +196,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers),
         relays: vec![relay; setup.peers].into(),
+        loss_rates: Vec::new(),
         round_trip: Duration::ZERO,
         usual_loss: 0.0,
         usual_grant: 0.0,
@@ -249,7 +249,6 @@ impl ExplicitRate {
                 relay.silence -= libm::log(1.0 - (1.0 - usual_loss) * blame.others_pass) as f32;
             }
             let before = self.credits.rate(hop.slot);
-            let by_loss = relay.by_loss.after(&self.by_loss, before, report, blame.share);
             if self.config.sets_aside {
                 self.judge(report.now, hop.slot);
             }
@@ -261,12 +260,21 @@ impl ExplicitRate {
                 (None, Some(granted)) => self.believed(hop.slot, granted),
                 // Until its first ACK is there, nobody knows whether it stamps.
                 (None, None) if !relay.stamps_nothing() => before,
-                (None, None) => by_loss,
+                (None, None) => self.by_loss(report, hop.slot, blame.share),
             };
             if rate != before {
                 self.credits.set_rate(report.now, hop.slot, rate);
             }
         }
+    }
+
+    /// What loss allows over a relay that stamps nothing, of which one had `share` now.
+    fn by_loss(&mut self, report: &Report<'_>, slot: Slot, share: f64) -> f64 {
+        if self.loss_rates.is_empty() {
+            self.loss_rates = vec![LossRate::new(report.now); self.relays.len()];
+        }
+        let before = self.credits.rate(slot);
+        self.loss_rates[slot.index()].after(&self.by_loss, before, report, share)
     }
 
     /// How much of what `slot` grants is used.
@@ -293,8 +301,8 @@ impl ExplicitRate {
             None if (loss > tolerated && self.losses.seen(slot) >= JUDGED_AFTER)
                 || (relay.is_unknown() && relay.silence >= SILENT) =>
             {
-                relay.aside_until = Some(now + relay.next_aside);
-                relay.next_aside = (relay.next_aside * 2).min(LONGEST_ASIDE);
+                relay.aside_until = Some(now + ASIDE * (1 << relay.asides));
+                relay.asides = (relay.asides + 1).min(MOST_DOUBLINGS);
             }
             // What is known of it is old: it is judged anew, as if nothing had come over it.
             Some(until) if now >= until => {
@@ -348,6 +356,7 @@ impl PathController for ExplicitRate {
             + self.losses.heap_bytes()
             + self.delays.heap_bytes()
             + size_of_val(&*self.relays)
+            + size_of_val(&*self.loss_rates)
     }
 
     fn trace(&self, peer: Slot, record: &mut dyn FnMut(&'static str, f64)) {
@@ -468,12 +477,11 @@ mod tests {
             granted: 0.0,
             doubted: false,
             unstamped: 0,
-            by_loss: LossRate::new(Time::ZERO),
             delivered: Delivered::new(Time::ZERO),
             silence: 0.0,
             is_back: false,
             aside_until: None,
-            next_aside: ASIDE,
+            asides: 0,
         };
         relay.on_stamp(Some(10.0));
         relay.on_stamp(Some(1000.0));
