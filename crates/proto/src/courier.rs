@@ -289,15 +289,15 @@ mod tests {
             std::iter::from_fn(|| courier.depart(now, Slot(5)).departs()).collect()
         };
         let first = all(&mut courier, Time::ZERO);
-        assert_eq!((first.len(), courier.wake(Time::ZERO)), (80, Wake::AwaitOutcome), "32 x 5 relays / 2");
+        assert_eq!((first.len(), courier.wake(Time::ZERO)), (1280, Wake::AwaitOutcome), "512 x 5 relays / 2");
         let now = Time::ZERO + Duration::from_millis(9);
         for parcel in &first[..3] {
             courier.on_answer(now, parcel.packet.id, parcel.proof, &Telemetry::default());
         }
         assert_eq!(all(&mut courier, now).len(), 3);
         let now = now + Duration::SECOND * 10;
-        assert_eq!(courier.on_timer(now).len(), 80, "nobody has answered");
-        assert_eq!(all(&mut courier, now).len(), 80);
+        assert_eq!(courier.on_timer(now).len(), 1280, "nobody has answered");
+        assert_eq!(all(&mut courier, now).len(), 1280);
     }
 
     #[test]
