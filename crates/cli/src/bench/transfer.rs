@@ -137,6 +137,7 @@ fn case(network: &str, kind: LimitKind, controller: &'static Entry, seed: u64) -
     let mut phases = Rng::stream(seed, "phases");
     let relays = limits.into_iter().map(|limit| (kind.model(limit, Duration::from_secs_f64(phases.uniform())), limit));
     OneFile {
+        dying: Vec::new(),
         relays: relays.collect(),
         hops: HOPS,
         delay,
