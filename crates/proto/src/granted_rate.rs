@@ -99,7 +99,7 @@ const MOST_GROWTH: f64 = 2.0;
 
 /// By this at most beyond what each source can have if they are alike: senders that are slow to begin would be
 /// granted more than there is by the time when they all have begun. Doubled beyond that as well, 3.7 % instead of
-/// 2.4 % were refused in the first two minutes with round trips of 1.6 s.
+/// 1.0 % were refused in the first two minutes with round trips of 1.6 s.
 const GROWTH_BEYOND: f64 = 1.1;
 
 /// After a pause of so many intervals, who sends next need not be who sent before.

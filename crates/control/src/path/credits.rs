@@ -114,7 +114,9 @@ impl Credits {
                 continue;
             }
             let rate = f64::from(self.rates[index]);
-            let credit = (now.since(due).as_secs_f64() * rate).min(burst(rate));
+            // Beyond what it may save up as well: where something else limits the sender, all have saved that
+            // up, and of equals the first would be taken for ever.
+            let credit = now.since(due).as_secs_f64() * rate;
             insert(if self.on_trial[index] { tried } else { best }, credit, index);
         }
         let most_on_trial = self.most_on_trial(destination, best.len());
@@ -282,6 +284,19 @@ mod tests {
         // Two relays each: the fast one goes with each packet of the two slow ones.
         let counts = sent(&[1.0, 1000.0, 10.0, 10.0], 2, 100.0);
         assert_eq!(counts[1], counts[2] + counts[3]);
+    }
+
+    #[test]
+    fn relays_that_do_not_limit_the_sender_are_used_alike() {
+        let mut credits = Credits::new(9, 1000.0, Time::ZERO);
+        let (mut rng, mut path, mut counts) = (Rng::stream(1, "credits"), [Hop::default(); 3], [0u32; 9]);
+        // Ten packets a second, each over three of eight relays that would take a thousand each.
+        for packet in 1..=800 {
+            let now = Time::ZERO + Duration::from_millis(100) * packet;
+            assert!(credits.take(now, DESTINATION, &mut path, &mut rng));
+            path.iter().for_each(|hop| counts[hop.slot.index()] += 1);
+        }
+        assert!(counts[1..].iter().all(|&count| (290..=310).contains(&count)), "{counts:?}");
     }
 
     /// A random path in each packet: of ten equal relays every pair meets about equally often.
