@@ -1,16 +1,18 @@
 //! Our own learners beside the thesis's controllers, each setting against what is possible in it.
 
-use anabranch_control::path::registry::{self as path, Entry};
-use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+mod changes;
+mod settings;
+
+use anabranch_control::path::registry::Entry;
 use anabranch_lab::overlay::{Measured, Second};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
-use anabranch_scenario::overlay::{LimitChange, LimitKind, Misbehaviour, Overlay, Scenario, Sender};
-use anabranch_sim::delay::{DelayModel, JitterTail};
+use anabranch_scenario::overlay::Scenario;
 use anabranch_stats as stats;
 
 use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
+use changes::{greedy, joined, one_relay, swapped};
+use settings::{DELAY, LONGEST_CLIMB_S, SETTINGS, possible};
 
 /// Seeds of a full run and of a quick one.
 const SEEDS: (u64, u64) = (10, 3);
@@ -21,119 +23,8 @@ const SHOWN: [&str; 7] =
     ["explicit-rate", "timeouts", "tomography", "q-learning", "aimd-literal", "perfect", "flow:bbr3"];
 const SHOWN_QUICKLY: [&str; 2] = ["explicit-rate", "timeouts"];
 
-/// What loss alone teaches is there after so many simulated seconds.
-const LONGEST_CLIMB_S: u64 = 600;
-
 /// A mean round trip of the standard scenario over three relays, in seconds.
 const ROUND_TRIP_S: f64 = 0.5;
-
-/// One variation of the standard scenario.
-struct Setting {
-    name: &'static str,
-    changes: &'static [fn(&mut Scenario)],
-}
-
-const fn setting(name: &'static str, changes: &'static [fn(&mut Scenario)]) -> Setting {
-    Setting { name, changes }
-}
-
-const SETTINGS: &[Setting] = &[
-    setting("20 peers, queue", &[]),
-    setting("40 peers, queue", &[|s| peers(s, 40)]),
-    setting("80 peers, queue", &[|s| peers(s, 80)]),
-    setting("1 hop, queue", &[|s| s.overlay.relays = 1]),
-    setting("2 hops, queue", &[|s| s.overlay.relays = 2]),
-    setting("4 hops, queue", &[|s| s.overlay.relays = 4]),
-    setting("20 peers, windows", &[windows]),
-    setting("40 peers, windows", &[windows, |s| peers(s, 40)]),
-    setting("80 peers, windows", &[windows, |s| peers(s, 80)]),
-    setting("1 hop, windows", &[windows, |s| s.overlay.relays = 1]),
-    setting("2 hops, windows", &[windows, |s| s.overlay.relays = 2]),
-    setting("4 hops, windows", &[windows, |s| s.overlay.relays = 4]),
-    setting("20 peers, buckets", &[buckets]),
-    setting("20 peers, windows, no stamps", &[windows, no_stamps]),
-    setting("200 ms", &[slow]),
-    setting("1 % loss", &[lossy]),
-    setting("200 ms and 1 % loss", &[slow, lossy]),
-    setting("a fifth drops", &[droppers]),
-    setting("heavy tails", &[heavy_tails]),
-    setting("200 ms, 1 % loss and heavy tails", &[slow, lossy, heavy_tails]),
-    setting("dropping, delaying and lying relays", &[misbehaving]),
-];
-
-fn peers(scenario: &mut Scenario, peers: usize) {
-    scenario.overlay.peers = peers;
-    scenario.overlay.known_peers = peers - 1;
-}
-
-fn windows(scenario: &mut Scenario) {
-    scenario.overlay.limit_model = LimitKind::Window;
-}
-
-fn buckets(scenario: &mut Scenario) {
-    scenario.overlay.limit_model = LimitKind::Bucket { depth: scenario.overlay.limit * Duration::SECOND };
-}
-
-/// What loss alone teaches takes long to settle.
-fn no_stamps(scenario: &mut Scenario) {
-    scenario.overlay.stamps = false;
-    scenario.seconds = scenario.seconds.max(LONGEST_CLIMB_S);
-}
-
-/// A mean delay of 200 ms between two nodes: two points of a unit square are 0.52 apart.
-fn slow(scenario: &mut Scenario) {
-    let access = Duration::from_millis(5);
-    scenario.overlay.delay = DelayModel::Plane { span: Duration::from_millis(365), access, stretch: 1.0 };
-}
-
-fn lossy(scenario: &mut Scenario) {
-    scenario.overlay.loss = 0.01;
-}
-
-fn droppers(scenario: &mut Scenario) {
-    let dropped = Misbehaviour { drop: 1.0, ..Misbehaviour::default() };
-    scenario.overlay.misbehaving = vec![((0..scenario.overlay.peers as u32 / 5).collect(), dropped)];
-}
-
-/// A standard deviation of half the mean, with a Pareto's tail.
-fn heavy_tails(scenario: &mut Scenario) {
-    scenario.overlay.jitter = 0.5;
-    scenario.overlay.jitter_tail = JitterTail::Pareto;
-}
-
-/// By how much delaying relays delay.
-const DELAY: Duration = Duration::SECOND;
-
-/// A fifth drops everything, a tenth delays everything by a second, a tenth stamps ten times what there is.
-fn misbehaving(scenario: &mut Scenario) {
-    let peers = scenario.overlay.peers as u32;
-    let [drops, delays, lies] = [0..peers / 5, peers / 5..peers * 3 / 10, peers * 3 / 10..peers * 2 / 5];
-    let behaved = Misbehaviour::default();
-    scenario.overlay.misbehaving = vec![
-        (drops.collect(), Misbehaviour { drop: 1.0, ..behaved }),
-        (delays.collect(), Misbehaviour { delay: DELAY, ..behaved }),
-        (lies.collect(), Misbehaviour { stamp_factor: 10.0, ..behaved }),
-    ];
-    scenario.overlay.watch = Some(peers - 1);
-}
-
-/// The payload that each peer can receive at most in bytes a second, if its peers are all alike, send
-/// as much as they can, and no relay is idle.
-///
-/// Of the packets that a peer sends, the share q^i reaches the i-th node where a link keeps the share q;
-/// relays that do what they should not are left out by all, and only receive.
-fn possible(overlay: &Overlay) -> f64 {
-    let (packet, ack) = (overlay.packet.get() as f64, overlay.ack.get() as f64);
-    let kept = 1.0 - overlay.loss;
-    let hops = overlay.relays as i32;
-    let misbehaving: usize = overlay.misbehaving.iter().map(|(peers, _)| peers.len()).sum();
-    let relaying = (overlay.peers - misbehaving) as f64 / overlay.peers as f64;
-    // Bytes that one sent packet brings to relays, and to its destination.
-    let relayed: f64 =
-        (1..=hops).map(|hop| packet * kept.powi(hop) + ack * kept.powi(2 * hops + 2 - hop)).sum::<f64>() / relaying;
-    let delivered = kept.powi(hops + 1);
-    overlay.limit.bytes_per_sec() * packet * delivered / (relayed + packet * delivered)
-}
 
 /// Runs all settings.
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
@@ -260,125 +151,6 @@ fn named(lab: &Lab, setting: &str, scenario: &Scenario, runs: &[Measured]) -> Ve
     }
 }
 
-/// Limits change places at the middle: how much of what is possible is received soon after.
-fn swapped(
-    lab: &Lab,
-    controllers: &[&'static Entry],
-    seeds: u64,
-    rows: &mut Vec<Row>,
-) -> Result<Vec<Vec<Measured>>, ExperimentError> {
-    let exchange = |entry: &&'static Entry| {
-        let mut scenario = varied(lab, entry, &[]);
-        let (low, high) = (Rate::from_bytes_per_sec(200_000), Rate::from_bytes_per_sec(400_000));
-        let change = |second: u64, peers: std::ops::Range<u32>, limit| LimitChange {
-            at: Time::ZERO + Duration::SECOND * second,
-            peers: peers.collect(),
-            limit,
-        };
-        let middle = scenario.seconds / 2;
-        scenario.overlay.limit_changes =
-            vec![change(0, 10..20, low), change(middle, 0..10, low), change(middle, 10..20, high)];
-        scenario
-    };
-    let scenarios: Vec<Scenario> = controllers.iter().map(exchange).collect();
-    let measured = lab.run_seeds(&scenarios, seeds)?;
-    // Destinations are drawn from all alike, so the mean limit says what is possible.
-    let mut mean = lab.scenario.overlay.clone();
-    mean.limit = Rate::from_bytes_per_sec(300_000);
-    let most = possible(&mean);
-    let twenty = (20.0 * ROUND_TRIP_S) as usize;
-    for runs in &measured {
-        let share = OfRuns::of(runs, |run| {
-            let after: Vec<f64> = run.received_bytes_per_s().skip(run.seconds.len() / 2 + twenty).take(10).collect();
-            Some(stats::mean(&after)? / most)
-        });
-        let metric = "share_after_20_round_trips[limits swapped]";
-        rows.push(lab.mean_row(runs[0].controller, metric, "", share.values()));
-    }
-    Ok(measured)
-}
-
-/// Peers begin to send one after another: how equal their shares are once all do.
-fn joined(lab: &Lab, controllers: &[&'static Entry], seeds: u64, rows: &mut Vec<Row>) -> Result<(), ExperimentError> {
-    let joining = |entry: &&'static Entry| {
-        let mut scenario = varied(lab, entry, &[]);
-        scenario.overlay.join_every =
-            Duration::from_millis(1000 * scenario.seconds / 3 / scenario.overlay.peers as u64);
-        scenario
-    };
-    let scenarios: Vec<Scenario> = controllers.iter().map(joining).collect();
-    for runs in &lab.run_seeds(&scenarios, seeds)? {
-        let fairness = OfRuns::of(runs, Measured::fairness);
-        rows.push(lab.mean_row(runs[0].controller, "fairness[joined one after another]", "", fairness.values()));
-    }
-    Ok(())
-}
-
-/// One of the relays begins to relay at the middle, or no longer does: how much of what is possible
-/// then is received soon after.
-fn one_relay(
-    lab: &Lab,
-    controllers: &[&'static Entry],
-    seeds: u64,
-    rows: &mut Vec<Row>,
-) -> Result<(), ExperimentError> {
-    for (name, joins) in [("a relay joins", true), ("a relay dies", false)] {
-        let changing = |entry: &&'static Entry| {
-            let mut scenario = varied(lab, entry, &[]);
-            let middle = Time::ZERO + Duration::SECOND * (scenario.seconds / 2);
-            let gone = Misbehaviour { drop: 1.0, ..Misbehaviour::default() };
-            let gone =
-                if joins { Misbehaviour { until: middle, ..gone } } else { Misbehaviour { from: middle, ..gone } };
-            scenario.overlay.misbehaving = vec![(vec![0], gone)];
-            scenario
-        };
-        let scenarios: Vec<Scenario> = controllers.iter().map(changing).collect();
-        let mut after = lab.scenario.overlay.clone();
-        if !joins {
-            after.misbehaving = vec![(vec![0], Misbehaviour { drop: 1.0, ..Misbehaviour::default() })];
-        }
-        let most = possible(&after);
-        let twenty = (20.0 * ROUND_TRIP_S) as usize;
-        for runs in &lab.run_seeds(&scenarios, seeds)? {
-            let share = OfRuns::of(runs, |run| {
-                let after = run.received_bytes_per_s().skip(run.seconds.len() / 2 + twenty).take(10);
-                Some(stats::mean(&after.collect::<Vec<_>>())? / most)
-            });
-            let metric = format!("share_after_20_round_trips[{name}]");
-            rows.push(lab.mean_row(runs[0].controller, &metric, "", share.values()));
-        }
-    }
-    Ok(())
-}
-
-/// Half of the senders offer twice their share whatever becomes of it, at relays with fair shares: what
-/// the others have of theirs.
-fn greedy(lab: &Lab, controllers: &[&'static Entry], seeds: u64, rows: &mut Vec<Row>) -> Result<(), ExperimentError> {
-    let most = possible(&lab.scenario.overlay);
-    let half = lab.scenario.overlay.peers / 2;
-    let among_greedy = |entry: &&'static Entry| {
-        let mut scenario = varied(lab, entry, &[]);
-        let controller = path::find("random").expect("a registered controller");
-        let offered = Some(Rate::from_bytes_per_sec_f64(2.0 * most));
-        scenario.overlay.senders = vec![((0..half as u32).collect(), Sender { controller, offered })];
-        scenario.overlay.fair_shares = true;
-        scenario
-    };
-    // All senders have to be of the manager's.
-    let controllers: Vec<&'static Entry> =
-        controllers.iter().copied().filter(|entry| !matches!(entry.build, path::Build::Omniscient)).collect();
-    let scenarios: Vec<Scenario> = controllers.iter().map(among_greedy).collect();
-    for runs in &lab.run_seeds(&scenarios, seeds)? {
-        let share = OfRuns::of(runs, |run| {
-            let seconds = run.seconds.len() - run.seconds.len() / 2;
-            let acked: Vec<f64> = run.acked_by_sender[half..].iter().map(|&acked| f64::from(acked)).collect();
-            Some(stats::mean(&acked)? * run.packet.get() as f64 / seconds as f64 / most)
-        });
-        rows.push(lab.mean_row(runs[0].controller, "share_of_fair_share[half are greedy]", "", share.values()));
-    }
-    Ok(())
-}
-
 fn bars(controllers: &[&'static Entry], rows: &[Row], most: f64) -> BarChart {
     let metric = format!("share_of_possible[{}]", SETTINGS[0].name);
     let row = |name: &str| rows.iter().find(|row| row.subject == name && row.metric == metric);
@@ -407,26 +179,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_possible_is_the_limit_shared_by_all_that_a_packet_costs() {
-        let mut overlay = Scenario::standard().overlay;
-        // 400 000 B/s x 1500 / (4 x 1500 + 3 x 40)
-        assert!((possible(&overlay) - 98_039.2).abs() < 0.1, "{}", possible(&overlay));
-        overlay.loss = 0.01;
-        let lossy = possible(&overlay);
-        assert!(lossy < 98_039.2 && lossy > 0.96 * 98_039.2, "{lossy}: loss spares later relays");
-        overlay.loss = 0.0;
-        overlay.misbehaving = vec![((0..4).collect(), Misbehaviour { drop: 1.0, ..Misbehaviour::default() })];
-        // Sixteen relays carry what twenty send: 400 000 x 1500 / ((3 x 1500 + 3 x 40) / 0.8 + 1500)
-        assert!((possible(&overlay) - 82_474.2).abs() < 0.1, "{}", possible(&overlay));
-    }
-
-    #[test]
-    fn every_setting_has_a_goal_or_is_left_to_be_seen() {
+    fn the_controllers_that_are_shown_are_registered() {
         for name in SHOWN {
-            assert!(path::find(name).is_ok(), "{name}");
+            assert!(anabranch_control::path::registry::find(name).is_ok(), "{name}");
         }
-        let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
-        names.dedup();
-        assert_eq!(names.len(), SETTINGS.len());
     }
 }
