@@ -1,6 +1,7 @@
 //! `anabranch reproduce`: a paper's experiment, our figures beside the paper's.
 
 mod on_packets;
+mod on_sockets;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use anabranch_report::output::{create_dir, write_atomically};
 use anabranch_report::{Cell, Report, Table};
 use serde::Serialize;
 
+use self::on_sockets::Processes;
 use crate::failure::Failure;
 use crate::number::short;
 use crate::progress;
@@ -53,6 +55,12 @@ pub struct Args {
     /// Other controllers than the paper's: names with commas between, or all
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     controllers: Vec<String>,
+    /// Only this setting of an experiment that has several; may be given several times
+    #[arg(long = "setting", value_name = "NAME", requires = "id", conflicts_with = "emulated")]
+    settings: Vec<String>,
+    /// With what it has to say of files on real sockets: processes on this machine send them, in real time
+    #[arg(long, requires = "id", conflicts_with = "emulated")]
+    sockets: bool,
     /// Write report.html and rows.json into DIR/ID, with --emulated into DIR/ID/emulated
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -123,11 +131,22 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         create_dir(out)?;
     }
     let length = if args.quick { Length::Quick } else { Length::Full };
-    let controllers = args.controllers.clone();
-    let request = Request { length, seed: args.seed, controllers, progress: progress.clone(), ..Request::default() };
+    let mut request = Request {
+        length,
+        seed: args.seed,
+        controllers: args.controllers.clone(),
+        settings: args.settings.clone(),
+        progress: progress.clone(),
+        ..Request::default()
+    };
     let seed = experiment.seed(&request)?;
     let started = Instant::now();
     let bar = progress::show(progress, experiment.id);
+    if args.sockets {
+        request.loopback = Some(Arc::new(Processes::of_this_program(bar.lines())?));
+    } else if experiment.is_on_sockets() && args.settings.is_empty() {
+        bar.lines().say(&format!("{}: files on real sockets are left out; --sockets sends them", experiment.id));
+    }
     let findings = experiment.run(&request);
     bar.end();
     let Findings { rows, report } = whole(findings, experiment)?;

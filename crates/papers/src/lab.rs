@@ -9,6 +9,7 @@ use anabranch_control::registry::UnknownController;
 use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
+use super::loopback::{self, Arrived, FileOverRelays, Loopback, OnSockets};
 use super::packets::{self, Carrier, Medium};
 use super::runs::{Estimate, OfRuns};
 use super::{Experiment, Row};
@@ -41,8 +42,12 @@ pub struct Request {
     pub seed: Option<u64>,
     /// The controllers instead of the paper's, by name; `all` is every registered one.
     pub controllers: Vec<String>,
+    /// Only these settings of an experiment that has several; all if none is named.
+    pub settings: Vec<String>,
     /// Where its packets are.
     pub medium: Medium,
+    /// What sends files over sockets, for the settings that are there; without it they are left out.
+    pub loopback: Option<Arc<dyn Loopback>>,
     /// Where it tells how far it is, and is told to stop.
     pub progress: Arc<Progress>,
 }
@@ -77,12 +82,39 @@ pub enum ExperimentError {
         /// The experiment.
         id: &'static str,
     },
+    /// A setting that was asked for does not exist.
+    #[error("{id} has no setting \"{name}\"; {}", settings_of(.known))]
+    NoSetting {
+        /// The experiment.
+        id: &'static str,
+        /// What was asked for.
+        name: String,
+        /// The settings that there are.
+        known: Vec<&'static str>,
+    },
+    /// A setting on sockets was asked for by name, and nothing that sends there was given.
+    #[error("the setting \"{0}\" is on real sockets and takes real time: add --sockets")]
+    NeedsSockets(String),
+    /// An experiment without settings on sockets was asked to run there.
+    #[error("{id} has nothing that runs on sockets; those that have: {}", loopback::supported())]
+    NotOnSockets {
+        /// The experiment.
+        id: &'static str,
+    },
     /// Real packets were not carried.
     #[error("{0}")]
     Testbed(String),
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+fn settings_of(known: &[&str]) -> String {
+    let quoted = |name: &&str| format!("\"{name}\"");
+    match known {
+        [] => "it has one alone".to_owned(),
+        _ => format!("it has {}", known.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// One experiment's place to run in; `S` is its kind of scenario.
@@ -104,6 +136,10 @@ pub struct Lab<S = Scenario> {
     pub progress: Arc<Progress>,
     /// Names of controllers that were asked for instead of the paper's.
     asked: Vec<String>,
+    /// Names of settings that were asked for; all if there is none.
+    settings: Vec<String>,
+    /// What sends files over sockets, if something does.
+    pub loopback: Option<Arc<dyn Loopback>>,
     /// The scenario's text and file, from which it is read again for another seed.
     text: (&'static str, String),
 }
@@ -136,6 +172,11 @@ impl<S> Lab<S> {
             Length::Full => full,
             Length::Quick => quick,
         }
+    }
+
+    /// Whether `setting` is to be run.
+    pub fn wants(&self, setting: &str) -> bool {
+        self.settings.is_empty() || self.settings.iter().any(|name| name == setting)
     }
 
     /// A figure in which nothing is left to chance beside the paper's, judged: of runs without
@@ -173,12 +214,26 @@ impl<S> Lab<S> {
         if self.asked.is_empty() { Ok(()) } else { Err(ExperimentError::FixedControllers(self.id)) }
     }
 
-    /// Runs all jobs on all cores.
-    fn run_whole<J: Job>(&self, jobs: &[J]) -> Result<Vec<J::Measured>, ExperimentError>
+    /// Sends `files` over sockets, one after the other; the results are in their order.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with one of them, or at an interruption.
+    pub fn send_all(
+        &self,
+        loopback: &dyn Loopback,
+        files: &[FileOverRelays],
+    ) -> Result<Vec<Option<Arrived>>, ExperimentError> {
+        let jobs: Vec<OnSockets<'_>> = files.iter().map(|file| OnSockets(loopback, file)).collect();
+        self.run_whole(&jobs, Some(1))
+    }
+
+    /// Runs all jobs, on all cores if no number of threads is given.
+    fn run_whole<J: Job>(&self, jobs: &[J], threads: Option<usize>) -> Result<Vec<J::Measured>, ExperimentError>
     where
         ExperimentError: From<J::Error>,
     {
-        let outcomes = parallel::run_all(jobs, None, &self.progress, |_, outcome| outcome)?;
+        let outcomes = parallel::run_all(jobs, threads, &self.progress, |_, outcome| outcome)?;
         // One that was stopped is none.
         outcomes.into_iter().collect::<Option<Vec<_>>>().ok_or(ExperimentError::Interrupted)
     }
@@ -263,7 +318,7 @@ impl Lab<Scenario> {
     ///
     /// When a controller refuses its parameters, or at an interruption.
     pub fn run_all(&self, scenarios: &[Scenario]) -> Result<Vec<Measured>, ExperimentError> {
-        let measured = self.run_whole(scenarios)?;
+        let measured = self.run_whole(scenarios, None)?;
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             assert_eq!(scenario.overlay.controller.name, measured.controller, "another controller ran");
         }
@@ -347,7 +402,7 @@ impl Lab<FlowScenario> {
         if let Medium::RealPackets(testbed) = &self.medium {
             return packets::run_all(&**testbed, scenarios, &self.progress);
         }
-        let measured = self.run_whole(scenarios)?;
+        let measured = self.run_whole(scenarios, None)?;
         for (scenario, measured) in scenarios.iter().zip(&measured) {
             let asked = scenario.flows.iter().map(|flow| flow.controller.name);
             assert!(asked.eq(measured.flows.iter().map(|flow| &*flow.controller)), "another controller ran");
@@ -367,6 +422,8 @@ impl<S> Lab<S> {
             carrier: experiment.carrier(),
             progress: request.progress.clone(),
             asked: request.controllers.clone(),
+            settings: request.settings.clone(),
+            loopback: request.loopback.clone(),
             text: (experiment.scenario, experiment.scenario_file()),
         })
     }

@@ -2,16 +2,17 @@
 
 mod changes;
 mod settings;
+mod sockets;
 
 use anabranch_control::path::registry::Entry;
 use anabranch_lab::overlay::{Measured, Second};
-use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Report, Series, Table, XyChart};
+use anabranch_report::{Axis, BarChart, BarSeries, Cell, Figure, Reference, Report, Series, Table, XyChart};
 use anabranch_scenario::overlay::Scenario;
 use anabranch_stats as stats;
 
 use super::runs::{Estimate, OfRuns};
 use super::{ExperimentError, Findings, Lab, Row};
-use changes::{greedy, joined, one_relay, swapped};
+use changes::{GREEDY, JOINED, ONE_RELAY, SWAPPED, greedy, joined, one_relay, swapped};
 use settings::{DELAY, LONGEST_CLIMB_S, SETTINGS, possible};
 
 /// Seeds of a full run and of a quick one.
@@ -23,10 +24,25 @@ const SHOWN: [&str; 7] =
     ["explicit-rate", "timeouts", "tomography", "q-learning", "aimd-literal", "perfect", "flow:bbr3"];
 const SHOWN_QUICKLY: [&str; 2] = ["explicit-rate", "timeouts"];
 
+/// What a run without sockets leaves out.
+const WITHOUT_SOCKETS: &str = "Without --sockets, files over real sockets are left out: they take real time.";
+
 /// A mean round trip of the standard scenario over three relays, in seconds.
 const ROUND_TRIP_S: f64 = 0.5;
 
-/// Runs all settings.
+/// Every setting's name, those on sockets last.
+pub fn settings() -> Vec<&'static str> {
+    let varied = SETTINGS.iter().map(|setting| setting.name).chain([SWAPPED, JOINED]);
+    let changing = ONE_RELAY.iter().map(|(name, _)| *name).chain([GREEDY]);
+    varied.chain(changing).chain(sockets::COURSES.iter().map(|(name, _)| *name)).collect()
+}
+
+/// Whether it is on sockets.
+pub fn is_on_sockets(setting: &str) -> bool {
+    sockets::COURSES.iter().any(|(name, _)| *name == setting)
+}
+
+/// Runs the settings that are wanted.
 pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let shown: &[&str] = if lab.seconds(1, 0) == 1 { &SHOWN } else { &SHOWN_QUICKLY };
     let controllers = lab.controllers_or(shown)?;
@@ -35,7 +51,7 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let mut table =
         Table::new("Share of what is possible", ["setting".to_owned()].into_iter().chain(names(&controllers)));
     let mut start = Vec::new();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter().filter(|setting| lab.wants(setting.name)) {
         let scenarios: Vec<Scenario> = controllers.iter().map(|entry| varied(lab, entry, setting.changes)).collect();
         let measured = lab.run_seeds(&scenarios, seeds)?;
         let mut cells = vec![Cell::text(setting.name)];
@@ -58,24 +74,36 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             start = measured;
         }
     }
-    let most = possible(&lab.scenario.overlay);
-    let swapped = swapped(lab, &controllers, seeds, &mut rows)?;
-    joined(lab, &controllers, seeds, &mut rows)?;
-    one_relay(lab, &controllers, seeds, &mut rows)?;
-    greedy(lab, &controllers, seeds, &mut rows)?;
-    let report = Report::new("Our learners beside the thesis's")
-        .section("Twenty peers, relays with a queue")
-        .figures_side_by_side(vec![
+    let mut report = Report::new("Our learners beside the thesis's");
+    if !start.is_empty() {
+        let most = possible(&lab.scenario.overlay);
+        report = report.section("Twenty peers, relays with a queue").figures_side_by_side(vec![
             Figure::chart("What each receives.", bars(&controllers, &rows, most)),
-            Figure::chart("From nothing, the first seed.", over_time(&start, 0..40, |_| 0)),
-        ])
-        .section("Limits exchanged at the middle")
-        .figure(Figure::chart(
-            "Ten peers at 400 000 B/s and ten at 200 000 change places at 0 s.",
-            over_time(&swapped, -20..60, |seconds| seconds / 2),
-        ))
-        .section("Every setting")
-        .table(table);
+            Figure::chart("From nothing, means over the seeds.", from_the_start(&start, most)),
+        ]);
+    }
+    if lab.wants(SWAPPED) {
+        let (measured, most) = swapped(lab, &controllers, seeds, &mut rows)?;
+        report = report.section("Limits exchanged at the middle").figure(Figure::chart(
+            "Ten peers at 400 000 B/s and ten at 200 000 change places at 0 s, means over the seeds.",
+            around_the_middle(&measured, most),
+        ));
+    }
+    if lab.wants(JOINED) {
+        joined(lab, &controllers, seeds, &mut rows)?;
+    }
+    one_relay(lab, &controllers, seeds, &mut rows)?;
+    if lab.wants(GREEDY) {
+        greedy(lab, &controllers, seeds, &mut rows)?;
+    }
+    if let Some(loopback) = &lab.loopback {
+        sockets::run(lab, &**loopback, &mut rows)?;
+    } else {
+        report = report.paragraph(WITHOUT_SOCKETS);
+    }
+    if !table.is_empty() {
+        report = report.section("Every setting").table(table);
+    }
     Ok(Findings { rows, report })
 }
 
@@ -161,17 +189,45 @@ fn bars(controllers: &[&'static Entry], rows: &[Row], most: f64) -> BarChart {
         .series(BarSeries::new("ours", shares).intervals(reach))
 }
 
+/// The first seconds of runs, on a scale on which those that climb in seconds and those that take minutes
+/// have both room.
+fn from_the_start(measured: &[Vec<Measured>], most: f64) -> XyChart {
+    const SHOWN_S: std::ops::Range<isize> = 0..240;
+    let chart = XyChart::new(Axis::new("time since all began", "s").log(), share_axis());
+    shares_over_time(chart, measured, SHOWN_S, |_| 0, most)
+}
+
+/// The seconds about the middle of runs.
+fn around_the_middle(measured: &[Vec<Measured>], most: f64) -> XyChart {
+    const SHOWN_S: std::ops::Range<isize> = -10..50;
+    let chart = XyChart::new(Axis::new("time since limits changed places", "s"), share_axis());
+    shares_over_time(chart, measured, SHOWN_S, |seconds| seconds / 2, most)
+}
+
+fn share_axis() -> Axis {
+    Axis::new("received, of the physical limit", "%").from_zero()
+}
+
 /// What was received in each second of `shown`, counted from the second that `origin` says of a run's
-/// length; of the first seeds.
-fn over_time(measured: &[Vec<Measured>], shown: std::ops::Range<isize>, origin: fn(usize) -> usize) -> XyChart {
-    let mut chart = XyChart::new(Axis::new("time", "s"), Axis::new("received", "B/s per peer").from_zero());
-    for (slot, run) in measured.iter().map(|runs| &runs[0]).enumerate() {
-        let origin = origin(run.seconds.len()) as isize;
-        let points = run.received_bytes_per_s().zip(-origin..).filter(|(_, second)| shown.contains(second));
-        let points = points.map(|(received, second)| (second as f64 + 0.5, received)).collect();
-        chart = chart.series(Series::line(run.controller, points).slot(slot));
+/// length: the mean over the seeds, in per cent of `most`.
+fn shares_over_time(
+    mut chart: XyChart,
+    measured: &[Vec<Measured>],
+    shown: std::ops::Range<isize>,
+    origin: fn(usize) -> usize,
+    most: f64,
+) -> XyChart {
+    for (slot, runs) in measured.iter().enumerate() {
+        let seconds = runs[0].seconds.len();
+        let received: Vec<Vec<f64>> = runs.iter().map(|run| run.received_bytes_per_s().collect()).collect();
+        let points = (0..seconds).filter_map(|second| {
+            let since = second as isize - origin(seconds) as isize;
+            let mean = received.iter().map(|of_run| of_run[second]).sum::<f64>() / runs.len() as f64;
+            shown.contains(&since).then_some((since as f64 + 0.5, 100.0 * mean / most))
+        });
+        chart = chart.series(Series::line(runs[0].controller, points.collect()).slot(slot));
     }
-    chart
+    chart.reference(Reference::horizontal("physical limit", 100.0))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod expected;
 mod lab;
 mod learners;
 mod learningcc;
+mod loopback;
 mod packets;
 mod parameter;
 mod raiber_appendix_a;
@@ -34,6 +35,7 @@ pub use verdict::{Kind, Tally, Totals, Verdict};
 const MOST_BARS: usize = 10;
 
 pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
+pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
 
@@ -56,6 +58,8 @@ pub struct Experiment {
 enum Runner {
     /// An overlay of peers.
     Overlay(fn(&Lab) -> Result<Findings, ExperimentError>),
+    /// Overlays of peers in many settings, and files over relays on sockets.
+    Settings(fn(&Lab) -> Result<Findings, ExperimentError>),
     /// Flows over links.
     Flows(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Flows over links, which real packets can carry too: TCP's are the kernel's.
@@ -150,7 +154,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         raiber_changes::exchange_drops
     ),
     experiment!(
-        Overlay,
+        Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",
         learners::run
@@ -323,12 +327,40 @@ impl Experiment {
         if request.medium.is_real_form() && !self.is_on_packets() {
             return Err(ExperimentError::NotOnPackets { id: self.id });
         }
+        self.check_settings(request)?;
         let Findings { rows, report } = match self.run {
-            Runner::Overlay(run) => run(&Lab::new(self, request)?),
+            Runner::Overlay(run) | Runner::Settings(run) => run(&Lab::new(self, request)?),
             Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
+    }
+
+    /// Whether some of its settings run on sockets.
+    pub fn is_on_sockets(&self) -> bool {
+        matches!(self.run, Runner::Settings(_))
+    }
+
+    /// Its settings, simulated or on sockets, where one alone can be asked for.
+    fn settings(&self) -> Vec<&'static str> {
+        if matches!(self.run, Runner::Settings(_)) { learners::settings() } else { Vec::new() }
+    }
+
+    /// Whether there is all that is asked for, before anything runs.
+    fn check_settings(&self, request: &Request) -> Result<(), ExperimentError> {
+        if request.loopback.is_some() && !self.is_on_sockets() {
+            return Err(ExperimentError::NotOnSockets { id: self.id });
+        }
+        let known = self.settings();
+        for name in &request.settings {
+            if !known.iter().any(|known| known == name) {
+                return Err(ExperimentError::NoSetting { id: self.id, name: name.clone(), known });
+            }
+            if request.loopback.is_none() && learners::is_on_sockets(name) {
+                return Err(ExperimentError::NeedsSockets(name.clone()));
+            }
+        }
+        Ok(())
     }
 
     /// Whether real packets can carry it.
@@ -356,7 +388,7 @@ impl Experiment {
     /// When its scenario does not read.
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
-            Runner::Overlay(_) => Lab::new(self, request)?.scenario.seed,
+            Runner::Overlay(_) | Runner::Settings(_) => Lab::new(self, request)?.scenario.seed,
             Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
         })
     }

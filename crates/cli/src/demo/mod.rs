@@ -78,6 +78,9 @@ pub struct Args {
     /// Size of the file that is made, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     size: u64,
+    /// Say what became of the file as one JSON object on standard output, and all else on standard error
+    #[arg(long, conflicts_with = "senders")]
+    json: bool,
     /// Folder for what is made and received
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,

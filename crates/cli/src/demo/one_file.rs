@@ -88,7 +88,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
     ];
     sockets.serve(&mut runtime, relays.chain(ends), super::delays(args.seed, PEERS + 2))?;
 
-    println!(
+    let what = format!(
         "{}, {}: over {} of {PEERS} relays for each packet, controller {}, seed {}",
         path.display(),
         Amount(length as f64),
@@ -96,16 +96,22 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         args.controller.name,
         args.seed
     );
+    network::say(args.json, &what);
     let mut series = Series::new(limits);
     let done = transfer(&mut runtime, interrupt, &mut series, length, ceiling)?;
     let arrived = received.join(&done.name);
     check(&arrived, hash)?;
     if let Some(sender) = runtime.machine(SENDER).sender() {
-        let learned = series::learned(sender.courier(), PEERS);
-        print_relays(&runtime, &series.limits, &learned);
-        print_figures(&done, &series, ceiling, args.hops, &sizes, sender.courier().counters());
+        let counters = sender.courier().counters();
+        if args.json {
+            println!("{}", figures(&done, ceiling, counters));
+        } else {
+            print_relays(&runtime, &series.limits, &series::learned(sender.courier(), PEERS));
+            print_figures(&done, &series, ceiling, args.hops, &sizes, counters);
+        }
     }
-    println!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
+    let right = format!("file            {}, {length} bytes, BLAKE3 {hash}: right", arrived.display());
+    network::say(args.json, &right);
     let page = Page {
         title: "A file over relays".to_owned(),
         meta: vec![
@@ -118,7 +124,7 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         ceiling,
         table: None,
     };
-    println!("report          {}", page::write(&page, &args.out)?.display());
+    network::say(args.json, &format!("report          {}", page::write(&page, &args.out)?.display()));
     Ok(())
 }
 
@@ -250,6 +256,22 @@ fn print_relays(runtime: &Runtime<Peer>, limits: &[Rate], learned: &[Option<f64>
             counters.refused_data + counters.refused_acks
         );
     }
+}
+
+/// What `--json` says.
+fn figures(done: &Transferred, ceiling: f64, counters: &SendCounters) -> serde_json::Value {
+    let seconds = done.took.as_secs_f64();
+    serde_json::json!({
+        "bytes": done.length,
+        "seconds": seconds,
+        "bytes_per_second": done.length as f64 / seconds.max(1e-9),
+        "possible_bytes_per_second": ceiling,
+        "packets": counters.sent,
+        "acknowledged_packets": counters.acked,
+        "late_packets": counters.late,
+        "lost_packets": counters.lost,
+        "forged_acks": counters.forged,
+    })
 }
 
 fn print_figures(

@@ -169,6 +169,7 @@ fn one(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result
         controllers: args.controllers.clone(),
         medium: Medium::SimulatedTwin,
         progress: progress.clone(),
+        ..Request::default()
     };
     let seed = experiment.seed(&request)?;
     let started = Instant::now();

@@ -13,13 +13,20 @@ use super::{ROUND_TRIP_S, varied};
 use crate::runs::OfRuns;
 use crate::{ExperimentError, Lab, Row};
 
-/// Limits change places at the middle: how much of what is possible is received soon after.
+/// What the settings are called.
+pub const SWAPPED: &str = "limits swapped";
+pub const JOINED: &str = "joined one after another";
+pub const ONE_RELAY: [(&str, bool); 2] = [("a relay joins", true), ("a relay dies", false)];
+pub const GREEDY: &str = "half are greedy";
+
+/// Limits change places at the middle: how much of what is possible is received soon after. With the runs,
+/// what is possible in bytes a second.
 pub fn swapped(
     lab: &Lab,
     controllers: &[&'static Entry],
     seeds: u64,
     rows: &mut Vec<Row>,
-) -> Result<Vec<Vec<Measured>>, ExperimentError> {
+) -> Result<(Vec<Vec<Measured>>, f64), ExperimentError> {
     let exchange = |entry: &&'static Entry| {
         let mut scenario = varied(lab, entry, &[]);
         let (low, high) = (Rate::from_bytes_per_sec(200_000), Rate::from_bytes_per_sec(400_000));
@@ -45,10 +52,10 @@ pub fn swapped(
             let after: Vec<f64> = run.received_bytes_per_s().skip(run.seconds.len() / 2 + twenty).take(10).collect();
             Some(stats::mean(&after)? / most)
         });
-        let metric = "share_after_20_round_trips[limits swapped]";
-        rows.push(lab.mean_row(runs[0].controller, metric, "", share.values()));
+        let metric = format!("share_after_20_round_trips[{SWAPPED}]");
+        rows.push(lab.mean_row(runs[0].controller, &metric, "", share.values()));
     }
-    Ok(measured)
+    Ok((measured, most))
 }
 
 /// Peers begin to send one after another: how equal their shares are once all do.
@@ -67,7 +74,7 @@ pub fn joined(
     let scenarios: Vec<Scenario> = controllers.iter().map(joining).collect();
     for runs in &lab.run_seeds(&scenarios, seeds)? {
         let fairness = OfRuns::of(runs, Measured::fairness);
-        rows.push(lab.mean_row(runs[0].controller, "fairness[joined one after another]", "", fairness.values()));
+        rows.push(lab.mean_row(runs[0].controller, &format!("fairness[{JOINED}]"), "", fairness.values()));
     }
     Ok(())
 }
@@ -80,7 +87,7 @@ pub fn one_relay(
     seeds: u64,
     rows: &mut Vec<Row>,
 ) -> Result<(), ExperimentError> {
-    for (name, joins) in [("a relay joins", true), ("a relay dies", false)] {
+    for (name, joins) in ONE_RELAY.into_iter().filter(|(name, _)| lab.wants(name)) {
         let changing = |entry: &&'static Entry| {
             let mut scenario = varied(lab, entry, &[]);
             let middle = Time::ZERO + Duration::SECOND * (scenario.seconds / 2);
@@ -137,7 +144,7 @@ pub fn greedy(
             let acked: Vec<f64> = run.acked_by_sender[half..].iter().map(|&acked| f64::from(acked)).collect();
             Some(stats::mean(&acked)? * run.packet.get() as f64 / seconds as f64 / most)
         });
-        rows.push(lab.mean_row(runs[0].controller, "share_of_fair_share[half are greedy]", "", share.values()));
+        rows.push(lab.mean_row(runs[0].controller, &format!("share_of_fair_share[{GREEDY}]"), "", share.values()));
     }
     Ok(())
 }
