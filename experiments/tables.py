@@ -6,8 +6,15 @@
 
 Each README.md has a place between two comments; what stands there is replaced by
 tables made from rows.json. A quick run is refused: pages hold full runs only.
+
+A long experiment may be run in parts (--controllers, --setting), each with a folder of
+its own. Given all of them, or a folder that holds them, the rows are put together; of two
+with the same controller and metric the later one counts.
+
+    python3 experiments/tables.py out/parts out/again
 """
 
+import csv
 import json
 import pathlib
 import re
@@ -117,22 +124,49 @@ def tables(result, source):
     return "\n".join(out)
 
 
-def main():
-    results, here = pathlib.Path(sys.argv[1]), pathlib.Path(__file__).parent
-    for page in sorted(here.glob("*/README.md")):
-        rows = results / page.parent.name / "rows.json"
-        if not rows.exists():
-            print(f"{page.parent.name}: no {rows}", file=sys.stderr)
-            continue
-        result = json.loads(rows.read_text(encoding="utf-8"))
-        if result["quick"]:
+def merged(parts, expected):
+    """One result of several: its rows in the order of the expectations, then as they come."""
+    for rows, part in parts:
+        if part["quick"]:
             sys.exit(f"{rows}: this was a quick run")
-        if "totals" not in result:
+        if "totals" not in part:
             sys.exit(f"{rows}: an older version made it; run the experiment again")
+        if part["seed"] != parts[0][1]["seed"]:
+            sys.exit(f"{rows}: another seed than that of {parts[0][0]}")
+    result = parts[-1][1]
+    if len(parts) == 1:
+        return result
+    kept = {(row["subject"], row["metric"]): row for _, part in parts for row in part["rows"]}
+    metrics = list(dict.fromkeys([metric for _, metric in expected] + [metric for _, metric in kept]))
+    subjects = list(dict.fromkeys([subject for subject, _ in expected] + [subject for subject, _ in kept]))
+    rows = sorted(kept.values(), key=lambda row: (metrics.index(row["metric"]), subjects.index(row["subject"])))
+    totals = {kind: dict.fromkeys(["agree", "disagree", "open"], 0) for kind in result["totals"]}
+    for row in rows:
+        if row["kind"] and row["verdict"]:
+            totals[row["kind"]][{"agrees": "agree", "disagrees": "disagree"}.get(row["verdict"], "open")] += 1
+    return result | {"rows": rows, "totals": totals}
+
+
+def main():
+    folders, here = [pathlib.Path(folder) for folder in sys.argv[1:]], pathlib.Path(__file__).parent
+    for page in sorted(here.glob("*/README.md")):
+        name = page.parent.name
+        found = [rows for folder in folders for rows in sorted(folder.rglob(f"{name}/rows.json"))]
+        if not found:
+            print(f"{name}: no rows.json", file=sys.stderr)
+            continue
+        lines = (page.parent / "expected.csv").read_text(encoding="utf-8").splitlines()
+        lines = csv.DictReader(line for line in lines if not line.startswith("#"))
+        expected = [(line["subject"], line["metric"]) for line in lines]
+        result = merged([(rows, json.loads(rows.read_text(encoding="utf-8"))) for rows in found], expected)
+        there = {(row["subject"], row["metric"]) for row in result["rows"]}
+        for subject, metric in expected:
+            if (subject, metric) not in there:
+                print(f"{name}: no figure for {subject}, {metric}", file=sys.stderr)
         text = page.read_text(encoding="utf-8")
         before, rest = text.split(BEGIN, 1)
         after = rest.split(END, 1)[1]
-        page.write_text(f"{before}{BEGIN}\n\n{tables(result, source(page.parent.name))}\n\n{END}{after}", encoding="utf-8")
+        page.write_text(f"{before}{BEGIN}\n\n{tables(result, source(name))}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,17 @@
     anabranch reproduce --all --out out/full
     python3 docs/figures/extract.py out/full
 
-Each chart of a report is inline SVG, styled by the page. A file gets the rules for
-light screens and a white ground, so that it looks the same wherever it is shown.
+Each chart of a report is inline SVG, styled by the page. A file gets the rules for charts,
+for light and dark screens, and a ground of its own, so that it can be read on any page.
 """
 
 import pathlib
 import re
 import sys
 
-# file: experiment, charts of its report by number (side by side if several)
+# file: experiment, charts of its report by number or by the beginning of their captions (side by side if several)
 FIGURES = {
+    "learners": ("anabranch-learners", ["20 peers, windows", "20 peers, limits swapped, windows"]),
     "table-7.4": ("raiber-table-7.4", [0, 1]),
     "table-7.4-over-time": ("raiber-table-7.4", [2]),
     "table-7.1-gain": ("raiber-table-7.1", [0, 1, 2]),
@@ -33,12 +34,19 @@ FIGURES = {
 }
 
 
-def rules(page: str) -> str:
-    """The page's rules for charts, without those for dark screens."""
-    style = "".join(re.findall(r"<style>(.*?)</style>", page, re.S))
-    style = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", style)
+def chart_rules(style: str) -> str:
     kept = re.findall(r"\.chart[^{}]*\{[^{}]*\}", style)
-    return "".join(rule for rule in kept if "width:100%" not in rule)
+    # Widths are about the page.
+    return "".join(rule for rule in kept if "width:100%" not in rule and "min-width" not in rule)
+
+
+def rules(page: str) -> str:
+    """The page's rules for charts, and for charts on dark screens."""
+    style = "".join(re.findall(r"<style>(.*?)</style>", page, re.S))
+    medium = r"(@media[^{]*)\{((?:[^{}]*\{[^{}]*\})*)[^{}]*\}"
+    dark = [(at, chart_rules(inner)) for at, inner in re.findall(medium, style) if "dark" in at]
+    of_dark = "".join(f"{at}{{{inner}}}" for at, inner in dark if inner)
+    return chart_rules(re.sub(medium, "", style)) + of_dark
 
 
 def charts_of(page: str) -> list[str]:
@@ -60,6 +68,12 @@ def size(chart: str) -> tuple[float, float]:
     return float(width), float(height)
 
 
+def find(charts: list[str], which: int | str) -> str:
+    if isinstance(which, int):
+        return charts[which]
+    return next(chart for chart in charts if re.search(r'aria-label="([^"]*)"', chart).group(1).startswith(which))
+
+
 def stand_alone(charts: list[str], style: str) -> str:
     gap, margin = 24.0, 8.0
     sizes = [size(chart) for chart in charts]
@@ -70,23 +84,23 @@ def stand_alone(charts: list[str], style: str) -> str:
         parts.append(chart.replace("<svg ", f'<svg x="{x:g}" y="{margin:g}" ', 1))
         x += w + gap
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">\n'
         f"<style>{style}</style>\n"
-        f'<rect width="{width:g}" height="{height:g}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect class="paper" width="{width:g}" height="{height:g}"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
 def main() -> None:
     results = pathlib.Path(sys.argv[1])
     here = pathlib.Path(__file__).parent
-    for name, (experiment, numbers) in FIGURES.items():
+    for name, (experiment, chosen) in FIGURES.items():
         report = results / experiment / "report.html"
         if not report.exists():
             print(f"{name}: no {report}", file=sys.stderr)
             continue
         page = report.read_text(encoding="utf-8")
         charts = charts_of(page)
-        text = stand_alone([charts[number] for number in numbers], rules(page))
+        text = stand_alone([find(charts, which) for which in chosen], rules(page))
         (here / f"{name}.svg").write_text(text, encoding="utf-8")
 
 

@@ -24,6 +24,14 @@ const SHOWN: [&str; 7] =
     ["explicit-rate", "timeouts", "tomography", "q-learning", "aimd-literal", "perfect", "flow:bbr3"];
 const SHOWN_QUICKLY: [&str; 2] = ["explicit-rate", "timeouts"];
 
+/// Settings that are looked at from their first second on.
+const FROM_NOTHING: [&str; 2] = ["20 peers, queue", "20 peers, windows"];
+
+/// What charts over time show.
+const HOW_SOON: &str = "Means over the seeds and peers, in each second. Relays have a queue of 100 ms, or windows of a \
+                        second as in the thesis. Where limits are swapped, ten peers at 400 000 B/s and ten at 200 000 \
+                        change places.";
+
 /// What a run without sockets leaves out.
 const WITHOUT_SOCKETS: &str = "Without --sockets, files over real sockets are left out: they take real time.";
 
@@ -32,8 +40,8 @@ const ROUND_TRIP_S: f64 = 0.5;
 
 /// Every setting's name, those on sockets last.
 pub fn settings() -> Vec<&'static str> {
-    let varied = SETTINGS.iter().map(|setting| setting.name).chain([SWAPPED, JOINED]);
-    let changing = ONE_RELAY.iter().map(|(name, _)| *name).chain([GREEDY]);
+    let varied = SETTINGS.iter().chain(&SWAPPED).map(|setting| setting.name);
+    let changing = [JOINED].into_iter().chain(ONE_RELAY.map(|(name, _)| name)).chain([GREEDY]);
     varied.chain(changing).chain(sockets::COURSES.iter().map(|(name, _)| *name)).collect()
 }
 
@@ -50,7 +58,7 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     let mut table =
         Table::new("Share of what is possible", ["setting".to_owned()].into_iter().chain(names(&controllers)));
-    let mut start = Vec::new();
+    let mut over_time = Vec::new();
     for setting in SETTINGS.iter().filter(|setting| lab.wants(setting.name)) {
         let scenarios: Vec<Scenario> = controllers.iter().map(|entry| varied(lab, entry, setting.changes)).collect();
         let measured = lab.run_seeds(&scenarios, seeds)?;
@@ -69,25 +77,18 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
             cells.push(half_width.map_or(Cell::number(mean, 3), |half| Cell::interval(mean, half)));
         }
         table = table.row(cells);
-        if setting.name == SETTINGS[0].name {
+        if setting.name == FROM_NOTHING[0] {
             rows.extend(measured.iter().flat_map(|runs| from_nothing(lab, setting.name, runs)));
-            start = measured;
+        }
+        if FROM_NOTHING.contains(&setting.name) {
+            let chart = from_the_start(&measured, possible(&scenarios[0].overlay));
+            over_time.push(Figure::chart(format!("{}, from nothing.", setting.name), chart));
         }
     }
-    let mut report = Report::new("Our learners beside the thesis's");
-    if !start.is_empty() {
-        let most = possible(&lab.scenario.overlay);
-        report = report.section("Twenty peers, relays with a queue").figures_side_by_side(vec![
-            Figure::chart("What each receives.", bars(&controllers, &rows, most)),
-            Figure::chart("From nothing, means over the seeds.", from_the_start(&start, most)),
-        ]);
-    }
-    if lab.wants(SWAPPED) {
-        let (measured, most) = swapped(lab, &controllers, seeds, &mut rows)?;
-        report = report.section("Limits exchanged at the middle").figure(Figure::chart(
-            "Ten peers at 400 000 B/s and ten at 200 000 change places at 0 s, means over the seeds.",
-            around_the_middle(&measured, most),
-        ));
+    for setting in SWAPPED.iter().filter(|setting| lab.wants(setting.name)) {
+        let (measured, most) = swapped(lab, setting, &controllers, seeds, &mut rows)?;
+        let chart = around_the_middle(&measured, most);
+        over_time.push(Figure::chart(format!("20 peers, {}.", setting.name), chart));
     }
     if lab.wants(JOINED) {
         joined(lab, &controllers, seeds, &mut rows)?;
@@ -96,13 +97,22 @@ pub fn run(lab: &Lab) -> Result<Findings, ExperimentError> {
     if lab.wants(GREEDY) {
         greedy(lab, &controllers, seeds, &mut rows)?;
     }
-    if let Some(loopback) = &lab.loopback {
-        sockets::run(lab, &**loopback, &mut rows)?;
-    } else {
-        report = report.paragraph(WITHOUT_SOCKETS);
+    let mut report = Report::new("Our learners beside the thesis's");
+    if !over_time.is_empty() {
+        report = report.section("How soon").paragraph(HOW_SOON).figures_side_by_side(over_time);
     }
     if !table.is_empty() {
-        report = report.section("Every setting").table(table);
+        report = report.section("Every setting");
+        if lab.wants(SETTINGS[0].name) {
+            let most = possible(&lab.scenario.overlay);
+            let caption = format!("{}: what each receives.", SETTINGS[0].name);
+            report = report.figure(Figure::chart(caption, bars(&controllers, &rows, most)));
+        }
+        report = report.table(table);
+    }
+    match &lab.loopback {
+        Some(loopback) => sockets::run(lab, &**loopback, &mut rows)?,
+        None => report = report.paragraph(WITHOUT_SOCKETS),
     }
     Ok(Findings { rows, report })
 }
@@ -233,6 +243,15 @@ fn shares_over_time(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_settings_have_one_name() {
+        let mut names = settings();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
 
     #[test]
     fn the_controllers_that_are_shown_are_registered() {

@@ -8,13 +8,15 @@ use anabranch_lab::overlay::Measured;
 use anabranch_scenario::overlay::{LimitChange, Misbehaviour, Scenario, Sender};
 use anabranch_stats as stats;
 
-use super::settings::possible;
+use super::settings::{Setting, possible, setting, windows};
 use super::{ROUND_TRIP_S, varied};
 use crate::runs::OfRuns;
 use crate::{ExperimentError, Lab, Row};
 
-/// What the settings are called.
-pub const SWAPPED: &str = "limits swapped";
+/// Limits that change places, at relays with a queue and at those with windows (the thesis's).
+pub const SWAPPED: [Setting; 2] = [setting("limits swapped", &[]), setting("limits swapped, windows", &[windows])];
+
+/// What the other settings are called.
 pub const JOINED: &str = "joined one after another";
 pub const ONE_RELAY: [(&str, bool); 2] = [("a relay joins", true), ("a relay dies", false)];
 pub const GREEDY: &str = "half are greedy";
@@ -23,12 +25,13 @@ pub const GREEDY: &str = "half are greedy";
 /// what is possible in bytes a second.
 pub fn swapped(
     lab: &Lab,
+    setting: &Setting,
     controllers: &[&'static Entry],
     seeds: u64,
     rows: &mut Vec<Row>,
 ) -> Result<(Vec<Vec<Measured>>, f64), ExperimentError> {
     let exchange = |entry: &&'static Entry| {
-        let mut scenario = varied(lab, entry, &[]);
+        let mut scenario = varied(lab, entry, setting.changes);
         let (low, high) = (Rate::from_bytes_per_sec(200_000), Rate::from_bytes_per_sec(400_000));
         let change = |second: u64, peers: std::ops::Range<u32>, limit| LimitChange {
             at: Time::ZERO + Duration::SECOND * second,
@@ -52,7 +55,7 @@ pub fn swapped(
             let after: Vec<f64> = run.received_bytes_per_s().skip(run.seconds.len() / 2 + twenty).take(10).collect();
             Some(stats::mean(&after)? / most)
         });
-        let metric = format!("share_after_20_round_trips[{SWAPPED}]");
+        let metric = format!("share_after_20_round_trips[{}]", setting.name);
         rows.push(lab.mean_row(runs[0].controller, &metric, "", share.values()));
     }
     Ok((measured, most))
