@@ -339,6 +339,22 @@ fn the_demo_moves_a_file_and_checks_it() {
 }
 
 #[test]
+fn the_demo_says_what_became_of_the_file_as_one_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&["demo", "--size", "100000", "--limit", "200 kB/s", "--json"], folder.path());
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{out} {err}");
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    let number = |key: &str| said[key].as_f64().unwrap_or_else(|| panic!("{key} in {out}"));
+    assert_eq!(number("bytes"), 100_000.0);
+    assert!((number("bytes_per_second") - 100_000.0 / number("seconds")).abs() < 1.0, "{out}");
+    // Twenty relays of 200 kB/s on average, three of them for each packet.
+    assert!((1e6..20.0 * 200e3 / 3.0).contains(&number("possible_bytes_per_second")), "{out}");
+    assert!(number("lost_packets") <= number("packets") && number("packets") >= 100_000.0 / 1302.0, "{out}");
+    assert!(err.contains("right") && !out.contains("right"), "all else is said on standard error: {err}");
+}
+
+#[test]
 fn all_senders_receive_about_what_the_simulator_predicts() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(&["demo", "--senders", "20", "--seconds", "10", "--controller", "random"], folder.path());

@@ -65,10 +65,15 @@ fn files_go_over_sockets_of_which_some_die_and_figures_say_how() {
 }
 
 #[test]
-fn without_sockets_what_is_left_out_is_said() {
+fn without_sockets_what_is_left_out_is_said_before_anything_runs() {
     let place = Place::new("");
-    let arguments = ["reproduce", "anabranch-learners", "--quick", "--json", "--controllers", "perfect"];
-    let said = place.say(&arguments);
-    assert!(said.stderr.contains("files on real sockets are left out; --sockets sends them"), "{said:?}");
-    assert!(!said.stdout.contains("demo"), "{said:?}");
+    let said = |more: &[&str]| {
+        let arguments = ["reproduce", "anabranch-learners", "--quick", "--controllers", "nobody"];
+        let said = place.say(&[&arguments, more].concat());
+        assert_eq!(said.code, Some(2), "nobody is no controller: {said:?}");
+        said.stderr.contains("files on real sockets are left out; --sockets sends them")
+    };
+    assert!(said(&[]));
+    assert!(!said(&["--setting", "1 hop, queue"]), "whoever asks for one setting knows");
+    assert!(!said(&["--sockets"]));
 }
