@@ -24,5 +24,6 @@ pub mod relay_node;
 pub mod replay;
 pub mod seal;
 pub mod sources;
+pub mod stream;
 pub mod transfer;
 pub mod wire;
