@@ -272,6 +272,9 @@ impl TreeBook {
             return Ok(());
         }
         let links = self.links(latencies);
+        if to_u32(places) > self.places[node.slot()] {
+            self.sweeps.iter_mut().for_each(|sweep| sweep.wake(node.slot));
+        }
         self.places[node.slot()] = to_u32(places);
         let placed = self.demote(node.slot, &links);
         self.place_waiting(&links, usize::MAX);
@@ -441,4 +444,10 @@ fn to_cost(duration: Duration) -> i64 {
 
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+impl TreeBook {
+    #[doc(hidden)]
+    pub fn set_moves(&mut self, m: Moves) {
+        self.settings.moves = m;
+    }
 }

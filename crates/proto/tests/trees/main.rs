@@ -4,41 +4,55 @@ use anabranch_proto::stream::tree::Moves;
 use worlds::*;
 #[test]
 fn look() {
-    for (n, server, client, k) in [
-        (1000usize, 100usize, 25usize, 20usize),
-        (12, 100, 50, 10),
-        (50, 100, 50, 10),
-        (12, 100, 50, 20),
-        (50, 100, 50, 20),
-    ] {
-        for moves in [Moves::PRINTED, Moves::ALL] {
-            for plane in [false, true] {
-                let mut rng = Rng::stream(1, "l");
-                let m = if plane {
-                    Matrix::plane(n + 1, 100.0, 10.0, &mut rng)
-                } else {
-                    Matrix::uniform(n + 1, 10.0, 100.0, &mut rng)
-                };
-                let (mut book, nodes) = joined(settings(k, moves), server, &vec![client; n], &m);
+    for moves in [Moves::PRINTED, Moves::ALL] {
+        for plane in [false, true] {
+            let (n, k) = (1000, 20);
+            let mut rng = Rng::stream(1, "l");
+            let m = if plane {
+                Matrix::plane(n + 1, 100.0, 10.0, &mut rng)
+            } else {
+                Matrix::uniform(n + 1, 10.0, 100.0, &mut rng)
+            };
+            let (mut book, nodes) = joined(settings(k, Moves { displace: false, ..moves }), 100, &vec![25; n], &m);
+            book.set_moves(moves);
+            for _ in 0..5 {
+                let t0 = cpu_ms();
+                settle(&mut book, k, &m, 8);
                 print!(
-                    "{n} k={k} plane={plane} displace={} joins: depth {:.2} lat {:.1}",
-                    moves.displace,
+                    "8 sweeps {:.2} ms each;  depth {:.2} lat {:.1} ",
+                    (cpu_ms() - t0) / (8 * k) as f64,
                     mean_depth(&book, k, &nodes),
                     mean_latency_ms(&book, k, &nodes)
                 );
-                for round in [1, 2, 4, 12, 20, 40] {
-                    let t = std::time::Instant::now();
-                    let r = settle(&mut book, k, &m, round);
-                    print!(
-                        " | +{r} sweeps: depth {:.2} lat {:.1} ({:.2} ms/sweep)",
-                        mean_depth(&book, k, &nodes),
-                        mean_latency_ms(&book, k, &nodes),
-                        t.elapsed().as_secs_f64() * 1e3 / (r.max(1) * k) as f64
-                    );
+                let roomy = nodes
+                    .iter()
+                    .filter(|&&x| {
+                        let (p, h) = book.places(x);
+                        h < p
+                    })
+                    .count();
+                let interior: usize =
+                    (0..k).map(|s| nodes.iter().filter(|&&x| !book.children(s, x).is_empty()).count()).sum::<usize>()
+                        / k;
+                book.set_moves(moves);
+                let t = cpu_ms();
+                let mut w = 0;
+                let mut ch = vec![];
+                for _ in 0..k {
+                    w += book.step(&m, usize::MAX, &mut ch).work;
                 }
-                println!(" w={}", book.waiting().count());
-                book.verify().unwrap();
+                println!(
+                    "{moves:?} plane={plane}: roomy {roomy} interior {interior} work {} {:.2} ms a sweep; changes {}",
+                    w / k,
+                    (cpu_ms() - t) / k as f64,
+                    ch.len()
+                );
             }
         }
     }
+}
+
+fn cpu_ms() -> f64 {
+    std::fs::read_to_string("/proc/thread-self/schedstat").unwrap().split(' ').next().unwrap().parse::<f64>().unwrap()
+        / 1e6
 }

@@ -13,6 +13,9 @@
 //!   reach.
 //! - Displace: if p has no room, it takes one of the c above and hands one of its children, of any
 //!   tree, to a node with room, to the former parent of c, or to c.
+//!
+//! A node whose turn moved nobody pauses for one sweep, then for three, then for seven, unless it moves
+//! or gets room: most turns are in vain once a tree is good.
 
 use core::cmp::Reverse;
 
@@ -25,6 +28,8 @@ const ADOPTIONS: usize = 32;
 const WANTED: usize = 16;
 /// The exchanges that a node without room tries in earnest.
 const TRIES: usize = 3;
+/// After each turn in which nobody moved, a node pauses twice as long: for up to 2^MOST_IDLE − 1 sweeps.
+const MOST_IDLE: u8 = 3;
 
 /// What a step has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,13 +57,26 @@ pub(super) struct Sweep {
     order: Vec<u32>,
     /// How many have had their turn.
     position: usize,
+    /// Of them, those that had room when the sweep began, and how late they were.
+    roomy: Vec<(i64, u32)>,
+    /// How many sweeps have begun.
+    number: u32,
+    /// By slot, how many turns in a row have moved nobody, up to [`MOST_IDLE`].
+    idle: Vec<u8>,
 }
 
-/// Nodes with room, to hand children to.
-struct Room {
-    nodes: Vec<u32>,
-    /// In each tree, how late the least late of them is.
-    least: Vec<i64>,
+impl Sweep {
+    /// Whether `node` has a turn in this sweep. Those with equal pauses take turns in pausing.
+    fn has_turn(&self, node: u32) -> bool {
+        self.number.wrapping_add(node).is_multiple_of(1 << self.idle[node as usize])
+    }
+
+    /// `node` has another place, or room: it has a turn in the next sweep.
+    pub(super) fn wake(&mut self, node: u32) {
+        if let Some(idle) = self.idle.get_mut(node as usize) {
+            *idle = 0;
+        }
+    }
 }
 
 /// A child that its parent could hand on.
@@ -89,53 +107,43 @@ impl TreeBook {
         work: usize,
     ) -> Step {
         let mut step = Step { slice, ..Step::default() };
-        let mut sweep = core::mem::take(&mut self.sweeps[slice]);
-        if sweep.position == 0 {
-            self.begin(slice, &mut sweep, links);
+        if self.sweeps[slice].position == 0 {
+            self.begin(slice, links);
         }
-        let mut room = self.room();
-        let mut candidates = Vec::new();
-        while sweep.position < sweep.order.len() && (step.work < work || step.work == 0) {
-            let node = sweep.order[sweep.position];
+        let (mut candidates, mut places) = (Vec::new(), Vec::new());
+        loop {
+            let sweep = &mut self.sweeps[slice];
+            let Some(&node) = sweep.order.get(sweep.position) else {
+                sweep.position = 0;
+                step.finished = true;
+                break;
+            };
+            if step.work >= work {
+                break;
+            }
             sweep.position += 1;
-            if self.trees[slice].reaches(node) {
-                self.take_turn(slice as u32, node, links, &mut room, &mut candidates, &mut step);
+            if self.trees[slice].reaches(node) && self.sweeps[slice].has_turn(node) {
+                self.take_turn(slice as u32, node, links, (&mut candidates, &mut places), &mut step);
             }
         }
-        if sweep.position >= sweep.order.len() {
-            sweep.position = 0;
-            step.finished = true;
-        }
-        self.sweeps[slice] = sweep;
         step
     }
 
     /// The tree's links cost what they cost now, and its nodes are ordered.
-    fn begin<L: LinkLatency + ?Sized>(&mut self, slice: usize, sweep: &mut Sweep, links: &Links<'_, L>) {
+    fn begin<L: LinkLatency + ?Sized>(&mut self, slice: usize, links: &Links<'_, L>) {
+        let mut sweep = core::mem::take(&mut self.sweeps[slice]);
         let tree = &mut self.trees[slice];
         tree.refresh(|from, to| links.cost(from, to));
         sweep.order.clear();
         sweep.order.extend((0..self.state.len() as u32).filter(|&node| tree.reaches(node)));
         sweep.order.sort_unstable_by_key(|&node| (tree.latency(node), node));
-    }
-
-    fn room(&self) -> Room {
-        let mut room = Room { nodes: Vec::new(), least: vec![i64::MAX; self.trees.len()] };
-        if self.settings.moves.displace {
-            for node in (0..self.state.len() as u32).filter(|&node| self.has_room(node)) {
-                self.add_room(node, &mut room);
-            }
-        }
-        room
-    }
-
-    fn add_room(&self, node: u32, room: &mut Room) {
-        room.nodes.push(node);
-        for (least, tree) in room.least.iter_mut().zip(&self.trees) {
-            if tree.reaches(node) {
-                *least = (*least).min(tree.latency(node));
-            }
-        }
+        let tree = &self.trees[slice];
+        sweep.roomy.clear();
+        let roomy = sweep.order.iter().filter(|&&node| self.has_room(node));
+        sweep.roomy.extend(roomy.map(|&node| (tree.latency(node), node)));
+        sweep.number = sweep.number.wrapping_add(1);
+        sweep.idle.resize(self.state.len(), 0);
+        self.sweeps[slice] = sweep;
     }
 
     /// `node` tries its moves.
@@ -144,13 +152,13 @@ impl TreeBook {
         tree: u32,
         node: u32,
         links: &Links<'_, L>,
-        room: &mut Room,
-        candidates: &mut Vec<(Reverse<i64>, u32)>,
+        (candidates, places): (&mut Vec<(Reverse<i64>, u32)>, &mut Vec<(i64, u32)>),
         step: &mut Step,
     ) {
         let moves = self.settings.moves;
+        let before = step.adopted + step.switched + step.displaced;
         if moves.switch && self.trees[tree as usize].degree(node) > 0 {
-            self.switch_below(tree, node, links, step);
+            self.switch_below(tree, node, links, places, step);
         }
         if moves.adopt && self.has_room_in(node, tree) {
             self.wanted(tree, node, links, candidates, ADOPTIONS);
@@ -163,9 +171,7 @@ impl TreeBook {
                 let book = &self.trees[tree as usize];
                 let link = links.cost(node, child);
                 if book.latency(child) - book.latency(node) - link > links.slack {
-                    let before = book.parent(child);
                     self.relocate(tree, child, node, link);
-                    self.note_room(before, room);
                     step.adopted += 1;
                 }
             }
@@ -173,17 +179,13 @@ impl TreeBook {
         if moves.displace && self.held[node as usize] > 0 && !self.has_room_in(node, tree) {
             self.wanted(tree, node, links, candidates, WANTED);
             step.work += self.state.len();
-            if !candidates.is_empty() && self.displace(tree, node, candidates, room, links, step) {
+            if !candidates.is_empty() && self.displace(tree, node, candidates, links, step) {
                 step.displaced += 1;
             }
         }
-    }
-
-    /// A node that has lost a child has room if it had none.
-    fn note_room(&self, node: u32, room: &mut Room) {
-        if self.settings.moves.displace && self.held[node as usize] + 1 == self.places[node as usize] {
-            self.add_room(node, room);
-        }
+        let idle = &mut self.sweeps[tree as usize].idle[node as usize];
+        let moved = step.adopted + step.switched + step.displaced > before;
+        *idle = if moved { 0 } else { (*idle + 1).min(MOST_IDLE) };
     }
 
     /// Into `wanted` those who would be better off with `node` as parent, by how much the sum falls.
@@ -216,8 +218,15 @@ impl TreeBook {
     }
 
     /// Each other node tries to exchange its place with a child of `parent`.
-    fn switch_below<L: LinkLatency + ?Sized>(&mut self, tree: u32, parent: u32, links: &Links<'_, L>, step: &mut Step) {
-        let (mut places, mut dearest) = self.places_below(tree, parent);
+    fn switch_below<L: LinkLatency + ?Sized>(
+        &mut self,
+        tree: u32,
+        parent: u32,
+        links: &Links<'_, L>,
+        places: &mut Vec<(i64, u32)>,
+        step: &mut Step,
+    ) {
+        self.places_below(tree, parent, places);
         step.work += self.state.len();
         for a in 1..self.state.len() as u32 {
             let book = &self.trees[tree as usize];
@@ -225,12 +234,15 @@ impl TreeBook {
                 continue;
             }
             let link = links.cost(parent, a);
-            if link >= dearest {
+            if link >= places[0].0 {
                 continue;
             }
             let mut best: Option<(i64, u32)> = None;
-            for &(b, size, star) in &places {
-                if a != b && size * link < star && self.can_switch(tree, a, b) {
+            for &(limit, b) in places.iter() {
+                if link >= limit {
+                    break;
+                }
+                if a != b && self.can_switch(tree, a, b) {
                     step.work += (book.degree(a) + book.degree(b) + 2) as usize;
                     let delta = book.switch_delta(a, b, |from, to| links.cost(from, to));
                     if delta < best.map_or(-links.slack, |(least, _)| least) {
@@ -241,19 +253,19 @@ impl TreeBook {
             if let Some((_, b)) = best {
                 self.switch(tree, a, b, links);
                 step.switched += 1;
-                (places, dearest) = self.places_below(tree, parent);
+                self.places_below(tree, parent, places);
             }
         }
     }
 
-    /// The children of `parent`, the sizes of their subtrees and what the links around their places
-    /// cost; and the cost from which a link from `parent` costs more than any of these places.
-    fn places_below(&self, tree: u32, parent: u32) -> (Vec<(u32, i64, i64)>, i64) {
+    /// The children of `parent`, and for each the cost from which a link from `parent` costs more than
+    /// all links around its place do: dearest first.
+    fn places_below(&self, tree: u32, parent: u32, places: &mut Vec<(i64, u32)>) {
         let tree = &self.trees[tree as usize];
-        let places: Vec<(u32, i64, i64)> =
-            tree.children(parent).map(|child| (child, tree.size(child), tree.star(child))).collect();
-        let dearest = places.iter().map(|&(_, size, star)| (star + size - 1) / size).max().unwrap_or(0);
-        (places, dearest)
+        places.clear();
+        // size·link < star
+        places.extend(tree.children(parent).map(|child| ((tree.star(child) - 1) / tree.size(child) + 1, child)));
+        places.sort_unstable_by_key(|&(limit, child)| (Reverse(limit), child));
     }
 
     /// Whether each can bear the other's children.
@@ -269,6 +281,7 @@ impl TreeBook {
         let book = &mut self.trees[tree as usize];
         for node in [a, b].into_iter().chain(book.children(a)).chain(book.children(b)) {
             self.log.touch(tree, node, book.parent(node));
+            self.sweeps[tree as usize].wake(node);
         }
         let (degree_a, degree_b) = (book.degree(a), book.degree(b));
         book.switch(a, b, |from, to| links.cost(from, to));
@@ -282,12 +295,11 @@ impl TreeBook {
         tree: u32,
         parent: u32,
         wanted: &[(Reverse<i64>, u32)],
-        room: &mut Room,
         links: &Links<'_, L>,
         step: &mut Step,
     ) -> bool {
         let largest = wanted[0].0.0;
-        let releases = self.releases(parent, largest, room, links, step);
+        let releases = self.releases(parent, largest, links, step);
         let book = &self.trees[tree as usize];
         let mut exchanges: Vec<Exchange> = Vec::new();
         for &(Reverse(fall), taken) in wanted {
@@ -323,8 +335,12 @@ impl TreeBook {
                 }
             }
         }
+        if exchanges.len() > TRIES {
+            exchanges.select_nth_unstable(TRIES);
+            exchanges.truncate(TRIES);
+        }
         exchanges.sort_unstable();
-        exchanges.into_iter().take(TRIES).any(|exchange| self.exchange(tree, parent, exchange, room, links))
+        exchanges.into_iter().any(|exchange| self.exchange(tree, parent, exchange, links))
     }
 
     /// The children of `parent` in all trees, and for each the best node with room, unless the sum
@@ -333,7 +349,6 @@ impl TreeBook {
         &self,
         parent: u32,
         limit: i64,
-        room: &Room,
         links: &Links<'_, L>,
         step: &mut Step,
     ) -> Vec<Release> {
@@ -343,18 +358,19 @@ impl TreeBook {
                 // size·later < limit
                 let mut least = book.latency(child) + (limit - 1) / book.size(child) + 1;
                 let mut best = None;
-                if room.least[number] < least {
-                    for &to in &room.nodes {
-                        let above = book.latency(to);
-                        if above >= least || to == parent || !book.reaches(to) {
-                            continue;
-                        }
-                        step.work += 1;
-                        let latency = above + links.cost(to, child);
-                        if latency < least && self.has_room_in(to, number as u32) && !book.is_below(to, child) {
-                            least = latency;
-                            best = Some((to, latency - book.latency(child)));
-                        }
+                for &(key, to) in &self.sweeps[number].roomy {
+                    if key >= least {
+                        break;
+                    }
+                    let above = book.latency(to);
+                    if above >= least || to == parent || !book.reaches(to) {
+                        continue;
+                    }
+                    step.work += 1;
+                    let latency = above + links.cost(to, child);
+                    if latency < least && self.has_room_in(to, number as u32) && !book.is_below(to, child) {
+                        least = latency;
+                        best = Some((to, latency - book.latency(child)));
                     }
                 }
                 releases.push(Release { tree: number as u32, child, best });
@@ -369,7 +385,6 @@ impl TreeBook {
         tree: u32,
         parent: u32,
         exchange: Exchange,
-        room: &mut Room,
         links: &Links<'_, L>,
     ) -> bool {
         let Exchange { taken, tree: other, released, to, .. } = exchange;
@@ -380,7 +395,6 @@ impl TreeBook {
             let link = self.trees[other as usize].link(released);
             self.relocate(other, released, to, links.cost(to, released));
             if self.sum_of(tree, other) < before - links.slack {
-                self.note_room(former, room);
                 return true;
             }
             self.relocate(other, released, parent, link);

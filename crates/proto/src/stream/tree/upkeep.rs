@@ -33,6 +33,7 @@ impl TreeBook {
         self.log.touch(tree, child, NONE);
         self.held[parent as usize] += 1;
         self.trees[tree as usize].attach(child, parent, links.cost(parent, child));
+        self.sweeps[tree as usize].wake(child);
     }
 
     pub(super) fn detach(&mut self, tree: u32, child: u32) {
@@ -40,6 +41,7 @@ impl TreeBook {
         self.log.touch(tree, child, parent);
         self.held[parent as usize] -= 1;
         self.trees[tree as usize].detach(child);
+        self.wake_with_room(parent);
     }
 
     pub(super) fn relocate(&mut self, tree: u32, child: u32, parent: u32, link: i64) {
@@ -48,6 +50,15 @@ impl TreeBook {
         self.held[before as usize] -= 1;
         self.held[parent as usize] += 1;
         self.trees[tree as usize].relocate(child, parent, link);
+        self.sweeps[tree as usize].wake(child);
+        self.wake_with_room(before);
+    }
+
+    /// `node` has lost a child: if that gives it room, it has a turn in every tree's next sweep.
+    fn wake_with_room(&mut self, node: u32) {
+        if self.held[node as usize] + 1 == self.places[node as usize] {
+            self.sweeps.iter_mut().for_each(|sweep| sweep.wake(node));
+        }
     }
 
     /// Finds places for these nodes without parents, large subtrees first; gives those that wait now.
