@@ -15,6 +15,8 @@
 //!   orphans with large subtrees go first.
 //! - A node in need of room takes Adopt's children with the largest fall of the sum first.
 //! - A node whose limit fell gives away the children whose new places cost the sum least, of any tree.
+//! - **Double switch**: two nodes that cannot bear each other's children exchange their places in two
+//!   trees at once, so that the one gives in this tree what it takes in that.
 //! - **Displace**: a node without room takes a child and hands another, of any tree, to a node with
 //!   room. Adopt and Switch alone stick above the optimum, since neither moves room from tree to tree.
 //! - **Insertion**: where no parent has room, a node without room takes the newcomer and hands a child
@@ -85,15 +87,17 @@ pub struct Moves {
     pub adopt: bool,
     /// Two nodes exchange their places.
     pub switch: bool,
+    /// Two nodes that cannot bear each other's children exchange their places in two trees at once (ours).
+    pub double_switch: bool,
     /// A node without room takes a child and hands on another; newcomers may push in (ours).
     pub displace: bool,
 }
 
 impl Moves {
     /// The thesis's alone.
-    pub const PRINTED: Moves = Moves { adopt: true, switch: true, displace: false };
+    pub const PRINTED: Moves = Moves { adopt: true, switch: true, double_switch: false, displace: false };
     /// All.
-    pub const ALL: Moves = Moves { adopt: true, switch: true, displace: true };
+    pub const ALL: Moves = Moves { adopt: true, switch: true, double_switch: true, displace: true };
 }
 
 /// How trees are built.
@@ -444,10 +448,4 @@ fn to_cost(duration: Duration) -> i64 {
 
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-impl TreeBook {
-    #[doc(hidden)]
-    pub fn set_moves(&mut self, m: Moves) {
-        self.settings.moves = m;
-    }
 }

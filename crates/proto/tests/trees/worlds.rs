@@ -67,19 +67,22 @@ pub fn joined(settings: Settings, server: usize, clients: &[usize], latencies: &
     (book, nodes)
 }
 
-/// Sweeps all trees until none changes, at most `most` times; gives how often.
+/// Sweeps in a row without a change after which there will be none: by then every node has had a turn.
+const QUIET: usize = 9;
+
+/// Sweeps all trees until nothing changes any more, at most `most` times; gives how often something did.
 pub fn settle(book: &mut TreeBook, slices: usize, latencies: &Matrix, most: usize) -> usize {
     let mut changes = Vec::new();
-    for round in 0..most {
+    let (mut quiet, mut sweeps) = (0, 0);
+    while quiet < QUIET && sweeps < most {
         changes.clear();
         for _ in 0..slices {
             book.step(latencies, usize::MAX, &mut changes);
         }
-        if changes.is_empty() {
-            return round;
-        }
+        quiet = if changes.is_empty() { quiet + 1 } else { 0 };
+        sweeps += 1;
     }
-    most
+    sweeps - quiet
 }
 
 /// The mean number of hops from the server, over clients and slices.

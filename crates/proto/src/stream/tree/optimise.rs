@@ -11,6 +11,8 @@
 //!   pairs in which b's place is better off with a, since the other pairs come up at the parent of a. Of b's
 //!   place, the link from p alone must then cost less than the whole place does with b, which few a
 //!   reach.
+//! - Switch in two trees: where one exchange would break a limit, a and b exchange their places in a
+//!   second tree too.
 //! - Displace: if p has no room, it takes one of the c above and hands one of its children, of any
 //!   tree, to a node with room, to the former parent of c, or to c.
 //!
@@ -226,6 +228,8 @@ impl TreeBook {
         places: &mut Vec<(i64, u32)>,
         step: &mut Step,
     ) {
+        let cost = |from: u32, to: u32| links.cost(from, to);
+        let mut unable = Vec::new();
         self.places_below(tree, parent, places);
         step.work += self.state.len();
         for a in 1..self.state.len() as u32 {
@@ -242,9 +246,20 @@ impl TreeBook {
                 if link >= limit {
                     break;
                 }
-                if a != b && self.can_switch(tree, a, b) {
+                if a == b {
+                    continue;
+                }
+                if !self.can_switch(&[tree], a, b) {
+                    if self.settings.moves.double_switch && book.is_dearer(b, a, cost) {
+                        step.work += (book.degree(a) + book.degree(b) + 2) as usize;
+                        let delta = book.switch_delta(a, b, cost);
+                        if delta < -links.slack {
+                            unable.push((delta, a, b));
+                        }
+                    }
+                } else {
                     step.work += (book.degree(a) + book.degree(b) + 2) as usize;
-                    let delta = book.switch_delta(a, b, |from, to| links.cost(from, to));
+                    let delta = book.switch_delta(a, b, cost);
                     if delta < best.map_or(-links.slack, |(least, _)| least) {
                         best = Some((delta, b));
                     }
@@ -255,6 +270,38 @@ impl TreeBook {
                 step.switched += 1;
                 self.places_below(tree, parent, places);
             }
+        }
+        unable.sort_unstable();
+        for &(_, a, b) in unable.iter().take(TRIES) {
+            step.switched += usize::from(self.switch_in_two(tree, a, b, links, step));
+        }
+    }
+
+    /// `a` and `b` exchange their places in `tree` and in the other tree in which that suits best, if
+    /// together the sum falls.
+    fn switch_in_two<L: LinkLatency + ?Sized>(
+        &mut self,
+        tree: u32,
+        a: u32,
+        b: u32,
+        links: &Links<'_, L>,
+        step: &mut Step,
+    ) -> bool {
+        let cost = |from: u32, to: u32| links.cost(from, to);
+        let delta = self.trees[tree as usize].switch_delta(a, b, cost);
+        let others = (0..self.trees.len() as u32).filter(|&other| {
+            let book = &self.trees[other as usize];
+            other != tree && book.reaches(a) && book.reaches(b) && self.can_switch(&[tree, other], a, b)
+        });
+        let best = others.map(|other| (self.trees[other as usize].switch_delta(a, b, cost), other)).min();
+        step.work += self.trees.len();
+        match best {
+            Some((more, other)) if delta + more < -links.slack => {
+                self.switch(tree, a, b, links);
+                self.switch(other, a, b, links);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -268,13 +315,13 @@ impl TreeBook {
         places.sort_unstable_by_key(|&(limit, child)| (Reverse(limit), child));
     }
 
-    /// Whether each can bear the other's children.
-    fn can_switch(&self, tree: u32, a: u32, b: u32) -> bool {
-        let tree = &self.trees[tree as usize];
-        let bears = |node: u32, other: u32| {
-            self.held[node as usize] - tree.degree(node) + tree.degree(other) <= self.places[node as usize]
-        };
-        bears(a, b) && bears(b, a)
+    /// Whether each can bear the other's children in all of `trees`.
+    fn can_switch(&self, trees: &[u32], a: u32, b: u32) -> bool {
+        let degrees = |node: u32| -> u32 { trees.iter().map(|&tree| self.trees[tree as usize].degree(node)).sum() };
+        let (of_a, of_b) = (degrees(a), degrees(b));
+        let bears =
+            |node: u32, loses: u32, gets: u32| self.held[node as usize] - loses + gets <= self.places[node as usize];
+        bears(a, of_a, of_b) && bears(b, of_b, of_a)
     }
 
     fn switch<L: LinkLatency + ?Sized>(&mut self, tree: u32, a: u32, b: u32, links: &Links<'_, L>) {

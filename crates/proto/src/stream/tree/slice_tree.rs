@@ -174,6 +174,18 @@ impl SliceTree {
         self.size(node) * self.link(node) + below
     }
 
+    /// Whether the links around the place of `node` would cost less with `other` in it.
+    pub(super) fn is_dearer(&self, node: u32, other: u32, cost: impl Fn(u32, u32) -> i64) -> bool {
+        let mut left = self.star(node) - self.size(node) * cost(self.parent(node), other);
+        for child in self.children(node) {
+            if left <= 0 {
+                return false;
+            }
+            left -= self.size(child) * if child == other { self.link(child) } else { cost(other, child) };
+        }
+        left > 0
+    }
+
     /// By how much the sum rises if `a` and `b`, both with parents, exchange their places. Places keep
     /// their sizes, so that only the links around the two count.
     pub(super) fn switch_delta(&self, a: u32, b: u32, cost: impl Fn(u32, u32) -> i64) -> i64 {

@@ -132,10 +132,23 @@ impl TreeBook {
     /// Takes children from `node` until it has no more than it may have: those that the server does
     /// not reach, then those for whom the sum rises least. Gives those that wait now.
     pub(super) fn demote<L: LinkLatency + ?Sized>(&mut self, node: u32, links: &Links<'_, L>) -> Vec<(u32, u32)> {
-        let excess = self.held[node as usize].saturating_sub(self.places[node as usize]) as usize;
-        if excess == 0 {
-            return Vec::new();
+        let mut waiting = Vec::new();
+        // A child that pushes in where it was takes another's place there, so once may not be enough.
+        while self.held[node as usize] > self.places[node as usize] {
+            for (tree, child) in self.cheapest_to_give(node, links) {
+                let is_child = self.trees[tree as usize].parent(child) == node;
+                if is_child && self.held[node as usize] > self.places[node as usize] {
+                    self.detach(tree, child);
+                    waiting.append(&mut self.place_all(vec![(tree, child)], links));
+                }
+            }
         }
+        waiting
+    }
+
+    /// The children of `node` in all trees: those that the server does not reach, then those first for
+    /// whom the sum rises least if they go.
+    fn cheapest_to_give<L: LinkLatency + ?Sized>(&self, node: u32, links: &Links<'_, L>) -> Vec<(u32, u32)> {
         let mut children: Vec<(i64, i64, u32, u32)> = Vec::new();
         for number in 0..self.trees.len() as u32 {
             let tree = &self.trees[number as usize];
@@ -151,12 +164,7 @@ impl TreeBook {
             }
         }
         children.sort_unstable();
-        let mut waiting = Vec::new();
-        for &(_, _, tree, child) in &children[..excess] {
-            self.detach(tree, child);
-            waiting.append(&mut self.place_all(vec![(tree, child)], links));
-        }
-        waiting
+        children.into_iter().map(|(.., tree, child)| (tree, child)).collect()
     }
 
     /// Hangs `node`, which has no parent, below the best one with room.
