@@ -31,6 +31,7 @@
 mod backups;
 mod changes;
 mod optimise;
+mod reassign;
 mod slice_tree;
 mod upkeep;
 mod verify;
