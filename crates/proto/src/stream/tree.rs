@@ -30,6 +30,7 @@
 
 mod backups;
 mod changes;
+mod displace;
 mod optimise;
 mod slice_tree;
 mod upkeep;
