@@ -62,6 +62,7 @@ impl TreeBook {
     ) -> bool {
         let releases = self.releases(parent, wanted[0].0.0, links, step);
         let mut chains = Vec::new();
+        step.work += wanted.len() * releases.len();
         for &(Reverse(fall), child) in wanted {
             self.two_moves(Move { tree, child, to: parent }, fall, &releases, links, &mut chains);
         }
@@ -92,6 +93,7 @@ impl TreeBook {
                 let mut least = book.latency(child) + (limit - 1) / book.size(child) + 1;
                 let mut best = None;
                 for &(when_begun, to) in &self.sweeps[number].roomy {
+                    step.work += 1;
                     if when_begun >= least {
                         break;
                     }
@@ -99,7 +101,6 @@ impl TreeBook {
                     if above >= least || to == parent || !book.reaches(to) {
                         continue;
                     }
-                    step.work += 1;
                     let latency = above + links.cost(to, child);
                     if latency < least && self.has_room_in(to, number as u32) && !book.is_below(to, child) {
                         least = latency;
@@ -207,6 +208,7 @@ impl TreeBook {
                     seen.push((by, self.releases(by, largest, links, step)));
                     seen.len() - 1
                 });
+                step.work += seen[index].1.len() * wanted.len();
                 for &Release { tree: last, child: handed, best } in &seen[index].1 {
                     let third_tree = &self.trees[last as usize];
                     let (size, now) = (third_tree.size(handed), third_tree.latency(handed));

@@ -26,7 +26,7 @@ use super::{LinkLatency, Links, TreeBook};
 /// The most children that a node tries to adopt in one turn.
 const ADOPTIONS: usize = 32;
 /// The children among whom a node without room looks for the one to take.
-const WANTED: usize = 16;
+const WANTED: usize = 8;
 /// The pairs of which neither bears the other's children that are tried in two trees at once.
 const PAIRS: usize = 3;
 /// After each turn in which nobody moved, a node pauses twice as long: for up to 2^MOST_IDLE − 1 sweeps.
@@ -45,7 +45,7 @@ pub struct Step {
     pub displaced: usize,
     /// Nodes that had waited and got a place.
     pub placed: usize,
-    /// Latencies asked for.
+    /// Pairs of nodes looked at.
     pub work: usize,
     /// Whether every node of the tree has had its turn since the sweep began.
     pub finished: bool,
@@ -80,8 +80,17 @@ impl Sweep {
     }
 }
 
+/// The place of a child whose parent has its turn.
+pub(super) struct Place {
+    /// The cost from which the link from the parent alone costs more than the place does now.
+    limit: i64,
+    child: u32,
+    /// What the links around it cost now.
+    star: i64,
+}
+
 impl TreeBook {
-    /// Goes on with the sweep of `slice` until it is finished or about `work` latencies were asked for.
+    /// Goes on with the sweep of `slice` until it is finished or about `work` pairs of nodes were looked at.
     pub(super) fn optimise<L: LinkLatency + ?Sized>(
         &mut self,
         slice: usize,
@@ -134,7 +143,7 @@ impl TreeBook {
         tree: u32,
         node: u32,
         links: &Links<'_, L>,
-        (candidates, places): (&mut Vec<(Reverse<i64>, u32)>, &mut Vec<(i64, u32)>),
+        (candidates, places): (&mut Vec<(Reverse<i64>, u32)>, &mut Vec<Place>),
         step: &mut Step,
     ) {
         let moves = self.settings.moves;
@@ -206,7 +215,7 @@ impl TreeBook {
         tree: u32,
         parent: u32,
         links: &Links<'_, L>,
-        places: &mut Vec<(i64, u32)>,
+        places: &mut Vec<Place>,
         step: &mut Step,
     ) {
         let cost = |from: u32, to: u32| links.cost(from, to);
@@ -219,11 +228,12 @@ impl TreeBook {
                 continue;
             }
             let link = links.cost(parent, a);
-            if link >= places[0].0 {
+            if link >= places[0].limit {
                 continue;
             }
             let mut best: Option<(i64, u32)> = None;
-            for &(limit, b) in places.iter() {
+            for &Place { limit, child: b, star } in places.iter() {
+                step.work += 1;
                 if link >= limit {
                     break;
                 }
@@ -231,7 +241,7 @@ impl TreeBook {
                     continue;
                 }
                 if !self.can_switch(&[tree], a, b) {
-                    if self.settings.moves.double_switch && book.is_dearer(b, a, cost) {
+                    if self.settings.moves.double_switch && book.is_dearer(b, star, a, cost) {
                         step.work += (book.degree(a) + book.degree(b) + 2) as usize;
                         let delta = book.switch_delta(a, b, cost);
                         if delta < -links.slack {
@@ -286,14 +296,16 @@ impl TreeBook {
         }
     }
 
-    /// The children of `parent`, and for each the cost from which a link from `parent` costs more than
-    /// all links around its place do: dearest first.
-    fn places_below(&self, tree: u32, parent: u32, places: &mut Vec<(i64, u32)>) {
+    /// The places of the children of `parent`, those with the highest limits first.
+    fn places_below(&self, tree: u32, parent: u32, places: &mut Vec<Place>) {
         let tree = &self.trees[tree as usize];
         places.clear();
         // size·link < star
-        places.extend(tree.children(parent).map(|child| ((tree.star(child) - 1) / tree.size(child) + 1, child)));
-        places.sort_unstable_by_key(|&(limit, child)| (Reverse(limit), child));
+        places.extend(tree.children(parent).map(|child| {
+            let star = tree.star(child);
+            Place { limit: (star - 1) / tree.size(child) + 1, child, star }
+        }));
+        places.sort_unstable_by_key(|place| (Reverse(place.limit), place.child));
     }
 
     /// Whether each can bear the other's children in all of `trees`.
