@@ -184,7 +184,12 @@ impl TreeBook {
     /// The node with room that gives `node` and its subtree the least path latency, and what the link
     /// from it costs. Of those that are equal within the slack, the one that is above `node` in the
     /// fewest other trees.
-    fn best_parent<L: LinkLatency + ?Sized>(&self, tree: u32, node: u32, links: &Links<'_, L>) -> Option<(u32, i64)> {
+    pub(super) fn best_parent<L: LinkLatency + ?Sized>(
+        &self,
+        tree: u32,
+        node: u32,
+        links: &Links<'_, L>,
+    ) -> Option<(u32, i64)> {
         let book = &self.trees[tree as usize];
         let attached = book.reaches(node);
         let mut best: Option<(i64, u32, i64)> = None;
