@@ -42,10 +42,6 @@ impl Matrix {
     pub fn nanos(&self, from: usize, to: usize) -> u64 {
         u64::from(self.nanos[from * self.nodes + to])
     }
-
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
 }
 
 impl LinkLatency for Matrix {
