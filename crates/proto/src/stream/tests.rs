@@ -156,7 +156,9 @@ fn eight(mode: Mode) -> Stage {
 #[test]
 fn what_a_peer_forges_is_not_passed_on_and_it_is_named() {
     let mut stage = eight(Mode::Trees);
-    let forger = 3;
+    // One to whom the trees give children.
+    let forger = (1..=8).max_by_key(|&node| stage.client(node).children()).unwrap();
+    assert!(stage.client(forger).children() > 0);
     stage.network.fate = Box::new(move |_, from, _, datagram| {
         if let super::message::Datagram::Packet { packet, .. } = datagram {
             packet.is_genuine &= from != forger;
