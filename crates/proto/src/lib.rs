@@ -23,6 +23,8 @@ pub mod relay;
 pub mod relay_node;
 pub mod replay;
 pub mod seal;
+pub mod session;
 pub mod sources;
+pub mod stream;
 pub mod transfer;
 pub mod wire;

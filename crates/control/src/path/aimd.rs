@@ -8,7 +8,10 @@
 //! The increase is read in two ways. To the letter (4.7), `R += α M / (L R)` adds
 //! about a byte a second for each ACK when R is in bytes a second. With consistent
 //! units, R L / M packets pass in a round trip L and shall together add α packets
-//! each round trip, α M / L: `R += α M² / (L² R)`.
+//! each round trip, α M / L: `R += α M² / (L² R)`. Of less than a packet a round trip,
+//! each adds α M / L and no more, as a TCP window is at least a segment (RFC 5681, 3.1):
+//! over a round trip of a millisecond, a single ACK would else raise a packet a second
+//! to a million and a half.
 
 use core::marker::PhantomData;
 
@@ -54,7 +57,8 @@ pub struct Literal;
 
 impl Increase for Consistent {
     fn increment(increase: f64, packet: f64, srtt: Seconds, rate: f64) -> f64 {
-        increase * packet * packet / (srtt.0 * srtt.0 * rate)
+        let step = packet / srtt.0;
+        increase * step * (step / rate).min(1.0)
     }
 }
 
@@ -187,6 +191,13 @@ mod tests {
         // L = 0.5 s: 20 packets in a round trip, which add 1.5 × 1500 / 0.5 B/s together.
         let rate = (0..20).map(|_| after(&mut learner, Outcome::Acked, SLOWLY, 500)).last().unwrap();
         assert!((rate - 60_000.0 - 4500.0).abs() < 200.0, "{rate}");
+    }
+
+    #[test]
+    fn an_ack_adds_no_more_than_a_round_trip_may() {
+        // L = 1 ms, and a packet a second: one ACK adds 1.5 packets a millisecond.
+        let rate = after(&mut steady::<Consistent>(1500.0), Outcome::Acked, SLOWLY, 1);
+        assert!((rate - 1500.0 - 1.5 * 1500.0 / 1e-3).abs() < 1e-3, "{rate}");
     }
 
     #[test]
