@@ -19,6 +19,7 @@ mod reordering;
 mod scoreboard;
 mod sender;
 mod sending;
+mod shared_window;
 mod space;
 pub mod wire;
 
@@ -30,8 +31,9 @@ pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::{AckForm, AckRanges};
 pub use receiver::{AckPolicy, FlowReceiver, Received};
 pub use receiving::ReceivingEnd;
-pub use sender::{CatchUp, Fault, FlowSender, Metrics, Transmit};
+pub use sender::{FlowSender, Transmit};
 pub use sending::{HANDSHAKE_TIMEOUT, Heard, SendingEnd};
+pub use shared_window::{CatchUp, Fault, Metrics};
 pub use space::Ecn;
 
 /// A packet with data.
