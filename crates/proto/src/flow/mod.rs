@@ -7,6 +7,7 @@
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
+mod acknowledger;
 mod answer;
 mod config;
 #[cfg(test)]
@@ -25,11 +26,12 @@ pub mod wire;
 
 use anabranch_control::time::Duration;
 
+pub use acknowledger::AckPolicy;
 pub use answer::AckError;
 pub use config::{LossRecovery, SenderConfig};
 pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::{AckForm, AckRanges};
-pub use receiver::{AckPolicy, FlowReceiver, Received};
+pub use receiver::{FlowReceiver, Received};
 pub use receiving::ReceivingEnd;
 pub use sender::{FlowSender, Transmit};
 pub use sending::{HANDSHAKE_TIMEOUT, Heard, SendingEnd};
