@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::rng::Rng;
 use crate::time::Time;
 use crate::units::{Bytes, Rate};
@@ -167,6 +167,10 @@ impl FlowController for Bounded {
             self.open(feedback);
             self.end_lease(now);
         }
+    }
+
+    fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
+        self.controller.on_abandoned(now, abandoned);
     }
 
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {

@@ -49,7 +49,7 @@ use core::fmt::Debug;
 use dyn_clone::{DynClone, clone_trait_object};
 
 pub use bounded::{Actuator, Bounded, Bounds};
-pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
+pub use feedback::{Abandoned, Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
 pub use sent::Sent;
 
 use crate::rng::Rng;
@@ -88,6 +88,12 @@ pub trait FlowController: Debug + DynClone + Send + Sync {
 
     /// A receiver has answered, or losses were found by a timer.
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng);
+
+    /// A receiver is gone, or was silent for so long that what is in flight to it does not count
+    /// any more.
+    fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
+        let _ = (now, abandoned);
+    }
 
     /// The instant that `timer` named has come.
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {
