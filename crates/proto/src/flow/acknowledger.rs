@@ -99,7 +99,13 @@ impl Acknowledger {
         if self.due.is_none_or(|due| due > now) {
             return None;
         }
-        self.due = None;
+        self.take_ack(now)
+    }
+
+    /// An ACK if packets wait for one, due or not.
+    #[inline(always)]
+    pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
+        self.due.take()?;
         self.waiting = 0;
         self.acks_sent += 1;
         Some(Ack { ranges: self.numbers.next_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })

@@ -6,12 +6,23 @@ use anabranch_control::units::Bytes;
 /// Packets in flight to one receiver at most, whatever a controller allows.
 pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 20;
 
-/// Data of the stream.
+/// Data of the stream that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub offset: u64,
     pub length: u32,
     pub fin: bool,
+}
+
+impl Piece {
+    /// Nothing of the stream, and nowhere in it: the packet carries something else.
+    pub const NONE: Piece = Piece { offset: u64::MAX, length: 0, fin: false };
+
+    /// Whether nothing need be sent again when the packet is lost.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        *self == Piece::NONE
+    }
 }
 
 /// Packets that are declared lost at one instant.

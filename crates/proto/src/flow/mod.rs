@@ -7,20 +7,20 @@
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
-mod acknowledger;
-mod answer;
+pub(crate) mod acknowledger;
+pub(crate) mod answer;
 mod config;
 #[cfg(test)]
 mod hostile;
 mod message;
-mod ranges;
+pub(crate) mod ranges;
 mod receiver;
 mod receiving;
 mod reordering;
 mod scoreboard;
 mod sender;
 mod sending;
-mod shared_window;
+pub(crate) mod shared_window;
 mod space;
 pub mod wire;
 

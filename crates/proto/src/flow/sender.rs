@@ -75,8 +75,8 @@ impl FlowSender {
     #[inline(always)]
     pub fn poll(&mut self, now: Time) -> Option<Transmit> {
         let (to, piece) = self.choose(now)?;
-        let (number, ecn_capable) = self.window.send(now, to, piece);
         let Piece { offset, length, fin } = piece;
+        let (number, ecn_capable) = self.window.send(now, to, piece, Bytes::new(u64::from(length)));
         Some(Transmit { to, data: Data { number, offset, length, fin }, ecn_capable })
     }
 
@@ -152,7 +152,7 @@ impl FlowSender {
     /// When the answer cannot be true; nothing has changed then.
     #[inline]
     pub fn on_ack(&mut self, now: Time, from: PeerId, ack: &Ack) -> Result<(), AckError> {
-        self.window.on_ack(now, from, ack)
+        self.window.on_ack(now, from, ack, |_| {})
     }
 
     /// Time has come to `timer`, or later.

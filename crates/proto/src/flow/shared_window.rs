@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use anabranch_control::delivery_rate::DeliveryRate;
 use anabranch_control::flow::{
-    Bounded, Bounds, Feedback, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent, TcpRecovery,
+    Abandoned, Bounded, Bounds, Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent, TcpRecovery,
 };
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
@@ -80,6 +80,10 @@ pub struct SharedWindow {
     /// To whom the next packet goes, or the last one went, whose round trip sets the pace.
     paced_to: PeerId,
     fault: Option<Fault>,
+    /// Receivers come and go, and one that is silent says nothing of the others' way.
+    come_and_go: bool,
+    /// When the packet left that, of all that were acknowledged, left last.
+    newest_acked: Time,
     acked: Vec<Sent>,
     lost: Losses,
     newly_lost: Vec<(PeerId, u64, LossCause)>,
@@ -107,6 +111,8 @@ impl SharedWindow {
             awaits_pacer: false,
             paced_to: PeerId(0),
             fault: None,
+            come_and_go: false,
+            newest_acked: Time::ZERO,
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
@@ -120,6 +126,63 @@ impl SharedWindow {
     #[inline(always)]
     pub fn config(&self) -> &SenderConfig {
         &self.config
+    }
+
+    /// The window of receivers that come and go, none yet.
+    pub fn without_receivers(config: SenderConfig, controller: Box<dyn FlowController>, rng: Rng) -> SharedWindow {
+        SharedWindow { come_and_go: true, ..SharedWindow::new(config, controller, 0, rng) }
+    }
+
+    /// A receiver comes, under a number that is the next one or one whose receiver is gone.
+    pub fn join(&mut self, receiver: PeerId) {
+        let fresh = Space::new(&self.config);
+        match self.spaces.get_mut(receiver.0 as usize) {
+            Some(space) => *space = fresh,
+            None => {
+                debug_assert_eq!(receiver.0 as usize, self.spaces.len(), "receivers are numbered densely");
+                self.spaces.push(fresh);
+            }
+        }
+    }
+
+    /// A receiver goes: what is in flight to it counts no more (RFC 9002, 6.4).
+    pub fn leave(&mut self, now: Time, receiver: PeerId) {
+        self.probes.retain(|to| *to != receiver);
+        self.abandon(now, receiver, true);
+    }
+
+    /// A receiver has been silent for so long that what is in flight to it counts no more. If
+    /// another one has answered to what left later, the others' way is open, and the controller
+    /// learns nothing of a loss; else that is a persistent congestion, which needs that no
+    /// packet to anybody arrived (RFC 9002, 7.6.2).
+    pub fn give_up(&mut self, now: Time, receiver: PeerId) {
+        let space = &mut self.spaces[receiver.0 as usize];
+        if space.oldest().is_some_and(|oldest| oldest <= self.newest_acked) {
+            return self.abandon(now, receiver, false);
+        }
+        self.acked.clear();
+        self.lost.clear();
+        self.newly_lost.clear();
+        space.abandon(|number, sent| {
+            self.lost.numbers.push(number);
+            self.lost.packets.push(Lost { sent, cause: LossCause::RetransmissionTimeout });
+        });
+        self.tell(now, receiver, Answer::default(), true);
+    }
+
+    fn abandon(&mut self, now: Time, receiver: PeerId, is_gone: bool) {
+        self.acked.clear();
+        self.spaces[receiver.0 as usize].abandon(|_, sent| self.acked.push(sent));
+        self.in_flight -= self.acked.iter().map(|sent| sent.size).sum();
+        let abandoned = Abandoned { receiver, packets: &self.acked, in_flight: self.in_flight, is_gone };
+        self.controller.on_abandoned(now, &abandoned);
+        self.refresh();
+    }
+
+    /// The packets to `to`.
+    #[inline(always)]
+    pub fn space(&self, to: PeerId) -> &Space {
+        &self.spaces[to.0 as usize]
     }
 
     /// The packets to `to`, to change.
@@ -163,17 +226,44 @@ impl SharedWindow {
     /// Whether a packet with `size` data bytes for `to` may leave now.
     #[inline(always)]
     pub fn admits(&mut self, now: Time, to: PeerId, size: Bytes) -> bool {
-        let fits = self.in_flight + size <= self.limits.window
-            || (self.in_flight == Bytes::ZERO && self.limits.window > Bytes::ZERO);
-        if !fits || !self.spaces[to.0 as usize].has_room() {
+        if !self.fits(size) || !self.spaces[to.0 as usize].has_room() {
             self.app_limited = false;
             self.look_for_fault();
             return false;
         }
+        self.pace_for(to);
+        self.is_released(now)
+    }
+
+    /// Whether a packet with `size` data bytes may leave now, whoever it goes to.
+    #[inline(always)]
+    pub fn has_room(&mut self, now: Time, size: Bytes) -> bool {
+        if !self.fits(size) {
+            self.app_limited = false;
+            self.look_for_fault();
+            return false;
+        }
+        self.is_released(now)
+    }
+
+    #[inline(always)]
+    fn fits(&self, size: Bytes) -> bool {
+        self.in_flight + size <= self.limits.window
+            || (self.in_flight == Bytes::ZERO && self.limits.window > Bytes::ZERO)
+    }
+
+    /// The next packet goes to `to`.
+    #[inline(always)]
+    pub fn pace_for(&mut self, to: PeerId) {
         if self.config.paced && to != self.paced_to {
             self.paced_to = to;
             self.refresh();
         }
+    }
+
+    /// Whether the pacer lets a packet leave now.
+    #[inline(always)]
+    fn is_released(&mut self, now: Time) -> bool {
         if self.limits.rate.is_some() && self.pacer.release() > now {
             self.app_limited = false;
             self.awaits_pacer = true;
@@ -203,10 +293,10 @@ impl SharedWindow {
         Some((PeerId(to), Bytes::new(u64::from(piece.length))))
     }
 
-    /// A packet with `piece` leaves for `to`: its number, and whether it may be marked.
+    /// A packet with `piece`, `size` data bytes in all, leaves for `to`: its number, and whether it
+    /// may be marked.
     #[inline(always)]
-    pub fn send(&mut self, now: Time, to: PeerId, piece: Piece) -> (u64, bool) {
-        let size = Bytes::new(u64::from(piece.length));
+    pub fn send(&mut self, now: Time, to: PeerId, piece: Piece, size: Bytes) -> (u64, bool) {
         let (number, sent) = self.spaces[to.0 as usize].send(now, piece);
         sent.at = now;
         sent.size = size;
@@ -227,19 +317,26 @@ impl SharedWindow {
         (number, self.spaces[to.0 as usize].ecn() == Ecn::Capable)
     }
 
-    /// `from` answers.
+    /// `from` answers; `arrived` is told what the packets carried that it acknowledges.
     ///
     /// # Errors
     ///
     /// When the answer cannot be true; nothing has changed then.
     #[inline]
-    pub fn on_ack(&mut self, now: Time, from: PeerId, ack: &Ack) -> Result<(), AckError> {
+    pub fn on_ack(&mut self, now: Time, from: PeerId, ack: &Ack, arrived: impl FnMut(Piece)) -> Result<(), AckError> {
         let Some(space) = self.spaces.get_mut(from.0 as usize) else { return Err(AckError::Stranger) };
         self.acked.clear();
         self.newly_lost.clear();
-        let answer = space.on_ack(now, ack, self.config.max_ack_delay, &mut self.acked)?;
+        let answer = space.on_ack(now, ack, self.config.max_ack_delay, &mut self.acked, arrived)?;
         self.learn(now, from, answer);
         Ok(())
+    }
+
+    /// The time threshold of `to` has perhaps come.
+    pub fn on_loss_time(&mut self, now: Time, to: PeerId) {
+        self.newly_lost.clear();
+        self.acked.clear();
+        self.learn(now, to, Answer::default());
     }
 
     /// Looks for losses and tells the controller all at once.
@@ -247,7 +344,13 @@ impl SharedWindow {
     fn learn(&mut self, now: Time, from: PeerId, answer: Answer) {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
-        let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
+        let mut persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
+        if self.come_and_go {
+            // RFC 9002, 7.6.2: no packet of any space, here of any receiver, may have arrived.
+            let first_lost = self.lost.packets.first().map_or(Time::MAX, |lost| lost.sent.at);
+            persistent_congestion &= self.newest_acked < first_lost;
+            self.newest_acked = self.acked.last().map_or(self.newest_acked, |sent| sent.at.max(self.newest_acked));
+        }
         self.tell(now, from, answer, persistent_congestion);
     }
 
@@ -314,10 +417,23 @@ impl SharedWindow {
                 self.probes.push_back(to);
             }
         }
+        self.on_controller_timer(now);
+    }
+
+    /// The controller's time has come, perhaps.
+    #[inline]
+    pub fn on_controller_timer(&mut self, now: Time) {
         if self.controller.timer().is_some_and(|due| due <= now) {
             self.controller.on_timer(now, &mut self.rng);
             self.refresh();
         }
+    }
+
+    /// When the controller waits for time to pass, or the pacer has room.
+    #[inline(always)]
+    pub fn controller_timer(&self) -> Time {
+        let due = self.controller.timer().unwrap_or(Time::MAX);
+        if self.awaits_pacer { due.min(self.release()) } else { due }
     }
 
     /// When `on_timer` must be called, or `poll` once more.
@@ -356,7 +472,7 @@ impl SharedWindow {
     /// packet then takes its share of a window's time by its own round trip, so that over all
     /// of them a window leaves in the mean round trip of its packets, as Little's law wants it.
     fn pace(&self, limits: Limits) -> Limits {
-        let rtt = &self.spaces[self.paced_to.0 as usize].rtt;
+        let Some(rtt) = self.spaces.get(self.paced_to.0 as usize).map(|space| &space.rtt) else { return limits };
         if !rtt.is_sampled() {
             return limits;
         }
@@ -390,6 +506,12 @@ impl SharedWindow {
     /// What holds now.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Whether the last ACK acknowledged something new.
+    #[inline]
+    pub fn has_acked(&self) -> bool {
+        !self.acked.is_empty()
     }
 
     /// The smoothed round-trip time to `to`, once there is a sample.

@@ -175,7 +175,7 @@ impl Space {
     }
 
     /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
-    /// packets are added to `acked`.
+    /// packets are added to `acked`, and `arrived` is told what they carried, unless they are TCP's.
     #[inline]
     pub fn on_ack(
         &mut self,
@@ -183,6 +183,7 @@ impl Space {
         ack: &Ack,
         max_ack_delay: Duration,
         acked: &mut Vec<Sent>,
+        mut arrived: impl FnMut(Piece),
     ) -> Result<Answer, AckError> {
         let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
         if largest >= self.next {
@@ -204,6 +205,7 @@ impl Space {
                 if flight.outstanding {
                     flight.outstanding = false;
                     let sent = flight.sent;
+                    arrived(Piece { offset: flight.offset, length: flight.length, fin: flight.fin });
                     acked_bytes += sent.size;
                     acked.push(sent);
                     newest = Some((number, sent.at));
@@ -337,14 +339,53 @@ impl Space {
             let Flight { sent, offset, length, fin, sampled, copied, .. } = *flight;
             persistent |= sampled && sent.at.since(*row.get_or_insert(sent.at)) > span;
             self.in_flight -= 1;
-            if !copied {
-                self.again.push_back(Piece { offset, length, fin });
+            let piece = Piece { offset, length, fin };
+            if !copied && !piece.is_none() {
+                self.again.push_back(piece);
             }
             self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next, earlier(now, span));
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
         persistent
+    }
+
+    /// Nobody waits any more for what is in flight, which `abandoned` is told of by number; what it
+    /// carried is to be sent again.
+    pub fn abandon(&mut self, mut abandoned: impl FnMut(u64, Sent)) {
+        for number in self.first..self.next {
+            let flight = self.flight(number);
+            if !core::mem::take(&mut flight.outstanding) {
+                continue;
+            }
+            let Flight { sent, offset, length, fin, copied, .. } = *flight;
+            abandoned(number, sent);
+            let piece = Piece { offset, length, fin };
+            if !copied && !piece.is_none() {
+                self.again.push_back(piece);
+            }
+        }
+        self.first = self.next;
+        self.in_flight = 0;
+        self.loss_time = None;
+    }
+
+    /// When the oldest packet in flight left.
+    pub fn oldest(&mut self) -> Option<Time> {
+        let number = (self.first..self.next).find(|&number| self.flight(number).outstanding)?;
+        Some(self.flight(number).sent.at)
+    }
+
+    /// When the time threshold will declare a packet lost.
+    #[inline]
+    pub fn loss_time(&self) -> Option<Time> {
+        self.loss_time
+    }
+
+    /// The probe timeout after `since`, doubled for each one before that brought no answer.
+    #[inline]
+    pub fn probe_time(&self, since: Time, max_ack_delay: Duration) -> Time {
+        since + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF))
     }
 
     /// When losses must be looked for or a probe sent.
@@ -356,7 +397,7 @@ impl Space {
         if self.in_flight == 0 {
             return self.tcp.as_ref().and_then(|tcp| tcp.timer());
         }
-        Some(self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+        Some(self.probe_time(self.last_sent, max_ack_delay))
     }
 
     /// Where TCP's recovery stands; none where another one is at work.
@@ -445,7 +486,7 @@ mod tests {
         let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
             let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
             let mut acked = Vec::new();
-            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked).unwrap();
+            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |_| {}).unwrap();
             space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
             acked.len() as u64
         };
