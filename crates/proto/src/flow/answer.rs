@@ -1,6 +1,7 @@
 //! What a sender asks of its packets in flight and is answered, whoever keeps them.
 
 use anabranch_control::flow::Lost;
+use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 
 /// Packets in flight to one receiver at most, whatever a controller allows.
@@ -47,6 +48,8 @@ impl Losses {
 pub struct Answer {
     /// Whether it gave a round-trip sample.
     pub sampled: bool,
+    /// What of the sample the receiver waited before it answered.
+    pub ack_delay: Duration,
     pub acked_bytes: Bytes,
     /// Data that is no longer in flight.
     pub pipe_bytes: Bytes,

@@ -84,6 +84,8 @@ pub struct SharedWindow {
     come_and_go: bool,
     /// When the packet left that, of all that were acknowledged, left last.
     newest_acked: Time,
+    /// How long acknowledged packets have waited for their ACK, in the mean.
+    ack_wait: Duration,
     acked: Vec<Sent>,
     lost: Losses,
     newly_lost: Vec<(PeerId, u64, LossCause)>,
@@ -113,6 +115,7 @@ impl SharedWindow {
             fault: None,
             come_and_go: false,
             newest_acked: Time::ZERO,
+            ack_wait: Duration::ZERO,
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
@@ -369,13 +372,16 @@ impl SharedWindow {
         }
         self.packets_lost += self.lost.packets.len() as u64;
         self.spurious_losses += answer.spurious_losses;
-        let rtt = space.rtt.report(answer.sampled);
+        let mut rtt = space.rtt.report(answer.sampled);
         let newest = self.acked.last();
         let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
         let tcp = space.tcp();
         let is_timeout = matches!(tcp, Some(TcpRecovery::Timeout { .. }));
         if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 && !is_timeout {
             return;
+        }
+        if self.come_and_go {
+            self.note_ack_wait(now, &mut rtt, answer.ack_delay);
         }
         let feedback = Feedback {
             receiver: from,
@@ -393,6 +399,24 @@ impl SharedWindow {
         };
         self.controller.on_feedback(now, &feedback, &mut self.rng);
         self.refresh();
+    }
+
+    /// Takes what the receiver waited before it answered out of the sample: it is no delay of the
+    /// path. What the packets that it has acknowledged waited for that counts in the window all the
+    /// same, and where a receiver gets few packets it is long; the controller is told of it.
+    #[inline]
+    fn note_ack_wait(&mut self, now: Time, rtt: &mut RoundTrip, ack_delay: Duration) {
+        let Some(latest) = &mut rtt.latest else { return };
+        // As RFC 9002, 5.3, has it for the mean.
+        if *latest >= rtt.min + ack_delay {
+            *latest = *latest - ack_delay;
+        }
+        let packets = self.acked.len().max(1) as u64;
+        let sum: u64 = self.acked.iter().map(|sent| (now.since(sent.at) - *latest).as_nanos()).sum();
+        let wait = (sum / packets).min(self.config.max_ack_delay.as_nanos());
+        // 7/8 and 1/8, as in the mean of round trips.
+        self.ack_wait = Duration::from_nanos((self.ack_wait.as_nanos() * 7 + wait) / 8);
+        self.controller.set_ack_wait(self.ack_wait);
     }
 
     /// Time has come to `timer`, or later.

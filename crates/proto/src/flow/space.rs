@@ -218,12 +218,12 @@ impl Space {
             (low, high) if low <= first => take(low, high),
             _ => ack.ranges.iter().rev().for_each(|(low, high)| take(low, high)),
         }
-        let mut sampled = false;
+        let (mut sampled, ack_delay) = (false, ack.delay.min(max_ack_delay));
         if let Some((number, at)) = newest {
             self.backoff = 0;
             if number == largest {
                 // RFC 9002, 5.3: no receiver may claim more delay than it promised.
-                self.rtt.sample(now.since(at), ack.delay.min(max_ack_delay));
+                self.rtt.sample(now.since(at), ack_delay);
                 sampled = true;
             }
         }
@@ -235,7 +235,7 @@ impl Space {
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        Ok(Answer { sampled, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
+        Ok(Answer { sampled, ack_delay, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be

@@ -15,7 +15,8 @@
 //! [Efthymiopoulos 2015], sections 4 and 5. Departures, each named where it is made: d_ref
 //! is a delay of the queue in eq. 17 although eq. 16 adds dmin_p to it; gamma_2 is a share
 //! of U; what is lost counts as acknowledged; a sender without data keeps its U, and begins
-//! anew after a rest; the window has a floor.
+//! anew after a rest; the window has a floor; what waits for a receiver that puts off its
+//! ACKs has room of its own, which eq. 17, where each packet is acknowledged at once, does not need.
 
 #[cfg(test)]
 mod lemmas;
@@ -133,6 +134,8 @@ struct BlockWindow {
     injection: f64,
     /// What is left of it.
     allowance: f64,
+    /// How long what has arrived waits until that is told.
+    ack_wait: Duration,
     in_flight: f64,
     /// As the last feedback said.
     app_limited: bool,
@@ -171,6 +174,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         floor: window,
         injection: window,
         allowance: window,
+        ack_wait: Duration::ZERO,
         in_flight: 0.0,
         app_limited: false,
         active_at: setup.start,
@@ -217,7 +221,8 @@ impl BlockWindow {
         let Some(base) = self.base else { return self.floor };
         let (rate, reference) = (self.upload.rate(), self.reference());
         // U sum_p lambda_p (dmin_p + d_ref + T) + 1
-        let fills = rate * (base + reference + self.period.seconds()).0 + self.packet;
+        // What waits for its ACK is neither on the path nor in the queue, and counts as sent.
+        let fills = rate * (base + reference + self.period.seconds() + self.ack_wait.seconds()).0 + self.packet;
         // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
         // small for a fast path and unstable on a slow one, hence a share of U.
         let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| (reference - delay).0);
@@ -296,6 +301,10 @@ impl FlowController for BlockWindow {
             self.restart(MINIMUM_WINDOW.in_bytes(self.packet));
             self.recovery.reset();
         }
+    }
+
+    fn set_ack_wait(&mut self, wait: Duration) {
+        self.ack_wait = wait;
     }
 
     /// What was on its way leaves the sum of eq. 17. Of a receiver that is gone only the queue
