@@ -1,6 +1,7 @@
 //! Sessions between peers behind access links: what arrives, how much of an uplink several receivers
 //! use who come and go, what happens when one vanishes, and what a datagram costs.
 
+mod cost;
 mod toy;
 
 use anabranch_control::flow::Bounds;
@@ -180,7 +181,7 @@ fn use_of_uplink(controller: &str, config: SessionConfig, jitter: f64) -> f64 {
     world.step(at(30_000));
     let bytes = world.fabric().count(NodeId(0), Direction::Up).bytes - before;
     let came: Vec<u64> = (1..nodes).map(|node| toy(&world, node).received).collect();
-    assert!(came.iter().all(|received| *received > 500), "{came:?}");
+    assert!(came.iter().all(|received| *received > 100), "{came:?}");
     let server = world.node(NodeId(0)).unwrap();
     assert_eq!((server.sessions(), server.app().over.len()), (2, 6));
     assert!(server.app().over.iter().all(|over| over.why == Closed::ByPeer));
@@ -276,7 +277,7 @@ fn faulty(faults: Faults, seed: u64) -> String {
         world.join(peer(node, plan, "cubic", SessionConfig::default(), seed));
     }
     // Whatever is lost is repaired within some probe timeouts, or the session is over.
-    world.step(at(40_000));
+    world.step(at(300_000));
     let mut seen = format!("{:?} {:?}\n", world.counters(), world.fabric().counters());
     for (node, machine) in world.nodes() {
         let toy = machine.app();
@@ -292,7 +293,7 @@ fn faulty(faults: Faults, seed: u64) -> String {
         }
         let counters = machine.counters();
         assert_eq!(counters.untrue, 0);
-        assert_eq!(toy.known.iter().flatten().count() + toy.over.len() >= 1, true);
+        assert_eq!(toy.known.iter().flatten().count() + toy.over.len(), 2, "two others, and a session with each");
         seen += &format!("{counters:?}\n");
     }
     assert_eq!(world.counters().late_timers, 0);
@@ -300,7 +301,7 @@ fn faulty(faults: Faults, seed: u64) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn messages_come_once_and_in_order_whatever_is_lost_doubled_or_late(
