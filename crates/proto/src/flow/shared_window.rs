@@ -138,7 +138,7 @@ impl SharedWindow {
 
     /// A receiver comes, under a number that is the next one or one whose receiver is gone.
     pub fn join(&mut self, receiver: PeerId) {
-        let fresh = Space::new(&self.config);
+        let fresh = Space::of_many(&self.config);
         match self.spaces.get_mut(receiver.0 as usize) {
             Some(space) => *space = fresh,
             None => {

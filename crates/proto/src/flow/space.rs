@@ -24,6 +24,10 @@ const MAX_BACKOFF: u32 = 10;
 /// Room for packets at the beginning, and always; a power of two.
 const FIRST_ROOM: usize = 16;
 
+/// The same for one receiver of many, who gets a few packets a round trip: what all of them take
+/// should stay in a cache.
+const ROOM_OF_MANY: usize = 4;
+
 /// One transmission.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
@@ -48,6 +52,8 @@ pub struct Space {
     next: u64,
     /// Packets from `first` on, each at its number modulo the length, a power of two.
     flights: Box<[Flight]>,
+    /// No room is less.
+    least_room: u32,
     in_flight: u32,
     largest_acked: Option<u64>,
     /// When the time threshold will declare a packet lost.
@@ -85,12 +91,22 @@ pub enum Ecn {
 
 impl Space {
     pub fn new(config: &SenderConfig) -> Space {
+        Space::with_room(config, FIRST_ROOM)
+    }
+
+    /// Of one receiver of many.
+    pub fn of_many(config: &SenderConfig) -> Space {
+        Space::with_room(config, ROOM_OF_MANY)
+    }
+
+    fn with_room(config: &SenderConfig, room: usize) -> Space {
         let is_tcp = config.recovery == LossRecovery::Rfc6675;
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
             next: 0,
-            flights: vec![Flight::default(); FIRST_ROOM].into(),
+            flights: vec![Flight::default(); room].into(),
+            least_room: room as u32,
             in_flight: 0,
             largest_acked: None,
             loss_time: None,
@@ -160,7 +176,8 @@ impl Space {
     /// does not stay in the nearest cache is slow.
     #[cold]
     fn shrink(&mut self) {
-        if self.flights.len() > FIRST_ROOM && (self.next - self.first) as usize <= self.flights.len() / 4 {
+        if self.flights.len() > self.least_room as usize && (self.next - self.first) as usize <= self.flights.len() / 4
+        {
             self.resize(self.flights.len() / 2);
         }
     }

@@ -6,6 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 use proptest::prelude::*;
 
+use super::books::State;
 use super::packet::{Content, Hello, Messages, Welcome};
 use super::*;
 use crate::flow::{Ack, AckRanges};
@@ -229,8 +230,6 @@ fn whoever_is_not_accepted_or_has_another_key_is_refused() {
     assert_eq!((hello.told(0), hello.told(1)), (vec![Told::Closed(0, Closed::Refused)], vec![]));
     assert_eq!(hello.peers[1].sessions(), 0, "it was told");
 }
-
-use super::books::State;
 
 #[test]
 fn messages_go_before_datagrams_and_wait_for_the_session() {
