@@ -25,5 +25,6 @@ pub mod replay;
 pub mod seal;
 pub mod session;
 pub mod sources;
+pub mod stream;
 pub mod transfer;
 pub mod wire;

@@ -1,0 +1,287 @@
+//! What a client holds of a stream, and when it goes to the players: in order, at once while nothing
+//! is missing [Raiber 2010, figure 6.6].
+//!
+//! ```text
+//! kept for others     next          missing        end
+//! |###################|##############..###.########|
+//!  released already    goes out now   |             nothing known above
+//!                                     awaited until the packet after the hole is D − M old
+//! ```
+//!
+//! D is what a player holds ready, M what is left for it of a second thought; both the thesis leaves
+//! open. A hole that is older is skipped and counted.
+
+use anabranch_control::time::{Duration, Time};
+
+use super::packet::{PacketId, SliceSet, Stamp};
+use super::source_clock::SourceClock;
+
+/// How long packets wait for what is missing, and how many are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferConfig {
+    /// How old the packet behind a hole is when the hole is skipped: D − M.
+    pub patience: Duration,
+    /// Packets that are held at most, released ones that others may want included.
+    pub capacity: usize,
+}
+
+/// What became of a packet that was put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is new.
+    New,
+    /// It was there.
+    Copy,
+    /// It is new, but was skipped: others may want it.
+    Late,
+    /// It is older than anything that is held.
+    TooOld,
+}
+
+/// What goes out next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release<P> {
+    /// This packet.
+    Packet(PacketId, P),
+    /// So many packets from this one on did not come in time.
+    Skipped(PacketId, u64),
+}
+
+#[derive(Clone, Debug)]
+struct Entry<P> {
+    stamp: Stamp,
+    packet: Option<P>,
+}
+
+/// A client's part of a stream.
+#[derive(Clone, Debug)]
+pub struct Buffer<P> {
+    config: BufferConfig,
+    /// By number modulo the length, a power of two.
+    entries: Box<[Entry<P>]>,
+    /// The next to go out.
+    next: PacketId,
+    /// Above all that have come.
+    end: PacketId,
+    /// The first that may be held: nothing from before the beginning is.
+    begin: PacketId,
+}
+
+impl<P: Clone> Buffer<P> {
+    /// Empty; what goes out begins with `first`.
+    pub fn new(config: BufferConfig, first: PacketId) -> Buffer<P> {
+        let room = config.capacity.next_power_of_two();
+        let entries = vec![Entry { stamp: Stamp::default(), packet: None }; room].into();
+        Buffer { config, entries, next: first, end: first, begin: first }
+    }
+
+    fn place(&self, id: PacketId) -> usize {
+        id.0 as usize & (self.entries.len() - 1)
+    }
+
+    /// The oldest packet that may be held.
+    #[inline]
+    pub fn oldest(&self) -> PacketId {
+        PacketId(self.end.0.saturating_sub(self.entries.len() as u64)).max(self.begin)
+    }
+
+    /// The next that goes out.
+    #[inline]
+    pub fn next(&self) -> PacketId {
+        self.next
+    }
+
+    /// The one above all that have come.
+    #[inline]
+    pub fn end(&self) -> PacketId {
+        self.end
+    }
+
+    /// Whether it is held.
+    #[inline]
+    pub fn contains(&self, id: PacketId) -> bool {
+        id >= self.oldest() && id < self.end && self.entries[self.place(id)].packet.is_some()
+    }
+
+    /// The packet and when it left the source, if it is held.
+    #[inline]
+    pub fn get(&self, id: PacketId) -> Option<(Stamp, &P)> {
+        if id < self.oldest() || id >= self.end {
+            return None;
+        }
+        let entry = &self.entries[self.place(id)];
+        entry.packet.as_ref().map(|packet| (entry.stamp, packet))
+    }
+
+    /// Puts in a packet that is genuine: anybody could else push out what is held.
+    #[inline]
+    pub fn insert(&mut self, id: PacketId, stamp: Stamp, packet: P) -> Inserted {
+        if id < self.oldest() {
+            return Inserted::TooOld;
+        }
+        if id >= self.end {
+            self.make_room(id);
+        }
+        let place = self.place(id);
+        let entry = &mut self.entries[place];
+        if entry.packet.is_some() {
+            return Inserted::Copy;
+        }
+        *entry = Entry { stamp, packet: Some(packet) };
+        if id < self.next { Inserted::Late } else { Inserted::New }
+    }
+
+    /// Empties the places up to that of `id`, which is the highest from now on.
+    fn make_room(&mut self, id: PacketId) {
+        let room = self.entries.len() as u64;
+        let first = self.end.max(PacketId((id.0 + 1).saturating_sub(room)));
+        for number in first.0..=id.0 {
+            let place = self.place(PacketId(number));
+            self.entries[place].packet = None;
+        }
+        self.end = id.after(1);
+    }
+
+    /// What goes out at `now`, if anything does.
+    #[inline]
+    pub fn release(&mut self, now: Time, clock: &SourceClock) -> Option<Release<P>> {
+        if self.next >= self.end {
+            return None;
+        }
+        if let Some((_, packet)) = self.get(self.next) {
+            let release = Release::Packet(self.next, packet.clone());
+            self.next = self.next.after(1);
+            return Some(release);
+        }
+        let (behind, stamp) = self.behind_hole()?;
+        let pushed_out = self.next < self.oldest();
+        if !pushed_out && clock.age(now, stamp) < self.config.patience {
+            return None;
+        }
+        let from = self.next;
+        self.next = behind;
+        Some(Release::Skipped(from, behind.since(from)))
+    }
+
+    /// When [`Buffer::release`] has something if nothing else comes; `Time::MAX` for never.
+    pub fn release_at(&self, now: Time, clock: &SourceClock) -> Time {
+        if self.next >= self.end {
+            return Time::MAX;
+        }
+        match self.behind_hole() {
+            Some((behind, _)) if behind == self.next || self.next < self.oldest() => now,
+            Some((_, stamp)) => clock.expected(stamp).map_or(now, |expected| expected + self.config.patience).max(now),
+            None => Time::MAX,
+        }
+    }
+
+    /// The first packet that is held from the next one on.
+    fn behind_hole(&self) -> Option<(PacketId, Stamp)> {
+        (self.next.max(self.oldest()).0..self.end.0)
+            .map(PacketId)
+            .find_map(|id| self.get(id).map(|(stamp, _)| (id, stamp)))
+    }
+
+    /// What is held of `slices`, of `count` slices, from `from` on.
+    pub fn of_slices(&self, slices: SliceSet, count: u8, from: PacketId) -> impl Iterator<Item = PacketId> {
+        (from.max(self.oldest()).0..self.end.0)
+            .map(PacketId)
+            .filter(move |&id| slices.contains(id.slice(count)) && self.contains(id))
+    }
+
+    /// The packets from the next one on to below `end` that are not held.
+    pub fn missing(&self, end: PacketId) -> impl Iterator<Item = PacketId> {
+        (self.next.max(self.oldest()).0..end.0).map(PacketId).filter(|&id| !self.contains(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CONFIG: BufferConfig = BufferConfig { patience: Duration::from_millis(2700), capacity: 64 };
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    /// A packet each 10 ms, here 50 ms later.
+    fn come(buffer: &mut Buffer<u64>, clock: &mut SourceClock, number: u64) -> Inserted {
+        let stamp = Stamp(10 * number as u32);
+        clock.on_arrival(at(10 * number + 50), stamp);
+        buffer.insert(PacketId(number), stamp, number)
+    }
+
+    fn released(buffer: &mut Buffer<u64>, clock: &SourceClock, now: Time) -> Vec<Release<u64>> {
+        std::iter::from_fn(|| buffer.release(now, clock)).collect()
+    }
+
+    #[test]
+    fn packets_go_out_in_order_as_soon_as_nothing_is_missing() {
+        let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+        assert_eq!(come(&mut buffer, &mut clock, 1), Inserted::New);
+        assert!(released(&mut buffer, &clock, at(60)).is_empty());
+        assert_eq!(come(&mut buffer, &mut clock, 0), Inserted::New);
+        assert_eq!(come(&mut buffer, &mut clock, 0), Inserted::Copy);
+        let both = [0, 1].map(|number| Release::Packet(PacketId(number), number));
+        assert_eq!(released(&mut buffer, &clock, at(60)), both);
+        assert_eq!(come(&mut buffer, &mut clock, 0), Inserted::Copy, "it is kept for others");
+    }
+
+    #[test]
+    fn a_hole_is_skipped_once_the_packet_behind_it_is_old() {
+        let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+        come(&mut buffer, &mut clock, 3);
+        // It came at 80 ms, and none was faster.
+        assert_eq!(buffer.release_at(at(80), &clock), at(80 + 2700));
+        assert!(released(&mut buffer, &clock, at(80 + 2699)).is_empty());
+        let skipped = released(&mut buffer, &clock, at(80 + 2700));
+        assert_eq!(skipped, [Release::Skipped(PacketId(0), 3), Release::Packet(PacketId(3), 3)]);
+        assert_eq!(come(&mut buffer, &mut clock, 1), Inserted::Late);
+        assert!(buffer.contains(PacketId(1)), "others may want it");
+        assert_eq!(buffer.release_at(at(3000), &clock), Time::MAX);
+    }
+
+    #[test]
+    fn what_there_is_no_room_to_wait_for_is_skipped_at_once() {
+        let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+        for number in [0, 2, 100] {
+            come(&mut buffer, &mut clock, number);
+        }
+        // 64 fit: 37 to 100.
+        let out = released(&mut buffer, &clock, at(1050));
+        assert_eq!(out, [Release::Skipped(PacketId(0), 100), Release::Packet(PacketId(100), 100)]);
+        assert_eq!(come(&mut buffer, &mut clock, 36), Inserted::TooOld);
+    }
+
+    proptest! {
+        /// Whatever the order of arrival, each packet goes out once or is skipped once, in order.
+        #[test]
+        fn every_packet_goes_out_or_is_skipped(numbers in proptest::collection::vec(0u64..200, 1..300)) {
+            let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+            let (mut next, mut now) = (0, at(0));
+            let mut out = Vec::new();
+            for number in numbers {
+                now = now.max(at(10 * number + 50));
+                come(&mut buffer, &mut clock, number);
+                out.extend(released(&mut buffer, &clock, now));
+            }
+            out.extend(released(&mut buffer, &clock, now + CONFIG.patience));
+            for release in out {
+                match release {
+                    Release::Packet(id, number) => {
+                        prop_assert_eq!((id.0, number), (next, next));
+                        next += 1;
+                    }
+                    Release::Skipped(id, count) => {
+                        prop_assert_eq!(id.0, next);
+                        next += count;
+                    }
+                }
+            }
+            prop_assert_eq!(next, buffer.end().0, "nothing is left after the last has grown old");
+        }
+    }
+}

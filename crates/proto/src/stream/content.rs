@@ -1,0 +1,112 @@
+//! What machines of a stream need to know of its bytes, and who vouches for them.
+
+use core::fmt::Debug;
+
+use super::packet::{PacketId, Stamp};
+use crate::session::PeerKey;
+
+/// The bytes of a stream and its signatures, or what stands for them in a simulation, where a
+/// packet knows by itself whether it is genuine.
+pub trait Content: Clone + Debug + PartialEq + Eq + 'static {
+    /// The bytes of a packet; cheap to clone.
+    type Packet: Clone + Debug + PartialEq + Eq;
+    /// Hashes of the packets of a generation, and the source's signature; cheap to clone.
+    type Proofs: Clone + Debug + PartialEq + Eq;
+    /// The source's signature of a [`Ticket`].
+    type Signature: Clone + Debug + PartialEq + Eq;
+
+    /// By which the source signs.
+    type Secret: Clone + Debug;
+
+    /// The public key of `secret`.
+    fn public(secret: &Self::Secret) -> PeerKey;
+
+    /// Proofs of the packets of a generation, the first of which is `first`.
+    fn prove(
+        secret: &Self::Secret,
+        generation: u32,
+        first: PacketId,
+        packets: &[(Stamp, Self::Packet)],
+    ) -> Self::Proofs;
+
+    /// Signs that `client` has `key`, until `expires`.
+    fn sign_ticket(secret: &Self::Secret, client: ClientId, key: &PeerKey, expires: Stamp) -> Self::Signature;
+
+    /// Bytes of a packet.
+    fn packet_length(packet: &Self::Packet) -> usize;
+
+    /// Bytes of the proofs of a generation on the wire.
+    fn proofs_length(proofs: &Self::Proofs) -> usize;
+
+    /// Bytes of a signature on the wire.
+    const SIGNATURE_LENGTH: usize;
+
+    /// Whether `manifest` is signed with `source`, the stream's key.
+    fn is_signed(source: &PeerKey, manifest: &Manifest<Self>) -> bool;
+
+    /// Whether a packet is the one that `manifest`, which covers `id`, tells of.
+    fn is_genuine(manifest: &Manifest<Self>, id: PacketId, stamp: Stamp, packet: &Self::Packet) -> bool;
+
+    /// Whether `ticket` is signed with `source`.
+    fn is_ticket(source: &PeerKey, ticket: &Ticket<Self>) -> bool;
+}
+
+/// What the source vouches for together: by it, anybody tells the packets of a generation from
+/// others, before passing them on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest<C: Content> {
+    /// Its number, one more than that of the one before.
+    pub generation: u32,
+    /// The first of its packets.
+    pub first: PacketId,
+    /// How many packets it has; at most [`MAX_GENERATION`].
+    pub packets: u16,
+    /// Hashes and signature.
+    pub proofs: C::Proofs,
+}
+
+/// The most packets of a generation: with a hash of 16 bytes each, its manifest fits a datagram.
+pub const MAX_GENERATION: u16 = 64;
+
+/// Bytes of a manifest on the wire, without its proofs: generation 4, first 8, packets 2.
+const MANIFEST_HEADER: usize = 4 + 8 + 2;
+
+impl<C: Content> Manifest<C> {
+    /// Whether `id` is one of its packets.
+    #[inline]
+    pub fn covers(&self, id: PacketId) -> bool {
+        id >= self.first && id.since(self.first) < u64::from(self.packets)
+    }
+
+    /// The first packet of the generation after it.
+    pub fn end(&self) -> PacketId {
+        self.first.after(u64::from(self.packets))
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_length(&self) -> usize {
+        MANIFEST_HEADER + C::proofs_length(&self.proofs)
+    }
+}
+
+/// A client, as the tracker numbers it; never used again for another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+/// The source's word that somebody is one of its clients, which clients show each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket<C: Content> {
+    /// Who.
+    pub client: ClientId,
+    /// The key that it proves to have.
+    pub key: PeerKey,
+    /// Until when, by the stream's time.
+    pub expires: Stamp,
+    /// The source's signature of all this.
+    pub signature: C::Signature,
+}
+
+impl<C: Content> Ticket<C> {
+    /// Bytes on the wire: client 4, key 32, end 4, signature.
+    pub const LENGTH: usize = 4 + 32 + 4 + C::SIGNATURE_LENGTH;
+}

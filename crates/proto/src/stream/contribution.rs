@@ -1,0 +1,114 @@
+//! What a viewer is believed to pass on.
+//!
+//! What it announces orders nothing but its first join: nobody holds more than one stream's worth of
+//! children before others have said that they get what it should push. Each second in which it holds
+//! most of what it may, and children got nearly all, doubles that, up to what it announced; a second in
+//! which they did not cuts it to what they got (ours; the thesis learns rates by exploration).
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+
+use super::content::ClientId;
+use super::message::ParentReport;
+
+/// Who pushes this share of what it should may hold more. Losses on the way, of a few percent, are not
+/// its fault.
+const GOOD: f64 = 0.95;
+
+/// Who pushes less than this holds less.
+const BAD: f64 = 0.85;
+
+/// Reports tell of it only if they expected this many packets together.
+const ENOUGH: u32 = 50;
+
+/// Children that miss it within [`SILENCE_WINDOW`] until it is believed to be gone.
+const SILENT_CHILDREN: usize = 2;
+const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
+
+/// Who may hold nobody may try again with one child after this.
+const RETRY: Duration = Duration::from_millis(10_000);
+
+/// One viewer's.
+#[derive(Clone, Debug)]
+pub struct Contribution {
+    announced: Rate,
+    /// Children that it may have, whatever it announced.
+    proven: usize,
+    expected: u32,
+    received: u32,
+    forged: u32,
+    /// Children that miss it, and since when.
+    silent_to: Vec<(ClientId, Time)>,
+    /// When it may hold somebody again.
+    retry_at: Time,
+}
+
+impl Contribution {
+    /// Of somebody who announces `upload`, in a stream of `slices` slices.
+    pub fn new(announced: Rate, slices: usize) -> Contribution {
+        Contribution {
+            announced,
+            proven: slices,
+            expected: 0,
+            received: 0,
+            forged: 0,
+            silent_to: Vec::new(),
+            retry_at: Time::ZERO,
+        }
+    }
+
+    /// What it says that it can send.
+    pub fn announced(&self) -> Rate {
+        self.announced
+    }
+
+    /// Children that it may have, of whom what it announced would bear `announced`.
+    pub fn places(&self, announced: usize) -> usize {
+        announced.min(self.proven)
+    }
+
+    /// A child says what came from it.
+    pub fn on_report(&mut self, report: &ParentReport) {
+        self.expected += u32::from(report.expected);
+        self.received += u32::from(report.received.min(report.expected));
+        self.forged += u32::from(report.forged);
+    }
+
+    /// A child says that nothing comes from it: whether so many do that it is believed to be gone, and
+    /// may hold nobody.
+    pub fn on_silent(&mut self, now: Time, child: ClientId) -> bool {
+        self.silent_to.retain(|&(other, at)| other != child && now.since(at) < SILENCE_WINDOW);
+        self.silent_to.push((child, now));
+        if self.silent_to.len() < SILENT_CHILDREN || self.proven == 0 {
+            return false;
+        }
+        self.begin_again(now, 0);
+        true
+    }
+
+    fn begin_again(&mut self, now: Time, proven: usize) {
+        self.proven = proven;
+        self.retry_at = now + RETRY;
+        (self.expected, self.received) = (0, 0);
+    }
+
+    /// The end of a period in which it held `held` of `places` children: whether it may hold more or
+    /// less from now on.
+    pub fn review(&mut self, now: Time, places: usize, held: usize) -> bool {
+        let before = self.proven;
+        if self.expected < ENOUGH {
+            if self.proven == 0 && now >= self.retry_at {
+                self.proven = 1;
+            }
+            return self.proven != before;
+        }
+        let share = f64::from(self.received) / f64::from(self.expected);
+        (self.expected, self.received) = (0, 0);
+        if share >= GOOD && held * 5 >= self.proven.min(places) * 4 {
+            self.proven = self.proven.saturating_mul(2);
+        } else if share < BAD {
+            self.begin_again(now, (held as f64 * share) as usize);
+        }
+        self.proven != before
+    }
+}

@@ -1,0 +1,214 @@
+//! Who pushes which slice to a client, and what it does when one falls silent.
+//!
+//! The server names a parent for each slice and backups. A new parent is asked at once, and the one
+//! before it is told to stop when the new one's first packet is here. A slice is *silent* when the
+//! others have got on without it by [`SILENT_PACKETS`] of its packets, and by [`SILENCE`]: what the
+//! source does not send, nobody misses. Then a backup is asked and the server told.
+
+use anabranch_control::time::{Duration, Time};
+
+use super::content::ClientId;
+use super::message::{Contact, Parent, SilentFeed};
+use super::packet::{PacketId, SliceSet};
+use crate::session::SessionId;
+
+/// Packets of a slice that do not come, while others do, until it is silent.
+pub const SILENT_PACKETS: u64 = 4;
+
+/// A slice is not silent sooner: two round trips of an eighth of a second.
+pub const SILENCE: Duration = Duration::from_millis(250);
+
+/// How long the parent that is left goes on if the new one sends nothing.
+const OVERLAP: Duration = Duration::from_millis(2000);
+
+/// Where a slice comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Feed {
+    /// From nowhere yet.
+    #[default]
+    None,
+    /// From the server.
+    Server,
+    /// From another client.
+    Client(ClientId),
+}
+
+impl Feed {
+    fn of<A>(contact: &Option<Contact<A>>) -> Feed {
+        contact.as_ref().map_or(Feed::Server, |contact| Feed::Client(contact.client))
+    }
+}
+
+/// One slice.
+#[derive(Clone, Copy, Debug)]
+struct Slice<A> {
+    feed: Feed,
+    session: Option<SessionId>,
+    /// The one that it came from before, and until when it may go on.
+    left: Option<(SessionId, Time)>,
+    backups: [Option<Contact<A>>; 2],
+    /// Backups that were asked since the last packet.
+    tried: usize,
+    /// The one after the last packet that the feed pushed, and when it was last known to be alive or was asked.
+    last: PacketId,
+    alive: Time,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<A> {
+    /// Ask this client for the slice.
+    Ask(u8, Contact<A>),
+    /// Ask the server for it.
+    AskServer(u8),
+    /// Tell this parent to push the slice no more.
+    Leave(u8, SessionId),
+    /// Nothing comes of a slice; whom the server has named instead is asked next.
+    Silent(SilentFeed),
+}
+
+/// The slices of a client.
+#[derive(Clone, Debug)]
+pub struct Feeds<A> {
+    slices: Vec<Slice<A>>,
+}
+
+impl<A: Copy> Feeds<A> {
+    /// `slices` slices that come from nowhere.
+    pub fn new(slices: u8, now: Time, begin: PacketId) -> Feeds<A> {
+        let slice = Slice {
+            feed: Feed::None,
+            session: None,
+            left: None,
+            backups: [None; 2],
+            tried: 0,
+            last: begin,
+            alive: now,
+        };
+        Feeds { slices: vec![slice; usize::from(slices)] }
+    }
+
+    /// Where `slice` comes from.
+    pub fn feed(&self, slice: u8) -> Feed {
+        self.slices[usize::from(slice)].feed
+    }
+
+    /// How many slices come from `session`, or shall.
+    pub fn uses(&self, session: SessionId) -> bool {
+        self.slices
+            .iter()
+            .any(|slice| slice.session == Some(session) || slice.left.is_some_and(|(left, _)| left == session))
+    }
+
+    /// The server names a parent.
+    pub fn on_parent(&mut self, now: Time, parent: &Parent<A>, mut step: impl FnMut(Step<A>)) {
+        let Some(slice) = self.slices.get_mut(usize::from(parent.slice)) else { return };
+        slice.backups = parent.backups;
+        let feed = Feed::of(&parent.parent);
+        if slice.feed == feed && slice.session.is_some() {
+            return;
+        }
+        if let Some((left, _)) = slice.left.take() {
+            step(Step::Leave(parent.slice, left));
+        }
+        slice.left = slice.session.take().map(|session| (session, now + OVERLAP));
+        slice.feed = feed;
+        (slice.alive, slice.tried) = (now, 0);
+        step(match parent.parent {
+            Some(contact) => Step::Ask(parent.slice, contact),
+            None => Step::AskServer(parent.slice),
+        });
+    }
+
+    /// The feed of `slice` has this session: from which packet on it is to push.
+    pub fn set_session(&mut self, slice: u8, session: SessionId) -> PacketId {
+        let slice = &mut self.slices[usize::from(slice)];
+        slice.session = Some(session);
+        slice.last
+    }
+
+    /// A packet of `slice` has come from `from`, new or not.
+    #[inline]
+    pub fn on_packet(&mut self, now: Time, slice: u8, from: SessionId, id: PacketId, mut step: impl FnMut(Step<A>)) {
+        let state = &mut self.slices[usize::from(slice)];
+        if state.session == Some(from) {
+            state.last = state.last.max(id.after(1));
+            (state.alive, state.tried) = (now, 0);
+            if let Some((left, _)) = state.left.take()
+                && left != from
+            {
+                step(Step::Leave(slice, left));
+            }
+        }
+    }
+
+    /// The feed is alive, and mends what is behind it.
+    pub fn on_stalled(&mut self, now: Time, from: SessionId, slices: SliceSet) {
+        for (slice, state) in (0..).zip(&mut self.slices) {
+            if slices.contains(slice) && state.session == Some(from) {
+                state.alive = now;
+            }
+        }
+    }
+
+    /// Who was asked has no room, or its session is over.
+    pub fn on_refused(&mut self, now: Time, from: SessionId, slices: SliceSet, mut step: impl FnMut(Step<A>)) {
+        for (slice, state) in (0..).zip(&mut self.slices) {
+            if state.left.is_some_and(|(left, _)| left == from) {
+                state.left = None;
+            }
+            if slices.contains(slice) && state.session == Some(from) {
+                state.session = None;
+                state.ask_next(now, slice, true, &mut step);
+            }
+        }
+    }
+
+    /// Looks for slices that are silent; `end` is the packet above all that have come.
+    pub fn watch(&mut self, now: Time, end: PacketId, mut step: impl FnMut(Step<A>)) {
+        let count = self.slices.len() as u64;
+        for (slice, state) in (0..).zip(&mut self.slices) {
+            if let Some((left, until)) = state.left
+                && now >= until
+            {
+                state.left = None;
+                step(Step::Leave(slice, left));
+            }
+            let is_behind = end.since(state.last) > (SILENT_PACKETS + 1) * count;
+            if state.feed != Feed::None && is_behind && now >= state.alive + SILENCE {
+                state.ask_next(now, slice, false, &mut step);
+            }
+        }
+    }
+
+    /// Slices of which nothing comes.
+    pub fn silent(&self, end: PacketId) -> SliceSet {
+        let mut silent = SliceSet::default();
+        let count = self.slices.len() as u64;
+        for (slice, state) in (0..).zip(&self.slices) {
+            if end.since(state.last) > (SILENT_PACKETS + 1) * count {
+                silent.insert(slice);
+            }
+        }
+        silent
+    }
+}
+
+impl<A: Copy> Slice<A> {
+    /// Asks the next backup, if the server has named one that was not asked, and tells the server.
+    fn ask_next(&mut self, now: Time, slice: u8, is_refused: bool, step: &mut impl FnMut(Step<A>)) {
+        self.alive = now;
+        let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
+        let backup = self.backups.get(self.tried).copied().flatten();
+        step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_refused }));
+        if let Some(backup) = backup {
+            self.tried += 1;
+            // The one before may come to life again; it is told to stop when another pushes.
+            if let Some(session) = self.session.take() {
+                self.left = Some((session, now + OVERLAP));
+            }
+            self.feed = Feed::Client(backup.client);
+            step(Step::Ask(slice, backup));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What server and clients say to each other, as structs.
+
+use std::sync::Arc;
+
+use anabranch_control::units::Rate;
+
+use super::content::{ClientId, Content, Manifest, Ticket};
+use super::packet::{PacketId, SliceSet, Stamp};
+use crate::session::{PeerKey, WireLength};
+
+/// A client as others reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact<A> {
+    /// Its number.
+    pub client: ClientId,
+    /// Where it is, as the server sees it.
+    pub address: A,
+    /// Its key.
+    pub key: PeerKey,
+}
+
+/// How the stream reaches its viewers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Trees alone: nothing is sent twice [Raiber 2010, 3.2, 6.4].
+    Trees,
+    /// A mesh alone: neighbours tell what they have, and are asked [Efthymiopoulos 2015, 2].
+    Mesh,
+    /// Trees push, the mesh fills what is missing.
+    #[default]
+    Hybrid,
+}
+
+impl Mode {
+    /// Whether packets are pushed down trees.
+    pub fn has_trees(self) -> bool {
+        self != Mode::Mesh
+    }
+
+    /// Whether neighbours are asked for packets.
+    pub fn has_mesh(self) -> bool {
+        self != Mode::Trees
+    }
+}
+
+/// What a client must know of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// How it travels.
+    pub mode: Mode,
+    /// How many slices it has; at most [`MAX_SLICES`](super::packet::MAX_SLICES).
+    pub slices: u8,
+    /// What it takes, by the last seconds.
+    pub bitrate: Rate,
+    /// The packet to begin with: of a keyframe where the source has any.
+    pub begin: PacketId,
+    /// The next packet of the source, and the time of the stream.
+    pub edge: (PacketId, Stamp),
+}
+
+/// Who gives a client a slice, and who may if that one falls silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent<A> {
+    /// Of which slice.
+    pub slice: u8,
+    /// Who pushes it; none for the server itself.
+    pub parent: Option<Contact<A>>,
+    /// Whom to ask else.
+    pub backups: [Option<Contact<A>>; 2],
+}
+
+/// To whom a client passes a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Children {
+    /// Which slice.
+    pub slice: u8,
+    /// All of them.
+    pub children: Vec<ClientId>,
+}
+
+/// What has changed for a client in the trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment<A> {
+    /// Parents of these slices.
+    pub parents: Vec<Parent<A>>,
+    /// Children of these slices.
+    pub children: Vec<Children>,
+    /// How many children the server counts on, over all slices.
+    pub places: u16,
+}
+
+/// What a client tells the server of a parent of the last period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParentReport {
+    /// Who.
+    pub parent: ClientId,
+    /// Packets that it should have pushed.
+    pub expected: u16,
+    /// Packets that came from it first or at all in time.
+    pub received: u16,
+    /// Packets of it that were not those of the source.
+    pub forged: u16,
+}
+
+/// What a client tells the server regularly, also as a sign of life.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What it could send, as its controller has measured.
+    pub capacity: Rate,
+    /// What it has sent.
+    pub sent: Rate,
+    /// Packets that went to its players since the beginning.
+    pub played: u64,
+    /// Packets that came too late for them.
+    pub skipped: u64,
+    /// What became of its parents' pushes.
+    pub parents: Vec<ParentReport>,
+}
+
+/// A slice of which nothing comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SilentFeed {
+    /// Which.
+    pub slice: u8,
+    /// Who should push it; none for the server.
+    pub parent: Option<ClientId>,
+    /// Who has been asked instead.
+    pub asked: Option<ClientId>,
+    /// Whether the parent has said that it has no room, or its session was closed: it is not silent.
+    pub is_refused: bool,
+}
+
+/// What goes reliably and in order.
+#[derive(Clone, Debug)]
+pub enum Message<A, C: Content> {
+    /// To the server: somebody wants to watch, and could send so much.
+    Join {
+        /// What it believes that it can send.
+        upload: Rate,
+    },
+    /// From the server: it may.
+    Welcome(Box<Welcome<C>>),
+    /// From the server: nobody has room for another.
+    Overloaded,
+    /// From the server: a new ticket.
+    Ticket(Box<Ticket<C>>),
+    /// From the server: its places in the trees.
+    Assign(Box<Assignment<A>>),
+    /// From the server: whom it may ask for packets.
+    Neighbours(Vec<Contact<A>>),
+    /// To the server.
+    Report(Box<Report>),
+    /// To the server: nothing comes of these slices.
+    Silent(Vec<SilentFeed>),
+    /// Between clients, first: who speaks.
+    Greet(Box<Ticket<C>>),
+    /// To a parent: push these slices to me, and what is there of them.
+    Subscribe {
+        /// Which.
+        slices: SliceSet,
+        /// From this packet on.
+        from: PacketId,
+    },
+    /// To a parent: push them no more.
+    Unsubscribe(SliceSet),
+    /// From a parent that was asked: there is no room for these.
+    Full(SliceSet),
+    /// From a parent: nothing comes to me either, and I am mending it.
+    Stalled(SliceSet),
+}
+
+/// The server's answer to who may watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome<C: Content> {
+    /// The stream.
+    pub stream: StreamInfo,
+    /// By which others believe that this is a client; its number is in it.
+    pub ticket: Ticket<C>,
+}
+
+/// Packets that somebody has: the bits say which from `base` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferMap {
+    /// The packet of the first bit.
+    pub base: PacketId,
+    /// A bit for each packet, the lowest first.
+    pub words: Box<[u64]>,
+}
+
+impl BufferMap {
+    /// Whether it says that `id` is there.
+    #[inline]
+    pub fn contains(&self, id: PacketId) -> bool {
+        let place = id.since(self.base);
+        id >= self.base && self.words.get((place / 64) as usize).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+}
+
+/// The most packets that somebody asks for at once.
+pub const MAX_WANTED: usize = 64;
+
+/// What may be lost on the way.
+#[derive(Clone, Debug)]
+pub enum Datagram<C: Content> {
+    /// A packet of the stream.
+    Packet {
+        /// Which.
+        id: PacketId,
+        /// When it left the source.
+        stamp: Stamp,
+        /// Its bytes.
+        packet: C::Packet,
+    },
+    /// What packets are told apart by.
+    Manifest(Arc<Manifest<C>>),
+    /// What is here.
+    Have(Arc<BufferMap>),
+    /// What is missing; at most [`MAX_WANTED`] of them.
+    Want(Arc<[PacketId]>),
+    /// The manifest that covers this packet is missing.
+    WantManifest(PacketId),
+}
+
+/// Bytes of a tag, of a packet's number and of its stamp.
+const PACKET_HEADER: usize = 1 + 8 + 4;
+
+/// Bytes of a contact: number 4, address of IPv6 and port 18, key 32.
+const CONTACT: usize = 4 + 18 + 32;
+
+impl<C: Content> WireLength for Datagram<C> {
+    #[inline]
+    fn wire_length(&self) -> usize {
+        match self {
+            Datagram::Packet { packet, .. } => PACKET_HEADER + C::packet_length(packet),
+            Datagram::Manifest(manifest) => 1 + manifest.wire_length(),
+            Datagram::Have(map) => 1 + 8 + 8 * map.words.len(),
+            Datagram::Want(ids) => 1 + 8 + 2 * ids.len(),
+            Datagram::WantManifest(_) => 1 + 8,
+        }
+    }
+}
+
+impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
+    fn wire_length(&self) -> usize {
+        let body = match self {
+            Message::Join { .. } => 8,
+            Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + Ticket::<C>::LENGTH,
+            Message::Ticket(_) | Message::Greet(_) => Ticket::<C>::LENGTH,
+            Message::Overloaded => 0,
+            Message::Assign(assignment) => {
+                let parent = |parent: &Parent<A>| {
+                    let contacts = parent.backups.iter().chain([&parent.parent]).flatten().count();
+                    2 + CONTACT * contacts
+                };
+                let parents: usize = assignment.parents.iter().map(parent).sum();
+                let children = |children: &Children| 3 + 4 * children.children.len();
+                let children: usize = assignment.children.iter().map(children).sum();
+                2 + 2 + parents + children
+            }
+            Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
+            Message::Report(report) => 4 * 8 + 1 + 10 * report.parents.len(),
+            Message::Silent(feeds) => 1 + 9 * feeds.len(),
+            Message::Subscribe { .. } => 16,
+            Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,
+        };
+        // A tag and a length.
+        3 + body
+    }
+}

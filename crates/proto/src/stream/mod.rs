@@ -1,0 +1,25 @@
+//! Q-Stream: live video from one source to many viewers over the viewers themselves. Trees push
+//! ([Raiber 2010], 3.2, 6.4), a mesh repairs ([Efthymiopoulos 2015], 2).
+
+pub mod buffer;
+pub mod client;
+pub mod content;
+pub mod contribution;
+pub mod feeds;
+pub mod message;
+pub mod packet;
+pub mod peer;
+pub mod peers;
+pub mod pushing;
+pub mod receiving;
+pub mod server;
+pub mod source;
+pub mod source_clock;
+pub mod tracker;
+pub mod tree;
+pub mod uplink;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! The sessions of a client or server, and who is at their other ends.
+
+use std::collections::BTreeMap;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::content::ClientId;
+use crate::session::{Remote, SessionId};
+
+/// How long a peer that has begun a session may take to say who it is.
+pub const GREETING_TIME: Duration = Duration::from_millis(3000);
+
+/// One session.
+#[derive(Clone, Debug)]
+pub struct Peer<A> {
+    /// Who it is, once it has proved to be a client.
+    pub client: Option<ClientId>,
+    /// Where it is and which key it has, once the session stands.
+    pub remote: Option<Remote<A>>,
+    /// When the session began, or was last of use.
+    pub used: Time,
+    /// Packets from it that were not the source's, in the time since the last report.
+    pub forged: u16,
+    /// Packets that it pushed or sent, in that time.
+    pub received: u16,
+}
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub struct Peers<A> {
+    peers: Vec<Option<Peer<A>>>,
+    clients: BTreeMap<ClientId, SessionId>,
+}
+
+impl<A: Copy> Default for Peers<A> {
+    fn default() -> Peers<A> {
+        Peers { peers: Vec::new(), clients: BTreeMap::new() }
+    }
+}
+
+impl<A: Copy> Peers<A> {
+    /// A session begins with somebody who is, or is to be, `client`.
+    pub fn begin(&mut self, now: Time, session: SessionId, client: Option<ClientId>) -> &mut Peer<A> {
+        if self.peers.len() <= session.index() {
+            self.peers.resize_with(session.index() + 1, || None);
+        }
+        if let Some(client) = client {
+            self.clients.insert(client, session);
+        }
+        self.peers[session.index()].insert(Peer { client, remote: None, used: now, forged: 0, received: 0 })
+    }
+
+    /// Who is at the other end.
+    #[inline]
+    pub fn get(&self, session: SessionId) -> Option<&Peer<A>> {
+        self.peers.get(session.index())?.as_ref()
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub fn get_mut(&mut self, session: SessionId) -> Option<&mut Peer<A>> {
+        self.peers.get_mut(session.index())?.as_mut()
+    }
+
+    /// The session with `client`; the last one, if there are several.
+    pub fn session_of(&self, client: ClientId) -> Option<SessionId> {
+        self.clients.get(&client).copied()
+    }
+
+    /// The peer of `session` has proved to be `client`.
+    pub fn on_proved(&mut self, session: SessionId, client: ClientId) {
+        if let Some(peer) = self.get_mut(session) {
+            peer.client = Some(client);
+            self.clients.insert(client, session);
+        }
+    }
+
+    /// A session is over.
+    pub fn end(&mut self, session: SessionId) -> Option<Peer<A>> {
+        let peer = self.peers.get_mut(session.index())?.take()?;
+        if let Some(client) = peer.client
+            && self.clients.get(&client) == Some(&session)
+        {
+            self.clients.remove(&client);
+        }
+        Some(peer)
+    }
+
+    /// All sessions, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Peer<A>)> {
+        (0..).map(SessionId).zip(&self.peers).filter_map(|(session, peer)| Some((session, peer.as_ref()?)))
+    }
+
+    /// The same, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (SessionId, &mut Peer<A>)> {
+        (0..).map(SessionId).zip(&mut self.peers).filter_map(|(session, peer)| Some((session, peer.as_mut()?)))
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.peers.iter().flatten().count()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,194 @@
+//! To whom a peer pushes which slice.
+//!
+//! A child asks its parent, and the server tells the parent whom it has assigned. Either may come
+//! first, and a child whose parent has died asks another before the server knows. So whoever asks is
+//! served while there is room, but stays only if the server has named it soon after; and whoever the
+//! server takes away stays until it says that it is served elsewhere, but no longer than that.
+
+use anabranch_control::time::{Duration, Time};
+
+use super::content::ClientId;
+use super::packet::SliceSet;
+use crate::session::SessionId;
+
+/// How long a child is served that the server has not assigned, or has assigned to another: what the
+/// server's word takes at most, and a child to find its new parent.
+const UNASSIGNED_STAY: Duration = Duration::from_millis(3000);
+
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    session: SessionId,
+    client: ClientId,
+    /// Since when the server has not named it; none while it does.
+    unassigned_since: Option<Time>,
+}
+
+/// The children of a peer, by slice.
+#[derive(Clone, Debug)]
+pub struct Pushing {
+    children: Vec<Vec<Child>>,
+    assigned: Vec<Vec<ClientId>>,
+    /// How many there may be over all slices.
+    places: usize,
+    held: usize,
+}
+
+impl Pushing {
+    /// No child in any of `slices`, and no place for one.
+    pub fn new(slices: u8) -> Pushing {
+        let slices = usize::from(slices);
+        Pushing { children: vec![Vec::new(); slices], assigned: vec![Vec::new(); slices], places: 0, held: 0 }
+    }
+
+    /// How many children there may be from now on, over all slices. Those that are here stay until the
+    /// server takes them away.
+    pub fn set_places(&mut self, places: usize) {
+        self.places = places;
+    }
+
+    /// How many children there are, over all slices.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Who gets `slice`.
+    #[inline]
+    pub fn children(&self, slice: u8) -> impl Iterator<Item = SessionId> {
+        self.children[usize::from(slice)].iter().map(|child| child.session)
+    }
+
+    /// `client` asks for `slices`: those that there is no room for. Slices that do not exist are among
+    /// them.
+    pub fn on_subscribe(&mut self, now: Time, session: SessionId, client: ClientId, slices: SliceSet) -> SliceSet {
+        let mut refused = SliceSet::default();
+        for slice in slices.iter() {
+            let Some(children) = self.children.get_mut(usize::from(slice)) else {
+                refused.insert(slice);
+                continue;
+            };
+            if children.iter().any(|child| child.session == session) {
+                continue;
+            }
+            let is_assigned = self.assigned[usize::from(slice)].contains(&client);
+            if !is_assigned && self.held >= self.places {
+                refused.insert(slice);
+                continue;
+            }
+            let unassigned_since = if is_assigned { None } else { Some(now) };
+            children.push(Child { session, client, unassigned_since });
+            self.held += 1;
+        }
+        refused
+    }
+
+    /// The child of `session` is served elsewhere.
+    pub fn on_unsubscribe(&mut self, session: SessionId, slices: SliceSet) {
+        for slice in slices.iter() {
+            if let Some(children) = self.children.get_mut(usize::from(slice)) {
+                let before = children.len();
+                children.retain(|child| child.session != session);
+                self.held -= before - children.len();
+            }
+        }
+    }
+
+    /// The server says who are the children of `slice`.
+    pub fn on_assigned(&mut self, now: Time, slice: u8, assigned: Vec<ClientId>) {
+        let Some(children) = self.children.get_mut(usize::from(slice)) else { return };
+        for child in children {
+            child.unassigned_since =
+                if assigned.contains(&child.client) { None } else { child.unassigned_since.or(Some(now)) };
+        }
+        self.assigned[usize::from(slice)] = assigned;
+    }
+
+    /// Drops those who have stayed too long unassigned, and says who and of which slices.
+    pub fn drop_unassigned(&mut self, now: Time, mut dropped: impl FnMut(SessionId, u8)) {
+        for (slice, children) in (0..).zip(&mut self.children) {
+            let before = children.len();
+            children.retain(|child| {
+                let stays = child.unassigned_since.is_none_or(|since| now < since + UNASSIGNED_STAY);
+                if !stays {
+                    dropped(child.session, slice);
+                }
+                stays
+            });
+            self.held -= before - children.len();
+        }
+    }
+
+    /// A session is over.
+    pub fn forget(&mut self, session: SessionId) {
+        self.on_unsubscribe(session, SliceSet(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    const ONE: (SessionId, ClientId) = (SessionId(0), ClientId(10));
+    const OTHER: (SessionId, ClientId) = (SessionId(1), ClientId(11));
+
+    fn ask(pushing: &mut Pushing, now: Time, (session, client): (SessionId, ClientId), slices: u64) -> u64 {
+        pushing.on_subscribe(now, session, client, SliceSet(slices)).0
+    }
+
+    fn sweep(pushing: &mut Pushing, now: Time) -> Vec<(SessionId, u8)> {
+        let mut dropped = Vec::new();
+        pushing.drop_unassigned(now, |session, slice| dropped.push((session, slice)));
+        dropped
+    }
+
+    #[test]
+    fn who_is_assigned_has_a_place_and_others_those_that_are_left() {
+        let mut pushing = Pushing::new(4);
+        pushing.set_places(2);
+        pushing.on_assigned(at(0), 3, vec![OTHER.1]);
+        assert_eq!(ask(&mut pushing, at(0), ONE, 0b0111), 0b0100);
+        assert_eq!(ask(&mut pushing, at(0), OTHER, 0b1001), 0b0001);
+        assert_eq!(pushing.children(3).collect::<Vec<_>>(), [OTHER.0]);
+        assert_eq!(pushing.held(), 3);
+        assert_eq!(ask(&mut pushing, at(0), ONE, 0b0001), 0, "who is here already takes no other place");
+        assert_eq!(ask(&mut pushing, at(0), ONE, 1 << 63), 1 << 63, "there is no such slice");
+    }
+
+    #[test]
+    fn who_is_never_assigned_leaves_after_a_while() {
+        let mut pushing = Pushing::new(2);
+        pushing.set_places(4);
+        ask(&mut pushing, at(0), ONE, 0b11);
+        pushing.on_assigned(at(100), 1, vec![ONE.1]);
+        assert!(sweep(&mut pushing, at(2999)).is_empty());
+        assert_eq!(sweep(&mut pushing, at(3000)), [(ONE.0, 0)]);
+        assert_eq!((pushing.held(), pushing.children(1).count()), (1, 1));
+    }
+
+    #[test]
+    fn who_is_taken_away_stays_until_it_is_served_elsewhere_or_the_time_is_over() {
+        let mut pushing = Pushing::new(2);
+        pushing.on_assigned(at(0), 0, vec![ONE.1, OTHER.1]);
+        ask(&mut pushing, at(0), ONE, 1);
+        ask(&mut pushing, at(0), OTHER, 1);
+        pushing.on_assigned(at(1000), 0, vec![]);
+        assert_eq!(pushing.children(0).count(), 2);
+        pushing.on_unsubscribe(ONE.0, SliceSet(1));
+        assert_eq!(pushing.children(0).collect::<Vec<_>>(), [OTHER.0]);
+        pushing.on_assigned(at(3900), 0, vec![ONE.1]);
+        assert_eq!(sweep(&mut pushing, at(4000)), [(OTHER.0, 0)], "the time runs from when it was taken away");
+        assert_eq!(pushing.held(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_session_that_is_over() {
+        let mut pushing = Pushing::new(2);
+        pushing.set_places(4);
+        ask(&mut pushing, at(0), ONE, 0b11);
+        pushing.forget(ONE.0);
+        assert_eq!((pushing.held(), pushing.children(0).count()), (0, 0));
+    }
+}

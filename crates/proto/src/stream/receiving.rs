@@ -1,0 +1,185 @@
+//! What comes to a client: nothing is kept or passed on before the source's signature covers it.
+//! A packet that overtakes its manifest waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anabranch_control::time::Time;
+
+use super::buffer::{Buffer, BufferConfig, Inserted, Release};
+use super::content::{Content, Manifest};
+use super::packet::{PacketId, Stamp};
+use super::source_clock::SourceClock;
+use crate::session::{PeerKey, SessionId};
+
+/// Packets that wait for their manifest at most: a second of a stream of 5 Mbit/s.
+const MOST_UNPROVEN: usize = 512;
+
+/// Of those, from one session: what one peer may send too early or make up.
+const MOST_UNPROVEN_OF_ONE: usize = 128;
+
+/// Manifests that are kept at most: half a minute of a hundred milliseconds each.
+const MOST_MANIFESTS: usize = 300;
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is genuine and new: it may go to others.
+    New,
+    /// It is genuine and new, and too late for our players.
+    Late,
+    /// It is here.
+    Copy,
+    /// It is not what the source has signed.
+    Forged,
+    /// Nobody can tell yet.
+    Unproven,
+    /// It is too old to be told, or too much is unproven.
+    Ignored,
+}
+
+/// A packet as it came.
+#[derive(Clone, Debug)]
+pub struct Arrived<P> {
+    /// From whom.
+    pub from: SessionId,
+    /// Which.
+    pub id: PacketId,
+    /// When it left the source.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub packet: P,
+}
+
+/// What a client has of a stream, proven and unproven.
+#[derive(Clone, Debug)]
+pub struct Receiving<C: Content> {
+    source: PeerKey,
+    /// In the order of their generations.
+    manifests: VecDeque<Arc<Manifest<C>>>,
+    unproven: Vec<Arrived<C::Packet>>,
+    buffer: Buffer<C::Packet>,
+    clock: SourceClock,
+}
+
+impl<C: Content> Receiving<C> {
+    /// Nothing yet of the stream of `source`; players get what comes from `first` on.
+    pub fn new(source: PeerKey, buffer: BufferConfig, first: PacketId) -> Receiving<C> {
+        Receiving {
+            source,
+            manifests: VecDeque::new(),
+            unproven: Vec::new(),
+            buffer: Buffer::new(buffer, first),
+            clock: SourceClock::default(),
+        }
+    }
+
+    /// What is here.
+    pub fn buffer(&self) -> &Buffer<C::Packet> {
+        &self.buffer
+    }
+
+    /// The source's clock.
+    pub fn clock(&self) -> &SourceClock {
+        &self.clock
+    }
+
+    /// What goes to the players now.
+    pub fn release(&mut self, now: Time) -> Option<Release<C::Packet>> {
+        self.buffer.release(now, &self.clock)
+    }
+
+    /// The manifest that covers `id`, if it has come.
+    pub fn manifest(&self, id: PacketId) -> Option<&Arc<Manifest<C>>> {
+        let behind = self.manifests.partition_point(|manifest| manifest.first <= id);
+        self.manifests.get(behind.checked_sub(1)?).filter(|manifest| manifest.covers(id))
+    }
+
+    /// The first packet above all that manifests which have come tell of.
+    pub fn announced(&self) -> PacketId {
+        self.manifests.back().map_or(self.buffer.end(), |manifest| manifest.end().max(self.buffer.end()))
+    }
+
+    /// A packet comes.
+    #[inline]
+    pub fn on_packet(&mut self, now: Time, arrived: Arrived<C::Packet>) -> Verdict {
+        let Some(manifest) = self.manifest(arrived.id) else { return self.wait(arrived) };
+        let Arrived { id, stamp, packet, .. } = arrived;
+        if self.buffer.contains(id) {
+            return Verdict::Copy;
+        }
+        if !C::is_genuine(manifest, id, stamp, &packet) {
+            return Verdict::Forged;
+        }
+        self.clock.on_arrival(now, stamp);
+        match self.buffer.insert(id, stamp, packet) {
+            Inserted::New => Verdict::New,
+            Inserted::Late => Verdict::Late,
+            Inserted::Copy => Verdict::Copy,
+            Inserted::TooOld => Verdict::Ignored,
+        }
+    }
+
+    fn wait(&mut self, arrived: Arrived<C::Packet>) -> Verdict {
+        let is_old = self.manifests.front().is_some_and(|oldest| arrived.id < oldest.first);
+        if is_old || self.unproven.len() >= MOST_UNPROVEN {
+            return Verdict::Ignored;
+        }
+        let mut of_one = 0;
+        for waiting in &self.unproven {
+            if waiting.id == arrived.id && waiting.from == arrived.from {
+                return Verdict::Copy;
+            }
+            of_one += usize::from(waiting.from == arrived.from);
+        }
+        if of_one >= MOST_UNPROVEN_OF_ONE {
+            return Verdict::Ignored;
+        }
+        self.unproven.push(arrived);
+        Verdict::Unproven
+    }
+
+    /// A manifest comes: whether it is new and signed. What waited for it is then to be taken by
+    /// [`Receiving::next_proven`]. `None` if it is not the source's.
+    pub fn on_manifest(&mut self, manifest: Arc<Manifest<C>>) -> Option<bool> {
+        let place = self.manifests.partition_point(|other| other.generation < manifest.generation);
+        if self.manifests.get(place).is_some_and(|other| other.generation == manifest.generation) {
+            return Some(false);
+        }
+        if !C::is_signed(&self.source, &manifest) {
+            return None;
+        }
+        if place == 0 && self.manifests.len() >= MOST_MANIFESTS {
+            return Some(false);
+        }
+        self.manifests.insert(place, manifest);
+        if self.manifests.len() > MOST_MANIFESTS {
+            self.manifests.pop_front();
+        }
+        Some(true)
+    }
+
+    /// A packet that has waited for a manifest which has come, to be given to
+    /// [`Receiving::on_packet`] again.
+    pub fn next_proven(&mut self) -> Option<Arrived<C::Packet>> {
+        let place = self.unproven.iter().position(|waiting| self.manifest(waiting.id).is_some())?;
+        Some(self.unproven.remove(place))
+    }
+
+    /// Whom to ask for the manifest of which packet: of what each peer has sent too early, the first.
+    pub fn missing_manifests(&self) -> Vec<(SessionId, PacketId)> {
+        let mut missing: Vec<(SessionId, PacketId)> = Vec::new();
+        for waiting in &self.unproven {
+            match missing.iter_mut().find(|(from, _)| *from == waiting.from) {
+                Some((_, id)) => *id = waiting.id.min(*id),
+                None => missing.push((waiting.from, waiting.id)),
+            }
+        }
+        missing
+    }
+
+    /// A session is over: its number may soon be another's.
+    pub fn forget(&mut self, session: SessionId) {
+        self.unproven.retain(|waiting| waiting.from != session);
+    }
+}

@@ -1,0 +1,335 @@
+//! The server: the root of all trees and the only one who knows them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::buffer::{Buffer, BufferConfig};
+use super::content::{ClientId, Content, Manifest, Ticket};
+use super::message::{Datagram, Message, Mode, Report, StreamInfo, Welcome};
+use super::packet::{PacketId, Stamp};
+use super::peers::{GREETING_TIME, Peers};
+use super::pushing::Pushing;
+use super::source::{Signed, Source};
+use super::tracker::{Refusal, Tracker, TrackerConfig};
+use super::uplink::{Next, Uplink};
+use crate::session::{Application, Closed, Remote, SessionId, Sessions};
+
+/// How often a tree is made better, assignments leave, and silent viewers are looked for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How often what viewers bear is looked at: as often as they report.
+const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
+
+/// How long a ticket is good; a new one is given when half of the time is over.
+const TICKET_LIFE: Duration = Duration::from_millis(60_000);
+
+/// How a stream is served.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerConfig {
+    /// How it travels.
+    pub mode: Mode,
+    /// Trees, and who may watch.
+    pub tracker: TrackerConfig,
+    /// How far behind the newest packet a viewer begins.
+    pub begin_behind: Duration,
+    /// Packets that are kept, and when they are not sent any more.
+    pub buffer: BufferConfig,
+}
+
+/// What a server tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// Somebody watches.
+    Joined(ClientId),
+    /// Somebody could not.
+    Refused(Refusal),
+    /// Somebody watches no more; whether because nothing was heard of it.
+    Left(ClientId, bool),
+}
+
+/// One stream's server.
+#[derive(Clone, Debug)]
+pub struct Server<A, C: Content> {
+    config: ServerConfig,
+    source: Source<C>,
+    tracker: Tracker<A>,
+    peers: Peers<A>,
+    pushing: Pushing,
+    uplink: Uplink<C>,
+    kept: Buffer<C::Packet>,
+    /// Of what is kept, in order.
+    manifests: VecDeque<Arc<Manifest<C>>>,
+    next_tick: Time,
+    next_review: Time,
+    next_tickets: Time,
+}
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+    /// Serves a stream that begins at `start`, signed with `secret`.
+    pub fn new(config: ServerConfig, secret: C::Secret, start: Time) -> Server<A, C> {
+        let mut pushing = Pushing::new(config.tracker.slices);
+        // Who is not assigned to the server gets nothing from it.
+        pushing.set_places(0);
+        Server {
+            source: Source::new(secret, start),
+            tracker: Tracker::new(config.tracker),
+            peers: Peers::default(),
+            pushing,
+            uplink: Uplink::default(),
+            kept: Buffer::new(config.buffer, PacketId(0)),
+            manifests: VecDeque::new(),
+            next_tick: start,
+            next_review: start + REVIEW_PERIOD,
+            next_tickets: start + TICKET_LIFE / 2,
+            config,
+        }
+    }
+
+    /// Who watches, and the trees.
+    pub fn tracker(&self) -> &Tracker<A> {
+        &self.tracker
+    }
+
+    /// Where the stream begins.
+    pub fn source(&self) -> &Source<C> {
+        &self.source
+    }
+
+    /// Children of the server, over all slices.
+    pub fn children(&self) -> usize {
+        self.pushing.held()
+    }
+
+    /// The stream goes on; `is_keyframe` if players can begin with this packet.
+    pub fn on_input(&mut self, now: Time, packet: C::Packet, is_keyframe: bool) {
+        if let Some(signed) = self.source.on_packet(now, packet, is_keyframe) {
+            self.distribute(now, signed);
+        }
+    }
+
+    fn distribute(&mut self, now: Time, signed: Signed<C>) {
+        let Signed { manifest, packets } = signed;
+        let slices = self.config.tracker.slices;
+        if self.config.mode.has_trees() {
+            for slice in super::client::manifest_slices(manifest.generation, slices) {
+                for child in self.pushing.children(slice) {
+                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
+                }
+            }
+        }
+        for (number, (stamp, packet)) in (0..).zip(packets) {
+            let id = manifest.first.after(number);
+            self.kept.insert(id, stamp, packet);
+            for child in self.pushing.children(id.slice(slices)) {
+                self.uplink.push(child, id);
+            }
+        }
+        self.manifests.push_back(manifest);
+        while self.manifests.front().is_some_and(|oldest| oldest.end() <= self.kept.oldest()) {
+            self.manifests.pop_front();
+        }
+        let bitrate = self.source.bitrate(now);
+        self.tracker.set_bitrate(bitrate);
+    }
+
+    fn ticket(&self, now: Time, client: ClientId, key: crate::session::PeerKey) -> Ticket<C> {
+        let expires = Stamp(self.source.stamp(now).0.saturating_add((TICKET_LIFE.as_nanos() / 1_000_000) as u32));
+        let signature = C::sign_ticket(self.source.secret(), client, &key, expires);
+        Ticket { client, key, expires, signature }
+    }
+
+    fn on_join(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        upload: anabranch_control::units::Rate,
+        sessions: &mut impl Sessions<Self>,
+    ) {
+        let Some(peer) = self.peers.get(session) else { return };
+        let (None, Some(remote)) = (peer.client, peer.remote) else { return };
+        // What comes before the stream is known is admitted when it is.
+        let bitrate = self.source.bitrate(now);
+        self.tracker.set_bitrate(bitrate);
+        match self.tracker.join(now, session, &remote, upload, sessions.round_trip(session)) {
+            Err(refusal) => {
+                sessions.event(ServerEvent::Refused(refusal));
+                sessions.send(session, Message::Overloaded);
+            }
+            Ok(client) => {
+                self.peers.on_proved(session, client);
+                let edge = (self.source.edge(), self.source.stamp(now));
+                let behind = self.source.keyframe(now, self.config.begin_behind);
+                let begin = if self.config.mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
+                let stream =
+                    StreamInfo { mode: self.config.mode, slices: self.config.tracker.slices, bitrate, begin, edge };
+                let ticket = self.ticket(now, client, remote.key);
+                sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
+                sessions.event(ServerEvent::Joined(client));
+                self.tell_places(now, sessions);
+            }
+        }
+    }
+
+    /// Tells everybody what is new of its place in the trees.
+    fn tell_places(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        for children in self.tracker.server_children() {
+            self.pushing.on_assigned(now, children.slice, children.children);
+        }
+        for (session, assignment) in self.tracker.assignments() {
+            sessions.send(session, Message::Assign(Box::new(assignment)));
+        }
+    }
+
+    fn on_report(&mut self, now: Time, client: ClientId, report: &Report, round_trip: Option<Duration>) {
+        if let Some(round_trip) = round_trip {
+            self.tracker.set_round_trip(client, round_trip);
+        }
+        self.tracker.on_report(now, client, report);
+    }
+
+    fn remove(&mut self, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {
+        self.tracker.leave(client);
+        sessions.event(ServerEvent::Left(client, was_silent));
+    }
+
+    fn forget(&mut self, session: SessionId) -> Option<ClientId> {
+        let peer = self.peers.end(session)?;
+        self.uplink.forget(session);
+        self.pushing.forget(session);
+        peer.client
+    }
+
+    fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        self.next_tick = now + TICK;
+        for client in self.tracker.silent(now) {
+            if let Some(session) = self.peers.session_of(client) {
+                sessions.close(session);
+                self.forget(session);
+            }
+            self.remove(client, true, sessions);
+        }
+        let is_stranger = |peer: &super::peers::Peer<A>| peer.client.is_none() && now >= peer.used + GREETING_TIME;
+        let strangers: Vec<SessionId> =
+            self.peers.iter().filter(|(_, peer)| is_stranger(peer)).map(|(session, _)| session).collect();
+        for session in strangers {
+            sessions.close(session);
+            self.forget(session);
+        }
+        if now >= self.next_review {
+            self.next_review = now + REVIEW_PERIOD;
+            self.tracker.review(now);
+        }
+        if now >= self.next_tickets {
+            self.next_tickets = now + TICKET_LIFE / 2;
+            let viewers: Vec<_> = self.tracker.viewers().map(|viewer| (viewer.session, viewer.contact)).collect();
+            for (session, contact) in viewers {
+                let ticket = self.ticket(now, contact.client, contact.key);
+                sessions.send(session, Message::Ticket(Box::new(ticket)));
+            }
+        }
+        if self.config.mode.has_trees() {
+            self.tracker.improve();
+        }
+        self.pushing.drop_unassigned(now, |_, _| {});
+        self.tell_places(now, sessions);
+    }
+}
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
+    type Address = A;
+    type Message = Message<A, C>;
+    type Datagram = Datagram<C>;
+    type Event = ServerEvent;
+
+    fn accepts(&mut self, _now: Time, _remote: &Remote<A>) -> bool {
+        self.peers.len() < 2 * self.config.tracker.most_clients
+    }
+
+    fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, _sessions: &mut impl Sessions<Self>) {
+        self.peers.begin(now, session, None).remote = Some(*remote);
+    }
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        message: Message<A, C>,
+        sessions: &mut impl Sessions<Self>,
+    ) {
+        if let Message::Join { upload } = message {
+            return self.on_join(now, session, upload, sessions);
+        }
+        let Some(client) = self.peers.get(session).and_then(|peer| peer.client) else { return };
+        self.tracker.on_heard(now, client);
+        match message {
+            Message::Report(report) => self.on_report(now, client, &report, sessions.round_trip(session)),
+            Message::Silent(feeds) => {
+                for feed in feeds {
+                    self.tracker.on_silent(now, client, &feed);
+                }
+                self.tell_places(now, sessions);
+            }
+            Message::Subscribe { slices, from } => {
+                let refused = self.pushing.on_subscribe(now, session, client, slices);
+                let behind = self.kept.of_slices(slices.without(refused), self.config.tracker.slices, from);
+                self.uplink.ask(session, behind, 0);
+                if !refused.is_empty() {
+                    sessions.send(session, Message::Full(refused));
+                }
+            }
+            Message::Unsubscribe(slices) => self.pushing.on_unsubscribe(session, slices),
+            _ => {}
+        }
+    }
+
+    fn on_datagram(
+        &mut self,
+        _now: Time,
+        session: SessionId,
+        datagram: Datagram<C>,
+        _sessions: &mut impl Sessions<Self>,
+    ) {
+        if let Datagram::WantManifest(id) = datagram
+            && let Some(manifest) = self.manifests.iter().find(|manifest| manifest.covers(id))
+        {
+            self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+        }
+    }
+
+    fn on_closed(&mut self, _now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
+        if let Some(client) = self.forget(session) {
+            self.remove(client, false, sessions);
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        while let Some(signed) = self.source.poll(now) {
+            self.distribute(now, signed);
+        }
+        if now >= self.next_tick {
+            self.tick(now, sessions);
+        }
+    }
+
+    fn timer(&self, _now: Time) -> Time {
+        self.source.due().min(self.next_tick)
+    }
+
+    fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
+        loop {
+            let (to, next) = self.uplink.pop()?;
+            let id = match next {
+                Next::Ready(datagram) => return Some((to, datagram)),
+                Next::Push(id) | Next::Reply(id) => id,
+            };
+            let Some((stamp, packet)) = self.kept.get(id) else { continue };
+            // Nobody can use any more what has waited so long.
+            if self.source.age(now, stamp) >= self.config.buffer.patience {
+                continue;
+            }
+            return Some((to, Datagram::Packet { id, stamp, packet: packet.clone() }));
+        }
+    }
+}

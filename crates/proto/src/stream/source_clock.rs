@@ -1,0 +1,84 @@
+//! How old a packet is, for somebody who does not share the source's clock: the time since it would
+//! have come, had it come as fast as the fastest of the last half minute.
+
+use anabranch_control::filter::WindowedMin;
+use anabranch_control::time::{Duration, Time};
+
+use super::packet::Stamp;
+
+/// The fastest of so many seconds counts: clocks drift apart by 50 ppm, 1.5 ms in that time, and a
+/// route that has become longer is known after it.
+const WINDOW_S: u64 = 30;
+
+/// Added to differences, so that none is negative, whichever clock began first.
+const BIAS_NS: u64 = 1 << 62;
+
+/// Estimates the source's clock.
+#[derive(Clone, Debug)]
+pub struct SourceClock {
+    /// Least of when a packet came less when it left the source, and the bias.
+    offset: WindowedMin,
+    has_sample: bool,
+}
+
+impl Default for SourceClock {
+    fn default() -> SourceClock {
+        SourceClock { offset: WindowedMin::new(WINDOW_S), has_sample: false }
+    }
+}
+
+impl SourceClock {
+    /// A packet that left the source at `stamp` is here.
+    #[inline]
+    pub fn on_arrival(&mut self, now: Time, stamp: Stamp) {
+        let difference = BIAS_NS + now.as_nanos() - stamp.elapsed().as_nanos();
+        self.offset.update(now.as_nanos() / 1_000_000_000, difference);
+        self.has_sample = true;
+    }
+
+    /// When a packet that left the source at `stamp` would have come if it was among the fastest; none
+    /// before the first packet.
+    #[inline]
+    pub fn expected(&self, stamp: Stamp) -> Option<Time> {
+        let at = || (self.offset.get() + stamp.elapsed().as_nanos()).saturating_sub(BIAS_NS);
+        self.has_sample.then(|| Time::from_nanos(at()))
+    }
+
+    /// How long ago that was; zero before the first packet.
+    #[inline]
+    pub fn age(&self, now: Time, stamp: Stamp) -> Duration {
+        self.expected(stamp).map_or(Duration::ZERO, |expected| now.since(expected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_fastest_packet_tells_when_others_would_have_come() {
+        let mut clock = SourceClock::default();
+        assert_eq!(clock.expected(Stamp(0)), None);
+        // The stream began 5000 s before this host; packets take 80, 40 and 60 ms.
+        for (stamp, delay) in [(5_000_000, 80), (5_000_100, 40), (5_000_200, 60)] {
+            clock.on_arrival(at(u64::from(stamp) - 5_000_000 + delay), Stamp(stamp));
+        }
+        assert_eq!(clock.expected(Stamp(5_000_300)), Some(at(340)));
+        assert_eq!(clock.age(at(400), Stamp(5_000_300)), Duration::from_millis(60));
+        assert_eq!(clock.age(at(300), Stamp(5_000_300)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_route_that_has_become_longer_is_known_after_half_a_minute() {
+        let mut clock = SourceClock::default();
+        for second in 0..100 {
+            let delay = if second < 50 { 20 } else { 120 };
+            clock.on_arrival(at(1000 * second + delay), Stamp(1000 * second as u32));
+        }
+        assert_eq!(clock.expected(Stamp(100_000)), Some(at(100_120)));
+    }
+}

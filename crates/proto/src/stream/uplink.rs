@@ -1,0 +1,131 @@
+//! What a peer has still to send, and what of it leaves first when its window has room:
+//!
+//! 1. manifests and what neighbours tell and ask each other: small, and others wait for it;
+//! 2. pushes, in the order in which they came: a packet that is late here is late in a whole subtree;
+//! 3. packets that were asked for, of the neighbour that has least of what is here [Efthymiopoulos
+//!    2015, 2: the most deprived].
+//!
+//! A queue is no longer than what its packets may age: what is older is dropped, not sent.
+
+use std::collections::VecDeque;
+
+use super::content::Content;
+use super::message::Datagram;
+use super::packet::PacketId;
+use crate::session::SessionId;
+
+/// Datagrams of the first kind that wait at most, over all sessions: enough for a manifest and a map
+/// to each of a thousand neighbours.
+const MOST_TOLD: usize = 2048;
+
+/// Pushes that wait at most: two seconds of a gigabit a second would not fit, but a window would long
+/// have been known to be too small.
+const MOST_PUSHES: usize = 1 << 16;
+
+/// Packets that one neighbour may have asked for and not got: three seconds of 4 Mbit/s, with which a
+/// viewer begins.
+pub const MOST_ASKED: usize = 1152;
+
+/// What one neighbour has asked for.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    ids: VecDeque<PacketId>,
+    /// How many of our packets it has, by its last map.
+    has: u32,
+}
+
+/// Queues of a peer.
+#[derive(Clone, Debug)]
+pub struct Uplink<C: Content> {
+    told: VecDeque<(SessionId, Datagram<C>)>,
+    pushes: VecDeque<(SessionId, PacketId)>,
+    /// By session.
+    asked: Vec<Asked>,
+    /// How many packets are asked for, over all sessions.
+    asked_packets: usize,
+}
+
+impl<C: Content> Default for Uplink<C> {
+    fn default() -> Uplink<C> {
+        Uplink { told: VecDeque::new(), pushes: VecDeque::new(), asked: Vec::new(), asked_packets: 0 }
+    }
+}
+
+/// What leaves next.
+#[derive(Clone, Debug)]
+pub enum Next<C: Content> {
+    /// This, as it is.
+    Ready(Datagram<C>),
+    /// This packet, pushed.
+    Push(PacketId),
+    /// This packet, because it was asked for.
+    Reply(PacketId),
+}
+
+impl<C: Content> Uplink<C> {
+    /// Sends `datagram` before any packet.
+    pub fn tell(&mut self, to: SessionId, datagram: Datagram<C>) {
+        if self.told.len() < MOST_TOLD {
+            self.told.push_back((to, datagram));
+        }
+    }
+
+    /// Sends `id` behind the pushes before it.
+    #[inline]
+    pub fn push(&mut self, to: SessionId, id: PacketId) {
+        if self.pushes.len() < MOST_PUSHES {
+            self.pushes.push_back((to, id));
+        }
+    }
+
+    /// `from` asks for `ids`, and has `has` of our packets.
+    pub fn ask(&mut self, from: SessionId, ids: impl IntoIterator<Item = PacketId>, has: u32) {
+        if self.asked.len() <= from.index() {
+            self.asked.resize_with(from.index() + 1, Asked::default);
+        }
+        let asked = &mut self.asked[from.index()];
+        asked.has = has;
+        for id in ids {
+            if asked.ids.len() < MOST_ASKED {
+                asked.ids.push_back(id);
+                self.asked_packets += 1;
+            }
+        }
+    }
+
+    /// How many pushes wait.
+    pub fn pushes(&self) -> usize {
+        self.pushes.len()
+    }
+
+    /// What leaves next, and to whom.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(SessionId, Next<C>)> {
+        if let Some((to, datagram)) = self.told.pop_front() {
+            return Some((to, Next::Ready(datagram)));
+        }
+        if let Some((to, id)) = self.pushes.pop_front() {
+            return Some((to, Next::Push(id)));
+        }
+        if self.asked_packets == 0 {
+            return None;
+        }
+        let waiting = self.asked.iter().enumerate().filter(|(_, asked)| !asked.ids.is_empty());
+        let (session, _) = waiting.min_by_key(|(_, asked)| asked.has)?;
+        let asked = &mut self.asked[session];
+        let id = asked.ids.pop_front()?;
+        asked.has += 1;
+        self.asked_packets -= 1;
+        Some((SessionId(session as u32), Next::Reply(id)))
+    }
+
+    /// A session is over: what was for it is not for the next one of its number.
+    pub fn forget(&mut self, session: SessionId) {
+        self.told.retain(|(to, _)| *to != session);
+        self.pushes.retain(|(to, _)| *to != session);
+        if let Some(asked) = self.asked.get_mut(session.index()) {
+            self.asked_packets -= asked.ids.len();
+            *asked = Asked::default();
+        }
+    }
+}

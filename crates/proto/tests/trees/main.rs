@@ -1,0 +1,6 @@
+//! The book of trees against the best trees, against what must always hold, and at the size of an
+//! audience.
+
+mod brute_force;
+mod properties;
+mod worlds;
