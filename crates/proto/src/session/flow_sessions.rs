@@ -202,11 +202,12 @@ impl<A: Application> FlowSessions<A> {
         }
         match &packet.content {
             Content::Datagram(datagram) => {
-                if self.arrives(now, slot, packet.number, arrival.marked) {
-                    self.books.counters.datagrams_received += 1;
-                    let acting = &mut Acting { now, books: &mut self.books, out };
-                    self.app.on_datagram(now, SessionId(slot), datagram.clone(), acting);
+                if !self.arrives(now, slot, packet.number, arrival.marked) {
+                    return;
                 }
+                self.books.counters.datagrams_received += 1;
+                let acting = &mut Acting { now, books: &mut self.books, out };
+                self.app.on_datagram(now, SessionId(slot), datagram.clone(), acting);
             }
             Content::Messages(part) => self.on_messages(now, slot, part, (packet.number, arrival.marked), out),
             Content::Ping => {
