@@ -28,7 +28,7 @@ use serde::Deserialize;
 use super::monitor::Report;
 use super::pcc::{Purpose, Trial, sigmoid};
 use super::setup::Setup;
-use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
@@ -423,6 +423,10 @@ impl FlowController for Allegro {
             self.on_report(now, &report);
         }
         self.check_latency(now);
+    }
+
+    fn on_abandoned(&mut self, _: Time, abandoned: &Abandoned<'_>) {
+        self.trial.monitor.on_abandoned(abandoned);
     }
 
     fn limits(&self) -> Limits {

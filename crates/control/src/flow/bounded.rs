@@ -4,9 +4,9 @@
 
 use serde::Deserialize;
 
-use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::rng::Rng;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 
 /// What a window and a rate may be, and how long that holds. A fixed window overrules the
@@ -169,6 +169,14 @@ impl FlowController for Bounded {
         }
     }
 
+    fn set_ack_wait(&mut self, wait: Duration) {
+        self.controller.set_ack_wait(wait);
+    }
+
+    fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
+        self.controller.on_abandoned(now, abandoned);
+    }
+
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {
         self.end_lease(now);
         if self.controller.timer().is_some_and(|due| due <= now) {
@@ -222,7 +230,6 @@ mod tests {
     use crate::flow::registry::{Setup, find};
     use crate::flow::testing::{PACKET, PATH, Path, acknowledge, drive, silence};
     use crate::flow::{LossCause, Lost};
-    use crate::time::Duration;
 
     #[derive(Clone, Debug)]
     struct Wants(Limits);

@@ -9,10 +9,10 @@
 use serde::Deserialize;
 
 use super::setup::Setup;
-use super::{Actuator, Bounded, Feedback, FlowController, Limits, PeerId, Sent, cubic};
+use super::{Abandoned, Actuator, Bounded, Feedback, FlowController, Limits, PeerId, Sent, cubic};
 use crate::registry::{ParameterError, in_range, parameters};
 use crate::rng::Rng;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::units::Rate;
 
 /// Parameters of `c3-cubic`.
@@ -56,6 +56,14 @@ impl FlowController for C3Cubic {
             // cWnd_flow = rate_flow * RTT_min
             self.cubic.set(self.actuator.bounds(granted * feedback.rtt.min));
         }
+    }
+
+    fn set_ack_wait(&mut self, wait: Duration) {
+        self.cubic.set_ack_wait(wait);
+    }
+
+    fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
+        self.cubic.on_abandoned(now, abandoned);
     }
 
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {

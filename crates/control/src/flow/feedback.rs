@@ -64,6 +64,20 @@ pub struct RoundTrip {
     pub min: Duration,
 }
 
+/// Packets to one receiver whose fate nobody waits for any more: they count as in flight no longer,
+/// and say nothing of the path (RFC 9002, 6.4, where a connection's keys are discarded).
+#[derive(Clone, Copy, Debug)]
+pub struct Abandoned<'a> {
+    /// Whom they were sent to.
+    pub receiver: PeerId,
+    /// The packets, in the order in which they left.
+    pub packets: &'a [Sent],
+    /// Data in flight to others.
+    pub in_flight: Bytes,
+    /// Whether nothing more goes to that receiver, whose number may then name another one.
+    pub is_gone: bool,
+}
+
 /// All that one receiver told us at one instant, or what the sender found out without it:
 /// losses come with the ACK that reveals them, or alone when a timer does.
 #[derive(Clone, Copy, Debug)]

@@ -49,11 +49,11 @@ use core::fmt::Debug;
 use dyn_clone::{DynClone, clone_trait_object};
 
 pub use bounded::{Actuator, Bounded, Bounds};
-pub use feedback::{Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
+pub use feedback::{Abandoned, Feedback, LossCause, Lost, PeerId, RoundTrip, TcpRecovery};
 pub use sent::Sent;
 
 use crate::rng::Rng;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 
 /// What the sender must hold to until the next call.
@@ -88,6 +88,19 @@ pub trait FlowController: Debug + DynClone + Send + Sync {
 
     /// A receiver has answered, or losses were found by a timer.
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, rng: &mut Rng);
+
+    /// From now on packets that have arrived wait for `wait`, in the mean, until a receiver that puts
+    /// off its ACKs tells of them; round trips are told without that. It is 0 at first, and where a
+    /// sender tells round trips with it.
+    fn set_ack_wait(&mut self, wait: Duration) {
+        let _ = wait;
+    }
+
+    /// A receiver is gone, or was silent for so long that what is in flight to it does not count
+    /// any more.
+    fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
+        let _ = (now, abandoned);
+    }
 
     /// The instant that `timer` named has come.
     fn on_timer(&mut self, now: Time, rng: &mut Rng) {

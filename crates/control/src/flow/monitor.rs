@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Feedback, Sent};
+use super::{Abandoned, Feedback, Sent};
 use crate::time::{Duration, Time};
 use crate::units::Bytes;
 
@@ -191,6 +191,16 @@ impl<P: Copy> Monitor<P> {
         }
     }
 
+    /// Takes packets whose fate will never be known out of their intervals, which would wait for it.
+    pub fn on_abandoned(&mut self, abandoned: &Abandoned<'_>) {
+        let mut at = 0;
+        for sent in abandoned.packets {
+            if let Some(interval) = self.of(&mut at, sent) {
+                interval.sent -= sent.size;
+            }
+        }
+    }
+
     /// The interval in which `packet` left, from the one at `at` on; none if it left before
     /// all of them.
     #[inline]
@@ -270,6 +280,22 @@ mod tests {
                 packet
             })
             .collect()
+    }
+
+    #[test]
+    fn an_interval_does_not_wait_for_packets_that_are_abandoned() {
+        let mut monitor = Monitor::new();
+        let packets = send(&mut monitor, 0, 25);
+        feed(&mut monitor, &packets[..7], &[], Some(MS(100)));
+        let abandoned =
+            Abandoned { receiver: PeerId(0), packets: &packets[7..12], in_flight: Bytes::ZERO, is_gone: true };
+        assert_eq!(monitor.next_report(), None);
+        monitor.on_abandoned(&abandoned);
+        let report = monitor.next_report().unwrap();
+        assert_eq!((report.sent, report.acked, report.lost), (SIZE * 7, SIZE * 7, Bytes::ZERO));
+        // Two of the next one's were abandoned too.
+        feed(&mut monitor, &packets[12..20], &[], Some(MS(100)));
+        assert_eq!(monitor.next_report().unwrap().sent, SIZE * 8);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use serde::Deserialize;
 use super::monitor::Report;
 use super::pcc::{Purpose, Trial};
 use super::setup::Setup;
-use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Time};
@@ -302,6 +302,10 @@ impl FlowController for Vivace {
         while let Some(report) = self.trial.next_report() {
             self.on_report(now, &report);
         }
+    }
+
+    fn on_abandoned(&mut self, _: Time, abandoned: &Abandoned<'_>) {
+        self.trial.monitor.on_abandoned(abandoned);
     }
 
     fn limits(&self) -> Limits {

@@ -41,3 +41,24 @@ impl<M: Machine<Message: Wire>> Carrier<M> for OnTheWire {
         message.read(&letter.content).is_ok()
     }
 }
+
+/// Messages as they are: what arrives is a copy of what left.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsTheyAre;
+
+impl<M: Machine<Message: Clone>> Carrier<M> for AsTheyAre {
+    type Payload = M::Message;
+
+    const REUSES_MEMORY: bool = false;
+
+    #[inline]
+    fn pack(&mut self, message: &M::Message, slot: &mut M::Message) {
+        slot.clone_from(message);
+    }
+
+    #[inline]
+    fn unpack(&mut self, slot: &M::Message, message: &mut M::Message) -> bool {
+        message.clone_from(slot);
+        true
+    }
+}

@@ -19,7 +19,7 @@ use anabranch_sim::fabric::{self, Event, Fabric, Forwarded, NodeId};
 
 use crate::monitor::{EVENTS_BETWEEN_QUESTIONS, Monitor};
 pub use address::Address;
-pub use carrier::{Carrier, OnTheWire};
+pub use carrier::{AsTheyAre, Carrier, OnTheWire};
 use jobs::Pending;
 pub use jobs::Worker;
 pub use observer::{Observer, Transit};

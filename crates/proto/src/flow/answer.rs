@@ -1,17 +1,29 @@
 //! What a sender asks of its packets in flight and is answered, whoever keeps them.
 
 use anabranch_control::flow::Lost;
+use anabranch_control::time::Duration;
 use anabranch_control::units::Bytes;
 
 /// Packets in flight to one receiver at most, whatever a controller allows.
 pub const MAX_PACKETS_IN_FLIGHT: usize = 1 << 20;
 
-/// Data of the stream.
+/// Data of the stream that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub offset: u64,
     pub length: u32,
     pub fin: bool,
+}
+
+impl Piece {
+    /// Nothing of the stream, and nowhere in it: the packet carries something else.
+    pub const NONE: Piece = Piece { offset: u64::MAX, length: 0, fin: false };
+
+    /// Whether nothing need be sent again when the packet is lost.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        *self == Piece::NONE
+    }
 }
 
 /// Packets that are declared lost at one instant.
@@ -36,6 +48,8 @@ impl Losses {
 pub struct Answer {
     /// Whether it gave a round-trip sample.
     pub sampled: bool,
+    /// What of the sample the receiver waited before it answered.
+    pub ack_delay: Duration,
     pub acked_bytes: Bytes,
     /// Data that is no longer in flight.
     pub pipe_bytes: Bytes,

@@ -7,31 +7,35 @@
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
-mod answer;
+pub(crate) mod acknowledger;
+pub(crate) mod answer;
 mod config;
 #[cfg(test)]
 mod hostile;
 mod message;
-mod ranges;
+pub(crate) mod ranges;
 mod receiver;
 mod receiving;
 mod reordering;
 mod scoreboard;
 mod sender;
 mod sending;
+pub(crate) mod shared_window;
 mod space;
 pub mod wire;
 
 use anabranch_control::time::Duration;
 
+pub use acknowledger::AckPolicy;
 pub use answer::AckError;
 pub use config::{LossRecovery, SenderConfig};
 pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
 pub use ranges::{AckForm, AckRanges};
-pub use receiver::{AckPolicy, FlowReceiver, Received};
+pub use receiver::{FlowReceiver, Received};
 pub use receiving::ReceivingEnd;
-pub use sender::{CatchUp, Fault, FlowSender, Metrics, Transmit};
+pub use sender::{FlowSender, Transmit};
 pub use sending::{HANDSHAKE_TIMEOUT, Heard, SendingEnd};
+pub use shared_window::{CatchUp, Fault, Metrics};
 pub use space::Ecn;
 
 /// A packet with data.

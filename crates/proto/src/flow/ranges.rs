@@ -127,6 +127,12 @@ impl AckRanges {
         self.count == others.count && self.highest().0 == others.highest().0 && self.spans[1..] == others.spans[1..]
     }
 
+    /// How many ranges there are.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
     /// The highest number.
     #[inline]
     pub fn largest(&self) -> Option<u64> {

@@ -1,27 +1,10 @@
-//! The receiving side of a flow: what has arrived, and when to say so.
+//! The receiving side of a flow: what of its stream has arrived.
 
-use anabranch_control::time::{Duration, Time};
+use anabranch_control::time::Time;
 
-use super::ranges::{AckForm, Assembly, ReceivedNumbers};
+use super::acknowledger::{AckPolicy, Acknowledger, Arrived};
+use super::ranges::Assembly;
 use super::{Ack, Data};
-
-/// When a receiver answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckPolicy {
-    /// Packets that may wait for an ACK, the one that completes them included.
-    pub every: u32,
-    /// The longest that a packet waits for its ACK.
-    pub max_delay: Duration,
-    /// What an ACK tells of many ranges.
-    pub form: AckForm,
-}
-
-impl Default for AckPolicy {
-    /// Each second packet, at the latest after 25 ms (RFC 9000, 13.2.2 and 18.2).
-    fn default() -> AckPolicy {
-        AckPolicy { every: 2, max_delay: Duration::from_millis(25), form: AckForm::Ranges }
-    }
-}
 
 /// What an arrival brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,86 +18,48 @@ pub struct Received {
 /// Receives a flow's data.
 #[derive(Clone, Debug)]
 pub struct FlowReceiver {
-    policy: AckPolicy,
-    numbers: ReceivedNumbers,
+    acks: Acknowledger,
     stream: Assembly,
     /// Where the stream ends, once known.
     end: Option<u64>,
-    /// Packets that wait for an ACK.
-    waiting: u32,
-    /// When the next ACK is due.
-    due: Option<Time>,
-    /// When the packet with the highest number arrived.
-    largest_at: Time,
-    ce_count: u64,
-    acks_sent: u64,
 }
 
 impl FlowReceiver {
     /// Has received nothing yet.
     pub fn new(policy: AckPolicy) -> FlowReceiver {
-        FlowReceiver {
-            policy,
-            numbers: ReceivedNumbers::new(policy.form),
-            stream: Assembly::default(),
-            end: None,
-            waiting: 0,
-            due: None,
-            largest_at: Time::ZERO,
-            ce_count: 0,
-            acks_sent: 0,
-        }
+        FlowReceiver { acks: Acknowledger::new(policy), stream: Assembly::default(), end: None }
     }
 
     /// `data` arrives; `ce` if its packet bears a congestion-experienced mark.
     #[inline(always)]
     pub fn on_data(&mut self, now: Time, data: &Data, ce: bool) -> Received {
-        let largest = self.numbers.largest();
-        let in_order = data.number == largest.map_or(0, |largest| largest.saturating_add(1));
         let room = self.stream.insert(data.offset, u64::from(data.length));
         // What there is no room for is not acknowledged: it must come again.
         let Some(new_bytes) = room else { return Received { new_bytes: 0, completed: false } };
-        if !self.numbers.insert(data.number) {
-            // A copy: the ACK of the first was perhaps lost.
-            self.due = Some(now);
+        let arrived = self.acks.on_packet(now, data.number, ce);
+        if arrived == Arrived::Again {
             return Received { new_bytes: 0, completed: false };
         }
-        if largest.is_none_or(|largest| data.number > largest) {
-            self.largest_at = now;
-        }
-        self.ce_count += u64::from(ce);
         if data.fin {
             self.end = Some(data.offset.saturating_add(u64::from(data.length)));
         }
         let completed = new_bytes > 0 && self.end == Some(self.stream.contiguous());
-        self.waiting += 1;
         // RFC 9000 13.2.1 and RFC 5681 4.2: at once when packets are missing, out of order,
         // marked, or when a gap is being filled; the end has nothing to wait for.
-        let at_once = !in_order || ce || self.stream.has_gap() || completed;
-        if at_once || self.waiting >= self.policy.every {
-            self.due = Some(now);
-        } else if self.due.is_none() {
-            self.due = Some(now + self.policy.max_delay);
-        }
+        self.acks.wait(now, arrived == Arrived::OutOfOrder || ce || self.stream.has_gap() || completed);
         Received { new_bytes, completed }
     }
 
     /// The ACK that is due, if one is.
     #[inline(always)]
     pub fn poll_ack(&mut self, now: Time) -> Option<Ack> {
-        if self.due.is_none_or(|due| due > now) {
-            return None;
-        }
-        self.due = None;
-        self.waiting = 0;
-        self.acks_sent += 1;
-        Some(Ack { ranges: self.numbers.next_ack(), delay: now.since(self.largest_at), ce_count: self.ce_count })
+        self.acks.poll_ack(now)
     }
 
     /// When an ACK will be due.
     #[inline]
     pub fn timer(&self) -> Option<Time> {
-        self.due
+        self.acks.timer()
     }
 
     /// Bytes of the stream that have arrived without a gap.
@@ -130,7 +75,7 @@ impl FlowReceiver {
     /// ACKs that have left.
     #[inline]
     pub fn acks_sent(&self) -> u64 {
-        self.acks_sent
+        self.acks.acks_sent()
     }
 
     /// Whether all of the stream has arrived.
@@ -141,6 +86,9 @@ impl FlowReceiver {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_control::time::Duration;
+
+    use super::super::AckForm;
     use super::*;
 
     fn data(number: u64) -> Data {

@@ -259,7 +259,7 @@ impl Scoreboard {
         let sampled = self.advance(now, rtt);
         self.note_phase(!acked.is_empty(), sampled.is_some(), again);
         let sampled = sampled == Some(true);
-        Ok(Answer { sampled, acked_bytes, pipe_bytes, newly_marked: 0, spurious_losses: 0 })
+        Ok(Answer { sampled, acked_bytes, pipe_bytes, ..Answer::default() })
     }
 
     /// Moves HighACK over what has arrived; none if there is nothing, else whether that gave a

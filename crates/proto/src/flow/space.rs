@@ -24,6 +24,10 @@ const MAX_BACKOFF: u32 = 10;
 /// Room for packets at the beginning, and always; a power of two.
 const FIRST_ROOM: usize = 16;
 
+/// The same for one receiver of many, who gets a few packets a round trip: what all of them take
+/// should stay in a cache.
+const ROOM_OF_MANY: usize = 4;
+
 /// One transmission.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
@@ -48,6 +52,8 @@ pub struct Space {
     next: u64,
     /// Packets from `first` on, each at its number modulo the length, a power of two.
     flights: Box<[Flight]>,
+    /// No room is less.
+    least_room: u32,
     in_flight: u32,
     largest_acked: Option<u64>,
     /// When the time threshold will declare a packet lost.
@@ -85,12 +91,22 @@ pub enum Ecn {
 
 impl Space {
     pub fn new(config: &SenderConfig) -> Space {
+        Space::with_room(config, FIRST_ROOM)
+    }
+
+    /// Of one receiver of many.
+    pub fn of_many(config: &SenderConfig) -> Space {
+        Space::with_room(config, ROOM_OF_MANY)
+    }
+
+    fn with_room(config: &SenderConfig, room: usize) -> Space {
         let is_tcp = config.recovery == LossRecovery::Rfc6675;
         Space {
             rtt: RoundTripEstimator::default(),
             first: 0,
             next: 0,
-            flights: vec![Flight::default(); FIRST_ROOM].into(),
+            flights: vec![Flight::default(); room].into(),
+            least_room: room as u32,
             in_flight: 0,
             largest_acked: None,
             loss_time: None,
@@ -160,7 +176,8 @@ impl Space {
     /// does not stay in the nearest cache is slow.
     #[cold]
     fn shrink(&mut self) {
-        if self.flights.len() > FIRST_ROOM && (self.next - self.first) as usize <= self.flights.len() / 4 {
+        if self.flights.len() > self.least_room as usize && (self.next - self.first) as usize <= self.flights.len() / 4
+        {
             self.resize(self.flights.len() / 2);
         }
     }
@@ -175,7 +192,7 @@ impl Space {
     }
 
     /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
-    /// packets are added to `acked`.
+    /// packets are added to `acked`, and `arrived` is told what they carried, unless they are TCP's.
     #[inline]
     pub fn on_ack(
         &mut self,
@@ -183,6 +200,7 @@ impl Space {
         ack: &Ack,
         max_ack_delay: Duration,
         acked: &mut Vec<Sent>,
+        mut arrived: impl FnMut(Piece),
     ) -> Result<Answer, AckError> {
         let Some(largest) = ack.ranges.largest() else { return Err(AckError::Empty) };
         if largest >= self.next {
@@ -204,6 +222,7 @@ impl Space {
                 if flight.outstanding {
                     flight.outstanding = false;
                     let sent = flight.sent;
+                    arrived(Piece { offset: flight.offset, length: flight.length, fin: flight.fin });
                     acked_bytes += sent.size;
                     acked.push(sent);
                     newest = Some((number, sent.at));
@@ -216,12 +235,12 @@ impl Space {
             (low, high) if low <= first => take(low, high),
             _ => ack.ranges.iter().rev().for_each(|(low, high)| take(low, high)),
         }
-        let mut sampled = false;
+        let (mut sampled, ack_delay) = (false, ack.delay.min(max_ack_delay));
         if let Some((number, at)) = newest {
             self.backoff = 0;
             if number == largest {
                 // RFC 9002, 5.3: no receiver may claim more delay than it promised.
-                self.rtt.sample(now.since(at), ack.delay.min(max_ack_delay));
+                self.rtt.sample(now.since(at), ack_delay);
                 sampled = true;
             }
         }
@@ -233,7 +252,7 @@ impl Space {
         self.acked += acked.len() as u64;
         let newly_marked = self.count_marks(ack.ce_count, largest, acked.len() as u64);
         self.largest_acked = self.largest_acked.max(Some(largest));
-        Ok(Answer { sampled, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
+        Ok(Answer { sampled, ack_delay, acked_bytes, pipe_bytes: acked_bytes, newly_marked, spurious_losses })
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
@@ -337,14 +356,53 @@ impl Space {
             let Flight { sent, offset, length, fin, sampled, copied, .. } = *flight;
             persistent |= sampled && sent.at.since(*row.get_or_insert(sent.at)) > span;
             self.in_flight -= 1;
-            if !copied {
-                self.again.push_back(Piece { offset, length, fin });
+            let piece = Piece { offset, length, fin };
+            if !copied && !piece.is_none() {
+                self.again.push_back(piece);
             }
             self.reordering.on_lost(LostPacket { number, at: sent.at, offset }, self.next, earlier(now, span));
             lost.packets.push(Lost { sent, cause });
             lost.numbers.push(number);
         }
         persistent
+    }
+
+    /// Nobody waits any more for what is in flight, which `abandoned` is told of by number; what it
+    /// carried is to be sent again.
+    pub fn abandon(&mut self, mut abandoned: impl FnMut(u64, Sent)) {
+        for number in self.first..self.next {
+            let flight = self.flight(number);
+            if !core::mem::take(&mut flight.outstanding) {
+                continue;
+            }
+            let Flight { sent, offset, length, fin, copied, .. } = *flight;
+            abandoned(number, sent);
+            let piece = Piece { offset, length, fin };
+            if !copied && !piece.is_none() {
+                self.again.push_back(piece);
+            }
+        }
+        self.first = self.next;
+        self.in_flight = 0;
+        self.loss_time = None;
+    }
+
+    /// When the oldest packet in flight left.
+    pub fn oldest(&mut self) -> Option<Time> {
+        let number = (self.first..self.next).find(|&number| self.flight(number).outstanding)?;
+        Some(self.flight(number).sent.at)
+    }
+
+    /// When the time threshold will declare a packet lost.
+    #[inline]
+    pub fn loss_time(&self) -> Option<Time> {
+        self.loss_time
+    }
+
+    /// The probe timeout after `since`, doubled for each one before that brought no answer.
+    #[inline]
+    pub fn probe_time(&self, since: Time, max_ack_delay: Duration) -> Time {
+        since + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF))
     }
 
     /// When losses must be looked for or a probe sent.
@@ -356,7 +414,7 @@ impl Space {
         if self.in_flight == 0 {
             return self.tcp.as_ref().and_then(|tcp| tcp.timer());
         }
-        Some(self.last_sent + self.rtt.probe_timeout(max_ack_delay) * (1 << self.backoff.min(MAX_BACKOFF)))
+        Some(self.probe_time(self.last_sent, max_ack_delay))
     }
 
     /// Where TCP's recovery stands; none where another one is at work.
@@ -445,7 +503,7 @@ mod tests {
         let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
             let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
             let mut acked = Vec::new();
-            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked).unwrap();
+            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |_| {}).unwrap();
             space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
             acked.len() as u64
         };

@@ -15,7 +15,8 @@
 //! [Efthymiopoulos 2015], sections 4 and 5. Departures, each named where it is made: d_ref
 //! is a delay of the queue in eq. 17 although eq. 16 adds dmin_p to it; gamma_2 is a share
 //! of U; what is lost counts as acknowledged; a sender without data keeps its U, and begins
-//! anew after a rest; the window has a floor.
+//! anew after a rest; the window has a floor; what waits for a receiver that puts off its
+//! ACKs has room of its own, which eq. 17, where each packet is acknowledged at once, does not need.
 
 #[cfg(test)]
 mod lemmas;
@@ -28,7 +29,7 @@ use self::receivers::Receivers;
 use self::upload::Upload;
 use super::recovery::Recovery;
 use super::setup::Setup;
-use super::{Feedback, FlowController, Limits, PeerId, Sent};
+use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
@@ -96,6 +97,16 @@ impl Default for Config {
     }
 }
 
+/// What the last packet that came through before a loss has shown of the queue.
+#[derive(Clone, Copy, Debug)]
+enum Fullest {
+    /// Its receiver and its round trip: the shorter that receiver's shortest one turns out to be,
+    /// the more the queue can hold.
+    RoundTrip(PeerId, Duration),
+    /// What the queue can hold, as known when that receiver left.
+    Queue(Duration),
+}
+
 /// The controller; data in bytes.
 #[derive(Clone, Debug)]
 struct BlockWindow {
@@ -107,8 +118,8 @@ struct BlockWindow {
     receivers: Receivers,
     upload: Upload,
     recovery: Recovery,
-    /// Whose packet was the last before a loss, and its round trip.
-    fullest: Option<(PeerId, Duration)>,
+    /// What the last packet before a loss has shown.
+    fullest: Option<Fullest>,
     /// `sum_p lambda_p dmin_p`, once a round trip is known.
     base: Option<Seconds>,
     /// `d(kT)`, once measured.
@@ -123,6 +134,8 @@ struct BlockWindow {
     injection: f64,
     /// What is left of it.
     allowance: f64,
+    /// How long what has arrived waits until that is told.
+    ack_wait: Duration,
     in_flight: f64,
     /// As the last feedback said.
     app_limited: bool,
@@ -161,6 +174,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         floor: window,
         injection: window,
         allowance: window,
+        ack_wait: Duration::ZERO,
         in_flight: 0.0,
         app_limited: false,
         active_at: setup.start,
@@ -179,9 +193,16 @@ impl BlockWindow {
     /// What the queue can hold, `dmax_p - dmin_p`: the same for every receiver,
     /// since they share the queue (section 5).
     fn queue_limit(&self) -> Seconds {
-        let shown = self.fullest.and_then(|(receiver, rtt)| Some(rtt - self.receivers.min_rtt(receiver)?));
+        let shown = self.fullest.and_then(|fullest| self.shown(fullest));
         // 6.2: before a loss a constant is added to dmin_p.
         shown.map_or(Seconds::from_millis(self.config.initial_queue_ms), Duration::seconds)
+    }
+
+    fn shown(&self, fullest: Fullest) -> Option<Duration> {
+        match fullest {
+            Fullest::RoundTrip(receiver, rtt) => Some(rtt - self.receivers.min_rtt(receiver)?),
+            Fullest::Queue(queue) => Some(queue),
+        }
     }
 
     /// `d_ref = a (dmax_p - dmin_p)`. Eq. 16 adds `dmin_p`, but section 5 calls
@@ -200,7 +221,8 @@ impl BlockWindow {
         let Some(base) = self.base else { return self.floor };
         let (rate, reference) = (self.upload.rate(), self.reference());
         // U sum_p lambda_p (dmin_p + d_ref + T) + 1
-        let fills = rate * (base + reference + self.period.seconds()).0 + self.packet;
+        // What waits for its ACK is neither on the path nor in the queue, and counts as sent.
+        let fills = rate * (base + reference + self.period.seconds() + self.ack_wait.seconds()).0 + self.packet;
         // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
         // small for a fast path and unstable on a slow one, hence a share of U.
         let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| (reference - delay).0);
@@ -272,12 +294,32 @@ impl FlowController for BlockWindow {
             && let Some(rtt) = self.receivers.round_trip_before(feedback.receiver, first.sent.at)
         {
             // dmax_p: the round trip of the last packet that came through (section 5).
-            self.fullest = Some((feedback.receiver, rtt));
+            self.fullest = Some(Fullest::RoundTrip(feedback.receiver, rtt));
         }
         if feedback.persistent_congestion {
             // RFC 9002 7.6.2; the paper has no answer to a path that delivers nothing.
             self.restart(MINIMUM_WINDOW.in_bytes(self.packet));
             self.recovery.reset();
+        }
+    }
+
+    fn set_ack_wait(&mut self, wait: Duration) {
+        self.ack_wait = wait;
+    }
+
+    /// What was on its way leaves the sum of eq. 17. Of a receiver that is gone only the queue
+    /// stays known, which all share.
+    fn on_abandoned(&mut self, _: Time, abandoned: &Abandoned<'_>) {
+        let receiver = abandoned.receiver;
+        self.receivers.on_answer(receiver, abandoned.packets.iter().map(|sent| sent.size).sum());
+        self.in_flight = abandoned.in_flight.get() as f64;
+        if abandoned.is_gone {
+            if let Some(fullest @ Fullest::RoundTrip(whose, _)) = self.fullest
+                && whose == receiver
+            {
+                self.fullest = self.shown(fullest).map(Fullest::Queue);
+            }
+            self.receivers.forget(receiver);
         }
     }
 

@@ -65,6 +65,13 @@ impl Receivers {
         receiver.recent[receiver.newest] = Some((sent_at, rtt));
     }
 
+    /// `receiver` is gone: its number may be that of another one next, with other round trips.
+    pub fn forget(&mut self, receiver: PeerId) {
+        let entry = self.entry(receiver);
+        // One that shares the entry may have something on its way still.
+        *entry = Receiver { outstanding: entry.outstanding, ..Receiver::default() };
+    }
+
     /// The round trip of the last packet to `receiver` that left before `at` and came
     /// through, as far back as is remembered. Of packets that left at one instant the last
     /// waited longest.

@@ -75,6 +75,65 @@ fn eq_16_to_the_letter_asks_for_the_round_trip_once_more() {
     assert!((130.0..=150.0).contains(&queue), "a queue of {queue} ms");
 }
 
+fn answer<'a>(receiver: PeerId, rtt_ms: u64, acked: &'a [Sent], lost: &'a [Lost], in_flight: Bytes) -> Feedback<'a> {
+    let rtt = Duration::from_millis(rtt_ms);
+    let acked_bytes = PACKET * acked.len() as u64;
+    Feedback {
+        receiver,
+        rtt: RoundTrip {
+            latest: Some(rtt).filter(|_| !acked.is_empty()),
+            smoothed: rtt,
+            variation: Duration::ZERO,
+            min: rtt.min(Duration::from_millis(100)),
+        },
+        acked,
+        lost,
+        acked_bytes,
+        in_flight,
+        delivered: acked_bytes,
+        rate: None,
+        ecn_marked_packets: 0,
+        persistent_congestion: false,
+        tcp: None,
+        app_limited: false,
+    }
+}
+
+#[test]
+fn of_a_receiver_that_is_gone_only_the_queue_stays_known() {
+    let mut controller = build_with("");
+    let mut rng = Rng::stream(1, "controller");
+    let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+    let (near, far) = (PeerId(0), PeerId(1));
+    let mut in_flight = Bytes::ZERO;
+    let mut send = |controller: &mut Box<dyn FlowController>, ms: u64, to: PeerId| {
+        in_flight += PACKET;
+        let sent = Sent { at: at(ms), size: PACKET, in_flight, ..Sent::default() };
+        controller.on_sent(at(ms), to, &sent, &mut Rng::stream(1, "unused"));
+        sent
+    };
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(|ms| send(&mut controller, ms, far));
+    let [fifth, _sixth] = [4, 5].map(|ms| send(&mut controller, ms, near));
+    controller.on_feedback(at(7), &answer(near, 20, &[fifth], &[], PACKET * 5), &mut rng);
+    controller.on_feedback(at(160), &answer(far, 160, &[first], &[], PACKET * 4), &mut rng);
+    let lost = [Lost { sent: second, cause: LossCause::TimeThreshold }];
+    controller.on_feedback(at(161), &answer(far, 160, &[], &lost, PACKET * 3), &mut rng);
+    controller.on_timer(at(170), &mut rng);
+    let values = traced(&*controller);
+    assert_eq!((value(&values, "queue_limit"), value(&values, "rtt_1")), (60.0, 160.0));
+    // Two packets to one that is 100 ms away, one to one at 20 ms.
+    assert!((value(&values, "base_delay") - 220.0 / 3.0).abs() < 1e-9, "{values:?}");
+    let packets = [third, fourth];
+    let abandoned = Abandoned { receiver: far, packets: &packets, in_flight: PACKET, is_gone: true };
+    let before = controller.limits().window;
+    controller.on_abandoned(at(171), &abandoned);
+    assert_eq!(before - controller.limits().window, PACKET * 2, "what is not in flight is not replaced at once");
+    controller.on_timer(at(180), &mut rng);
+    let values = traced(&*controller);
+    assert_eq!((value(&values, "queue_limit"), value(&values, "rtt_1")), (60.0, 0.0));
+    assert_eq!(value(&values, "base_delay"), 20.0);
+}
+
 #[test]
 fn a_random_loss_leaves_it_alive_and_fast() {
     let (drive, _) = run("", Path { loss: 0.01, ..PATH }, 60.0);

@@ -10,9 +10,25 @@
 //! (RFC 9000, datagrams of RFC 9221) on sockets. What only one of them can do is not offered here:
 //! no QUIC library tells what became of a datagram.
 
+mod books;
+mod flow_sessions;
+mod handshake;
+mod packet;
+mod stream;
+#[cfg(test)]
+mod tests;
+
 use core::fmt::Debug;
 
 use anabranch_control::time::{Duration, Time};
+
+pub use books::{SessionConfig, SessionCounters};
+pub use flow_sessions::{Acting, FlowSessions};
+pub use packet::{ConnectionId, Packet};
+
+/// Bytes of messages to one peer that may wait for their arrival: what QUIC libraries let a stream
+/// have outstanding by default (a megabyte or so). Beyond, the session is over.
+pub const MOST_BACKLOG: u64 = 1 << 20;
 
 /// A session of a peer, numbered from 0. The number of a session that is over is used again once the
 /// application knows it: after [`Application::on_closed`], or after its own [`Sessions::close`].
@@ -96,6 +112,13 @@ pub trait Application: Sized {
         datagram: Self::Datagram,
         sessions: &mut impl Sessions<Self>,
     );
+
+    /// The other end has begun to be silent: a packet to it has waited for its ACK for longer than a
+    /// probe timeout (RFC 9002, 6.2). Until it has answered, no datagram leaves for it, and those that
+    /// are given for it are thrown away; messages wait. Or it has answered again.
+    fn on_silent(&mut self, now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Self>) {
+        let _ = (now, session, is_silent, sessions);
+    }
 
     /// A session is over, or an attempt to open one: not by [`Sessions::close`].
     fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Self>);
