@@ -246,6 +246,55 @@ mod tests {
         })
     }
 
+    /// As `anabranch demo`: 6 MB over twenty relays of 30 to 90 kB/s, some hundred milliseconds from each other.
+    fn slow(model: impl Fn(Rate, f64) -> LimitModel, seed: u64) -> OneFile {
+        let mut phases = Rng::stream(seed, "phases");
+        let limits = (0..20).map(|relay| Rate::from_bytes_per_sec_f64(60e3 * (0.5 + f64::from(relay) / 19.0)));
+        OneFile {
+            relays: limits.map(|limit| (model(limit, phases.uniform()), limit)).collect(),
+            delay: DelayModel::Plane {
+                span: Duration::from_millis(100),
+                access: Duration::from_millis(5),
+                stretch: 1.0,
+            },
+            length: 6_000_000,
+            seed,
+            ..fast().next().expect("there is one").1
+        }
+    }
+
+    /// What a transfer takes besides the time in which its blocks leave: a round trip for the greeting, one for what
+    /// the relays grant, one for the first block and its answer. The offer's answer is there after two, and at the
+    /// end the last block and its answer take one more.
+    #[test]
+    fn a_file_over_slow_relays_costs_three_round_trips_at_its_start_and_one_at_its_end() {
+        const SEEDS: u64 = 3;
+        let tenth = Duration::from_millis(100);
+        let room = Bytes::new(10 * 1400);
+        let window = |_, phase| LimitModel::Window { phase: Duration::from_secs_f64(phase) };
+        let bucket = |limit: Rate, _| LimitModel::Bucket { depth: (limit * tenth).max(room) };
+        let queue = |limit: Rate, _| LimitModel::Queue { longest: tenth.max(room / limit) };
+        let models: [&dyn Fn(Rate, f64) -> LimitModel; 3] = [&window, &bucket, &queue];
+        for (model, name) in models.into_iter().zip(["window", "bucket", "queue"]) {
+            let (mut accepted, mut start, mut end, mut lost) = (0.0, 0.0, 0.0, 0.0);
+            for seed in 1..=SEEDS {
+                let case = slow(model, seed);
+                let measured = case.run();
+                let part = 0.1 * case.length as f64 / (measured.possible * measured.steady_share(case.length));
+                let seconds = |time: Duration| time.as_secs_f64();
+                let round_trips = |time: f64| time / seconds(measured.round_trip) / SEEDS as f64;
+                accepted += round_trips(seconds(measured.accepted));
+                start += round_trips(seconds(measured.arrived[1]) - part);
+                end += round_trips(seconds(measured.took) - seconds(measured.arrived[3]) - part);
+                lost += measured.packets.lost as f64 / measured.packets.sent as f64 / SEEDS as f64;
+            }
+            assert!(accepted < 2.0, "{name}: {accepted} round trips until the offer is accepted");
+            assert!(start < 3.0, "{name}: {start} round trips at the start");
+            assert!(end < 1.0, "{name}: {end} round trips at the end");
+            assert!(lost < 0.02, "{name}: {lost} lost");
+        }
+    }
+
     /// All that is on the way to them counts as in flight until its deadline: there must be room for more.
     #[test]
     fn relays_that_die_on_the_way_do_not_hold_up_a_file() {

@@ -372,7 +372,16 @@ fn greet(receiver: &mut Receiver, now: Time, source: IpAddr, hello: &Hello) -> S
 /// empty, all day long.
 #[test]
 fn strangers_can_not_make_a_receiver_remember_without_bound() {
-    let limits = Limits { greetings: 8, files: 4, waiting: 3, complete: 5, file_bytes: 1000, ..Limits::default() };
+    const HALF_OPEN: usize = 2;
+    let limits = Limits {
+        half_open: HALF_OPEN,
+        greetings: 8,
+        files: 4,
+        waiting: 3,
+        complete: 5,
+        file_bytes: 1000,
+        ..Limits::default()
+    };
     let identity = Identity::generate();
     let mut store = MemoryStore::new(Shelf::default(), u64::MAX);
     let mut nothing = MemorySource::new([].into(), SourceFault::None);
@@ -404,5 +413,5 @@ fn strangers_can_not_make_a_receiver_remember_without_bound() {
     }
     assert_eq!(fillers, 0, "load is not taken from strangers");
     // Of what has come five at most, with those on their way; and one is pushed out when another comes.
-    assert!((8..=8 + 5 + 3 + 1).contains(&most), "{most} sessions were remembered");
+    assert!((8..=HALF_OPEN + 8 + 5 + 3 + 1).contains(&most), "{most} sessions were remembered");
 }

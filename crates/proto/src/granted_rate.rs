@@ -87,7 +87,8 @@ const LEAST_MULTIPLE: f64 = 0.25;
 const LEAST_WHILE_SHARED: f64 = 1.0 / SURE_SHARE;
 
 /// The part of it that is granted first, and again to those who come after a pause; it doubles in
-/// each interval. Not all who come at once are counted at once.
+/// each interval. Not all who come at once are counted at once. Once none has come for a round trip, all are
+/// counted, and have their shares: together they can't exceed the limit.
 const FIRST: f64 = 0.2;
 
 /// A relay with less load than this share of what it aims at raises its grant towards half of its
@@ -127,6 +128,8 @@ pub struct GrantedRate {
     multiple: f64,
     /// Whether R still grows from [`FIRST`].
     is_starting: bool,
+    /// No more than its share is granted to each until then: what they do with it is not seen yet.
+    settled_at: Time,
     /// R an interval ago: what now arrives was granted then.
     previous: f64,
     /// The smoothed statement of round-trip times in seconds.
@@ -162,6 +165,7 @@ impl GrantedRate {
             sure: 0.0,
             multiple: FIRST,
             is_starting: true,
+            settled_at: Time::ZERO,
             previous: 0.0,
             round_trip: UNSTATED,
             begun: Time::ZERO,
@@ -230,6 +234,11 @@ impl GrantedRate {
         if self.sources.note(now, source) {
             self.count(limiter.limit().bytes_per_sec());
         }
+        if self.is_starting && now.since(self.sources.joined()).as_secs_f64() >= self.round_trip {
+            (self.is_starting, self.multiple) = (false, self.multiple.max(1.0));
+            // It arrives after a round trip, and is counted in the interval after that.
+            self.settled_at = now + Duration::from_secs_f64(self.round_trip) + Duration::from_nanos(self.interval) * 2;
+        }
         self.last = now;
         self.arrived += size.get();
         self.waited.0 += wait.as_nanos();
@@ -291,6 +300,7 @@ impl GrantedRate {
         self.is_starting &= multiple < 1.0 && load < self.target;
         self.multiple = match self.is_starting {
             true => multiple.clamp(self.multiple, 1.0),
+            false if now < self.settled_at => multiple.clamp(self.multiple.min(1.0), 1.0),
             false if self.is_shared => multiple.max(LEAST_WHILE_SHARED),
             false => multiple.max(LEAST_MULTIPLE),
         };
@@ -300,7 +310,9 @@ impl GrantedRate {
     /// The stamp that says it.
     #[inline]
     pub fn stamp(&self) -> Stamp {
-        Stamp::granting(self.rate() as f32)
+        // Who is alone has its share at once: there is nobody to make room for.
+        let is_low = self.is_starting && self.sources.is_one();
+        Stamp::granting(if is_low { self.sure.max(self.rate()) } else { self.rate() } as f32)
     }
 }
 
@@ -384,8 +396,35 @@ mod tests {
             let now = Time::ZERO + Duration::from_millis(u64::from(source));
             granted.on_packet(now, &source, PACKET, &limiter, Duration::ZERO, None);
             let grant = granted.stamp().rate().unwrap().bytes_per_sec();
-            let expected = FIRST * SURE_SHARE * 1_500_000.0 / f64::from(source + 1);
+            // Who is alone has all of its share at once.
+            let first = if source == 0 { 1.0 } else { FIRST };
+            let expected = first * SURE_SHARE * 1_500_000.0 / f64::from(source + 1);
             assert!((grant / expected - 1.0).abs() < 0.05, "{grant}, not {expected}, with {source} others");
+        }
+    }
+
+    #[test]
+    fn once_nobody_has_come_for_a_round_trip_all_have_their_shares_and_no_more_until_they_use_them() {
+        for (model, target) in [(WINDOW, WINDOW_TARGET), (BUCKET, QUEUE_TARGET), (QUEUE, QUEUE_TARGET)] {
+            let limiter = Limiter::new(model, Rate::from_bytes_per_sec(1_500_000));
+            let mut granted = GrantedRate::new(model, limiter.limit());
+            let share = SURE_SHARE * target * 1_500_000.0 / 5.0;
+            let at = |millis: u64| Time::ZERO + Duration::from_millis(5_000 + millis);
+            // Five sources, a packet every ten milliseconds: next to no load.
+            for packet in 0..40u64 {
+                let source = (packet % 5) as u32;
+                let round_trip = Some(Duration::from_millis(100));
+                granted.on_packet(at(10 * packet), &source, PACKET, &limiter, Duration::ZERO, round_trip);
+                let part = granted.stamp().rate().unwrap().bytes_per_sec() / share;
+                match 10 * packet {
+                    // All five are known, and others may come.
+                    40..100 => assert!(part < 0.5, "{part} of a share at packet {packet}"),
+                    // The last one came 40 ms after the first. What they do with it is seen after a round
+                    // trip, in two intervals of as long.
+                    150..400 => assert!((0.9..1.1).contains(&part), "{part} of a share at packet {packet}"),
+                    _ => {}
+                }
+            }
         }
     }
 

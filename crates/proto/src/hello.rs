@@ -1,4 +1,4 @@
-//! The bodies of hellos and their replies: a handshake that costs a receiver nothing before its
+//! The bodies of hellos and their replies: a handshake that costs a receiver next to nothing before its
 //! sender's address is proved.
 //!
 //! ```text
@@ -9,7 +9,8 @@
 //!
 //! A hello without the right cookie is answered by that cookie alone, which the sender repeats with
 //! its hello: it was there to hear the answer (RFC 9147, 5.1; RFC 9000, 8.1.2). Until then nothing is computed
-//! on a curve and nothing is remembered. A cookie is a keyed hash of the source's address, as
+//! on a curve and nothing is remembered, but for the few half-open sessions that a receiver allows while it has
+//! no more of them (RFC 7296, 2.6). A cookie is a keyed hash of the source's address, as
 //! the first relay has written it down, and of the handshake's message; its key is drawn anew every
 //! [`EPOCH`] and is good for the next one too. The port is not in it: behind a NAT each relay may
 //! see another one.

@@ -467,6 +467,11 @@ impl PathSender {
         self.deadlines.peek().map_or(Time::MAX, Deadline::at)
     }
 
+    /// When the packet at this place of the table left, if it is in flight and its deadline has not passed.
+    pub fn in_flight_since(&self, index: usize) -> Option<Time> {
+        self.remembered.get(index).filter(|entry| entry.state == State::InFlight).map(|entry| entry.sent_at)
+    }
+
     /// Packets in flight whose deadline has not passed.
     pub fn in_flight(&self) -> usize {
         self.remembered.iter().filter(|entry| entry.state == State::InFlight).count()

@@ -21,6 +21,8 @@ pub struct Sources {
     now: [u64; WORDS],
     before: [u64; WORDS],
     turned: Time,
+    /// When one came last that was not among them.
+    joined: Time,
 }
 
 impl Sources {
@@ -40,9 +42,22 @@ impl Sources {
         source.hash(&mut hasher);
         let bit = hasher.finish() as usize % (64 * WORDS);
         let (word, mask) = (bit / 64, 1 << (bit % 64));
-        changed |= (self.now[word] | self.before[word]) & mask == 0;
+        if (self.now[word] | self.before[word]) & mask == 0 {
+            changed = true;
+            self.joined = now;
+        }
         self.now[word] |= mask;
         changed
+    }
+
+    /// Since when no other one has come.
+    pub fn joined(&self) -> Time {
+        self.joined
+    }
+
+    /// Whether there is one, or so few bits that it looks so.
+    pub fn is_one(&self) -> bool {
+        self.now.iter().zip(&self.before).map(|(now, before)| (now | before).count_ones()).sum::<u32>() == 1
     }
 
     /// About how many there are; at least one.

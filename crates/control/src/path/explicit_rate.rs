@@ -92,7 +92,7 @@ const ASIDE: Duration = Duration::from_millis(10_000);
 const MOST_DOUBLINGS: u8 = 6;
 
 /// Outcomes between two looks at what half of the relays lose and grant: the first, doubled each time, and the
-/// last.
+/// last. Before that one, what they grant is looked at four times as often: at the start it grows.
 const FIRST_REVIEW: u32 = 4;
 const REVIEW: u32 = 64;
 
@@ -215,6 +215,10 @@ impl ExplicitRate {
         self.next_review = (2 * self.next_review).min(REVIEW);
         let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
         self.usual_loss = median(losses.collect()).unwrap_or(0.0);
+        self.review_grants();
+    }
+
+    fn review_grants(&mut self) {
         self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).collect()).unwrap_or(0.0);
     }
 
@@ -332,6 +336,8 @@ impl PathController for ExplicitRate {
         self.outcomes += 1;
         if self.outcomes >= self.next_review {
             self.review();
+        } else if self.next_review < REVIEW && self.outcomes.is_multiple_of((self.next_review / 4).max(FIRST_REVIEW)) {
+            self.review_grants();
         }
         self.learn(report, report.outcome == Outcome::Acked, &blames);
     }

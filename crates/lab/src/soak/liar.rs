@@ -254,7 +254,7 @@ impl Liar {
         proof
     }
 
-    /// The receiver has answered: after its cookie a session, in which anything may be said.
+    /// The receiver has answered: at once or after its cookie a session, in which anything may be said.
     fn on_reply(&mut self, datagram: &OwnedDatagram, out: &mut impl Out<Peer>) {
         // Others find its name for what it sends, and may use it.
         let Some(reply) = HelloReply::decode(&datagram.body).filter(|_| datagram.what == Type::HelloReply) else {
@@ -269,7 +269,7 @@ impl Liar {
                 self.greetings.push_front(Greeting { proof, hello, has_cookie: true });
             }
             HelloReply::Answer { answer, .. } => {
-                let found = self.greetings.iter().enumerate().filter(|(_, greeting)| greeting.has_cookie);
+                let found = self.greetings.iter().enumerate();
                 let found = found.map(|(place, greeting)| Some((place, greeting.hello.complete(answer).ok()?)));
                 let Some((place, session)) = found.flatten().next() else { return };
                 self.greetings.remove(place);

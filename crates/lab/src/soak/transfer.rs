@@ -409,8 +409,9 @@ impl<'a, F: Fabric<Payload = Letter<Vec<u8>>>> Transfer<'a, F> {
         };
         if let Some(receiver) = self.receiver() {
             let limits = &self.case.limits;
-            let sessions = limits.greetings + limits.waiting + limits.files.max(limits.complete);
+            let sessions = limits.half_open + limits.greetings + limits.waiting + limits.files.max(limits.complete);
             at_most("sessions", receiver.sessions(), sessions)?;
+            at_most("half-open sessions", receiver.half_open(), limits.half_open)?;
             at_most("files that wait", receiver.waiting(), limits.waiting)?;
             at_most("files that are kept", receiver.files(), limits.files)?;
             at_most("files on a disk", self.shelf.arriving(), receiver.files())?;

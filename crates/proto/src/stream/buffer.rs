@@ -13,6 +13,7 @@
 
 use anabranch_control::time::{Duration, Time};
 
+use super::message::BufferMap;
 use super::packet::{PacketId, SliceSet, Stamp};
 use super::source_clock::SourceClock;
 
@@ -53,12 +54,17 @@ struct Entry<P> {
     packet: Option<P>,
 }
 
+/// Packets of a word of a set.
+const WORD: u64 = 64;
+
 /// A client's part of a stream.
 #[derive(Clone, Debug)]
 pub struct Buffer<P> {
     config: BufferConfig,
     /// By number modulo the length, a power of two.
     entries: Box<[Entry<P>]>,
+    /// Which places are taken, a bit for each.
+    held: Box<[u64]>,
     /// The next to go out.
     next: PacketId,
     /// Above all that have come.
@@ -70,9 +76,10 @@ pub struct Buffer<P> {
 impl<P: Clone> Buffer<P> {
     /// Empty; what goes out begins with `first`.
     pub fn new(config: BufferConfig, first: PacketId) -> Buffer<P> {
-        let room = config.capacity.next_power_of_two();
+        let room = config.capacity.next_power_of_two().max(WORD as usize);
+        let held = vec![0; room / WORD as usize].into();
         let entries = vec![Entry { stamp: Stamp::default(), packet: None }; room].into();
-        Buffer { config, entries, next: first, end: first, begin: first }
+        Buffer { config, entries, held, next: first, end: first, begin: first }
     }
 
     fn place(&self, id: PacketId) -> usize {
@@ -128,6 +135,7 @@ impl<P: Clone> Buffer<P> {
             return Inserted::Copy;
         }
         *entry = Entry { stamp, packet: Some(packet) };
+        self.held[place / WORD as usize] |= 1 << (place as u64 % WORD);
         if id < self.next { Inserted::Late } else { Inserted::New }
     }
 
@@ -138,6 +146,7 @@ impl<P: Clone> Buffer<P> {
         for number in first.0..=id.0 {
             let place = self.place(PacketId(number));
             self.entries[place].packet = None;
+            self.held[place / WORD as usize] &= !(1 << (place as u64 % WORD));
         }
         self.end = id.after(1);
     }
@@ -189,9 +198,49 @@ impl<P: Clone> Buffer<P> {
             .filter(move |&id| slices.contains(id.slice(count)) && self.contains(id))
     }
 
+    /// Which of the 64 packets from `base` on are held, a bit for each; `base` is a multiple of 64.
+    #[inline]
+    fn word(&self, base: u64) -> u64 {
+        let oldest = self.oldest().0;
+        if base >= self.end.0 || base + WORD <= oldest {
+            return 0;
+        }
+        let mut word = self.held[self.place(PacketId(base)) / WORD as usize];
+        if base < oldest {
+            word &= u64::MAX << (oldest - base);
+        }
+        if base + WORD > self.end.0 {
+            word &= u64::MAX >> (base + WORD - self.end.0);
+        }
+        word
+    }
+
+    /// What is held from about `from` on.
+    pub fn map(&self, from: PacketId) -> BufferMap {
+        let base = from.max(self.oldest()).0 / WORD * WORD;
+        let words = (base..self.end.0).step_by(WORD as usize).map(|base| self.word(base)).collect();
+        BufferMap { base: PacketId(base), words }
+    }
+
     /// The packets from the next one on to below `end` that are not held.
     pub fn missing(&self, end: PacketId) -> impl Iterator<Item = PacketId> {
-        (self.next.max(self.oldest()).0..end.0).map(PacketId).filter(|&id| !self.contains(id))
+        let first = self.next.max(self.oldest()).0;
+        (first / WORD * WORD..end.0).step_by(WORD as usize).flat_map(move |base| {
+            let mut word = !self.word(base);
+            if base < first {
+                word &= u64::MAX << (first - base);
+            }
+            if base + WORD > end.0 {
+                word &= u64::MAX >> (base + WORD - end.0);
+            }
+            std::iter::from_fn(move || {
+                (word != 0).then(|| {
+                    let bit = word.trailing_zeros();
+                    word &= word - 1;
+                    PacketId(base + u64::from(bit))
+                })
+            })
+        })
     }
 }
 
@@ -257,6 +306,25 @@ mod tests {
     }
 
     proptest! {
+        /// Maps and holes say what is there, whatever came.
+        #[test]
+        fn maps_and_holes_say_what_is_there(numbers in proptest::collection::vec(0u64..400, 1..100), end in 0u64..500) {
+            let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+            for number in numbers {
+                come(&mut buffer, &mut clock, number);
+                if number % 3 == 0 {
+                    buffer.release(at(10_000), &clock);
+                }
+            }
+            let map = buffer.map(PacketId(70));
+            for id in (70..500).map(PacketId) {
+                prop_assert_eq!(map.contains(id), buffer.contains(id), "{:?}", id);
+            }
+            let first = buffer.next().max(buffer.oldest()).0;
+            let missing: Vec<PacketId> = (first..end).map(PacketId).filter(|&id| !buffer.contains(id)).collect();
+            prop_assert_eq!(buffer.missing(PacketId(end)).collect::<Vec<_>>(), missing);
+        }
+
         /// Whatever the order of arrival, each packet goes out once or is skipped once, in order.
         #[test]
         fn every_packet_goes_out_or_is_skipped(numbers in proptest::collection::vec(0u64..200, 1..300)) {

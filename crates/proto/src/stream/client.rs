@@ -11,6 +11,7 @@
 //! [`buffer`](super::buffer) what players get, [`feeds`](super::feeds) who pushes to this client,
 //! [`pushing`](super::pushing) to whom it pushes, [`uplink`](super::uplink) what leaves first.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
@@ -19,7 +20,10 @@ use anabranch_control::units::Rate;
 use super::buffer::{BufferConfig, Release};
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{Feed, Feeds, Step};
-use super::message::{Assignment, Contact, Datagram, Message, ParentReport, Report, SilentFeed, StreamInfo, Welcome};
+use super::mesh::{MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
+use super::message::{
+    Assignment, Contact, Datagram, MAX_WANTED, Message, ParentReport, Report, SilentFeed, StreamInfo, Welcome,
+};
 use super::packet::{MAX_SLICES, PacketId, SliceSet};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
@@ -35,6 +39,12 @@ pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
 
 /// How long until a client whose server could not be reached, or had no room, tries again.
 const RETRY: Duration = Duration::from_millis(2000);
+
+/// How often what is missing is sought.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// What should be pushed and is silent is sought when others have had it for so long.
+const PULL_AFTER: Duration = Duration::from_millis(300);
 
 /// A session that nobody uses is closed after this: a parent that was left, a backup.
 const UNUSED_STAY: Duration = Duration::from_millis(30000);
@@ -80,8 +90,11 @@ struct Watching<A, C: Content> {
     receiving: Receiving<C>,
     feeds: Feeds<A>,
     pushing: Pushing,
-    /// The edge when the last report left.
-    reported: PacketId,
+    mesh: Mesh,
+    /// Of each slice, the packet up to which its feed had pushed at the last tick.
+    pushed: Vec<PacketId>,
+    next_map: Time,
+    next_round: Time,
     next_report: Time,
 }
 
@@ -159,7 +172,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     receiving: Receiving::new(self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
-                    reported: info.edge.0,
+                    mesh: Mesh::default(),
+                    pushed: vec![info.begin; usize::from(slices)],
+                    next_map: now,
+                    next_round: now,
                     next_report: now + REPORT_PERIOD,
                 });
             }
@@ -182,7 +198,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     /// Does what the feeds have decided.
     fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
-        let mut silent = Vec::new();
+        let (mut silent, mut missed) = (Vec::new(), SliceSet::default());
         for step in steps {
             match step {
                 Step::Ask(slice, contact) => {
@@ -196,31 +212,30 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     }
                 }
                 Step::Leave(slice, session) => {
-                    let mut slices = SliceSet::default();
-                    slices.insert(slice);
-                    sessions.send(session, Message::Unsubscribe(slices));
+                    sessions.send(session, Message::Unsubscribe(SliceSet(1 << slice)));
                 }
+                Step::TellChildren(slice) => missed.insert(slice),
                 Step::Silent(feed) => {
                     silent.push(feed);
                     sessions.event(ClientEvent::Silent(feed));
                 }
             }
         }
-        if silent.is_empty() {
-            return;
+        if let Some(server) = self.server
+            && !silent.is_empty()
+        {
+            sessions.send(server, Message::Silent(silent));
         }
-        if let Some(server) = self.server {
-            sessions.send(server, Message::Silent(silent.clone()));
-        }
-        // Those below wait for this client to mend it, and stay.
+        self.tell_children(missed, sessions);
+    }
+
+    /// Those below wait for this client to mend it, and stay.
+    fn tell_children(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &self.watching else { return };
-        let mut stalled: Vec<(SessionId, SliceSet)> = Vec::new();
-        for SilentFeed { slice, .. } in silent {
+        let mut stalled: BTreeMap<SessionId, SliceSet> = BTreeMap::new();
+        for slice in missed.iter() {
             for child in watching.pushing.children(slice) {
-                match stalled.iter_mut().find(|(session, _)| *session == child) {
-                    Some((_, slices)) => slices.insert(slice),
-                    None => stalled.push((child, SliceSet(1 << slice))),
-                }
+                stalled.entry(child).or_default().insert(slice);
             }
         }
         for (child, slices) in stalled {
@@ -267,6 +282,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if let Some(watching) = &mut self.watching {
             watching.pushing.forget(session);
             watching.receiving.forget(session);
+            watching.mesh.forget(session);
         }
     }
 
@@ -276,6 +292,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let slice = id.slice(watching.info.slices);
         match watching.receiving.on_packet(now, arrived) {
             Verdict::New | Verdict::Late => {
+                watching.mesh.on_packet(id);
                 for child in watching.pushing.children(slice) {
                     if child != from {
                         self.uplink.push(child, id);
@@ -287,7 +304,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             Verdict::Forged => return self.on_forged(from, sessions),
         }
         if let Some(peer) = self.peers.get_mut(from) {
-            peer.received = peer.received.saturating_add(1);
             peer.used = now;
         }
         let mut left = None;
@@ -355,9 +371,76 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         for (from, id) in watching.receiving.missing_manifests() {
             self.uplink.tell(from, Datagram::WantManifest(id));
         }
+        if watching.info.mode.has_mesh() {
+            self.trade(now);
+        }
         self.follow(now, steps, sessions);
         self.close_unused(now, sessions);
         self.report(now, sessions);
+    }
+
+    /// Tells neighbours what is here, and asks for what is missing.
+    fn trade(&mut self, now: Time) {
+        let Some(Watching { info, receiving, feeds, mesh, pushed, next_map, next_round, .. }) = &mut self.watching
+        else {
+            return;
+        };
+        let end = mesh.end().max(receiving.announced());
+        mesh.note_end(now, end);
+        mesh.give_up(now, receiving.buffer().next());
+        if now >= *next_map {
+            *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
+            // What is older, nobody waits for any more.
+            let from = mesh.end_before(now, self.config.buffer.patience).unwrap_or_default();
+            let map = Arc::new(receiving.buffer().map(from));
+            for session in mesh.sessions() {
+                self.uplink.tell(session, Datagram::Have(Arc::clone(&map)));
+            }
+        }
+        if now < *next_round {
+            return;
+        }
+        *next_round = now + ROUND;
+        // Of a slice that is pushed, what its feed has left out; of one that is not, what others have.
+        let silent = if info.mode.has_trees() { feeds.silent(end) } else { SliceSet(u64::MAX) };
+        let unpushed_end = if info.mode.has_trees() { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
+        let is_sought = |id: &PacketId| {
+            let slice = id.slice(info.slices);
+            *id < pushed[usize::from(slice)] || silent.contains(slice) && *id < unpushed_end
+        };
+        let sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
+        for (slice, pushed) in (0..).zip(pushed.iter_mut()) {
+            *pushed = feeds.pushed(slice);
+        }
+        if sought.is_empty() {
+            return;
+        }
+        let uplink = &mut self.uplink;
+        // What is nearly too late, nobody but the server is sure to have.
+        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        if let (Some(server), Some(urgent_end)) = (self.server, urgent_end) {
+            let is_urgent = |id: &&PacketId| **id < urgent_end && !mesh.is_asked(**id);
+            let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
+            for &id in &urgent {
+                mesh.note_asked(now, server, id);
+            }
+            if !urgent.is_empty() {
+                uplink.tell(server, Datagram::Want(urgent.into()));
+            }
+        }
+        mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+    }
+
+    fn on_neighbours(&mut self, now: Time, contacts: &[Contact<A>], sessions: &mut impl Sessions<Self>) {
+        for contact in contacts {
+            let Some(session) = self.reach(now, contact, sessions) else { continue };
+            let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) else { return };
+            if peer.remote.is_some() {
+                watching.mesh.add(session);
+            } else {
+                peer.is_wanted = true;
+            }
+        }
     }
 
     /// Ends sessions with those who have not said who they are, and those that serve nobody.
@@ -365,7 +448,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let Some(watching) = &self.watching else { return };
         let is_unused = |(session, peer): &(SessionId, &super::peers::Peer<A>)| {
             let is_stranger = peer.client.is_none() && now >= peer.used + GREETING_TIME;
-            let is_idle = || now >= peer.used + UNUSED_STAY && !watching.feeds.uses(*session);
+            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session);
+            let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
             Some(*session) != self.server && (is_stranger || is_idle())
         };
         let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
@@ -380,20 +464,26 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         watching.next_report = now + REPORT_PERIOD;
-        let end = watching.receiving.announced();
-        let passed = end.since(watching.reported) / u64::from(watching.info.slices);
-        watching.reported = end;
-        let mut parents = Vec::new();
+        let mut parents: Vec<ParentReport> = Vec::new();
+        watching.feeds.take_counts(|parent, expected, received| {
+            match parents.iter_mut().find(|report| report.parent == parent) {
+                Some(report) => {
+                    report.expected = report.expected.saturating_add(expected);
+                    report.received = report.received.saturating_add(received);
+                }
+                None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
+            }
+        });
         for (_, peer) in self.peers.iter_mut() {
-            let Some(client) = peer.client else { continue };
-            let fed = (0..watching.info.slices).filter(|&slice| watching.feeds.feed(slice) == Feed::Client(client));
-            let expected = (fed.count() as u64 * passed).min(u64::from(u16::MAX)) as u16;
-            let (received, forged) = (std::mem::take(&mut peer.received), std::mem::take(&mut peer.forged));
-            if expected > 0 || forged > 0 {
-                parents.push(ParentReport { parent: client, expected, received, forged });
+            let forged = std::mem::take(&mut peer.forged);
+            let Some(parent) = peer.client.filter(|_| forged > 0) else { continue };
+            match parents.iter_mut().find(|report| report.parent == parent) {
+                Some(report) => report.forged = forged,
+                None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
             }
         }
-        let report = Report { played: self.played, skipped: self.skipped, parents, ..Report::default() };
+        let neighbours = watching.mesh.len() as u8;
+        let report = Report { played: self.played, skipped: self.skipped, neighbours, parents, ..Report::default() };
         sessions.send(server, Message::Report(Box::new(report)));
     }
 
@@ -426,8 +516,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         if Some(session) == self.server {
             sessions.send(session, Message::Join { upload: self.config.upload });
         } else if !remote.is_initiator {
-            if let Some(peer) = self.peers.get_mut(session) {
+            if let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) {
                 peer.remote = Some(*remote);
+                if peer.is_wanted {
+                    watching.mesh.add(session);
+                }
             }
             return;
         }
@@ -463,6 +556,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     watching.ticket = *ticket;
                 }
             }
+            Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
             Message::Greet(ticket) => self.on_greeting(session, *ticket, sessions),
             Message::Subscribe { slices, from } => {
@@ -508,7 +602,19 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
                 }
             }
-            Datagram::Have(_) | Datagram::Want(_) => {}
+            Datagram::Have(map) => {
+                let is_client = self.peers.get(session).is_some_and(|peer| peer.client.is_some());
+                if let Some(watching) = &mut self.watching
+                    && is_client
+                    && watching.mesh.add(session)
+                {
+                    watching.mesh.on_map(session, map);
+                }
+            }
+            Datagram::Want(ids) => {
+                let has = self.watching.as_ref().and_then(|watching| watching.mesh.has(session)).unwrap_or(0);
+                self.uplink.ask(session, ids.iter().copied(), has);
+            }
         }
     }
 

@@ -3,7 +3,9 @@
 //! The server names a parent for each slice and backups. A new parent is asked at once, and the one
 //! before it is told to stop when the new one's first packet is here. A slice is *silent* when the
 //! others have got on without it by [`SILENT_PACKETS`] of its packets, and by [`SILENCE`]: what the
-//! source does not send, nobody misses. Then a backup is asked and the server told.
+//! source does not send, nobody misses. Then the client's own children are told, who miss it as well
+//! and are not to blame this client, nor to leave it. If no such word comes from its parent in
+//! [`WORD`], a backup is asked and the server told.
 
 use anabranch_control::time::{Duration, Time};
 
@@ -17,6 +19,13 @@ pub const SILENT_PACKETS: u64 = 4;
 
 /// A slice is not silent sooner: two round trips of an eighth of a second.
 pub const SILENCE: Duration = Duration::from_millis(250);
+
+/// How long the word of a parent that misses the slice itself may take: its look for silent slices, and
+/// a long way.
+pub const WORD: Duration = Duration::from_millis(150);
+
+/// A parent that misses the slice itself is left after this, without blame.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// How long the parent that is left goes on if the new one sends nothing.
 const OVERLAP: Duration = Duration::from_millis(2000);
@@ -52,6 +61,13 @@ struct Slice<A> {
     /// The one after the last packet that the feed pushed, and when it was last known to be alive or was asked.
     last: PacketId,
     alive: Time,
+    /// From which packet on it is counted what the feed pushes; none before its first.
+    counted: Option<PacketId>,
+    received: u16,
+    /// Whether children know that it is silent.
+    is_told: bool,
+    /// Since when the parent says that it misses it itself.
+    stalled_since: Option<Time>,
 }
 
 /// What is to be done.
@@ -63,6 +79,8 @@ pub enum Step<A> {
     AskServer(u8),
     /// Tell this parent to push the slice no more.
     Leave(u8, SessionId),
+    /// Children are to know that nothing comes of this slice.
+    TellChildren(u8),
     /// Nothing comes of a slice; whom the server has named instead is asked next.
     Silent(SilentFeed),
 }
@@ -84,6 +102,10 @@ impl<A: Copy> Feeds<A> {
             tried: 0,
             last: begin,
             alive: now,
+            counted: None,
+            received: 0,
+            is_told: false,
+            stalled_since: None,
         };
         Feeds { slices: vec![slice; usize::from(slices)] }
     }
@@ -93,7 +115,12 @@ impl<A: Copy> Feeds<A> {
         self.slices[usize::from(slice)].feed
     }
 
-    /// How many slices come from `session`, or shall.
+    /// The packet after the last that the feed of `slice` pushed.
+    pub fn pushed(&self, slice: u8) -> PacketId {
+        self.slices[usize::from(slice)].last
+    }
+
+    /// Whether any slice comes from `session`, or shall.
     pub fn uses(&self, session: SessionId) -> bool {
         self.slices
             .iter()
@@ -114,6 +141,8 @@ impl<A: Copy> Feeds<A> {
         slice.left = slice.session.take().map(|session| (session, now + OVERLAP));
         slice.feed = feed;
         (slice.alive, slice.tried) = (now, 0);
+        (slice.is_told, slice.stalled_since) = (false, None);
+        (slice.counted, slice.received) = (None, 0);
         step(match parent.parent {
             Some(contact) => Step::Ask(parent.slice, contact),
             None => Step::AskServer(parent.slice),
@@ -133,7 +162,9 @@ impl<A: Copy> Feeds<A> {
         let state = &mut self.slices[usize::from(slice)];
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
+            state.received += u16::from(id >= *state.counted.get_or_insert(id));
             (state.alive, state.tried) = (now, 0);
+            (state.is_told, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
                 && left != from
             {
@@ -146,7 +177,10 @@ impl<A: Copy> Feeds<A> {
     pub fn on_stalled(&mut self, now: Time, from: SessionId, slices: SliceSet) {
         for (slice, state) in (0..).zip(&mut self.slices) {
             if slices.contains(slice) && state.session == Some(from) {
-                state.alive = now;
+                let since = *state.stalled_since.get_or_insert(now);
+                if now < since + PATIENCE {
+                    (state.alive, state.is_told) = (now, false);
+                }
             }
         }
     }
@@ -164,6 +198,24 @@ impl<A: Copy> Feeds<A> {
         }
     }
 
+    /// What clients pushed since the last call, by slice: who, how many packets those that came show that
+    /// it should have pushed, and how many came. One that pushes nothing is silent, and not among them.
+    pub fn take_counts(&mut self, mut tell: impl FnMut(ClientId, u16, u16)) {
+        let slices = self.slices.len() as u64;
+        for state in &mut self.slices {
+            let Some(counted) = state.counted else { continue };
+            let expected = state.last.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
+            let received = std::mem::take(&mut state.received);
+            // The next to be counted is the next of the slice.
+            state.counted = Some(PacketId(state.last.0.max(counted.0)));
+            if let Feed::Client(client) = state.feed
+                && expected > 0
+            {
+                tell(client, expected, received.min(expected));
+            }
+        }
+    }
+
     /// Looks for slices that are silent; `end` is the packet above all that have come.
     pub fn watch(&mut self, now: Time, end: PacketId, mut step: impl FnMut(Step<A>)) {
         let count = self.slices.len() as u64;
@@ -175,8 +227,15 @@ impl<A: Copy> Feeds<A> {
                 step(Step::Leave(slice, left));
             }
             let is_behind = end.since(state.last) > (SILENT_PACKETS + 1) * count;
-            if state.feed != Feed::None && is_behind && now >= state.alive + SILENCE {
-                state.ask_next(now, slice, false, &mut step);
+            if state.feed == Feed::None || !is_behind {
+                continue;
+            }
+            if now >= state.alive + SILENCE && !state.is_told {
+                state.is_told = true;
+                step(Step::TellChildren(slice));
+            }
+            if now >= state.alive + SILENCE + WORD {
+                state.ask_next(now, slice, state.stalled_since.is_some(), &mut step);
             }
         }
     }
@@ -196,13 +255,14 @@ impl<A: Copy> Feeds<A> {
 
 impl<A: Copy> Slice<A> {
     /// Asks the next backup, if the server has named one that was not asked, and tells the server.
-    fn ask_next(&mut self, now: Time, slice: u8, is_refused: bool, step: &mut impl FnMut(Step<A>)) {
-        self.alive = now;
+    fn ask_next(&mut self, now: Time, slice: u8, is_excused: bool, step: &mut impl FnMut(Step<A>)) {
+        (self.alive, self.is_told, self.stalled_since) = (now, false, None);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let backup = self.backups.get(self.tried).copied().flatten();
-        step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_refused }));
+        step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_excused }));
         if let Some(backup) = backup {
             self.tried += 1;
+            (self.counted, self.received) = (None, 0);
             // The one before may come to life again; it is told to stop when another pushes.
             if let Some(session) = self.session.take() {
                 self.left = Some((session, now + OVERLAP));

@@ -113,6 +113,8 @@ pub struct Report {
     pub played: u64,
     /// Packets that came too late for them.
     pub skipped: u64,
+    /// How many neighbours it has.
+    pub neighbours: u8,
     /// What became of its parents' pushes.
     pub parents: Vec<ParentReport>,
 }
@@ -126,8 +128,9 @@ pub struct SilentFeed {
     pub parent: Option<ClientId>,
     /// Who has been asked instead.
     pub asked: Option<ClientId>,
-    /// Whether the parent has said that it has no room, or its session was closed: it is not silent.
-    pub is_refused: bool,
+    /// Whether the parent has said that it has no room, or that it misses the slice itself: it is
+    /// there.
+    pub is_excused: bool,
 }
 
 /// What goes reliably and in order.
@@ -258,7 +261,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
                 2 + 2 + parents + children
             }
             Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
-            Message::Report(report) => 4 * 8 + 1 + 10 * report.parents.len(),
+            Message::Report(report) => 4 * 8 + 2 + 10 * report.parents.len(),
             Message::Silent(feeds) => 1 + 9 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,

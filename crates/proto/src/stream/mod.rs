@@ -6,6 +6,8 @@ pub mod client;
 pub mod content;
 pub mod contribution;
 pub mod feeds;
+pub mod matching;
+pub mod mesh;
 pub mod message;
 pub mod packet;
 pub mod peer;

@@ -10,7 +10,6 @@ use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// One of a stream's peers.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are clients, and one is a server")]
 pub enum StreamPeer<A, C: Content> {
     /// The one that has the stream.
     Server(Server<A, C>),

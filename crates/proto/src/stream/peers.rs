@@ -17,12 +17,12 @@ pub struct Peer<A> {
     pub client: Option<ClientId>,
     /// Where it is and which key it has, once the session stands.
     pub remote: Option<Remote<A>>,
+    /// Whether it is to be a neighbour once the session stands.
+    pub is_wanted: bool,
     /// When the session began, or was last of use.
     pub used: Time,
     /// Packets from it that were not the source's, in the time since the last report.
     pub forged: u16,
-    /// Packets that it pushed or sent, in that time.
-    pub received: u16,
 }
 
 /// All of them.
@@ -47,7 +47,7 @@ impl<A: Copy> Peers<A> {
         if let Some(client) = client {
             self.clients.insert(client, session);
         }
-        self.peers[session.index()].insert(Peer { client, remote: None, used: now, forged: 0, received: 0 })
+        self.peers[session.index()].insert(Peer { client, remote: None, is_wanted: false, used: now, forged: 0 })
     }
 
     /// Who is at the other end.

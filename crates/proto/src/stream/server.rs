@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
 use super::buffer::{Buffer, BufferConfig};
@@ -61,14 +62,17 @@ pub struct Server<A, C: Content> {
     kept: Buffer<C::Packet>,
     /// Of what is kept, in order.
     manifests: VecDeque<Arc<Manifest<C>>>,
+    /// The next viewer to get a packet first, where a mesh alone carries the stream.
+    next_seed: usize,
+    rng: Rng,
     next_tick: Time,
     next_review: Time,
     next_tickets: Time,
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
-    /// Serves a stream that begins at `start`, signed with `secret`.
-    pub fn new(config: ServerConfig, secret: C::Secret, start: Time) -> Server<A, C> {
+    /// Serves a stream that begins at `start`, signed with `secret`; neighbours are chosen by `rng`.
+    pub fn new(config: ServerConfig, secret: C::Secret, start: Time, rng: Rng) -> Server<A, C> {
         let mut pushing = Pushing::new(config.tracker.slices);
         // Who is not assigned to the server gets nothing from it.
         pushing.set_places(0);
@@ -80,6 +84,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             uplink: Uplink::default(),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
+            next_seed: 0,
+            rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
             next_tickets: start + TICKET_LIFE / 2,
@@ -119,9 +125,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 }
             }
         }
+        let seeds = if self.config.mode.has_trees() { Vec::new() } else { self.seeds(&manifest) };
         for (number, (stamp, packet)) in (0..).zip(packets) {
             let id = manifest.first.after(number);
             self.kept.insert(id, stamp, packet);
+            for &seed in seeds.get(number as usize).into_iter().flatten() {
+                self.uplink.push(seed, id);
+            }
             for child in self.pushing.children(id.slice(slices)) {
                 self.uplink.push(child, id);
             }
@@ -132,6 +142,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
         let bitrate = self.source.bitrate(now);
         self.tracker.set_bitrate(bitrate);
+    }
+
+    /// Where a mesh alone carries the stream: to whom each packet of a generation goes first, as many as
+    /// the server can serve, in turn. They get its manifest, too.
+    fn seeds(&mut self, manifest: &Arc<Manifest<C>>) -> Vec<Vec<SessionId>> {
+        let viewers: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
+        let copies = self.tracker.copies().min(viewers.len());
+        let packets = usize::from(manifest.packets);
+        let seed = |number: usize| viewers[(self.next_seed + number) % viewers.len()];
+        let seeds: Vec<Vec<SessionId>> =
+            (0..packets).map(|packet| (0..copies).map(|copy| seed(packet * copies + copy)).collect()).collect();
+        for told in 0..(packets * copies).min(viewers.len()) {
+            self.uplink.tell(seed(told), Datagram::Manifest(Arc::clone(manifest)));
+        }
+        self.next_seed = (self.next_seed + packets * copies) % viewers.len().max(1);
+        seeds
     }
 
     fn ticket(&self, now: Time, client: ClientId, key: crate::session::PeerKey) -> Ticket<C> {
@@ -167,6 +193,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let ticket = self.ticket(now, client, remote.key);
                 sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
                 sessions.event(ServerEvent::Joined(client));
+                if self.config.mode.has_mesh() {
+                    let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
+                    sessions.send(session, Message::Neighbours(neighbours));
+                }
                 self.tell_places(now, sessions);
             }
         }
@@ -174,6 +204,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// Tells everybody what is new of its place in the trees.
     fn tell_places(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        if !self.config.mode.has_trees() {
+            return;
+        }
         for children in self.tracker.server_children() {
             self.pushing.on_assigned(now, children.slice, children.children);
         }
@@ -182,11 +215,24 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
     }
 
-    fn on_report(&mut self, now: Time, client: ClientId, report: &Report, round_trip: Option<Duration>) {
-        if let Some(round_trip) = round_trip {
+    fn on_report(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        client: ClientId,
+        report: &Report,
+        sessions: &mut impl Sessions<Self>,
+    ) {
+        if let Some(round_trip) = sessions.round_trip(session) {
             self.tracker.set_round_trip(client, round_trip);
         }
         self.tracker.on_report(now, client, report);
+        if self.config.mode.has_mesh() {
+            let neighbours = self.tracker.neighbours(client, usize::from(report.neighbours), &mut self.rng);
+            if !neighbours.is_empty() {
+                sessions.send(session, Message::Neighbours(neighbours));
+            }
+        }
     }
 
     fn remove(&mut self, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {
@@ -264,7 +310,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         let Some(client) = self.peers.get(session).and_then(|peer| peer.client) else { return };
         self.tracker.on_heard(now, client);
         match message {
-            Message::Report(report) => self.on_report(now, client, &report, sessions.round_trip(session)),
+            Message::Report(report) => self.on_report(now, session, client, &report, sessions),
             Message::Silent(feeds) => {
                 for feed in feeds {
                     self.tracker.on_silent(now, client, &feed);
@@ -291,10 +337,17 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         datagram: Datagram<C>,
         _sessions: &mut impl Sessions<Self>,
     ) {
-        if let Datagram::WantManifest(id) = datagram
-            && let Some(manifest) = self.manifests.iter().find(|manifest| manifest.covers(id))
-        {
-            self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+        if self.peers.get(session).is_none_or(|peer| peer.client.is_none()) {
+            return;
+        }
+        match datagram {
+            Datagram::WantManifest(id) => {
+                if let Some(manifest) = self.manifests.iter().find(|manifest| manifest.covers(id)) {
+                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                }
+            }
+            Datagram::Want(ids) if self.config.mode.has_mesh() => self.uplink.ask(session, ids.iter().copied(), 0),
+            _ => {}
         }
     }
 

@@ -39,7 +39,7 @@ fn server(mode: Mode, upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
         most_clients: 100,
     };
     let config = ServerConfig { mode, tracker, begin_behind: Duration::from_millis(3000), buffer: buffer() };
-    StreamPeer::Server(Server::new(config, 0, Time::ZERO))
+    StreamPeer::Server(Server::new(config, 0, Time::ZERO, anabranch_control::rng::Rng::stream(1, "server")))
 }
 
 fn client(upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
@@ -156,7 +156,9 @@ fn eight(mode: Mode) -> Stage {
 #[test]
 fn what_a_peer_forges_is_not_passed_on_and_it_is_named() {
     let mut stage = eight(Mode::Trees);
-    let forger = 3;
+    // One to whom the trees give children.
+    let forger = (1..=8).max_by_key(|&node| stage.client(node).children()).unwrap();
+    assert!(stage.client(forger).children() > 0);
     stage.network.fate = Box::new(move |_, from, _, datagram| {
         if let super::message::Datagram::Packet { packet, .. } = datagram {
             packet.is_genuine &= from != forger;
@@ -213,4 +215,28 @@ fn who_falls_silent_is_replaced_by_a_backup_within_a_second() {
         .iter()
         .any(|(_, _, event)| *event == StreamEvent::Server(super::server::ServerEvent::Left(dead, true)));
     assert!(left, "the server has noticed");
+}
+
+#[test]
+fn a_mesh_alone_brings_the_stream_whole() {
+    let stage = eight(Mode::Mesh);
+    for node in 1..=8 {
+        let (played, skipped) = stage.played(node, at(5000));
+        assert!(played > 4 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
+        assert!((0..SLICES).all(|slice| stage.client(node).feed(slice) == Feed::None), "nobody pushes");
+    }
+}
+
+#[test]
+fn a_lost_packet_is_fetched_from_neighbours() {
+    let mut stage = eight(Mode::Hybrid);
+    let mut rng = anabranch_control::rng::Rng::stream(1, "loss");
+    stage.network.fate = Box::new(move |_, _, _, datagram| {
+        !matches!(datagram, super::message::Datagram::Packet { .. }) || !rng.chance(0.05)
+    });
+    stage.run(at(30_000));
+    for node in 1..=8 {
+        let (played, skipped) = stage.played(node, at(14_000));
+        assert!(played > 15 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
+    }
 }

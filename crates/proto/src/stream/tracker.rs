@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
@@ -50,6 +51,9 @@ const FORWARDING: Duration = Duration::from_millis(2);
 
 /// Path latencies that differ by no more are equal: a change costs a child some packets.
 const SLACK: Duration = Duration::from_millis(5);
+
+/// Neighbours that a viewer looks for if it can send the stream once. As many find it.
+const NEIGHBOURS: usize = 6;
 
 /// Somebody who watches.
 #[derive(Clone, Debug)]
@@ -262,6 +266,35 @@ impl<A: Copy + Eq> Tracker<A> {
         self.note_changes();
     }
 
+    /// How many copies of the stream the server can send.
+    pub fn copies(&self) -> usize {
+        self.places(self.config.upload) / usize::from(self.config.slices)
+    }
+
+    /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
+    pub fn neighbours(&self, client: ClientId, has: usize, rng: &mut Rng) -> Vec<Contact<A>> {
+        let Some(viewer) = self.viewer(client) else { return Vec::new() };
+        let slices = usize::from(self.config.slices);
+        // In proportion to what it can send [Efthymiopoulos 2015, 2].
+        let degree =
+            (NEIGHBOURS * self.places(viewer.contribution.announced()) / slices).clamp(NEIGHBOURS, 2 * NEIGHBOURS);
+        if has >= degree {
+            return Vec::new();
+        }
+        let others: Vec<&Viewer<A>> = self.viewers().filter(|other| other.contact.client != client).collect();
+        let mut chosen: Vec<usize> = Vec::new();
+        for _ in 0..4 * (degree - has) {
+            if chosen.len() == (degree - has).min(others.len()) {
+                break;
+            }
+            let other = rng.below(others.len());
+            if !chosen.contains(&other) {
+                chosen.push(other);
+            }
+        }
+        chosen.into_iter().map(|other| others[other].contact).collect()
+    }
+
     /// Somebody says how it fares, and how its parents do.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         let Some(viewer) = self.viewer_mut(client) else { return };
@@ -302,7 +335,7 @@ impl<A: Copy + Eq> Tracker<A> {
             // It has tried others than the one whom the server has named, or too early.
             viewer.new_parents.insert(feed.slice);
         }
-        if feed.is_refused {
+        if feed.is_excused {
             return;
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };

@@ -30,6 +30,7 @@
 
 mod backups;
 mod changes;
+mod displace;
 mod optimise;
 mod reassign;
 mod slice_tree;
@@ -287,7 +288,7 @@ impl TreeBook {
         self.overloaded(placed)
     }
 
-    /// Improves the next tree in turn, asking for about `work` latencies and going on there the next
+    /// Improves the next tree in turn, looking at about `work` pairs of nodes and going on there the next
     /// time. With `usize::MAX`, one sweep: every node of the tree tries its moves once.
     pub fn step<L: LinkLatency + ?Sized>(&mut self, latencies: &L, work: usize, changes: &mut Vec<Change>) -> Step {
         let links = self.links(latencies);

@@ -22,6 +22,11 @@ pub const GREETINGS: usize = 64;
 /// Sessions of any kind of one source's address: a quarter of those without a file.
 pub const SESSIONS_OF_ONE: usize = GREETINGS / 4;
 
+/// Sessions of who has not proved to be heard at its address: while there are fewer, a hello is answered without a
+/// cookie, which saves its sender a round trip. As many as one source's address may send files at once: senders
+/// that come at once are few, and what a flood of spoofed hellos gets beyond is a cookie.
+pub const HALF_OPEN: usize = FILES_OF_ONE;
+
 /// Handshakes that are answered in a second; each costs about 0.1 ms of computing, together 2 % of
 /// a processor.
 pub const GREETINGS_PER_SECOND: u32 = 200;
@@ -53,6 +58,8 @@ pub struct Limits {
     pub greetings: usize,
     /// Sessions of any kind of one source's address.
     pub sessions_of_one: usize,
+    /// Sessions of who has not proved to be heard at its address; none if a cookie is asked for always.
+    pub half_open: usize,
     /// Handshakes that are answered in a second.
     pub greetings_per_second: u32,
     /// Of them, of one source's address.
@@ -81,6 +88,7 @@ impl Default for Limits {
             complete: COMPLETE,
             greetings: GREETINGS,
             sessions_of_one: SESSIONS_OF_ONE,
+            half_open: HALF_OPEN,
             greetings_per_second: GREETINGS_PER_SECOND,
             greetings_per_second_of_one: GREETINGS_PER_SECOND_OF_ONE,
             file_bytes: 16 << 30,

@@ -4,7 +4,7 @@
 //! ```text
 //! sender                                 receiver
 //!   hello            ------------------>
-//!                    <------------------ hello reply: a cookie
+//!                    <------------------ hello reply: a cookie, if many sessions are half-open
 //!   hello, cookie    ------------------>   (again every half second, by other relays)
 //!                    <------------------ hello reply: an answer
 //!   offer            ------------------>   (again every half second, also while it waits)

@@ -10,8 +10,8 @@
 //! What strangers can make it remember is bounded by `Limits`, in all and for one address
 //! (`places.rs`): sessions without a file, of which the longest unheard ones are pushed out, files that wait,
 //! files on their way with a bit for each block, and files that have come, which nobody can push
-//! out. Nothing at all is remembered of who has not proved to be heard at its address
-//! ([`Cookies`]). A datagram that comes twice is opened once; a block or an offer that is said
+//! out. Of who has not proved to be heard at its address ([`Cookies`]) a few half-open sessions are
+//! remembered, which push out nothing and which nothing pushes out. A datagram that comes twice is opened once; a block or an offer that is said
 //! again is answered as before.
 
 mod entry;
@@ -35,7 +35,7 @@ use super::jobs::FileJob;
 use super::limits::Limits;
 use super::partial::{Owner, Partial, PartialId};
 use super::phase::PATIENCE;
-use crate::hello::{Cookies, HelloBody, HelloReply};
+use crate::hello::{COOKIE, Cookies, HELLO, HelloBody, HelloReply};
 use crate::message::{Code, Message, Offer, Report};
 use crate::seal::{self, Answered, Identity, PublicKey, SealError, Session, SessionId};
 
@@ -56,6 +56,8 @@ pub struct Receiver {
     is_by_code: bool,
     cookies: Cookies,
     sessions: BTreeMap<SessionId, Entry>,
+    /// Sessions of who has not proved yet to be heard at its address: at most `Limits::half_open`.
+    half_open: BTreeMap<SessionId, Entry>,
     closing: BTreeMap<SessionId, Closing>,
     /// Files that are put away, as far as is known: their senders are told what is there of them.
     kept: BTreeSet<PartialId>,
@@ -92,6 +94,7 @@ impl Receiver {
             is_by_code: false,
             cookies: Cookies::default(),
             sessions: BTreeMap::new(),
+            half_open: BTreeMap::new(),
             closing: BTreeMap::new(),
             kept: BTreeSet::new(),
             jobs: VecDeque::new(),
@@ -141,56 +144,103 @@ impl Receiver {
     }
 
     /// The body of a hello from `source` has come: appends the body of the answer to `reply`, which
-    /// is never longer, or refuses. Before the hello brings the cookie that `source` was given,
-    /// nothing is computed on a curve and nothing is remembered.
+    /// is never longer, or refuses. Before the hello brings the cookie that `source` was given, nothing is
+    /// computed on a curve and nothing is remembered, but for a few who have none yet: it is asked for only
+    /// while there are so many half-open sessions that some may be a flood's (as RFC 7296, 2.6 has it).
     pub fn on_hello(&mut self, now: Time, source: IpAddr, body: &[u8], reply: &mut Vec<u8>) -> bool {
         let Some(hello) = HelloBody::decode(body) else {
             self.counters.greetings_refused += 1;
             return false;
         };
+        let (name, origin) = (seal::name_of(hello.opening), origin_of(source));
         if !self.cookies.is_right(now, source, &hello) {
+            // A longer one only tries the path.
+            let is_first = hello.cookie == [0; COOKIE] && body.len() == HELLO;
+            if is_first && self.may_half_open(now, origin, name, hello.opening) {
+                let Some(entry) = self.half_open.get_mut(&name) else { return false };
+                return answer_hello(entry, hello.proof, reply);
+            }
             self.counters.cookies += 1;
             let cookie = self.cookies.make(now, source, hello.opening);
             HelloReply::Cookie { proof: hello.proof, cookie }.encode(reply);
             return true;
         }
-        let name = seal::name_of(hello.opening);
         // Said again, while something is left of its file.
         if self.closing.contains_key(&name) {
             return false;
         }
-        if !self.sessions.contains_key(&name) && !self.greet(now, origin_of(source), name, hello.opening) {
+        let is_known = self.sessions.contains_key(&name) || self.complete_opening(origin, name);
+        if !is_known && !self.greet(now, origin, name, hello.opening) {
             self.counters.greetings_refused += 1;
             return false;
         }
-        let Some(Entry { noise, answer: Some(answer), .. }) = self.sessions.get_mut(&name) else { return false };
-        let mut sealed = Vec::new();
-        noise.seal(&hello.proof.to_be_bytes(), &mut sealed);
-        HelloReply::Answer { answer, sealed: &sealed }.encode(reply);
+        let Some(entry) = self.sessions.get_mut(&name) else { return false };
+        answer_hello(entry, hello.proof, reply)
+    }
+
+    /// Whether session `name` is half-open, or may be and is from now on.
+    fn may_half_open(&mut self, now: Time, origin: IpAddr, name: SessionId, opening: &[u8]) -> bool {
+        if self.half_open.contains_key(&name) {
+            return true;
+        }
+        if self.half_open.len() >= self.limits.half_open
+            || self.sessions.contains_key(&name)
+            || self.closing.contains_key(&name)
+        {
+            return false;
+        }
+        let Some(entry) = self.answered(now, origin, opening) else { return false };
+        self.half_open.insert(name, entry);
         true
+    }
+
+    /// Who has opened session `name` halfway has proved to be heard at `origin`: it is a session like others,
+    /// if there is room for one more.
+    fn complete_opening(&mut self, origin: IpAddr, name: SessionId) -> bool {
+        let Some(entry) = self.half_open.remove(&name) else { return false };
+        let has_room = self.make_room(origin);
+        if has_room {
+            self.counters.greetings += 1;
+            self.sessions.insert(name, Entry { origin: Some(origin), ..entry });
+        }
+        has_room
     }
 
     /// Begins session `name`, unless too many were begun in this second, there is no room, or its
     /// handshake is none.
     fn greet(&mut self, now: Time, origin: IpAddr, name: SessionId, opening: &[u8]) -> bool {
-        if self.greeted >= self.limits.greetings_per_second {
-            return false;
-        }
-        let of_origin = self.greeted_of.entry(origin).or_default();
-        if *of_origin >= self.limits.greetings_per_second_of_one {
-            return false;
-        }
-        *of_origin += 1;
-        self.greeted += 1;
-        let Ok(Answered { session, answer, sender }) = seal::answer(&self.identity, opening) else { return false };
+        let Some(entry) = self.answered(now, origin, opening) else { return false };
         if !self.make_room(origin) {
             return false;
         }
         self.counters.greetings += 1;
-        let (noise, answer, origin, phase) = (session, Some(answer), Some(origin), Phase::Greeted);
-        let (partial, told) = (None, String::new());
-        self.sessions.insert(name, Entry { noise, answer, origin, sender, heard: now, phase, partial, told });
+        self.sessions.insert(name, entry);
         true
+    }
+
+    /// The session that answers `opening`, unless too many handshakes were answered in this second, or it is
+    /// none.
+    fn answered(&mut self, now: Time, origin: IpAddr, opening: &[u8]) -> Option<Entry> {
+        if self.greeted >= self.limits.greetings_per_second {
+            return None;
+        }
+        let of_origin = self.greeted_of.entry(origin).or_default();
+        if *of_origin >= self.limits.greetings_per_second_of_one {
+            return None;
+        }
+        *of_origin += 1;
+        self.greeted += 1;
+        let Answered { session: noise, answer, sender } = seal::answer(&self.identity, opening).ok()?;
+        Some(Entry {
+            noise,
+            answer: Some(answer),
+            origin: Some(origin),
+            sender,
+            heard: now,
+            phase: Phase::Greeted,
+            partial: None,
+            told: String::new(),
+        })
     }
 
     /// The body of a data datagram has come: how to answer it, if at all. The body of a
@@ -200,7 +250,8 @@ impl Receiver {
             self.counters.unreadable += 1;
             None
         })?;
-        let Some(entry) = self.sessions.get_mut(&id) else {
+        let entry = self.sessions.get_mut(&id).or_else(|| self.half_open.get_mut(&id));
+        let Some(entry) = entry else {
             self.counters.unknown_session += 1;
             return None;
         };
@@ -212,6 +263,15 @@ impl Receiver {
             }
             return None;
         }
+        // Who can seal it has heard the answer to its hello.
+        let half_open_at = self.half_open.get(&id).and_then(|entry| entry.origin);
+        if let Some(origin) = half_open_at
+            && !self.complete_opening(origin, id)
+        {
+            self.counters.greetings_refused += 1;
+            return None;
+        }
+        let entry = self.sessions.get_mut(&id)?;
         let Ok((proof, message)) = Message::decode(&self.message) else {
             self.counters.unreadable += 1;
             return None;
@@ -333,6 +393,7 @@ impl Receiver {
         self.greeted = 0;
         self.greeted_of.clear();
         let Limits { idle, stalled, .. } = self.limits;
+        self.half_open.retain(|_, entry| now.since(entry.heard) < PATIENCE);
         // A sender that waits asks again and again, and gives up sooner than others.
         let patience = |phase: &Phase| if let Phase::Waiting(_) = phase { idle.min(PATIENCE) } else { idle };
         let is_quiet = |entry: &Entry| now.since(entry.heard) >= patience(&entry.phase);
@@ -411,7 +472,12 @@ impl Receiver {
 
     /// Sessions that are remembered, of whatever kind.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() + self.half_open.len()
+    }
+
+    /// Of them, those of senders that have not proved to be heard at their addresses.
+    pub fn half_open(&self) -> usize {
+        self.half_open.len()
     }
 
     /// Files of which something is kept: those that arrive, and those of which something is left.
@@ -434,4 +500,13 @@ impl Receiver {
     pub fn public_key(&self) -> PublicKey {
         self.identity.public()
     }
+}
+
+/// Appends the answer to one of the hellos of a session to `reply`; false if it was agreed on otherwise.
+fn answer_hello(entry: &mut Entry, proof: u64, reply: &mut Vec<u8>) -> bool {
+    let Entry { noise, answer: Some(answer), .. } = entry else { return false };
+    let mut sealed = Vec::new();
+    noise.seal(&proof.to_be_bytes(), &mut sealed);
+    HelloReply::Answer { answer, sealed: &sealed }.encode(reply);
+    true
 }

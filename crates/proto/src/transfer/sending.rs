@@ -124,6 +124,8 @@ pub struct FileSender {
     missing: u64,
     next_block: u32,
     resend: VecDeque<u32>,
+    /// Whether the last blocks have left twice.
+    has_spared: bool,
     /// When greeting or offer leave again.
     repeat_at: Time,
     /// When blocks leave again that nobody has confirmed.
@@ -180,6 +182,7 @@ impl FileSender {
             missing: blocks,
             next_block: 0,
             resend: VecDeque::new(),
+            has_spared: false,
             repeat_at: now,
             resend_at: now,
             early_left: EARLY,

@@ -120,16 +120,17 @@ impl Gaps {
 fn all_moves_end_within_five_percent_of_the_optimum_on_average() {
     const WORLDS: u64 = 60;
     let mut bounds = Vec::new();
-    println!("clients trees | printed: mean p95 stuck | all: mean p95 stuck");
+    println!("clients trees | printed: mean p95 stuck | and double switch | all");
     for clients in 3..=6 {
         for slices in 1..=3 {
-            let (mut printed, mut all) = (Gaps::default(), Gaps::default());
+            let (mut printed, mut double, mut all) = (Gaps::default(), Gaps::default(), Gaps::default());
             for world in 0..WORLDS {
                 let mut rng = Rng::indexed(1, "trees/brute force", world * 100 + (clients * 10 + slices) as u64);
                 let latencies = Matrix::uniform(clients + 1, 10.0, 100.0, &mut rng);
                 let places = tight_limits(clients, slices, &mut rng);
                 let Some(optimum) = optimum(&places, slices, &latencies) else { continue };
-                for (moves, gaps) in [(Moves::PRINTED, &mut printed), (Moves::ALL, &mut all)] {
+                let doubled = Moves { double_switch: true, ..Moves::PRINTED };
+                for (moves, gaps) in [(Moves::PRINTED, &mut printed), (doubled, &mut double), (Moves::ALL, &mut all)] {
                     let (mut book, _) = joined(settings(slices, moves), places[0], &places[1..], &latencies);
                     settle(&mut book, slices, &latencies, 200);
                     gaps.add(&book, slices, optimum);
@@ -138,16 +139,21 @@ fn all_moves_end_within_five_percent_of_the_optimum_on_average() {
             let row = |gaps: &Gaps| {
                 format!("{:5.1} % {:5.1} % {:2}", gaps.mean() * 100.0, gaps.percentile(0.95) * 100.0, gaps.stuck)
             };
-            println!("{clients} {slices} | {} | {} of {WORLDS}", row(&printed), row(&all));
-            bounds.push((clients, slices, all));
+            println!("{clients} {slices} | {} | {} | {} of {WORLDS}", row(&printed), row(&double), row(&all));
+            bounds.push((clients, slices, printed, double, all));
         }
     }
-    for (clients, slices, all) in bounds {
-        {
-            assert!(all.shares.len() as u64 >= WORLDS / 2, "most worlds have trees");
-            assert!(all.mean() <= 0.05, "{clients} clients, {slices} trees: {:.1} %", all.mean() * 100.0);
+    let mut saved = 0.0;
+    for (clients, slices, printed, double, all) in bounds {
+        assert!(all.shares.len() as u64 >= WORLDS / 2, "most worlds have trees");
+        if slices == 1 {
+            assert_eq!(printed.shares, double.shares, "there is no second tree");
+        } else {
+            saved += printed.mean() - double.mean();
         }
+        assert!(all.mean() <= 0.05, "{clients} clients, {slices} trees: {:.1} %", all.mean() * 100.0);
     }
+    assert!(saved > 0.0, "exchanges in two trees help on average: {saved}");
 }
 
 #[test]

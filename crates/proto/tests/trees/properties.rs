@@ -19,6 +19,7 @@ enum Call {
     Exclude(usize),
     Places(usize, usize),
     ServerPlaces(usize),
+    Reassign(usize, usize, usize),
     Step(usize),
 }
 
@@ -29,6 +30,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => any::<usize>().prop_map(Call::Exclude),
         3 => (any::<usize>(), 0usize..12).prop_map(|(node, places)| Call::Places(node, places)),
         1 => (0usize..16).prop_map(Call::ServerPlaces),
+        2 => (any::<usize>(), any::<usize>(), any::<usize>()).prop_map(|(slice, node, to)| Call::Reassign(slice, node, to)),
         8 => prop_oneof![Just(usize::MAX), 1usize..200].prop_map(Call::Step),
     ]
 }
@@ -63,8 +65,9 @@ fn read(reader: &mut Reader, changes: &[Change]) {
 fn run(settings: Settings, seed: u64, calls: &[Call]) -> Vec<Change> {
     let latencies = Matrix::uniform(MOST + 1, 1.0, 100.0, &mut Rng::stream(seed, "properties"));
     // Every seventh pair is unknown.
-    let known =
-        |from: usize, to: usize| ((from * 31 + to) % 7 != 0).then(|| Duration::from_nanos(latencies.nanos(from, to)));
+    let known = |from: usize, to: usize| {
+        (!(from * 31 + to).is_multiple_of(7)).then(|| Duration::from_nanos(latencies.nanos(from, to)))
+    };
     let mut book = TreeBook::new(settings, 8);
     let (mut nodes, mut excluded): (Vec<NodeId>, Vec<NodeId>) = (Vec::new(), Vec::new());
     let (mut reader, mut all) = (Reader::new(), Vec::new());
@@ -98,6 +101,13 @@ fn run(settings: Settings, seed: u64, calls: &[Call]) -> Vec<Change> {
             }
             Call::ServerPlaces(places) => {
                 let _ = book.set_places(NodeId::SERVER, places, &known, &mut changes);
+            }
+            Call::Reassign(slice, index, to) if !nodes.is_empty() => {
+                let (slice, node) = (slice % settings.slices, nodes[index % nodes.len()]);
+                let wanted = nodes[to % nodes.len()];
+                let moved = book.reassign(slice, node, Some(wanted), &known, &mut changes);
+                let own = changes.iter().any(|change| (change.slice, change.child) == (slice, node));
+                assert_eq!(moved, own, "it has another parent or nothing has changed: {changes:?}");
             }
             Call::Step(work) => {
                 let waiting = book.waiting().count();

@@ -42,10 +42,6 @@ impl Matrix {
     pub fn nanos(&self, from: usize, to: usize) -> u64 {
         u64::from(self.nanos[from * self.nodes + to])
     }
-
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
 }
 
 impl LinkLatency for Matrix {
@@ -68,7 +64,7 @@ pub fn joined(settings: Settings, server: usize, clients: &[usize], latencies: &
 }
 
 /// Sweeps in a row without a change after which there will be none: by then every node has had a turn.
-const QUIET: usize = 9;
+const QUIET: usize = 17;
 
 /// Sweeps all trees until nothing changes any more, at most `most` times; gives how often something did.
 pub fn settle(book: &mut TreeBook, slices: usize, latencies: &Matrix, most: usize) -> usize {

@@ -16,22 +16,21 @@
 //! - Displace: if p has no room, it takes one of the c above and hands one of its children, of any
 //!   tree, to a node with room, to the former parent of c, or to c.
 //!
-//! A node whose turn moved nobody pauses for one sweep, then for three, then for seven, unless it moves
-//! or gets room: most turns are in vain once a tree is good.
+//! A node whose turn moved nobody pauses for one sweep, then for three, seven and fifteen, unless it
+//! moves or gets room: most turns are in vain once a tree is good.
 
 use core::cmp::Reverse;
 
-use super::slice_tree::SERVER;
 use super::{LinkLatency, Links, TreeBook};
 
 /// The most children that a node tries to adopt in one turn.
 const ADOPTIONS: usize = 32;
 /// The children among whom a node without room looks for the one to take.
-const WANTED: usize = 16;
-/// The exchanges that a node without room tries in earnest.
-const TRIES: usize = 3;
+const WANTED: usize = 8;
+/// The pairs of which neither bears the other's children that are tried in two trees at once.
+const PAIRS: usize = 3;
 /// After each turn in which nobody moved, a node pauses twice as long: for up to 2^MOST_IDLE − 1 sweeps.
-const MOST_IDLE: u8 = 3;
+const MOST_IDLE: u8 = 4;
 
 /// What a step has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub struct Step {
     pub displaced: usize,
     /// Nodes that had waited and got a place.
     pub placed: usize,
-    /// Latencies asked for.
+    /// Pairs of nodes looked at.
     pub work: usize,
     /// Whether every node of the tree has had its turn since the sweep began.
     pub finished: bool,
@@ -56,11 +55,11 @@ pub struct Step {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweep {
     /// The nodes that the server reached when the sweep began, the least late first.
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
     /// How many have had their turn.
     position: usize,
     /// Of them, those that had room when the sweep began, and how late they were.
-    roomy: Vec<(i64, u32)>,
+    pub(super) roomy: Vec<(i64, u32)>,
     /// How many sweeps have begun.
     number: u32,
     /// By slot, how many turns in a row have moved nobody, up to [`MOST_IDLE`].
@@ -81,27 +80,17 @@ impl Sweep {
     }
 }
 
-/// A child that its parent could hand on.
-struct Release {
-    tree: u32,
+/// The place of a child whose parent has its turn.
+pub(super) struct Place {
+    /// The cost from which the link from the parent alone costs more than the place does now.
+    limit: i64,
     child: u32,
-    /// To the node with room that suits it best, and how much later the child is there.
-    best: Option<(u32, i64)>,
-}
-
-/// Who takes what from whom, in a move that Displace tries.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Exchange {
-    /// By how much the sum rises, by the state before.
-    rise: i64,
-    taken: u32,
-    tree: u32,
-    released: u32,
-    to: u32,
+    /// What the links around it cost now.
+    star: i64,
 }
 
 impl TreeBook {
-    /// Goes on with the sweep of `slice` until it is finished or about `work` latencies were asked for.
+    /// Goes on with the sweep of `slice` until it is finished or about `work` pairs of nodes were looked at.
     pub(super) fn optimise<L: LinkLatency + ?Sized>(
         &mut self,
         slice: usize,
@@ -154,7 +143,7 @@ impl TreeBook {
         tree: u32,
         node: u32,
         links: &Links<'_, L>,
-        (candidates, places): (&mut Vec<(Reverse<i64>, u32)>, &mut Vec<(i64, u32)>),
+        (candidates, places): (&mut Vec<(Reverse<i64>, u32)>, &mut Vec<Place>),
         step: &mut Step,
     ) {
         let moves = self.settings.moves;
@@ -181,8 +170,9 @@ impl TreeBook {
         if moves.displace && self.held[node as usize] > 0 && !self.has_room_in(node, tree) {
             self.wanted(tree, node, links, candidates, WANTED);
             step.work += self.state.len();
-            if !candidates.is_empty() && self.displace(tree, node, candidates, links, step) {
-                step.displaced += 1;
+            if !candidates.is_empty() {
+                let far = self.sweeps[tree as usize].idle[node as usize] == MOST_IDLE;
+                step.displaced += usize::from(self.displace(tree, node, candidates, far, links, step));
             }
         }
         let idle = &mut self.sweeps[tree as usize].idle[node as usize];
@@ -225,7 +215,7 @@ impl TreeBook {
         tree: u32,
         parent: u32,
         links: &Links<'_, L>,
-        places: &mut Vec<(i64, u32)>,
+        places: &mut Vec<Place>,
         step: &mut Step,
     ) {
         let cost = |from: u32, to: u32| links.cost(from, to);
@@ -238,11 +228,12 @@ impl TreeBook {
                 continue;
             }
             let link = links.cost(parent, a);
-            if link >= places[0].0 {
+            if link >= places[0].limit {
                 continue;
             }
             let mut best: Option<(i64, u32)> = None;
-            for &(limit, b) in places.iter() {
+            for &Place { limit, child: b, star } in places.iter() {
+                step.work += 1;
                 if link >= limit {
                     break;
                 }
@@ -250,7 +241,7 @@ impl TreeBook {
                     continue;
                 }
                 if !self.can_switch(&[tree], a, b) {
-                    if self.settings.moves.double_switch && book.is_dearer(b, a, cost) {
+                    if self.settings.moves.double_switch && book.is_dearer(b, star, a, cost) {
                         step.work += (book.degree(a) + book.degree(b) + 2) as usize;
                         let delta = book.switch_delta(a, b, cost);
                         if delta < -links.slack {
@@ -272,7 +263,7 @@ impl TreeBook {
             }
         }
         unable.sort_unstable();
-        for &(_, a, b) in unable.iter().take(TRIES) {
+        for &(_, a, b) in unable.iter().take(PAIRS) {
             step.switched += usize::from(self.switch_in_two(tree, a, b, links, step));
         }
     }
@@ -305,14 +296,16 @@ impl TreeBook {
         }
     }
 
-    /// The children of `parent`, and for each the cost from which a link from `parent` costs more than
-    /// all links around its place do: dearest first.
-    fn places_below(&self, tree: u32, parent: u32, places: &mut Vec<(i64, u32)>) {
+    /// The places of the children of `parent`, those with the highest limits first.
+    fn places_below(&self, tree: u32, parent: u32, places: &mut Vec<Place>) {
         let tree = &self.trees[tree as usize];
         places.clear();
         // size·link < star
-        places.extend(tree.children(parent).map(|child| ((tree.star(child) - 1) / tree.size(child) + 1, child)));
-        places.sort_unstable_by_key(|&(limit, child)| (Reverse(limit), child));
+        places.extend(tree.children(parent).map(|child| {
+            let star = tree.star(child);
+            Place { limit: (star - 1) / tree.size(child) + 1, child, star }
+        }));
+        places.sort_unstable_by_key(|place| (Reverse(place.limit), place.child));
     }
 
     /// Whether each can bear the other's children in all of `trees`.
@@ -335,126 +328,4 @@ impl TreeBook {
         self.held[a as usize] = self.held[a as usize] - degree_a + degree_b;
         self.held[b as usize] = self.held[b as usize] - degree_b + degree_a;
     }
-
-    /// `parent`, which has no room, takes one of `wanted` and hands on one of its children.
-    fn displace<L: LinkLatency + ?Sized>(
-        &mut self,
-        tree: u32,
-        parent: u32,
-        wanted: &[(Reverse<i64>, u32)],
-        links: &Links<'_, L>,
-        step: &mut Step,
-    ) -> bool {
-        let largest = wanted[0].0.0;
-        let releases = self.releases(parent, largest, links, step);
-        let book = &self.trees[tree as usize];
-        let mut exchanges: Vec<Exchange> = Vec::new();
-        for &(Reverse(fall), taken) in wanted {
-            let former = book.parent(taken);
-            let latency = book.latency(parent) + links.cost(parent, taken);
-            for &Release { tree: other, child, best } in &releases {
-                let theirs = &self.trees[other as usize];
-                let mut size = theirs.size(child);
-                if other == tree && book.is_below(taken, child) {
-                    size -= book.size(taken);
-                }
-                let mut consider = |to: u32, later: i64| {
-                    let rise = size * later - fall;
-                    if rise < -links.slack {
-                        exchanges.push(Exchange { rise, taken, tree: other, released: child, to });
-                    }
-                };
-                if let Some((to, later)) = best {
-                    consider(to, later);
-                }
-                let now = theirs.latency(child);
-                if theirs.reaches(former) {
-                    let above = theirs.latency(former);
-                    if size * (above - now) < fall {
-                        consider(former, above + links.cost(former, child) - now);
-                    }
-                }
-                if self.has_room(taken) && theirs.reaches(taken) {
-                    let above = if other == tree { latency } else { theirs.latency(taken) };
-                    if size * (above - now) < fall && taken != child {
-                        consider(taken, above + links.cost(taken, child) - now);
-                    }
-                }
-            }
-        }
-        if exchanges.len() > TRIES {
-            exchanges.select_nth_unstable(TRIES);
-            exchanges.truncate(TRIES);
-        }
-        exchanges.sort_unstable();
-        exchanges.into_iter().any(|exchange| self.exchange(tree, parent, exchange, links))
-    }
-
-    /// The children of `parent` in all trees, and for each the best node with room, unless the sum
-    /// rises there by as much as `limit`.
-    fn releases<L: LinkLatency + ?Sized>(
-        &self,
-        parent: u32,
-        limit: i64,
-        links: &Links<'_, L>,
-        step: &mut Step,
-    ) -> Vec<Release> {
-        let mut releases = Vec::with_capacity(self.held[parent as usize] as usize);
-        for (number, book) in self.trees.iter().enumerate() {
-            for child in book.children(parent).filter(|&child| book.reaches(child)) {
-                // size·later < limit
-                let mut least = book.latency(child) + (limit - 1) / book.size(child) + 1;
-                let mut best = None;
-                for &(key, to) in &self.sweeps[number].roomy {
-                    if key >= least {
-                        break;
-                    }
-                    let above = book.latency(to);
-                    if above >= least || to == parent || !book.reaches(to) {
-                        continue;
-                    }
-                    step.work += 1;
-                    let latency = above + links.cost(to, child);
-                    if latency < least && self.has_room_in(to, number as u32) && !book.is_below(to, child) {
-                        least = latency;
-                        best = Some((to, latency - book.latency(child)));
-                    }
-                }
-                releases.push(Release { tree: number as u32, child, best });
-            }
-        }
-        releases
-    }
-
-    /// Does what `exchange` says, unless that turns out not to be possible or not to lower the sum.
-    fn exchange<L: LinkLatency + ?Sized>(
-        &mut self,
-        tree: u32,
-        parent: u32,
-        exchange: Exchange,
-        links: &Links<'_, L>,
-    ) -> bool {
-        let Exchange { taken, tree: other, released, to, .. } = exchange;
-        let (former, former_link) = (self.trees[tree as usize].parent(taken), self.trees[tree as usize].link(taken));
-        let before = self.sum_of(tree, other);
-        self.relocate(tree, taken, parent, links.cost(parent, taken));
-        if self.has_room_in(to, other) && !self.trees[other as usize].is_below(to, released) {
-            let link = self.trees[other as usize].link(released);
-            self.relocate(other, released, to, links.cost(to, released));
-            if self.sum_of(tree, other) < before - links.slack {
-                return true;
-            }
-            self.relocate(other, released, parent, link);
-        }
-        self.relocate(tree, taken, former, former_link);
-        false
-    }
-
-    fn sum_of(&self, tree: u32, other: u32) -> i64 {
-        let sum = self.trees[tree as usize].sum();
-        if other == tree { sum } else { sum + self.trees[other as usize].sum() }
-    }
 }
-
-/// The server has no place that another could take.
-const _: () = assert!(SERVER == 0);

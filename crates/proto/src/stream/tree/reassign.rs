@@ -1,11 +1,11 @@
 //! A child whose parent fails it, before anybody knows whether the parent is gone.
 
-use super::slice_tree::NONE;
 use super::{Change, LinkLatency, NodeId, TreeBook};
 
 impl TreeBook {
     /// `child` gets `slice` from another node than now: from `wanted` if that has room and is not below
-    /// it, else from the best that has. False if there is none; nothing has changed then.
+    /// it, else from the best that has. False if there is none or the server does not reach the child,
+    /// whose parent then waits itself; nothing has changed then.
     pub fn reassign<L: LinkLatency + ?Sized>(
         &mut self,
         slice: usize,
@@ -15,7 +15,7 @@ impl TreeBook {
         changes: &mut Vec<Change>,
     ) -> bool {
         let (tree, node) = (slice as u32, child.slot);
-        if !self.is_client(child) || self.trees[slice].parent(node) == NONE {
+        if !self.is_client(child) || !self.trees[slice].reaches(node) {
             return false;
         }
         let before = self.trees[slice].parent(node);

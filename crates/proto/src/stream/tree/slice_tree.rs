@@ -174,9 +174,10 @@ impl SliceTree {
         self.size(node) * self.link(node) + below
     }
 
-    /// Whether the links around the place of `node` would cost less with `other` in it.
-    pub(super) fn is_dearer(&self, node: u32, other: u32, cost: impl Fn(u32, u32) -> i64) -> bool {
-        let mut left = self.star(node) - self.size(node) * cost(self.parent(node), other);
+    /// Whether the links around the place of `node`, which cost `star`, would cost less with `other` in it.
+    #[inline]
+    pub(super) fn is_dearer(&self, node: u32, star: i64, other: u32, cost: impl Fn(u32, u32) -> i64) -> bool {
+        let mut left = star - self.size(node) * cost(self.parent(node), other);
         for child in self.children(node) {
             if left <= 0 {
                 return false;
@@ -322,4 +323,89 @@ impl SliceTree {
 #[inline]
 fn some(node: u32) -> Option<u32> {
     (node != NONE).then_some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NODES: u32 = 14;
+
+    /// Links in both directions cost something else, and hardly two the same.
+    fn cost(from: u32, to: u32) -> i64 {
+        1000 + i64::from((from * 7919 + to * 104_729) % 997) * 16 + i64::from(to)
+    }
+
+    /// Node by node, each below one that is there already.
+    fn grown(ancestry: &[u32]) -> SliceTree {
+        let mut tree = SliceTree::new();
+        for (index, parent) in ancestry.iter().enumerate() {
+            let node = index as u32 + 1;
+            tree.add_slot();
+            tree.attach(node, parent % node, cost(parent % node, node));
+        }
+        tree
+    }
+
+    fn parents(tree: &SliceTree) -> Vec<u32> {
+        (0..NODES).map(|node| tree.parent(node)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_switch_is_worth_what_was_said_and_two_are_none(
+            ancestry in proptest::collection::vec(any::<u32>(), NODES as usize - 1),
+            a in 1..NODES,
+            b in 1..NODES,
+        ) {
+            prop_assume!(a != b);
+            let mut tree = grown(&ancestry);
+            let (before, sum) = (parents(&tree), tree.sum());
+            let delta = tree.switch_delta(a, b, cost);
+            // What is tried at either place's parent is enough to find every exchange that helps.
+            if tree.parent(a) != b && tree.parent(b) != a {
+                prop_assert!(delta >= 0 || tree.is_dearer(a, tree.star(a), b, cost) || tree.is_dearer(b, tree.star(b), a, cost));
+            }
+            tree.switch(a, b, cost);
+            prop_assert_eq!(tree.sum(), sum + delta);
+            let exchanged = |node: u32| match node {
+                _ if node == a => b,
+                _ if node == b => a,
+                _ => node,
+            };
+            for node in 1..NODES {
+                prop_assert_eq!(tree.parent(exchanged(node)), exchanged(before[node as usize]));
+            }
+            prop_assert_eq!(tree.switch_delta(a, b, cost), -delta);
+            tree.switch(b, a, cost);
+            prop_assert_eq!(parents(&tree), before);
+            prop_assert_eq!(tree.sum(), sum);
+        }
+
+        #[test]
+        fn moving_a_subtree_adds_its_size_times_the_delay(
+            ancestry in proptest::collection::vec(any::<u32>(), NODES as usize - 1),
+            child in 1..NODES,
+            parent in 0..NODES,
+        ) {
+            let mut tree = grown(&ancestry);
+            prop_assume!(!tree.is_below(parent, child));
+            let later = tree.latency(parent) + cost(parent, child) - tree.latency(child);
+            let (sum, size) = (tree.sum(), tree.size(child));
+            tree.relocate(child, parent, cost(parent, child));
+            prop_assert_eq!(tree.sum(), sum + size * later);
+            // As if it had been taken off and hung up again.
+            let mut other = grown(&ancestry);
+            other.detach(child);
+            prop_assert!(!other.reaches(child));
+            other.attach(child, parent, cost(parent, child));
+            for node in 0..NODES {
+                prop_assert_eq!(tree.latency(node), other.latency(node));
+                prop_assert_eq!(tree.size(node), other.size(node));
+            }
+            prop_assert_eq!(tree.sum(), other.sum());
+        }
+    }
 }

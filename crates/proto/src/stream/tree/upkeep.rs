@@ -44,18 +44,25 @@ impl TreeBook {
         self.wake_with_room(parent);
     }
 
+    /// Moves `child` with its subtree below `parent`.
     pub(super) fn relocate(&mut self, tree: u32, child: u32, parent: u32, link: i64) {
+        let before = self.trees[tree as usize].parent(child);
+        self.shift(tree, child, parent, link);
+        self.sweeps[tree as usize].wake(child);
+        self.wake_with_room(before);
+    }
+
+    /// As `relocate`, but nobody's pause ends: the move may be taken back.
+    pub(super) fn shift(&mut self, tree: u32, child: u32, parent: u32, link: i64) {
         let before = self.trees[tree as usize].parent(child);
         self.log.touch(tree, child, before);
         self.held[before as usize] -= 1;
         self.held[parent as usize] += 1;
         self.trees[tree as usize].relocate(child, parent, link);
-        self.sweeps[tree as usize].wake(child);
-        self.wake_with_room(before);
     }
 
     /// `node` has lost a child: if that gives it room, it has a turn in every tree's next sweep.
-    fn wake_with_room(&mut self, node: u32) {
+    pub(super) fn wake_with_room(&mut self, node: u32) {
         if self.held[node as usize] + 1 == self.places[node as usize] {
             self.sweeps.iter_mut().for_each(|sweep| sweep.wake(node));
         }

@@ -66,12 +66,12 @@ impl TreeBook {
                 return Err(format!("tree {number}: the sum is {sum}, not {}", tree.sum()));
             }
         }
-        for node in 0..nodes {
-            if held[node] != self.held[node] {
-                return Err(format!("node {node} has {} children, not {}", held[node], self.held[node]));
+        for (node, &held) in held.iter().enumerate() {
+            if held != self.held[node] {
+                return Err(format!("node {node} has {held} children, not {}", self.held[node]));
             }
-            if held[node] > self.places[node] {
-                return Err(format!("node {node} has {} children and {} places", held[node], self.places[node]));
+            if held > self.places[node] {
+                return Err(format!("node {node} has {held} children and {} places", self.places[node]));
             }
             if (self.state[node] == State::Free) != self.free_slots.contains(&(node as u32)) {
                 return Err(format!("slot {node} is {:?}", self.state[node]));

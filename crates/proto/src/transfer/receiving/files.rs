@@ -205,6 +205,7 @@ impl Receiver {
     /// its sender for `silence`: it may go on with it later. What is still coming is discarded.
     pub fn close_all(&mut self, now: Time, silence: Duration) {
         self.queue.clear();
+        self.half_open.clear();
         let keeps = |entry: &Entry| now.since(entry.heard) >= silence;
         let all: Vec<(SessionId, bool)> = self.sessions.iter().map(|(id, entry)| (*id, keeps(entry))).collect();
         for (id, keeps) in all {

@@ -1,5 +1,6 @@
 //! The blocks of a file that is sent: which leaves next, and which have arrived.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
@@ -17,6 +18,10 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// The most of the last blocks that leave again at once.
 const MAX_COPIES: usize = 64;
+
+/// Of a file's blocks, this part may leave twice at its end before anything tells that they are lost, by relays
+/// that have nothing else to pass on (as TCP's tail loss probe, RFC 8985, 7.2).
+pub(super) const SPARE_PART: u64 = 64;
 
 /// Bytes of blocks that follow an offer before there is an answer to it. A receiver that refuses the file
 /// gets no more of it for nothing, one that has a part of it no more twice. Of what comes before the offer
@@ -60,8 +65,12 @@ impl FileSender {
 
     pub(super) fn send_block(&mut self, now: Time, out: &mut OwnedDatagram) -> Option<SocketAddr> {
         let mut wanted = self.wanted();
+        if wanted.is_none() && !std::mem::replace(&mut self.has_spared, true) {
+            self.send_newest_again();
+            wanted = self.wanted();
+        }
         if wanted.is_none() && now >= self.resend_at {
-            self.resend_missing();
+            self.resend_overdue(now);
             wanted = self.wanted();
         }
         self.write_block(now, wanted?, out)
@@ -75,8 +84,8 @@ impl FileSender {
         }
         self.awaits_file = None;
         let parcel = self.depart(now, Carried::Block(index))?;
-        // All may have been sent by now; what is missing then leaves once more.
-        self.resend_at = now + self.patient(|rtt| rtt * 3 / 2);
+        // All may have been sent by now.
+        self.resend_at = now;
         if self.resend.front() == Some(&index) {
             self.resend.pop_front();
         } else {
@@ -87,20 +96,34 @@ impl FileSender {
         Some(write(session, message, &parcel, &Message::Block { index, bytes }, out))
     }
 
-    /// The last blocks: those on their way are not waited for until their deadlines, but
-    /// leave again by other paths, so that the end does not hang on one bad path.
-    fn resend_missing(&mut self) {
-        for (word, bits) in self.arrived.iter().enumerate() {
-            let mut missing = !bits;
-            while missing != 0 && self.resend.len() < MAX_COPIES {
-                let index = word as u64 * 64 + u64::from(missing.trailing_zeros());
-                if index >= self.offer.blocks() {
-                    return;
-                }
-                self.resend.push_back(index as u32);
-                missing &= missing - 1;
+    /// All blocks have left. Of those that left last it is known last whether they are lost: they leave once
+    /// more, the last one first.
+    fn send_newest_again(&mut self) {
+        let most = (self.offer.blocks() / SPARE_PART).min(MAX_COPIES as u64) as usize;
+        let missing = (0..self.offer.blocks() as u32).rev().filter(|&index| !self.has_arrived(index));
+        let newest: Vec<u32> = missing.take(most).collect();
+        self.resend.extend(newest);
+    }
+
+    /// The last blocks: those on their way are not waited for until their deadlines, but leave again by
+    /// other paths, so that the end does not hang on one bad path.
+    fn resend_overdue(&mut self, now: Time) {
+        let patience = self.patient(|rtt| rtt * 3 / 2);
+        // When each of them left last.
+        let mut left = BTreeMap::new();
+        for (place, &carried) in self.carried.iter().enumerate() {
+            if let Carried::Block(index) = carried
+                && !self.has_arrived(index)
+                && let Some(since) = self.courier.sender().in_flight_since(place)
+            {
+                let last = left.entry(index).or_insert(since);
+                *last = since.max(*last);
             }
         }
+        let overdue = left.iter().filter(|&(_, &last)| now.since(last) >= patience).map(|(&index, _)| index);
+        self.resend.extend(overdue.take(MAX_COPIES));
+        let waiting = left.values().map(|&last| last + patience).filter(|&at| at > now);
+        self.resend_at = waiting.min().unwrap_or(now + patience);
     }
 
     /// The next block to send: a lost one that has not arrived after all, or a new one.
@@ -145,6 +168,7 @@ impl FileSender {
         (self.resumed, self.next_block) = (0, 0);
         self.question = FIRST_QUESTION;
         self.resend.clear();
+        self.has_spared = false;
     }
 
     pub(super) fn finish_if_all_arrived(&mut self, now: Time) {

@@ -66,18 +66,22 @@ impl FileSender {
         sealed: &[u8],
     ) -> Result<(), SealError> {
         let mut proof = Vec::new();
-        if self.phase == Phase::Greeting {
-            let mut session = self.hello.complete(answer)?;
-            session.open(sealed, &mut proof)?;
-            self.session = Some(session);
+        let mut begun = None;
+        let session = match (&mut self.session, self.phase) {
+            (Some(session), phase) if phase != Phase::Greeting => session,
+            (_, Phase::Greeting) => begun.insert(self.hello.complete(answer)?),
+            _ => return Err(SealError::Damaged),
+        };
+        session.open(sealed, &mut proof)?;
+        let proof = proof.try_into().map_err(|_| SealError::Damaged)?;
+        // First, for the round trip says when blocks follow.
+        self.on_proof(now, packet, u64::from_be_bytes(proof));
+        if begun.is_some() {
+            self.session = begun;
             self.interrupted = None;
             self.enter(now, Phase::Offering);
             self.follow_offer(now);
-        } else if let Some(session) = &mut self.session {
-            session.open(sealed, &mut proof)?;
         }
-        let proof = proof.try_into().map_err(|_| SealError::Damaged)?;
-        self.on_proof(now, packet, u64::from_be_bytes(proof));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn who_has_not_proved_to_be_heard_at_its_address_costs_nothing() {
-    let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+    let mut receiver = Receiver::new(Identity::generate(), Limits { half_open: 0, ..Limits::default() });
     let mut reply = Vec::new();
     for stranger in 0..1000u32 {
         let source = IpAddr::from(stranger.to_be_bytes());
@@ -23,6 +23,84 @@ fn who_has_not_proved_to_be_heard_at_its_address_costs_nothing() {
     }
     let counters = *receiver.counters();
     assert_eq!((receiver.sessions(), counters.greetings, counters.cookies), (0, 0, 4000));
+}
+
+/// Their sources are spoofed, as those of the sender that comes after them and of many others.
+#[test]
+fn a_flood_of_hellos_holds_a_few_half_open_sessions_and_a_sender_gets_in_all_the_same() {
+    let mut pair = Pair::new(1, Limits::default());
+    let limits = pair.receiver.limits;
+    let (mut answered, mut reply) = (0, Vec::new());
+    for stranger in 0..1000u32 {
+        let source = if stranger % 2 == 0 { HERE } else { IpAddr::from(stranger.to_be_bytes()) };
+        let hello = body(&Hello::new(None, None), [0; COOKIE], 5);
+        reply.clear();
+        assert!(pair.receiver.on_hello(Time::ZERO, source, &hello, &mut reply) && reply.len() < hello.len());
+        answered += usize::from(matches!(HelloReply::decode(&reply), Some(HelloReply::Answer { .. })));
+    }
+    assert_eq!((answered, pair.receiver.half_open()), (limits.half_open, limits.half_open));
+    assert_eq!(pair.receiver.sessions(), limits.half_open + 1, "and that of the pair");
+    assert_eq!(pair.receiver.counters().greetings, 1, "of who was heard at its address");
+    // Its own share of sessions and of handshakes is hardly touched: with that of the pair it has them all.
+    for _ in 0..limits.sessions_of_one - 1 {
+        let mut session = pair.join(HERE).unwrap();
+        assert!(pair.offer_in(&mut session).is_some());
+    }
+    assert_eq!(pair.receiver.half_open(), limits.half_open, "a flood pushes nobody out, and nobody it");
+    pair.wait(PATIENCE.as_secs_f64() as u64 + 1);
+    assert_eq!(pair.receiver.half_open(), 0, "forgotten");
+}
+
+#[test]
+fn a_first_hello_is_answered_at_once_and_what_its_sender_seals_makes_it_a_session() {
+    let mut pair = Pair::new(1, Limits::default());
+    let waiting = Hello::new(Some(&pair.receiver.public_key()), None);
+    let hello = body(&waiting, [0; COOKIE], 1);
+    // Said again over another path, it is the same session.
+    let mut session = session_with(&mut pair.receiver, &waiting, &hello);
+    session_with(&mut pair.receiver, &waiting, &body(&waiting, [0; COOKIE], 2));
+    assert_eq!((pair.receiver.half_open(), pair.receiver.counters().greetings), (1, 1));
+    // A stranger who has seen its name can't seal anything in it.
+    let mut forged = Vec::new();
+    pair.session.seal_data(b"anything", &mut forged);
+    forged[..8].copy_from_slice(&session.id().0.to_be_bytes());
+    assert_eq!((pair.send(&forged), pair.receiver.half_open()), (None, 1));
+    assert_eq!(pair.offer_in(&mut session).unwrap().0, Code::Accepted);
+    assert_eq!((pair.receiver.half_open(), pair.receiver.counters().greetings), (0, 2));
+    assert_eq!(pair.receiver.sessions(), 2);
+}
+
+#[test]
+fn a_cookie_opens_a_half_open_session_too() {
+    let mut pair = Pair::new(1, Limits::default());
+    let waiting = Hello::new(Some(&pair.receiver.public_key()), None);
+    let early = session_with(&mut pair.receiver, &waiting, &body(&waiting, [0; COOKIE], 1));
+    let cookie = cookie_for(&mut pair.receiver, Time::ZERO, HERE, &waiting);
+    let mut session = session_with(&mut pair.receiver, &waiting, &body(&waiting, cookie, 2));
+    assert_eq!((session.id(), pair.receiver.half_open(), pair.receiver.sessions()), (early.id(), 0, 2));
+    assert_eq!(pair.offer_in(&mut session).unwrap().0, Code::Accepted);
+}
+
+#[test]
+fn who_has_all_its_sessions_gets_none_by_a_half_open_one() {
+    let mut pair = Pair::new(1, Limits { sessions_of_one: 1, ..Limits::default() });
+    assert_eq!(pair.say(&Message::Offer(pair.offer())).unwrap().unwrap().0, Code::Accepted);
+    let waiting = Hello::new(None, None);
+    let mut another = session_with(&mut pair.receiver, &waiting, &body(&waiting, [0; COOKIE], 1));
+    assert_eq!(pair.offer_in(&mut another), None);
+    assert_eq!((pair.receiver.half_open(), pair.receiver.sessions()), (0, 1));
+}
+
+/// It goes over every path, and its sender greets anew when it has tried them.
+#[test]
+fn a_hello_that_tries_a_path_gets_a_cookie_and_nothing_is_remembered() {
+    let mut receiver = Receiver::new(Identity::generate(), Limits::default());
+    let mut probe = body(&Hello::new(None, None), [0; COOKIE], 5);
+    probe.resize(1300, 0);
+    let mut reply = Vec::new();
+    assert!(receiver.on_hello(Time::ZERO, HERE, &probe, &mut reply));
+    assert!(matches!(HelloReply::decode(&reply), Some(HelloReply::Cookie { proof: 5, .. })));
+    assert_eq!(receiver.sessions(), 0);
 }
 
 #[test]
@@ -135,6 +213,7 @@ proptest! {
         ],
         pattern in 0u8..4,
         has_cookie: bool,
+        is_first: bool,
     ) {
         let mut receiver = Receiver::new(Identity::generate(), Limits::default());
         if let Some(byte) = bytes.get_mut(COOKIE + 8) {
@@ -142,10 +221,16 @@ proptest! {
             let end = COOKIE + 8 + seal::opening_len(pattern).unwrap_or(1);
             bytes.iter_mut().skip(end).for_each(|byte| *byte = 0);
         }
+        if is_first && bytes.len() >= COOKIE {
+            bytes[..COOKIE].fill(0);
+        }
         let mut reply = Vec::new();
         receiver.on_hello(Time::ZERO, HERE, &bytes, &mut reply);
         prop_assert!(reply.len() <= bytes.len());
-        prop_assert_eq!(receiver.sessions(), 0);
+        // One that has no cookie yet may be answered at once.
+        let is_answered = matches!(HelloReply::decode(&reply), Some(HelloReply::Answer { .. }));
+        prop_assert_eq!(receiver.sessions(), usize::from(is_answered));
+        prop_assert!(!is_answered || bytes[..COOKIE] == [0; COOKIE]);
         if let (true, Some(HelloReply::Cookie { cookie, .. })) = (has_cookie, HelloReply::decode(&reply)) {
             bytes[..COOKIE].copy_from_slice(&cookie);
             reply.clear();

@@ -105,10 +105,10 @@ fn body(waiting: &Hello, cookie: Cookie, proof: u64) -> Vec<u8> {
     body
 }
 
-/// The cookie that a receiver gives a sender at `source`.
+/// The cookie that a receiver gives a sender at `source`, which has a wrong one.
 fn cookie_for(receiver: &mut Receiver, now: Time, source: IpAddr, waiting: &Hello) -> Cookie {
     let mut reply = Vec::new();
-    assert!(receiver.on_hello(now, source, &body(waiting, [0; COOKIE], 5), &mut reply));
+    assert!(receiver.on_hello(now, source, &body(waiting, [1; COOKIE], 5), &mut reply));
     match HelloReply::decode(&reply) {
         Some(HelloReply::Cookie { proof: 5, cookie }) => cookie,
         other => panic!("{other:?}"),

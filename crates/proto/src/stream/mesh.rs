@@ -1,0 +1,289 @@
+//! The neighbours of a client: what they have, and which of them is asked for what is missing.
+//!
+//! Each tells the others regularly what it has; at each round, what is missing is matched with those
+//! who have it ([`matching`](super::matching)), and each is asked for a few packets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::matching::Matching;
+use super::message::{BufferMap, MAX_WANTED};
+use super::packet::PacketId;
+use crate::session::SessionId;
+
+/// How often neighbours are told what is here, where a mesh alone carries the stream: the thesis's
+/// successor leaves the period open. Each hop takes half of it, and a round trip and a half.
+pub const MAP_PERIOD: Duration = Duration::from_millis(100);
+
+/// The same where trees carry it: maps only say who can fill a hole, of which there are few.
+pub const MAP_PERIOD_BESIDE_TREES: Duration = Duration::from_millis(500);
+
+/// Packets that a neighbour is asked for in a round. The paper has one block; a block of it is some
+/// tens of our packets.
+const ASKED_A_ROUND: usize = 16;
+
+/// Who has not sent what it was asked for in this time is not waited for: two long round trips, and the
+/// time in which a neighbour empties its queue.
+const ASK_AGAIN: Duration = Duration::from_millis(400);
+
+/// The most neighbours.
+pub const MOST_NEIGHBOURS: usize = 32;
+
+/// The most packets that are sought in one round, the oldest first.
+pub const MOST_SOUGHT: usize = 512;
+
+/// How far back the ends of the stream are remembered.
+const MEMORY: Duration = Duration::from_millis(10_000);
+
+#[derive(Clone, Debug)]
+struct Neighbour {
+    session: SessionId,
+    map: Option<Arc<BufferMap>>,
+    /// Packets that it was asked for and may still send.
+    asked: usize,
+}
+
+/// A client's neighbours.
+#[derive(Clone, Debug, Default)]
+pub struct Mesh {
+    neighbours: Vec<Neighbour>,
+    /// Who was asked for what, and when.
+    asked: BTreeMap<PacketId, (SessionId, Time)>,
+    matching: Matching,
+    /// Where the stream ended, and when.
+    ends: VecDeque<(Time, PacketId)>,
+}
+
+impl Mesh {
+    /// `session` leads to a neighbour. False if there are too many.
+    pub fn add(&mut self, session: SessionId) -> bool {
+        if self.neighbours.iter().any(|neighbour| neighbour.session == session) {
+            return true;
+        }
+        let has_room = self.neighbours.len() < MOST_NEIGHBOURS;
+        if has_room {
+            self.neighbours.push(Neighbour { session, map: None, asked: 0 });
+        }
+        has_room
+    }
+
+    /// The session is over.
+    pub fn forget(&mut self, session: SessionId) {
+        self.neighbours.retain(|neighbour| neighbour.session != session);
+        self.asked.retain(|_, (asked, _)| *asked != session);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.neighbours.is_empty()
+    }
+
+    /// Their sessions.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.neighbours.iter().map(|neighbour| neighbour.session)
+    }
+
+    /// Whether `session` leads to one.
+    pub fn contains(&self, session: SessionId) -> bool {
+        self.sessions().any(|other| other == session)
+    }
+
+    /// A neighbour says what it has.
+    pub fn on_map(&mut self, session: SessionId, map: Arc<BufferMap>) {
+        if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
+            neighbour.map = Some(map);
+        }
+    }
+
+    /// How many packets a neighbour has said that it has; none if it has said nothing.
+    pub fn has(&self, session: SessionId) -> Option<u32> {
+        let neighbour = self.neighbours.iter().find(|neighbour| neighbour.session == session)?;
+        neighbour.map.as_ref().map(|map| map.words.iter().map(|word| word.count_ones()).sum())
+    }
+
+    /// The packet above all that neighbours have.
+    pub fn end(&self) -> PacketId {
+        let end = |map: &BufferMap| {
+            let last = map.words.iter().rposition(|&word| word != 0)?;
+            Some(map.base.after(64 * last as u64 + 64 - u64::from(map.words[last].leading_zeros())))
+        };
+        self.neighbours.iter().filter_map(|neighbour| end(neighbour.map.as_ref()?)).max().unwrap_or_default()
+    }
+
+    /// The stream ends with the packet before `end` now.
+    pub fn note_end(&mut self, now: Time, end: PacketId) {
+        while self.ends.front().is_some_and(|&(at, _)| now.since(at) > MEMORY) {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((now, end));
+    }
+
+    /// Where it ended so long ago; none if that is not known.
+    pub fn end_before(&self, now: Time, span: Duration) -> Option<PacketId> {
+        let known = self.ends.iter().rev().find(|&&(at, _)| now.since(at) >= span);
+        known.map(|&(_, end)| end)
+    }
+
+    /// A packet is here.
+    #[inline]
+    pub fn on_packet(&mut self, id: PacketId) {
+        if self.asked.is_empty() {
+            return;
+        }
+        if let Some((session, _)) = self.asked.remove(&id) {
+            self.answered(session);
+        }
+    }
+
+    fn answered(&mut self, session: SessionId) {
+        if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
+            neighbour.asked = neighbour.asked.saturating_sub(1);
+        }
+    }
+
+    /// Whether somebody is asked for `id`, and may still send it.
+    pub fn is_asked(&self, id: PacketId) -> bool {
+        self.asked.contains_key(&id)
+    }
+
+    /// Notes that `session`, be it a neighbour or the server, is asked for `id`.
+    pub fn note_asked(&mut self, now: Time, session: SessionId, id: PacketId) {
+        self.asked.insert(id, (session, now));
+    }
+
+    /// Forgets questions that were not answered, and those about packets below `next`.
+    pub fn give_up(&mut self, now: Time, next: PacketId) {
+        let mut given_up = Vec::new();
+        self.asked.retain(|&id, &mut (session, at)| {
+            let stays = id >= next && now.since(at) < ASK_AGAIN;
+            if !stays {
+                given_up.push(session);
+            }
+            stays
+        });
+        for session in given_up {
+            self.answered(session);
+        }
+    }
+
+    /// One round: whom to ask for which of `sought`, which are in the order of their need.
+    pub fn ask(&mut self, now: Time, sought: &[PacketId], mut ask: impl FnMut(SessionId, Vec<PacketId>)) {
+        let mut open: Vec<PacketId> = sought.iter().copied().filter(|id| !self.asked.contains_key(id)).collect();
+        let mut questions: Vec<Vec<PacketId>> = vec![Vec::new(); self.neighbours.len()];
+        for _ in 0..ASKED_A_ROUND {
+            if open.is_empty() {
+                break;
+            }
+            let neighbours = &self.neighbours;
+            let has = |neighbour: usize, packet: usize| {
+                let Neighbour { map, asked, .. } = &neighbours[neighbour];
+                *asked + questions[neighbour].len() < MAX_WANTED
+                    && map.as_ref().is_some_and(|map| map.contains(open[packet]))
+            };
+            let found = self.matching.find(open.len(), neighbours.len(), has);
+            let mut taken: Vec<usize> = Vec::new();
+            for (neighbour, packet) in found.iter().enumerate() {
+                if let Some(packet) = *packet {
+                    questions[neighbour].push(open[packet]);
+                    taken.push(packet);
+                }
+            }
+            if taken.is_empty() {
+                break;
+            }
+            taken.sort_unstable();
+            for packet in taken.into_iter().rev() {
+                open.remove(packet);
+            }
+        }
+        for (neighbour, ids) in self.neighbours.iter_mut().zip(questions) {
+            if !ids.is_empty() {
+                neighbour.asked += ids.len();
+                self.asked.extend(ids.iter().map(|&id| (id, (neighbour.session, now))));
+                ask(neighbour.session, ids);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(base: u64, words: &[u64]) -> Arc<BufferMap> {
+        Arc::new(BufferMap { base: PacketId(base), words: words.into() })
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    fn asked(mesh: &mut Mesh, now: Time, sought: &[u64]) -> Vec<(u32, Vec<u64>)> {
+        let sought: Vec<PacketId> = sought.iter().copied().map(PacketId).collect();
+        let mut questions = Vec::new();
+        mesh.ask(now, &sought, |session, ids| {
+            let mut ids: Vec<u64> = ids.into_iter().map(|id| id.0).collect();
+            ids.sort_unstable();
+            questions.push((session.0, ids));
+        });
+        questions
+    }
+
+    #[test]
+    fn each_packet_is_asked_of_one_who_has_it_and_the_work_is_shared() {
+        let mut mesh = Mesh::default();
+        for session in 0..2 {
+            assert!(mesh.add(SessionId(session)));
+        }
+        mesh.on_map(SessionId(0), map(64, &[0b1111]));
+        mesh.on_map(SessionId(1), map(64, &[0b11]));
+        assert_eq!(mesh.end(), PacketId(68));
+        assert_eq!(asked(&mut mesh, at(0), &[64, 65, 66, 67, 68]), [(0, vec![65, 66, 67]), (1, vec![64])]);
+        assert!(asked(&mut mesh, at(100), &[64, 65, 66, 67]).is_empty(), "they are on their way");
+    }
+
+    #[test]
+    fn what_does_not_come_is_asked_for_again() {
+        let mut mesh = Mesh::default();
+        mesh.add(SessionId(3));
+        mesh.on_map(SessionId(3), map(0, &[0b111]));
+        assert_eq!(asked(&mut mesh, at(0), &[0, 1]), [(3, vec![0, 1])]);
+        mesh.on_packet(PacketId(0));
+        mesh.give_up(at(399), PacketId(0));
+        assert!(mesh.is_asked(PacketId(1)));
+        mesh.give_up(at(400), PacketId(0));
+        assert_eq!(asked(&mut mesh, at(400), &[1]), [(3, vec![1])]);
+        mesh.forget(SessionId(3));
+        assert!(mesh.is_empty() && !mesh.is_asked(PacketId(1)));
+    }
+
+    #[test]
+    fn a_neighbour_is_asked_for_no_more_than_it_may_owe() {
+        let mut mesh = Mesh::default();
+        mesh.add(SessionId(0));
+        mesh.on_map(SessionId(0), map(0, &[u64::MAX, u64::MAX]));
+        let sought: Vec<u64> = (0..128).collect();
+        let mut owed = 0;
+        for round in 0..20 {
+            owed += asked(&mut mesh, at(round), &sought).iter().map(|(_, ids)| ids.len()).sum::<usize>();
+        }
+        assert_eq!(owed, MAX_WANTED);
+    }
+
+    #[test]
+    fn where_the_stream_ended_is_remembered() {
+        let mut mesh = Mesh::default();
+        for tenth in 0..50 {
+            mesh.note_end(at(100 * tenth), PacketId(10 * tenth));
+        }
+        assert_eq!(mesh.end_before(at(4900), Duration::from_millis(1000)), Some(PacketId(390)));
+        assert_eq!(mesh.end_before(at(4900), Duration::from_millis(6000)), None);
+    }
+}
