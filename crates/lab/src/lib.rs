@@ -7,6 +7,7 @@ pub mod overlay;
 pub mod parallel;
 pub mod physical;
 pub mod soak;
+pub mod stream;
 pub mod sweep;
 pub mod transfer;
 pub mod world;

@@ -5,3 +5,4 @@ pub mod file;
 pub mod flows;
 pub mod overlay;
 pub mod remy_table;
+pub mod stream;

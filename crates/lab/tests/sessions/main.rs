@@ -293,7 +293,9 @@ fn faulty(faults: Faults, seed: u64) -> String {
         }
         let counters = machine.counters();
         assert_eq!(counters.untrue, 0);
-        assert_eq!(toy.known.iter().flatten().count() + toy.over.len(), 2, "two others, and a session with each");
+        // What it has begun stands or is over; of what others began and gave up it may never have heard.
+        let begun = (nodes - 1 - node.0) as usize;
+        assert!(toy.known.iter().flatten().count() + toy.over.len() >= begun, "{node:?}");
         seen += &format!("{counters:?}\n");
     }
     assert_eq!(world.counters().late_timers, 0);

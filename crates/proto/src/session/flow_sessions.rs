@@ -76,8 +76,8 @@ impl<A: Application, O: Out<FlowSessions<A>>> Sessions<A> for Acting<'_, A, O> {
         }
     }
 
-    fn round_trip(&self, session: SessionId) -> Option<Duration> {
-        self.books.session(session.0).and_then(|_| self.books.window.smoothed_rtt(PeerId(session.0)))
+    fn least_round_trip(&self, session: SessionId) -> Option<Duration> {
+        self.books.session(session.0).and_then(|_| self.books.window.min_rtt(PeerId(session.0)))
     }
 
     fn event(&mut self, event: A::Event) {

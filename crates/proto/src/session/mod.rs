@@ -146,8 +146,8 @@ pub trait Sessions<A: Application> {
     /// Ends a session; the other end is told. What has not left is lost.
     fn close(&mut self, session: SessionId);
 
-    /// The smoothed round trip, once there is a sample.
-    fn round_trip(&self, session: SessionId) -> Option<Duration>;
+    /// The least round trip so far, once there is a sample: what the way takes without queues.
+    fn least_round_trip(&self, session: SessionId) -> Option<Duration>;
 
     /// Something that a driver or an observer wants to know has happened.
     fn event(&mut self, event: A::Event);

@@ -20,9 +20,9 @@ use anabranch_control::units::Rate;
 use super::buffer::{BufferConfig, Release};
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{Feed, Feeds, Step};
-use super::mesh::{MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
 use super::message::{
-    Assignment, Contact, Datagram, MAX_WANTED, Message, ParentReport, Report, SilentFeed, StreamInfo, Welcome,
+    Assignment, Contact, Datagram, MAX_WANTED, MOST_MANIFESTS_AT_ONCE, Message, ParentReport, Report, SilentFeed, StreamInfo, Welcome,
 };
 use super::packet::{MAX_SLICES, PacketId, SliceSet};
 use super::peers::{GREETING_TIME, Peers};
@@ -95,6 +95,8 @@ struct Watching<A, C: Content> {
     pushed: Vec<PacketId>,
     next_map: Time,
     next_round: Time,
+    /// When missing manifests may be asked for again.
+    next_question: Time,
     next_report: Time,
 }
 
@@ -138,6 +140,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.watching.as_ref().map_or(Feed::None, |watching| watching.feeds.feed(slice))
     }
 
+    /// The packet after the last of `slice` that was pushed to it.
+    pub fn pushed(&self, slice: u8) -> PacketId {
+        self.watching.as_ref().map_or(PacketId(0), |watching| watching.feeds.pushed(slice))
+    }
+
     /// How many children it pushes to, over all slices.
     pub fn children(&self) -> usize {
         self.watching.as_ref().map_or(0, |watching| watching.pushing.held())
@@ -176,6 +183,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     pushed: vec![info.begin; usize::from(slices)],
                     next_map: now,
                     next_round: now,
+                    next_question: now,
                     next_report: now + REPORT_PERIOD,
                 });
             }
@@ -300,7 +308,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 }
             }
             Verdict::Copy => {}
-            Verdict::Unproven | Verdict::Ignored => return,
+            // Who sends it is there, whatever it is worth.
+            Verdict::Unproven => return watching.feeds.on_unproven(now, slice, from),
+            Verdict::Ignored => return,
             Verdict::Forged => return self.on_forged(from, sessions),
         }
         if let Some(peer) = self.peers.get_mut(from) {
@@ -368,8 +378,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         for (session, slice) in full {
             sessions.send(session, Message::Full(SliceSet(1 << slice)));
         }
-        for (from, id) in watching.receiving.missing_manifests() {
-            self.uplink.tell(from, Datagram::WantManifest(id));
+        if now >= watching.next_question {
+            for (from, first, last) in watching.receiving.missing_manifests() {
+                watching.next_question = now + ROUND;
+                self.uplink.tell(from, Datagram::WantManifests(first, last));
+            }
         }
         if watching.info.mode.has_mesh() {
             self.trade(now);
@@ -564,7 +577,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
                 let refused = watching.pushing.on_subscribe(now, session, client, slices);
                 let behind = watching.receiving.buffer().of_slices(slices.without(refused), watching.info.slices, from);
-                self.uplink.ask(session, behind, 0);
+                self.uplink.ask(session, behind, now + self.config.buffer.patience, 0);
                 if !refused.is_empty() {
                     sessions.send(session, Message::Full(refused));
                 }
@@ -596,9 +609,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                 self.on_packet(now, Arrived { from: session, id, stamp, packet }, sessions);
             }
             Datagram::Manifest(manifest) => self.on_manifest(now, session, manifest, sessions),
-            Datagram::WantManifest(id) => {
-                let manifest = self.watching.as_ref().and_then(|watching| watching.receiving.manifest(id));
-                if let Some(manifest) = manifest {
+            Datagram::WantManifests(first, last) => {
+                let Some(watching) = &self.watching else { return };
+                for manifest in watching.receiving.manifests(first, last).take(MOST_MANIFESTS_AT_ONCE) {
                     self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
                 }
             }
@@ -613,7 +626,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Datagram::Want(ids) => {
                 let has = self.watching.as_ref().and_then(|watching| watching.mesh.has(session)).unwrap_or(0);
-                self.uplink.ask(session, ids.iter().copied(), has);
+                self.uplink.ask(session, ids.iter().copied(), now + ANSWERED_WITHIN, has);
             }
         }
     }
@@ -654,7 +667,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
         let receiving = self.watching.as_ref().map(|watching| &watching.receiving);
         loop {
-            let (to, next) = self.uplink.pop()?;
+            let (to, next) = self.uplink.pop(now)?;
             let (id, is_push) = match next {
                 Next::Ready(datagram) => return Some((to, datagram)),
                 Next::Push(id) => (id, true),

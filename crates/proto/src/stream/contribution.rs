@@ -21,7 +21,7 @@ const BAD: f64 = 0.85;
 /// Reports tell of it only if they expected this many packets together.
 const ENOUGH: u32 = 50;
 
-/// Children that miss it within [`SILENCE_WINDOW`] until it is believed to be gone.
+/// Children that miss it within [`SILENCE_WINDOW`] until it is suspect.
 const SILENT_CHILDREN: usize = 2;
 const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
 
@@ -41,6 +41,8 @@ pub struct Contribution {
     silent_to: Vec<(ClientId, Time)>,
     /// When it may hold somebody again.
     retry_at: Time,
+    /// Several children miss it, and it was not heard of since.
+    is_suspect: bool,
 }
 
 impl Contribution {
@@ -54,6 +56,7 @@ impl Contribution {
             forged: 0,
             silent_to: Vec::new(),
             retry_at: Time::ZERO,
+            is_suspect: false,
         }
     }
 
@@ -62,9 +65,10 @@ impl Contribution {
         self.announced
     }
 
-    /// Children that it may have, of whom what it announced would bear `announced`.
-    pub fn places(&self, announced: usize) -> usize {
-        announced.min(self.proven)
+    /// Children that it may have, of whom what it announced would bear `announced`, and `held` it has.
+    pub fn places(&self, announced: usize, held: usize) -> usize {
+        let most = if self.is_suspect { held } else { usize::MAX };
+        announced.min(self.proven).min(most)
     }
 
     /// A child says what came from it.
@@ -74,16 +78,19 @@ impl Contribution {
         self.forged += u32::from(report.forged);
     }
 
-    /// A child says that nothing comes from it: whether so many do that it is believed to be gone, and
-    /// may hold nobody.
+    /// A child says that nothing comes from it: whether it has become suspect by that. Nobody is given to
+    /// it then before it is heard of again; whom it has says for itself what it misses.
     pub fn on_silent(&mut self, now: Time, child: ClientId) -> bool {
         self.silent_to.retain(|&(other, at)| other != child && now.since(at) < SILENCE_WINDOW);
         self.silent_to.push((child, now));
-        if self.silent_to.len() < SILENT_CHILDREN || self.proven == 0 {
-            return false;
-        }
-        self.begin_again(now, 0);
-        true
+        let was_suspect = self.is_suspect;
+        self.is_suspect |= self.silent_to.len() >= SILENT_CHILDREN;
+        self.is_suspect && !was_suspect
+    }
+
+    /// It has said something: whether it was suspect.
+    pub fn on_heard(&mut self) -> bool {
+        std::mem::take(&mut self.is_suspect)
     }
 
     fn begin_again(&mut self, now: Time, proven: usize) {

@@ -24,6 +24,10 @@ pub const SILENCE: Duration = Duration::from_millis(250);
 /// a long way.
 pub const WORD: Duration = Duration::from_millis(150);
 
+/// What a parent that has just been asked has more time: three long ways for the session and the
+/// question, and the queue of its uplink.
+const BEGINNING: Duration = Duration::from_millis(600);
+
 /// A parent that misses the slice itself is left after this, without blame.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -140,7 +144,7 @@ impl<A: Copy> Feeds<A> {
         }
         slice.left = slice.session.take().map(|session| (session, now + OVERLAP));
         slice.feed = feed;
-        (slice.alive, slice.tried) = (now, 0);
+        (slice.alive, slice.tried) = (now + BEGINNING, 0);
         (slice.is_told, slice.stalled_since) = (false, None);
         (slice.counted, slice.received) = (None, 0);
         step(match parent.parent {
@@ -173,13 +177,21 @@ impl<A: Copy> Feeds<A> {
         }
     }
 
+    /// A packet of `slice` has come from `from` of which nobody can tell yet whether it is genuine.
+    pub fn on_unproven(&mut self, now: Time, slice: u8, from: SessionId) {
+        let state = &mut self.slices[usize::from(slice)];
+        if state.session == Some(from) {
+            state.alive = state.alive.max(now);
+        }
+    }
+
     /// The feed is alive, and mends what is behind it.
     pub fn on_stalled(&mut self, now: Time, from: SessionId, slices: SliceSet) {
         for (slice, state) in (0..).zip(&mut self.slices) {
             if slices.contains(slice) && state.session == Some(from) {
                 let since = *state.stalled_since.get_or_insert(now);
                 if now < since + PATIENCE {
-                    (state.alive, state.is_told) = (now, false);
+                    (state.alive, state.is_told) = (state.alive.max(now), false);
                 }
             }
         }
@@ -256,7 +268,7 @@ impl<A: Copy> Feeds<A> {
 impl<A: Copy> Slice<A> {
     /// Asks the next backup, if the server has named one that was not asked, and tells the server.
     fn ask_next(&mut self, now: Time, slice: u8, is_excused: bool, step: &mut impl FnMut(Step<A>)) {
-        (self.alive, self.is_told, self.stalled_since) = (now, false, None);
+        (self.alive, self.is_told, self.stalled_since) = (now + BEGINNING, false, None);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
         let backup = self.backups.get(self.tried).copied().flatten();
         step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_excused }));

@@ -28,6 +28,16 @@ const ASKED_A_ROUND: usize = 16;
 /// time in which a neighbour empties its queue.
 const ASK_AGAIN: Duration = Duration::from_millis(400);
 
+/// A neighbour sends what it was asked for within this time or not at all, so that what is asked of
+/// another comes once; the rest of the time is for the way.
+pub const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
+
+/// Packets that a neighbour of whom nothing is known may owe.
+const FIRST_OWED: f64 = 8.0;
+
+/// Packets that each may owe, however little it has sent in time.
+const LEAST_OWED: f64 = 2.0;
+
 /// The most neighbours.
 pub const MOST_NEIGHBOURS: usize = 32;
 
@@ -43,6 +53,9 @@ struct Neighbour {
     map: Option<Arc<BufferMap>>,
     /// Packets that it was asked for and may still send.
     asked: usize,
+    /// How many those may be: one more for each that came, half as many after a round in which some did
+    /// not (additive increase, multiplicative decrease).
+    most: f64,
 }
 
 /// A client's neighbours.
@@ -64,7 +77,7 @@ impl Mesh {
         }
         let has_room = self.neighbours.len() < MOST_NEIGHBOURS;
         if has_room {
-            self.neighbours.push(Neighbour { session, map: None, asked: 0 });
+            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED });
         }
         has_room
     }
@@ -138,13 +151,10 @@ impl Mesh {
             return;
         }
         if let Some((session, _)) = self.asked.remove(&id) {
-            self.answered(session);
-        }
-    }
-
-    fn answered(&mut self, session: SessionId) {
-        if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
-            neighbour.asked = neighbour.asked.saturating_sub(1);
+            if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
+                neighbour.asked = neighbour.asked.saturating_sub(1);
+                neighbour.most = (neighbour.most + 1.0 / neighbour.most).min(MAX_WANTED as f64);
+            }
         }
     }
 
@@ -168,8 +178,12 @@ impl Mesh {
             }
             stays
         });
-        for session in given_up {
-            self.answered(session);
+        for neighbour in &mut self.neighbours {
+            let missing = given_up.iter().filter(|&&session| session == neighbour.session).count();
+            if missing > 0 {
+                neighbour.asked = neighbour.asked.saturating_sub(missing);
+                neighbour.most = (neighbour.most / 2.0).max(LEAST_OWED);
+            }
         }
     }
 
@@ -183,8 +197,8 @@ impl Mesh {
             }
             let neighbours = &self.neighbours;
             let has = |neighbour: usize, packet: usize| {
-                let Neighbour { map, asked, .. } = &neighbours[neighbour];
-                *asked + questions[neighbour].len() < MAX_WANTED
+                let Neighbour { map, asked, most, .. } = &neighbours[neighbour];
+                *asked + questions[neighbour].len() < *most as usize
                     && map.as_ref().is_some_and(|map| map.contains(open[packet]))
             };
             let found = self.matching.find(open.len(), neighbours.len(), has);
@@ -274,7 +288,14 @@ mod tests {
         for round in 0..20 {
             owed += asked(&mut mesh, at(round), &sought).iter().map(|(_, ids)| ids.len()).sum::<usize>();
         }
-        assert_eq!(owed, MAX_WANTED);
+        assert_eq!(owed, FIRST_OWED as usize);
+        // All of it comes, then nothing.
+        (0..8).for_each(|id| mesh.on_packet(PacketId(id)));
+        let more: usize = asked(&mut mesh, at(30), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
+        assert_eq!(more, 8);
+        mesh.give_up(at(430), PacketId(0));
+        let less: usize = asked(&mut mesh, at(430), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
+        assert_eq!(less, 4);
     }
 
     #[test]

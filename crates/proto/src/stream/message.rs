@@ -199,6 +199,9 @@ impl BufferMap {
     }
 }
 
+/// The most manifests that are sent for one question.
+pub const MOST_MANIFESTS_AT_ONCE: usize = 64;
+
 /// The most packets that somebody asks for at once.
 pub const MAX_WANTED: usize = 64;
 
@@ -220,8 +223,8 @@ pub enum Datagram<C: Content> {
     Have(Arc<BufferMap>),
     /// What is missing; at most [`MAX_WANTED`] of them.
     Want(Arc<[PacketId]>),
-    /// The manifest that covers this packet is missing.
-    WantManifest(PacketId),
+    /// The manifests of the packets from the first of these to the second are missing.
+    WantManifests(PacketId, PacketId),
 }
 
 /// Bytes of a tag, of a packet's number and of its stamp.
@@ -238,7 +241,7 @@ impl<C: Content> WireLength for Datagram<C> {
             Datagram::Manifest(manifest) => 1 + manifest.wire_length(),
             Datagram::Have(map) => 1 + 8 + 8 * map.words.len(),
             Datagram::Want(ids) => 1 + 8 + 2 * ids.len(),
-            Datagram::WantManifest(_) => 1 + 8,
+            Datagram::WantManifests(..) => 1 + 8 + 8,
         }
     }
 }

@@ -49,8 +49,8 @@ macro_rules! inner_sessions {
                 self.0.close(session);
             }
 
-            fn round_trip(&self, session: SessionId) -> Option<anabranch_control::time::Duration> {
-                self.0.round_trip(session)
+            fn least_round_trip(&self, session: SessionId) -> Option<anabranch_control::time::Duration> {
+                self.0.least_round_trip(session)
             }
 
             fn event(&mut self, event: <$inner<A, C> as Application>::Event) {

@@ -12,11 +12,11 @@ use super::packet::{PacketId, Stamp};
 use super::source_clock::SourceClock;
 use crate::session::{PeerKey, SessionId};
 
-/// Packets that wait for their manifest at most: a second of a stream of 5 Mbit/s.
-const MOST_UNPROVEN: usize = 512;
+/// Packets that wait for their manifest at most: what somebody begins with, three seconds of 5 Mbit/s.
+const MOST_UNPROVEN: usize = 1536;
 
 /// Of those, from one session: what one peer may send too early or make up.
-const MOST_UNPROVEN_OF_ONE: usize = 128;
+const MOST_UNPROVEN_OF_ONE: usize = 512;
 
 /// Manifests that are kept at most: half a minute of a hundred milliseconds each.
 const MOST_MANIFESTS: usize = 300;
@@ -166,16 +166,33 @@ impl<C: Content> Receiving<C> {
         Some(self.unproven.remove(place))
     }
 
-    /// Whom to ask for the manifest of which packet: of what each peer has sent too early, the first.
-    pub fn missing_manifests(&self) -> Vec<(SessionId, PacketId)> {
-        let mut missing: Vec<(SessionId, PacketId)> = Vec::new();
+    /// Whom to ask for the manifests of which packets, the last included: those that came too early from
+    /// the peer that sent most of them, then what others sent beyond those.
+    pub fn missing_manifests(&self) -> Vec<(SessionId, PacketId, PacketId)> {
+        let mut early: Vec<(SessionId, PacketId, PacketId, usize)> = Vec::new();
         for waiting in &self.unproven {
-            match missing.iter_mut().find(|(from, _)| *from == waiting.from) {
-                Some((_, id)) => *id = waiting.id.min(*id),
-                None => missing.push((waiting.from, waiting.id)),
+            match early.iter_mut().find(|(from, ..)| *from == waiting.from) {
+                Some((_, first, last, count)) => {
+                    (*first, *last) = (waiting.id.min(*first), waiting.id.max(*last));
+                    *count += 1;
+                }
+                None => early.push((waiting.from, waiting.id, waiting.id, 1)),
+            }
+        }
+        early.sort_by_key(|&(from, .., count)| (core::cmp::Reverse(count), from));
+        let mut missing: Vec<(SessionId, PacketId, PacketId)> = Vec::new();
+        for (from, first, last, _) in early {
+            if !missing.iter().any(|&(_, asked, until)| asked <= first && last <= until) {
+                missing.push((from, first, last));
             }
         }
         missing
+    }
+
+    /// The manifests of packets from `first` to `last`, as far as they are here, the oldest first.
+    pub fn manifests(&self, first: PacketId, last: PacketId) -> impl Iterator<Item = &Arc<Manifest<C>>> {
+        let from = self.manifests.partition_point(|manifest| manifest.end() <= first);
+        self.manifests.range(from..).take_while(move |manifest| manifest.first <= last)
     }
 
     /// A session is over: its number may soon be another's.

@@ -8,7 +8,8 @@ use anabranch_control::time::{Duration, Time};
 
 use super::buffer::{Buffer, BufferConfig};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::message::{Datagram, Message, Mode, Report, StreamInfo, Welcome};
+use super::mesh::ANSWERED_WITHIN;
+use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report, StreamInfo, Welcome};
 use super::packet::{PacketId, Stamp};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
@@ -178,7 +179,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         // What comes before the stream is known is admitted when it is.
         let bitrate = self.source.bitrate(now);
         self.tracker.set_bitrate(bitrate);
-        match self.tracker.join(now, session, &remote, upload, sessions.round_trip(session)) {
+        match self.tracker.join(now, session, &remote, upload, sessions.least_round_trip(session)) {
             Err(refusal) => {
                 sessions.event(ServerEvent::Refused(refusal));
                 sessions.send(session, Message::Overloaded);
@@ -186,7 +187,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             Ok(client) => {
                 self.peers.on_proved(session, client);
                 let edge = (self.source.edge(), self.source.stamp(now));
-                let behind = self.source.keyframe(now, self.config.begin_behind);
+                let behind = if self.tracker.has_room_to_catch_up(now, self.config.begin_behind) {
+                    self.config.begin_behind
+                } else {
+                    Duration::ZERO
+                };
+                let behind = self.source.keyframe(now, behind);
                 let begin = if self.config.mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
                 let stream =
                     StreamInfo { mode: self.config.mode, slices: self.config.tracker.slices, bitrate, begin, edge };
@@ -223,7 +229,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         report: &Report,
         sessions: &mut impl Sessions<Self>,
     ) {
-        if let Some(round_trip) = sessions.round_trip(session) {
+        if let Some(round_trip) = sessions.least_round_trip(session) {
             self.tracker.set_round_trip(client, round_trip);
         }
         self.tracker.on_report(now, client, report);
@@ -320,7 +326,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
             Message::Subscribe { slices, from } => {
                 let refused = self.pushing.on_subscribe(now, session, client, slices);
                 let behind = self.kept.of_slices(slices.without(refused), self.config.tracker.slices, from);
-                self.uplink.ask(session, behind, 0);
+                self.uplink.ask(session, behind, now + self.config.buffer.patience, 0);
                 if !refused.is_empty() {
                     sessions.send(session, Message::Full(refused));
                 }
@@ -332,7 +338,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn on_datagram(
         &mut self,
-        _now: Time,
+        now: Time,
         session: SessionId,
         datagram: Datagram<C>,
         _sessions: &mut impl Sessions<Self>,
@@ -341,12 +347,15 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
             return;
         }
         match datagram {
-            Datagram::WantManifest(id) => {
-                if let Some(manifest) = self.manifests.iter().find(|manifest| manifest.covers(id)) {
+            Datagram::WantManifests(first, last) => {
+                let wanted = self.manifests.iter().filter(|manifest| manifest.end() > first && manifest.first <= last);
+                for manifest in wanted.take(MOST_MANIFESTS_AT_ONCE) {
                     self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
                 }
             }
-            Datagram::Want(ids) if self.config.mode.has_mesh() => self.uplink.ask(session, ids.iter().copied(), 0),
+            Datagram::Want(ids) if self.config.mode.has_mesh() => {
+                self.uplink.ask(session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
+            },
             _ => {}
         }
     }
@@ -372,7 +381,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
         loop {
-            let (to, next) = self.uplink.pop()?;
+            let (to, next) = self.uplink.pop(now)?;
             let id = match next {
                 Next::Ready(datagram) => return Some((to, datagram)),
                 Next::Push(id) | Next::Reply(id) => id,

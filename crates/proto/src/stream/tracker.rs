@@ -66,6 +66,8 @@ pub struct Viewer<A> {
     pub node: NodeId,
     /// What it is believed to be able to pass on.
     pub contribution: Contribution,
+    /// When it came.
+    pub joined: Time,
     /// When it last said something.
     pub heard: Time,
     /// Slices whose parent, or whose children, it does not know yet.
@@ -89,6 +91,8 @@ pub struct Tracker<A> {
     changes: Vec<Change>,
     /// Slices whose children of the server have changed.
     server_children: SliceSet,
+    /// How often a viewer got another parent.
+    parent_changes: u64,
 }
 
 /// Delays between viewers, as far as they are known.
@@ -132,6 +136,7 @@ impl<A: Copy + Eq> Tracker<A> {
             bitrate: Rate::ZERO,
             changes: Vec::new(),
             server_children: SliceSet::default(),
+            parent_changes: 0,
         }
     }
 
@@ -143,6 +148,11 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Who watches, by slot.
     pub fn viewers(&self) -> impl Iterator<Item = &Viewer<A>> {
         self.viewers.iter().flatten()
+    }
+
+    /// How often a viewer has got another parent.
+    pub fn parent_changes(&self) -> u64 {
+        self.parent_changes
     }
 
     /// How many watch.
@@ -199,7 +209,8 @@ impl<A: Copy + Eq> Tracker<A> {
 
     fn recount(&mut self, node: NodeId) {
         let Some(viewer) = &self.viewers[node.slot()] else { return };
-        let places = viewer.contribution.places(self.places(viewer.contribution.announced()));
+        let held = self.book.places(node).1;
+        let places = viewer.contribution.places(self.places(viewer.contribution.announced()), held);
         if self.book.places(node).0 != places {
             self.set_places(node, places);
         }
@@ -222,7 +233,7 @@ impl<A: Copy + Eq> Tracker<A> {
             return Err(Refusal::Full);
         }
         let contribution = Contribution::new(upload, usize::from(self.config.slices));
-        let places = contribution.places(self.places(upload));
+        let places = contribution.places(self.places(upload), 0);
         let (node, placed) = self.book.join(places, &self.latencies, &mut self.changes);
         if let Err(Overloaded { waiting }) = &placed
             && waiting.iter().any(|&(_, waiting)| waiting == node)
@@ -247,6 +258,7 @@ impl<A: Copy + Eq> Tracker<A> {
             session,
             node,
             contribution,
+            joined: now,
             heard: now,
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
@@ -264,6 +276,15 @@ impl<A: Copy + Eq> Tracker<A> {
         let _ = self.book.leave(viewer.node, &self.latencies, &mut self.changes);
         self.latencies.server[slot] = None;
         self.note_changes();
+    }
+
+    /// Whether those who have come in the last `span`, and another, can get that much of the stream in
+    /// that time besides what is new: that takes each as many places again as it has parents.
+    pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
+        let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
+        let nodes = self.viewers().map(|viewer| viewer.node).chain([NodeId::SERVER]);
+        let spare: usize = nodes.map(|node| self.book.places(node)).map(|(places, held)| places.saturating_sub(held)).sum();
+        new * usize::from(self.config.slices) <= spare
     }
 
     /// How many copies of the stream the server can send.
@@ -297,8 +318,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody says how it fares, and how its parents do.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
-        let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.heard = now;
+        self.on_heard(now, client);
         for parent in &report.parents {
             if let Some(viewer) = self.viewer_mut(parent.parent) {
                 viewer.contribution.on_report(parent);
@@ -308,13 +328,16 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody has said something.
     pub fn on_heard(&mut self, now: Time, client: ClientId) {
-        if let Some(viewer) = self.viewer_mut(client) {
-            viewer.heard = now;
+        let Some(viewer) = self.viewer_mut(client) else { return };
+        viewer.heard = now;
+        if viewer.contribution.on_heard() {
+            let node = viewer.node;
+            self.recount(node);
         }
     }
 
     /// A child says that nothing comes from its parent. Where parents have backups, it gets another, and
-    /// a parent whom several miss is believed to be gone, until it is heard of as a parent again.
+    /// a parent whom several miss gets no child before it is heard of again.
     pub fn on_silent(&mut self, now: Time, child: ClientId, feed: &SilentFeed) {
         if !self.config.has_backups || feed.slice >= self.config.slices {
             return;
@@ -379,6 +402,7 @@ impl<A: Copy + Eq> Tracker<A> {
     fn note_changes(&mut self) {
         for change in self.changes.drain(..) {
             let slice = change.slice as u8;
+            self.parent_changes += u64::from(change.from.is_some() && change.to.is_some());
             if let Some(viewer) = self.viewers.get_mut(change.child.slot()).and_then(Option::as_mut) {
                 viewer.new_parents.insert(slice);
             }

@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use anabranch_control::time::Time;
+
 use super::content::Content;
 use super::message::Datagram;
 use super::packet::PacketId;
@@ -29,7 +31,8 @@ pub const MOST_ASKED: usize = 1152;
 /// What one neighbour has asked for.
 #[derive(Clone, Debug, Default)]
 struct Asked {
-    ids: VecDeque<PacketId>,
+    /// Each with the time until which it is waited for.
+    ids: VecDeque<(PacketId, Time)>,
     /// How many of our packets it has, by its last map.
     has: u32,
 }
@@ -78,8 +81,9 @@ impl<C: Content> Uplink<C> {
         }
     }
 
-    /// `from` asks for `ids`, and has `has` of our packets.
-    pub fn ask(&mut self, from: SessionId, ids: impl IntoIterator<Item = PacketId>, has: u32) {
+    /// `from` asks for `ids`, waits for them until `until`, and has `has` of our packets. What is not
+    /// sent by then is not sent at all: who asked has asked somebody else.
+    pub fn ask(&mut self, from: SessionId, ids: impl IntoIterator<Item = PacketId>, until: Time, has: u32) {
         if self.asked.len() <= from.index() {
             self.asked.resize_with(from.index() + 1, Asked::default);
         }
@@ -87,7 +91,7 @@ impl<C: Content> Uplink<C> {
         asked.has = has;
         for id in ids {
             if asked.ids.len() < MOST_ASKED {
-                asked.ids.push_back(id);
+                asked.ids.push_back((id, until));
                 self.asked_packets += 1;
             }
         }
@@ -100,23 +104,25 @@ impl<C: Content> Uplink<C> {
 
     /// What leaves next, and to whom.
     #[inline]
-    pub fn pop(&mut self) -> Option<(SessionId, Next<C>)> {
+    pub fn pop(&mut self, now: Time) -> Option<(SessionId, Next<C>)> {
         if let Some((to, datagram)) = self.told.pop_front() {
             return Some((to, Next::Ready(datagram)));
         }
         if let Some((to, id)) = self.pushes.pop_front() {
             return Some((to, Next::Push(id)));
         }
-        if self.asked_packets == 0 {
-            return None;
+        while self.asked_packets > 0 {
+            let waiting = self.asked.iter().enumerate().filter(|(_, asked)| !asked.ids.is_empty());
+            let (session, _) = waiting.min_by_key(|(_, asked)| asked.has)?;
+            let asked = &mut self.asked[session];
+            let (id, until) = asked.ids.pop_front()?;
+            self.asked_packets -= 1;
+            if now < until {
+                asked.has += 1;
+                return Some((SessionId(session as u32), Next::Reply(id)));
+            }
         }
-        let waiting = self.asked.iter().enumerate().filter(|(_, asked)| !asked.ids.is_empty());
-        let (session, _) = waiting.min_by_key(|(_, asked)| asked.has)?;
-        let asked = &mut self.asked[session];
-        let id = asked.ids.pop_front()?;
-        asked.has += 1;
-        self.asked_packets -= 1;
-        Some((SessionId(session as u32), Next::Reply(id)))
+        None
     }
 
     /// A session is over: what was for it is not for the next one of its number.
