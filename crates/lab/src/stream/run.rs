@@ -176,8 +176,7 @@ impl Stage<'_> {
             has_backups: stream.mode == Mode::Hybrid,
             most_clients: 2 * audience.clients + 16,
         };
-        let config =
-            ServerConfig { mode: stream.mode, tracker, begin_behind: stream.buffer, buffer: self.buffer() };
+        let config = ServerConfig { mode: stream.mode, tracker, begin_behind: stream.buffer, buffer: self.buffer() };
         let rng = Rng::stream(self.scenario.seed, "server");
         let server = Server::new(config, key_of(0), Time::ZERO, rng);
         let node =

@@ -22,7 +22,8 @@ use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{Feed, Feeds, Step};
 use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
 use super::message::{
-    Assignment, Contact, Datagram, MAX_WANTED, MOST_MANIFESTS_AT_ONCE, Message, ParentReport, Report, SilentFeed, StreamInfo, Welcome,
+    Assignment, Contact, Datagram, MAX_WANTED, MOST_MANIFESTS_AT_ONCE, Message, ParentReport, Report, SilentFeed,
+    StreamInfo, Welcome,
 };
 use super::packet::{MAX_SLICES, PacketId, SliceSet};
 use super::peers::{GREETING_TIME, Peers};

@@ -150,11 +150,10 @@ impl Mesh {
         if self.asked.is_empty() {
             return;
         }
-        if let Some((session, _)) = self.asked.remove(&id) {
-            if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
-                neighbour.asked = neighbour.asked.saturating_sub(1);
-                neighbour.most = (neighbour.most + 1.0 / neighbour.most).min(MAX_WANTED as f64);
-            }
+        let Some((session, _)) = self.asked.remove(&id) else { return };
+        if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
+            neighbour.asked = neighbour.asked.saturating_sub(1);
+            neighbour.most = (neighbour.most + 1.0 / neighbour.most).min(MAX_WANTED as f64);
         }
     }
 

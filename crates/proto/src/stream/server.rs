@@ -355,7 +355,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
             }
             Datagram::Want(ids) if self.config.mode.has_mesh() => {
                 self.uplink.ask(session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
-            },
+            }
             _ => {}
         }
     }

@@ -283,7 +283,8 @@ impl<A: Copy + Eq> Tracker<A> {
     pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
         let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
         let nodes = self.viewers().map(|viewer| viewer.node).chain([NodeId::SERVER]);
-        let spare: usize = nodes.map(|node| self.book.places(node)).map(|(places, held)| places.saturating_sub(held)).sum();
+        let spare: usize =
+            nodes.map(|node| self.book.places(node)).map(|(places, held)| places.saturating_sub(held)).sum();
         new * usize::from(self.config.slices) <= spare
     }
 
