@@ -6,4 +6,5 @@
 pub mod alignment;
 pub mod cutter;
 pub mod entry_points;
+pub mod playout;
 mod programme;
