@@ -8,3 +8,4 @@ pub mod cutter;
 pub mod entry_points;
 pub mod playout;
 mod programme;
+pub mod segments;
