@@ -570,6 +570,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     watching.ticket = *ticket;
                 }
             }
+            Message::Ping if is_server => sessions.send(session, Message::Pong),
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
             Message::Greet(ticket) => self.on_greeting(session, *ticket, sessions),

@@ -25,6 +25,9 @@ const ENOUGH: u32 = 50;
 const SILENT_CHILDREN: usize = 2;
 const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
 
+/// Who is suspect is asked whether it is there, and has this long to answer: two long round trips.
+const ANSWER: Duration = Duration::from_millis(500);
+
 /// Who may hold nobody may try again with one child after this.
 const RETRY: Duration = Duration::from_millis(10_000);
 
@@ -41,8 +44,10 @@ pub struct Contribution {
     silent_to: Vec<(ClientId, Time)>,
     /// When it may hold somebody again.
     retry_at: Time,
-    /// Several children miss it, and it was not heard of since.
-    is_suspect: bool,
+    /// Since when several children miss it, if it was not heard of since.
+    suspect_since: Option<Time>,
+    /// It was asked whether it is there, and has not answered.
+    is_gone: bool,
 }
 
 impl Contribution {
@@ -56,7 +61,8 @@ impl Contribution {
             forged: 0,
             silent_to: Vec::new(),
             retry_at: Time::ZERO,
-            is_suspect: false,
+            suspect_since: None,
+            is_gone: false,
         }
     }
 
@@ -67,7 +73,11 @@ impl Contribution {
 
     /// Children that it may have, of whom what it announced would bear `announced`, and `held` it has.
     pub fn places(&self, announced: usize, held: usize) -> usize {
-        let most = if self.is_suspect { held } else { usize::MAX };
+        let most = match self.suspect_since {
+            _ if self.is_gone => 0,
+            Some(_) => held,
+            None => usize::MAX,
+        };
         announced.min(self.proven).min(most)
     }
 
@@ -83,14 +93,24 @@ impl Contribution {
     pub fn on_silent(&mut self, now: Time, child: ClientId) -> bool {
         self.silent_to.retain(|&(other, at)| other != child && now.since(at) < SILENCE_WINDOW);
         self.silent_to.push((child, now));
-        let was_suspect = self.is_suspect;
-        self.is_suspect |= self.silent_to.len() >= SILENT_CHILDREN;
-        self.is_suspect && !was_suspect
+        let becomes_suspect = self.suspect_since.is_none() && self.silent_to.len() >= SILENT_CHILDREN;
+        if becomes_suspect {
+            self.suspect_since = Some(now);
+        }
+        becomes_suspect
+    }
+
+    /// Whether it has just been suspect for so long without an answer that it is believed to be gone.
+    pub fn give_up(&mut self, now: Time) -> bool {
+        let becomes_gone = !self.is_gone && self.suspect_since.is_some_and(|since| now >= since + ANSWER);
+        self.is_gone |= becomes_gone;
+        becomes_gone
     }
 
     /// It has said something: whether it was suspect.
     pub fn on_heard(&mut self) -> bool {
-        std::mem::take(&mut self.is_suspect)
+        self.is_gone = false;
+        self.suspect_since.take().is_some()
     }
 
     fn begin_again(&mut self, now: Time, proven: usize) {

@@ -149,6 +149,10 @@ pub enum Message<A, C: Content> {
     Ticket(Box<Ticket<C>>),
     /// From the server: its places in the trees.
     Assign(Box<Assignment<A>>),
+    /// From the server: is it there?
+    Ping,
+    /// To the server: it is.
+    Pong,
     /// From the server: whom it may ask for packets.
     Neighbours(Vec<Contact<A>>),
     /// To the server.
@@ -252,7 +256,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             Message::Join { .. } => 8,
             Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + Ticket::<C>::LENGTH,
             Message::Ticket(_) | Message::Greet(_) => Ticket::<C>::LENGTH,
-            Message::Overloaded => 0,
+            Message::Overloaded | Message::Ping | Message::Pong => 0,
             Message::Assign(assignment) => {
                 let parent = |parent: &Parent<A>| {
                     let contacts = parent.backups.iter().chain([&parent.parent]).flatten().count();

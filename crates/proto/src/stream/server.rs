@@ -216,6 +216,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         for children in self.tracker.server_children() {
             self.pushing.on_assigned(now, children.slice, children.children);
         }
+        for session in self.tracker.take_questions() {
+            sessions.send(session, Message::Ping);
+        }
         for (session, assignment) in self.tracker.assignments() {
             sessions.send(session, Message::Assign(Box::new(assignment)));
         }
@@ -269,6 +272,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             sessions.close(session);
             self.forget(session);
         }
+        self.tracker.give_up_suspects(now);
         if now >= self.next_review {
             self.next_review = now + REVIEW_PERIOD;
             self.tracker.review(now);

@@ -93,6 +93,8 @@ pub struct Tracker<A> {
     server_children: SliceSet,
     /// How often a viewer got another parent.
     parent_changes: u64,
+    /// Who is to be asked whether it is there.
+    questions: Vec<SessionId>,
 }
 
 /// Delays between viewers, as far as they are known.
@@ -137,6 +139,7 @@ impl<A: Copy + Eq> Tracker<A> {
             changes: Vec::new(),
             server_children: SliceSet::default(),
             parent_changes: 0,
+            questions: Vec::new(),
         }
     }
 
@@ -364,7 +367,22 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
         if viewer.contribution.on_silent(now, child) {
-            let node = viewer.node;
+            let (node, session) = (viewer.node, viewer.session);
+            self.questions.push(session);
+            self.recount(node);
+        }
+    }
+
+    /// Whom to ask since the last call whether they are there: several children miss them.
+    pub fn take_questions(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// Those who were asked and have not answered hold nobody any more, until they are heard of.
+    pub fn give_up_suspects(&mut self, now: Time) {
+        let give_up = |viewer: &mut Viewer<A>| viewer.contribution.give_up(now).then_some(viewer.node);
+        let gone: Vec<NodeId> = self.viewers.iter_mut().flatten().filter_map(give_up).collect();
+        for node in gone {
             self.recount(node);
         }
     }
