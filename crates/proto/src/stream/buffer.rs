@@ -104,6 +104,11 @@ impl<P: Clone> Buffer<P> {
         self.end
     }
 
+    /// The highest end at which what goes out next would still be held.
+    pub fn most_end(&self) -> PacketId {
+        self.next.after(self.entries.len() as u64)
+    }
+
     /// Whether it is held.
     #[inline]
     pub fn contains(&self, id: PacketId) -> bool {

@@ -270,10 +270,18 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         Some(session)
     }
 
-    fn on_greeting(&mut self, session: SessionId, ticket: Ticket<C>, sessions: &mut impl Sessions<Self>) {
+    /// Whether `session` leads to the server, or to somebody who is one of its clients.
+    fn is_proved(&self, session: SessionId) -> bool {
+        Some(session) == self.server || self.peers.get(session).is_some_and(|peer| peer.client.is_some())
+    }
+
+    fn on_greeting(&mut self, now: Time, session: SessionId, ticket: Ticket<C>, sessions: &mut impl Sessions<Self>) {
         let has_key = |peer: &super::peers::Peer<A>| peer.remote.is_some_and(|remote| remote.key == ticket.key);
         let is_its = self.peers.get(session).is_some_and(has_key);
-        if is_its && C::is_ticket(&self.config.source, &ticket) {
+        // Before the first packet nobody knows the stream's time.
+        let time = self.watching.as_ref().and_then(|watching| watching.receiving.clock().stamp(now));
+        let is_good = time.is_none_or(|time| ticket.expires >= time);
+        if is_its && is_good && C::is_ticket(&self.config.source, &ticket) {
             self.peers.on_proved(session, ticket.client);
         } else {
             self.end(session, sessions);
@@ -290,6 +298,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.uplink.forget(session);
         if let Some(watching) = &mut self.watching {
             watching.pushing.forget(session);
+            watching.feeds.forget(session);
             watching.receiving.forget(session);
             watching.mesh.forget(session);
         }
@@ -399,7 +408,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         else {
             return;
         };
-        let end = mesh.end().max(receiving.announced());
+        // A neighbour may say that it has what will never be.
+        let end = mesh.end().max(receiving.announced()).min(receiving.buffer().most_end());
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
         if now >= *next_map {
@@ -555,7 +565,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         sessions: &mut impl Sessions<Self>,
     ) {
         let is_server = Some(session) == self.server;
-        if let Some(peer) = self.peers.get_mut(session) {
+        // A stranger has no more time to say who it is, whatever else it says.
+        if self.is_proved(session)
+            && let Some(peer) = self.peers.get_mut(session)
+        {
             peer.used = now;
         }
         match message {
@@ -573,7 +586,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Ping if is_server => sessions.send(session, Message::Pong),
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
-            Message::Greet(ticket) => self.on_greeting(session, *ticket, sessions),
+            Message::Greet(ticket) => self.on_greeting(now, session, *ticket, sessions),
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
@@ -606,6 +619,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         datagram: Datagram<C>,
         sessions: &mut impl Sessions<Self>,
     ) {
+        // Who has not shown a ticket gets nothing, and is believed nothing.
+        if !self.is_proved(session) {
+            return;
+        }
         match datagram {
             Datagram::Packet { id, stamp, packet } => {
                 self.on_packet(now, Arrived { from: session, id, stamp, packet }, sessions);
@@ -618,9 +635,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                 }
             }
             Datagram::Have(map) => {
-                let is_client = self.peers.get(session).is_some_and(|peer| peer.client.is_some());
                 if let Some(watching) = &mut self.watching
-                    && is_client
                     && watching.mesh.add(session)
                 {
                     watching.mesh.on_map(session, map);

@@ -83,9 +83,9 @@ impl Contribution {
 
     /// A child says what came from it.
     pub fn on_report(&mut self, report: &ParentReport) {
-        self.expected += u32::from(report.expected);
-        self.received += u32::from(report.received.min(report.expected));
-        self.forged += u32::from(report.forged);
+        self.expected = self.expected.saturating_add(u32::from(report.expected));
+        self.received = self.received.saturating_add(u32::from(report.received.min(report.expected)));
+        self.forged = self.forged.saturating_add(u32::from(report.forged));
     }
 
     /// A child says that nothing comes from it: whether it has become suspect by that. Nobody is given to
@@ -131,7 +131,7 @@ impl Contribution {
         }
         let share = f64::from(self.received) / f64::from(self.expected);
         (self.expected, self.received) = (0, 0);
-        if share >= GOOD && held * 5 >= self.proven.min(places) * 4 {
+        if share >= GOOD && held.saturating_mul(5) >= self.proven.min(places).saturating_mul(4) {
             self.proven = self.proven.saturating_mul(2);
         } else if share < BAD {
             self.begin_again(now, (held as f64 * share) as usize);

@@ -166,7 +166,7 @@ impl<A: Copy> Feeds<A> {
         let state = &mut self.slices[usize::from(slice)];
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
-            state.received += u16::from(id >= *state.counted.get_or_insert(id));
+            state.received = state.received.saturating_add(u16::from(id >= *state.counted.get_or_insert(id)));
             (state.alive, state.tried) = (now, 0);
             (state.is_told, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
@@ -207,6 +207,14 @@ impl<A: Copy> Feeds<A> {
                 state.session = None;
                 state.ask_next(now, slice, true, &mut step);
             }
+        }
+    }
+
+    /// A session is over: its number may soon be another's.
+    pub fn forget(&mut self, session: SessionId) {
+        for state in &mut self.slices {
+            state.session = state.session.filter(|&other| other != session);
+            state.left = state.left.filter(|&(left, _)| left != session);
         }
     }
 
@@ -282,5 +290,48 @@ impl<A: Copy> Slice<A> {
             self.feed = Feed::Client(backup.client);
             step(Step::Ask(slice, backup));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::PeerKey;
+
+    fn contact(client: u32) -> Contact<u32> {
+        Contact { client: ClientId(client), address: client, key: PeerKey::default() }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    /// One slice, pushed by client 7 over session 3.
+    fn fed() -> Feeds<u32> {
+        let mut feeds = Feeds::new(1, at(0), PacketId(0));
+        feeds.on_parent(at(0), &Parent { slice: 0, parent: Some(contact(7)), backups: [None; 2] }, |_| {});
+        feeds.set_session(0, SessionId(3));
+        feeds
+    }
+
+    #[test]
+    fn a_session_that_is_over_feeds_nothing_under_its_old_number() {
+        let mut feeds = fed();
+        assert!(feeds.uses(SessionId(3)));
+        feeds.forget(SessionId(3));
+        assert!(!feeds.uses(SessionId(3)));
+        feeds.on_packet(at(10), 0, SessionId(3), PacketId(5), |_| {});
+        assert_eq!(feeds.pushed(0), PacketId(0), "somebody else has the number now");
+    }
+
+    #[test]
+    fn however_often_a_packet_is_repeated_it_is_counted_without_overflow() {
+        let mut feeds = fed();
+        for _ in 0..70_000 {
+            feeds.on_packet(at(10), 0, SessionId(3), PacketId(5), |_| {});
+        }
+        let mut counts = Vec::new();
+        feeds.take_counts(|client, expected, received| counts.push((client, expected, received)));
+        assert_eq!(counts, [(ClientId(7), 1, 1)]);
     }
 }

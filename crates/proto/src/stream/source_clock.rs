@@ -44,6 +44,12 @@ impl SourceClock {
         self.has_sample.then(|| Time::from_nanos(at()))
     }
 
+    /// The stamp of what would come at `now` if it was among the fastest; none before the first packet.
+    pub fn stamp(&self, now: Time) -> Option<Stamp> {
+        let elapsed = (BIAS_NS + now.as_nanos()).saturating_sub(self.offset.get());
+        self.has_sample.then(|| Stamp(u32::try_from(elapsed / 1_000_000).unwrap_or(u32::MAX)))
+    }
+
     /// How long ago that was; zero before the first packet.
     #[inline]
     pub fn age(&self, now: Time, stamp: Stamp) -> Duration {
@@ -70,6 +76,7 @@ mod tests {
         assert_eq!(clock.expected(Stamp(5_000_300)), Some(at(340)));
         assert_eq!(clock.age(at(400), Stamp(5_000_300)), Duration::from_millis(60));
         assert_eq!(clock.age(at(300), Stamp(5_000_300)), Duration::ZERO);
+        assert_eq!(clock.stamp(at(340)), Some(Stamp(5_000_300)));
     }
 
     #[test]

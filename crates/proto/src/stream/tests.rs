@@ -241,3 +241,80 @@ fn a_lost_packet_is_fetched_from_neighbours() {
         assert!(played > 15 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
     }
 }
+
+#[test]
+fn a_map_of_what_will_never_be_holds_nobody_up() {
+    let mut stage = eight(Mode::Hybrid);
+    let liar = 3;
+    stage.network.fate = Box::new(move |_, from, _, datagram| {
+        if let super::message::Datagram::Have(map) = datagram
+            && from == liar
+        {
+            let words = vec![u64::MAX; 4].into();
+            *map = std::sync::Arc::new(super::message::BufferMap { base: PacketId(u64::MAX - 1000), words });
+        }
+        true
+    });
+    stage.run(at(15_000));
+    for node in (1..=8).filter(|&node| node != liar) {
+        let (played, skipped) = stage.played(node, at(11_000));
+        assert!(played > 3 * 190 && skipped == 0, "{node}: {played} played, {skipped} skipped");
+    }
+}
+
+/// Calls a client as its driver would, and keeps what it sends and whom it ends.
+#[derive(Default)]
+struct Recorded {
+    ended: Vec<crate::session::SessionId>,
+}
+
+impl crate::session::Sessions<Client<u32, super::testing::Tested>> for Recorded {
+    fn open(&mut self, _: u32, _: Option<crate::session::PeerKey>) -> Option<crate::session::SessionId> {
+        None
+    }
+
+    fn send(&mut self, _: crate::session::SessionId, _: super::message::Message<u32, super::testing::Tested>) {}
+
+    fn close(&mut self, session: crate::session::SessionId) {
+        self.ended.push(session);
+    }
+
+    fn least_round_trip(&self, _: crate::session::SessionId) -> Option<Duration> {
+        None
+    }
+
+    fn event(&mut self, _: ClientEvent<TestPacket>) {}
+}
+
+#[test]
+fn who_shows_no_ticket_or_an_old_one_gets_nothing() {
+    use super::content::{ClientId, Ticket};
+    use super::message::{Datagram, Message};
+    use super::packet::Stamp;
+    use crate::session::{Application, Remote, SessionId};
+
+    let mut client = eight(Mode::Hybrid).client(2).clone();
+    let (session, now) = (SessionId(400), at(10_000));
+    let remote = Remote { address: 77, key: key_of(77), is_initiator: true };
+    let newest = client.receiving().unwrap().buffer().end().0 - 1;
+    let want = || Datagram::Want([PacketId(newest)].into());
+    let asked_for = |client: &mut Client<u32, super::testing::Tested>| {
+        client.on_datagram(now, session, want(), &mut Recorded::default());
+        std::iter::from_fn(|| client.next_datagram(now)).any(|(to, _)| to == session)
+    };
+    let ticket = |expires| {
+        let ticket = Ticket { client: ClientId(77), key: key_of(77), expires: Stamp(expires), signature: true };
+        Message::Greet(Box::new(ticket))
+    };
+
+    client.on_open(now, session, &remote, &mut Recorded::default());
+    assert!(!asked_for(&mut client), "a stranger");
+    let mut sessions = Recorded::default();
+    client.on_message(now, session, ticket(9000), &mut sessions);
+    assert_eq!(sessions.ended, [session], "the ticket has expired");
+
+    client.on_open(now, session, &remote, &mut Recorded::default());
+    let mut sessions = Recorded::default();
+    client.on_message(now, session, ticket(60_000), &mut sessions);
+    assert!(sessions.ended.is_empty() && asked_for(&mut client));
+}

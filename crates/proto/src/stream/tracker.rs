@@ -301,8 +301,8 @@ impl<A: Copy + Eq> Tracker<A> {
         let Some(viewer) = self.viewer(client) else { return Vec::new() };
         let slices = usize::from(self.config.slices);
         // In proportion to what it can send [Efthymiopoulos 2015, 2].
-        let degree =
-            (NEIGHBOURS * self.places(viewer.contribution.announced()) / slices).clamp(NEIGHBOURS, 2 * NEIGHBOURS);
+        let degree = (self.places(viewer.contribution.announced()).saturating_mul(NEIGHBOURS) / slices)
+            .clamp(NEIGHBOURS, 2 * NEIGHBOURS);
         if has >= degree {
             return Vec::new();
         }

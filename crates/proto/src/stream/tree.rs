@@ -230,9 +230,7 @@ impl TreeBook {
         if !self.is_client(node) {
             return Ok(());
         }
-        let placed = self.remove(node.slot, &self.links(latencies));
-        self.finish(changes);
-        let result = self.overloaded(placed);
+        let result = self.exclude(node, latencies, changes);
         self.state[node.slot()] = State::Free;
         self.generation[node.slot()] = self.generation[node.slot()].wrapping_add(1);
         self.free_slots.insert(node.slot);
