@@ -5,8 +5,9 @@ mod content;
 mod liar;
 mod measuring;
 mod run;
+pub mod run_files;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use liar::{Lie, Viewer};
-pub use measuring::{Sent, StreamMetrics};
+pub use measuring::{Sent, StreamMeasured, StreamMetrics, StreamSecond};
 pub use run::run;
