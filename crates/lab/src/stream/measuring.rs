@@ -224,11 +224,11 @@ pub struct StreamMetrics {
     pub skipped_packets: u64,
     /// What the server did not send of what viewers got, in percent, all its bytes counted.
     pub savings_percent: f64,
-    /// Until a second of the stream was whole: 95 % of the viewers that have come.
+    /// Until a second of the stream was whole: 95 % of the viewers that have begun to play.
     pub startup_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
-    /// Until a slice comes again whose parent has died: 99 %.
+    /// Until a slice comes again whose parent has died: 99 %; 0 if none has.
     pub slices_back_p99_s: f64,
     /// Bytes beside packets of the stream that came first, of those packets with their headers, in
     /// percent.
@@ -252,11 +252,11 @@ pub struct StreamMetrics {
 }
 
 /// Bytes of a packet of the stream with all headers.
-pub(super) const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
+pub const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
 
-/// The value that this share of `values` is at most; 0 of none.
+/// The value that this share of `values` is at most; not a number of none.
 pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }

@@ -9,5 +9,5 @@ pub mod run_files;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use liar::{Lie, Viewer};
-pub use measuring::{Sent, StreamMeasured, StreamMetrics, StreamSecond};
+pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond};
 pub use run::run;

@@ -366,7 +366,7 @@ impl Stage<'_> {
             startup_p95_s: quantile(&mut startup, 0.95),
             latency_p95_s: observed.delay(0.95).map_or(f64::NAN, |delay| delay.as_secs_f64())
                 + self.scenario.stream.buffer.as_secs_f64(),
-            slices_back_p99_s: quantile(&mut self.slices_back, 0.99),
+            slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
             overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,

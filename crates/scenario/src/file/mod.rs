@@ -225,6 +225,16 @@ pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<Flo
     read_flows(&document, &document.tree()?)
 }
 
+/// Reads the scenario of a stream in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_stream(text: &str, file: &str, overrides: &[Override]) -> Result<StreamScenario, ScenarioError> {
+    let document = Document::new(text, file, overrides);
+    document.read(&document.tree()?, stream::scenario)
+}
+
 fn read_flows(document: &Document<'_>, tree: &DeTable<'_>) -> Result<FlowScenario, ScenarioError> {
     document.read(tree, |file| flows::scenario(file, &document.directory()))
 }
