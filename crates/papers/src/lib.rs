@@ -157,6 +157,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         raiber_changes::exchange_drops
     ),
     experiment!(
+        Streams,
+        "raiber-fig-7.11",
+        "Are the trees of a stream flat, and does every line bear its children?",
+        streams::figure_7_11::run
+    ),
+    experiment!(
         Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",

@@ -13,6 +13,7 @@ use anabranch_proto::stream::peer::StreamEvent;
 use anabranch_sim::fabric::NodeId;
 
 use super::liar::Viewer;
+use super::trees::Trees;
 use crate::world::{Observer, Transit};
 
 /// Delays are counted in classes of ten milliseconds, up to ten seconds.
@@ -205,6 +206,8 @@ pub struct StreamMeasured {
     pub seconds: Vec<StreamSecond>,
     /// From the source to the release: upper end of each class in seconds, and packets in it.
     pub delays: Vec<(f64, u64)>,
+    /// The trees at the end.
+    pub trees: Trees,
 }
 
 /// What a run has measured.

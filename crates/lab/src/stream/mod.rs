@@ -6,8 +6,10 @@ mod liar;
 mod measuring;
 mod run;
 pub mod run_files;
+mod trees;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use liar::{Lie, Viewer};
 pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond};
 pub use run::run;
+pub use trees::Trees;

@@ -28,6 +28,7 @@ use anabranch_sim::varying::Course;
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, quantile};
+use super::trees::Trees;
 use crate::monitor::Monitor;
 use crate::world::{AsTheyAre, World};
 
@@ -341,9 +342,12 @@ impl Stage<'_> {
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
         let all_bytes: u64 =
             (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).sum();
-        let parent_changes = match self.world.node(SERVER).map(|server| server.app().peer()) {
-            Some(StreamPeer::Server(server)) => server.tracker().parent_changes(),
-            _ => 0,
+        let (parent_changes, trees) = match self.world.node(SERVER).map(|server| server.app().peer()) {
+            Some(StreamPeer::Server(server)) => {
+                let tracker = server.tracker();
+                (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)))
+            }
+            _ => unreachable!("node 0 is the server, which never leaves"),
         };
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
@@ -378,6 +382,6 @@ impl Stage<'_> {
             packet_hops: observed.packet_hops,
         };
         let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delay_classes(DELAY_CLASS));
-        StreamMeasured { metrics, seconds, delays }
+        StreamMeasured { metrics, seconds, delays, trees }
     }
 }

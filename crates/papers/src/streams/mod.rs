@@ -5,6 +5,7 @@
 
 pub mod controllers;
 pub mod crowd;
+pub mod figure_7_11;
 pub mod liars;
 pub mod modes;
 pub mod steady;
