@@ -54,7 +54,7 @@ export class Clip {
   stream(answer) {
     answer.writeHead(200, { 'Content-Type': 'video/mp2t' })
     const old = this.#segments.findLastIndex((segment) => segment.atMs <= performance.now() - BURST_MS)
-    for (const segment of this.#segments.slice(Math.max(0, old))) for (const chunk of segment.chunks) answer.write(chunk)
+    answer.write(Buffer.concat(this.#segments.slice(Math.max(0, old)).flatMap((segment) => segment.chunks)))
     const listener = (chunk) => answer.write(chunk)
     this.#listeners.add(listener)
     this.players += 1
@@ -80,16 +80,19 @@ export class Clip {
     const all = Buffer.concat([this.#rest, bytes])
     const whole = all.length - (all.length % PACKET)
     this.#rest = all.subarray(whole)
-    for (let at = 0; at < whole; at += PACKET) this.#packet(all.subarray(at, at + PACKET))
+    const chunks = []
+    for (let at = 0; at < whole; at += PACKET) chunks.push(...this.#packet(all.subarray(at, at + PACKET)))
+    if (chunks.length > 0) for (const listener of this.#listeners) listener(Buffer.concat(chunks))
   }
 
+  /** What goes to players with this packet: nothing while it is a table, which goes with what follows. */
   #packet(packet) {
     // The table of programmes (PID 0) stands before each keyframe, and, by the flags above, before other frames too.
     const pid = packet.readUInt16BE(1) & 0x1fff
     const isTable = pid === 0 || pid === 0x11 || pid === 0x1000
     if (isTable) {
       this.#tables = pid === 0x11 || (pid === 0 && this.#tables.length === 0) ? [packet] : [...this.#tables, packet]
-      return
+      return []
     }
     const isKeyframe = (packet[3] & 0x20) !== 0 && packet[4] > 0 && (packet[5] & 0x40) !== 0 && pid === 0x100
     if (isKeyframe) {
@@ -99,7 +102,7 @@ export class Clip {
     const chunk = this.#tables.length > 0 ? Buffer.concat([...this.#tables, packet]) : Buffer.from(packet)
     this.#tables = []
     this.#segments.at(-1)?.chunks.push(chunk)
-    for (const listener of this.#listeners) listener(chunk)
+    return [chunk]
   }
 
   #tables = []

@@ -30,7 +30,7 @@ export class Script {
       capacity: BITRATE * (0.9 + 0.9 * draw()),
       delay: 0.3 + 1.1 * draw() ** 2,
       roundTrip: 0.008 + 0.09 * draw(),
-      isLate: index % 17 === 12,
+      isLate: index % 17 === 13,
       isSuspect: index % 23 === 15,
     }))
     // Never the viewer whose page this is (number 7), and spread over all.
@@ -54,7 +54,7 @@ export class Script {
 
   stateAt(one, now) {
     if (this.dead.has(one.client) && now >= this.killAtS) {
-      if (now >= this.killAtS + EXCLUDED_S) return one.client % 2 === 0 ? 'silent' : 'excluded'
+      if (now >= this.killAtS + EXCLUDED_S) return one.client % 8 === 1 ? 'excluded' : 'silent'
       return 'silent'
     }
     if (one.isSuspect) return 'suspect'
@@ -177,7 +177,7 @@ export class Script {
     for (const client of this.dead) {
       all.push({ at_s: this.killAtS + NOTICED_S / 2, kind: 'died', client, text: `viewer ${client} has been silent for 0.3 s` })
       all.push({ at_s: this.killAtS + NOTICED_S + 0.01 * client, kind: 'repaired', client, text: `the children of viewer ${client} have other parents` })
-      if (client % 2 === 1) all.push({ at_s: this.killAtS + EXCLUDED_S, kind: 'excluded', client, text: `viewer ${client} did not answer for 6 s` })
+      if (client % 8 === 1) all.push({ at_s: this.killAtS + EXCLUDED_S, kind: 'excluded', client, text: `viewer ${client} did not answer for 6 s` })
     }
     all.push({ at_s: 8, kind: 'refused', client: null, text: 'a viewer from 203.0.113.9: its ticket is out of date' })
     return all.filter((event) => event.at_s <= now).sort((a, b) => a.at_s - b.at_s).slice(-100)

@@ -22,6 +22,8 @@ export interface Scene {
   at: ReadonlyMap<number, Point>
   states: ReadonlyMap<number, ClientState>
   edges: readonly Edge[]
+  /** How many of `edges` are drawn where they are nobody's that is chosen. */
+  drawn: number
   rings: number
   /** Radius of a viewer's mark, pixels. */
   mark: number
@@ -57,14 +59,14 @@ function drawEdges(context: CanvasRenderingContext2D, scene: Scene, palette: Pal
   const plain: Edge[] = []
   const from: Edge[] = []
   const to: Edge[] = []
-  for (const edge of scene.edges) {
+  for (const [index, edge] of scene.edges.entries()) {
     if (scene.chosen !== null && edge[0] === scene.chosen) from.push(edge)
     else if (scene.chosen !== null && edge[1] === scene.chosen) to.push(edge)
-    else plain.push(edge)
+    else if (index < scene.drawn) plain.push(edge)
   }
-  const crowd = scene.edges.length
-  context.globalAlpha = crowd > 5000 ? 0.1 : crowd > 800 ? 0.22 : crowd > 150 ? 0.4 : 0.8
-  stroke(context, scene, plain, palette.edge, 1)
+  const crowd = scene.drawn
+  context.globalAlpha = crowd > 1200 ? 0.22 : crowd > 600 ? 0.4 : crowd > 150 ? 0.5 : 0.8
+  stroke(context, scene, plain, palette.edge, crowd > 150 ? 1 : 1.5)
   context.globalAlpha = 1
   stroke(context, scene, to, palette.to, 2)
   stroke(context, scene, from, palette.from, 2)

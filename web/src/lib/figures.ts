@@ -61,7 +61,7 @@ export function delayBars(overlay: Overlay): { bars: DelayBar[]; unknown: number
   return { bars, unknown: Math.max(0, overlay.clients.length - inBars) }
 }
 
-export type SortKey = 'client' | 'state' | 'upload' | 'idle' | 'children' | 'delay' | 'buffer' | 'roundTrip' | 'skipped'
+export type SortKey = 'client' | 'state' | 'upload' | 'capacity' | 'idle' | 'children' | 'delay' | 'buffer' | 'roundTrip' | 'skipped'
 
 function sortValue(client: Client, key: SortKey): number | null {
   switch (key) {
@@ -71,6 +71,8 @@ function sortValue(client: Client, key: SortKey): number | null {
       return CLIENT_STATES.indexOf(client.state)
     case 'upload':
       return client.uploadBitsPerS
+    case 'capacity':
+      return client.capacityBitsPerS
     case 'idle':
       return clientIdleShare(client)
     case 'children':

@@ -6,6 +6,7 @@
 import {
   forceCollide,
   forceLink,
+  forceManyBody,
   forceRadial,
   forceSimulation,
   type Simulation,
@@ -23,6 +24,8 @@ export interface Point {
 export interface Layout {
   at: Map<number, Point>
   edges: Edge[]
+  /** How many of `edges`, from the first on, are worth drawing: of a crowd's connections a sample, evenly taken. */
+  drawn: number
   /** Levels of the tree that is shown; 0 where nobody is connected. */
   depth: number
   /** Viewers that are in no way connected to the server in what is shown. */
@@ -100,7 +103,7 @@ export function layoutSlice(overlay: Overlay, slice: number): Layout {
     at.set(node.data.client, onRing(node.x, (OUTER_RING * node.depth) / depth))
   }
   const apart = placeApart(overlay.clients, at)
-  return { at, edges, depth, apart }
+  return { at, edges, drawn: edges.length, depth, apart }
 }
 
 function onRing(angle: number, radius: number): Point {
@@ -143,7 +146,7 @@ export class ForceLayout {
   /** Takes an overview in. True where something moved, so that `tick` has work. */
   update(overlay: Overlay): boolean {
     const trees = overlay.trees.map((tree) => soundEdges(tree, overlay.clients))
-    const signature = JSON.stringify([overlay.clients.map(({ client }) => client), trees])
+    const signature = `${overlay.clients.map(({ client }) => client).join()} ${trees.map((edges) => edges.join()).join(' ')}`
     if (signature === this.signature) return false
     const isFirst = this.signature === ''
     this.signature = signature
@@ -166,7 +169,7 @@ export class ForceLayout {
       const outside = Math.max(1, Math.hypot(x, y) / UNIT)
       at.set(client, { x: x / UNIT / outside, y: y / UNIT / outside })
     }
-    return { at, edges: this.pairs, depth: this.depth, apart: this.apart }
+    return { at, edges: this.pairs, drawn: Math.min(this.pairs.length, DRAWN_EDGES), depth: this.depth, apart: this.apart }
   }
 
   private place(overlay: Overlay, trees: Edge[][]): void {
@@ -186,7 +189,7 @@ export class ForceLayout {
         else pull.slices += 1
       }
     }
-    this.pairs = [...pulls.values()].map(({ child, parent }) => [child, parent] as const)
+    this.pairs = spreadOut([...pulls.values()].map(({ child, parent }) => [child, parent] as const))
     const means = [...sums.values()].map(({ sum, trees }) => sum / trees)
     const [nearest, farthest] = [Math.min(...means), Math.max(...means)]
     const spread = Math.max(farthest - nearest, 0.5)
@@ -202,6 +205,7 @@ export class ForceLayout {
       }),
     )
     this.apart = overlay.clients.filter(({ client }) => !sums.has(client)).length
+    const isCrowd = overlay.clients.length > CROWD
     const links: Pull[] = []
     for (const { child, parent, slices } of pulls.values()) {
       const [source, target] = [this.bodies.get(child), parent === null ? undefined : this.bodies.get(parent)]
@@ -210,14 +214,30 @@ export class ForceLayout {
     this.simulation
       .nodes([...this.bodies.values()])
       .force('ring', forceRadial<Body>((body) => body.ring * UNIT).strength(0.7))
+      .force('apart', isCrowd ? null : forceManyBody<Body>().strength((-0.35 * UNIT) / Math.sqrt(overlay.clients.length)))
       .force('room', forceCollide<Body>(UNIT * nodeRadius(overlay.clients.length) * 1.5))
       .force(
         'exchange',
-        forceLink<Body, Pull>(links)
-          .distance(0.2 * UNIT)
-          .strength((pull) => (0.02 * pull.slices) / Math.max(1, trees.length)),
+        isCrowd
+          ? null
+          : forceLink<Body, Pull>(links)
+              .distance(0.2 * UNIT)
+              .strength((pull) => (0.012 * pull.slices) / Math.max(1, trees.length)),
       )
   }
+}
+
+/** Above so many viewers nobody sees who is drawn to whom: rings and room alone place them. */
+const CROWD = 200
+/** More lines than this are a grey disk, and too slow to draw while they move. */
+const DRAWN_EDGES = 2000
+
+/** The same edges, so ordered that any first part of them is taken evenly from all. */
+function spreadOut(edges: Edge[]): Edge[] {
+  const step = Math.max(1, Math.ceil(edges.length / DRAWN_EDGES))
+  const spread: Edge[] = []
+  for (let start = 0; start < step; start += 1) for (let at = start; at < edges.length; at += step) spread.push(edges[at] as Edge)
+  return spread
 }
 
 /** d3-force reckons in pixels of about this radius. */
@@ -225,7 +245,7 @@ const UNIT = 400
 
 /** Radius of a viewer's mark, as a share of the picture's radius. */
 export function nodeRadius(clients: number): number {
-  return Math.min(0.042, Math.max(0.009, 0.32 / Math.sqrt(Math.max(1, clients)) / 2))
+  return Math.min(0.05, Math.max(0.009, 0.22 / Math.sqrt(Math.max(1, clients))))
 }
 
 /** Whom a reader comes to from `from` by a key: to the parent, the first child, or the neighbours of the same level. */

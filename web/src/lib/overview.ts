@@ -260,23 +260,31 @@ const text = (at: Reader) => at.text()
 const whole = (at: Reader) => at.whole()
 const amount = (at: Reader) => at.amount()
 
-/** A value and where it stands, so that an error can say which one is wrong. */
+/**
+ * A value and where it stands, so that an error can say which one is wrong. The place is put into words only then: a
+ * crowd's overview has tens of thousands of values.
+ */
 class Reader {
   constructor(
     private readonly value: unknown,
-    private readonly place: string,
+    private readonly name: string | number,
+    private readonly within: Reader | null = null,
   ) {}
+
+  private get place(): string {
+    if (this.within === null) return String(this.name)
+    return this.within.place + (typeof this.name === 'number' ? `[${this.name}]` : `.${this.name}`)
+  }
 
   field(name: string): Reader {
     if (typeof this.value !== 'object' || this.value === null || Array.isArray(this.value)) throw this.wrong('an object')
-    const place = `${this.place}.${name}`
-    if (!Object.hasOwn(this.value, name)) throw new Malformed(`${place} is missing`)
-    return new Reader((this.value as Record<string, unknown>)[name], place)
+    if (!Object.hasOwn(this.value, name)) throw new Malformed(`${this.place}.${name} is missing`)
+    return new Reader((this.value as Record<string, unknown>)[name], name, this)
   }
 
   list<T>(item: (at: Reader) => T): T[] {
     if (!Array.isArray(this.value)) throw this.wrong('a list')
-    return this.value.map((value, index) => item(new Reader(value, `${this.place}[${index}]`)))
+    return this.value.map((value, index) => item(new Reader(value, index, this)))
   }
 
   orNull<T>(read: (at: Reader) => T): T | null {
