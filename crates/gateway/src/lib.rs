@@ -1,0 +1,1 @@
+//! How video gets into a stream's server, and out of each viewer to players.
