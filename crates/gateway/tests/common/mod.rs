@@ -13,7 +13,7 @@ use anabranch_gateway::outlet::{Outlet, OutletConfig};
 use anabranch_gateway::overview::{Here, HereState, Mode, Overview, Role, Stream, Upload};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, StartError};
 use anabranch_media::alignment::PACKET;
-use anabranch_media::cutter::Cut;
+use anabranch_media::cutter::{Cut, Cutter};
 use anabranch_media::repetition::Repetition;
 use tokio::sync::mpsc;
 
@@ -186,7 +186,10 @@ pub fn film(rounds: usize) -> Vec<u8> {
 
 /// In pieces as a peer gets them.
 pub fn pieces(film: &[u8]) -> Vec<Arc<[u8]>> {
-    film.chunks(7 * PACKET).map(Arc::from).collect()
+    let (mut cutter, mut pieces) = (Cutter::default(), Vec::new());
+    cutter.push(film, |cut| pieces.push(cut.bytes)).unwrap();
+    pieces.extend(cutter.flush().map(|cut| cut.bytes));
+    pieces
 }
 
 /// A stream that goes on until it is dropped: from a source, by an input, straight to players.
