@@ -182,6 +182,37 @@ fn ffmpeg_sends_datagrams_and_players_get_them() {
 }
 
 #[test]
+fn ffmpeg_calls_by_srt_and_players_get_it() {
+    if !is_installed("ffmpeg") || !is_installed("ffprobe") {
+        return;
+    }
+    if !String::from_utf8_lossy(&output("ffmpeg", &["-hide_banner", "-protocols"]).stdout).contains(" srt\n") {
+        return println!("skipped: this ffmpeg has no SRT");
+    }
+    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let source = Source::parse(&format!("srt://127.0.0.1:{port}"), false).unwrap();
+    let live = Live::start(source, &SourceOptions::default(), Bounds::default());
+    let status = live.input.as_ref().unwrap().status();
+    let call = || {
+        let mut encoder = encode(&[&format!("srt://127.0.0.1:{port}?pkt_size=1316")]);
+        until("somebody is heard", || {
+            // One that called before anybody waited has given up.
+            if encoder.0.try_wait().unwrap().is_some() {
+                encoder = encode(&[&format!("srt://127.0.0.1:{port}?pkt_size=1316")]);
+            }
+            status.get().state == InputState::Receiving
+        });
+        encoder
+    };
+    let encoder = call();
+    receives(&live);
+    plays(&live, "SRT");
+    drop(encoder);
+    until("its end is told", || status.get().state != InputState::Receiving);
+    let _encoder = call();
+}
+
+#[test]
 fn a_url_that_ffmpeg_serves_is_read_and_players_get_it() {
     if !is_installed("ffmpeg") || !is_installed("ffprobe") {
         return;
