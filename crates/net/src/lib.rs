@@ -17,6 +17,7 @@ pub mod quic;
 pub mod relay_list;
 pub mod runtime;
 pub mod send_queue;
+pub mod sessions;
 pub mod setup;
 pub mod udp;
 pub mod wait;

@@ -2,6 +2,7 @@
 //! structs. A simulator and a socket task drive the same ones.
 
 pub mod bound;
+pub mod codec;
 pub mod courier;
 pub mod fair_share;
 pub mod flow;

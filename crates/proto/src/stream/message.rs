@@ -269,11 +269,11 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             }
             Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
             Message::Report(report) => 4 * 8 + 2 + 10 * report.parents.len(),
-            Message::Silent(feeds) => 1 + 9 * feeds.len(),
+            Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,
         };
-        // A tag and a length.
-        3 + body
+        // A tag; what carries messages adds their lengths.
+        1 + body
     }
 }

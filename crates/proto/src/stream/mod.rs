@@ -20,6 +20,7 @@ pub mod source_clock;
 pub mod tracker;
 pub mod tree;
 pub mod uplink;
+pub mod wire;
 
 #[cfg(test)]
 mod testing;

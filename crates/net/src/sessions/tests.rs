@@ -1,0 +1,450 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, UdpSocket};
+
+use anabranch_control::flow::registry::{self, Setup};
+use anabranch_proto::codec::CodecError;
+use anabranch_proto::session::{Application, WireLength};
+
+use super::*;
+use crate::pool::NoWork;
+use crate::runtime::Runtime;
+use crate::udp::Socket;
+
+/// Bytes and their length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Blob(Vec<u8>);
+
+impl WireLength for Blob {
+    fn wire_length(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// What an application was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Open(SessionId, PeerKey, bool),
+    Message(SessionId, Vec<u8>),
+    Datagram(SessionId, usize),
+    Silent(SessionId, bool),
+    Closed(SessionId, Closed),
+}
+
+/// Notes what it is told, and sends as many datagrams as it shall.
+#[derive(Debug, Default)]
+struct Notes {
+    told: Vec<Told>,
+    refuses: bool,
+    /// To whom, and how many more.
+    datagrams: BTreeMap<SessionId, u32>,
+    silent: BTreeSet<SessionId>,
+    length: usize,
+}
+
+impl Notes {
+    fn datagrams_from(&self, session: SessionId) -> usize {
+        self.told.iter().filter(|told| matches!(told, Told::Datagram(of, _) if *of == session)).count()
+    }
+
+    fn opened(&self) -> Vec<SessionId> {
+        let opened = self.told.iter();
+        opened.filter_map(|told| if let Told::Open(session, ..) = told { Some(*session) } else { None }).collect()
+    }
+
+    fn closed(&self) -> Vec<Closed> {
+        let closed = self.told.iter();
+        closed.filter_map(|told| if let Told::Closed(_, why) = told { Some(*why) } else { None }).collect()
+    }
+}
+
+impl Application for Notes {
+    type Address = SocketAddr;
+    type Message = Blob;
+    type Datagram = Blob;
+    type Event = ();
+
+    fn accepts(&mut self, _: Time, _: &Remote<SocketAddr>) -> bool {
+        !self.refuses
+    }
+
+    fn on_open(&mut self, _: Time, session: SessionId, remote: &Remote<SocketAddr>, _: &mut impl Sessions<Notes>) {
+        self.told.push(Told::Open(session, remote.key, remote.is_initiator));
+    }
+
+    fn on_message(&mut self, _: Time, session: SessionId, message: Blob, _: &mut impl Sessions<Notes>) {
+        self.told.push(Told::Message(session, message.0));
+    }
+
+    fn on_datagram(&mut self, _: Time, session: SessionId, datagram: Blob, _: &mut impl Sessions<Notes>) {
+        self.told.push(Told::Datagram(session, datagram.0.len()));
+    }
+
+    fn on_silent(&mut self, _: Time, session: SessionId, is_silent: bool, _: &mut impl Sessions<Notes>) {
+        self.told.push(Told::Silent(session, is_silent));
+        if is_silent {
+            self.silent.insert(session);
+        } else {
+            self.silent.remove(&session);
+        }
+    }
+
+    fn on_closed(&mut self, _: Time, session: SessionId, why: Closed, _: &mut impl Sessions<Notes>) {
+        self.told.push(Told::Closed(session, why));
+    }
+
+    fn on_timer(&mut self, _: Time, _: &mut impl Sessions<Notes>) {}
+
+    fn timer(&self, _: Time) -> Time {
+        Time::MAX
+    }
+
+    fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Blob)> {
+        let (session, left) =
+            self.datagrams.iter_mut().find(|(session, left)| **left > 0 && !self.silent.contains(session))?;
+        *left -= 1;
+        Some((*session, Blob(vec![0; self.length])))
+    }
+}
+
+/// What no peer sends begins with this.
+const GARBAGE: u8 = 0xff;
+
+fn read(bytes: &[u8]) -> Result<Blob, CodecError> {
+    if bytes.first() == Some(&GARBAGE) { Err(CodecError::Value("blob")) } else { Ok(Blob(bytes.to_vec())) }
+}
+
+impl WireApplication for Notes {
+    fn write_message(message: &Blob, out: &mut Vec<u8>) {
+        out.extend_from_slice(&message.0);
+    }
+
+    fn read_message(bytes: &[u8]) -> Result<Blob, CodecError> {
+        read(bytes)
+    }
+
+    fn write_datagram(datagram: &Blob, out: &mut Vec<u8>) {
+        out.extend_from_slice(&datagram.0);
+    }
+
+    fn read_datagram(bytes: &[u8]) -> Result<Blob, CodecError> {
+        read(bytes)
+    }
+}
+
+/// Peers in one runtime, over sockets of this host.
+struct World {
+    runtime: Runtime<QuicSessions<Notes>>,
+    identities: Vec<PeerIdentity>,
+}
+
+/// Long enough for anything that is expected, so that only what never comes fails.
+const PATIENCE: Duration = Duration::from_millis(20_000);
+
+impl World {
+    fn new() -> World {
+        World { runtime: Runtime::new(NoWork).unwrap(), identities: Vec::new() }
+    }
+
+    fn with_peers(count: usize) -> World {
+        let mut world = World::new();
+        (0..count).for_each(|_| _ = world.add(SessionConfig::default()));
+        world
+    }
+
+    fn add(&mut self, config: SessionConfig) -> usize {
+        let identity = PeerIdentity::generate();
+        let cubic = registry::find("cubic").unwrap();
+        let controller = (cubic.build)(&Setup::new(config.packet, Time::ZERO), &toml::Table::new()).unwrap();
+        let app = Notes { length: 1200, ..Notes::default() };
+        let peer = QuicSessions::new(app, config, &identity, controller, &Rng::stream(1, "test")).unwrap();
+        self.identities.push(identity);
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        self.runtime.add_gathering(socket, peer).unwrap()
+    }
+
+    fn address(&self, peer: usize) -> SocketAddr {
+        self.runtime.local_addr(peer).unwrap()
+    }
+
+    fn key(&self, peer: usize) -> PeerKey {
+        self.identities[peer].public()
+    }
+
+    fn app(&self, peer: usize) -> &Notes {
+        &self.runtime.machine(peer).app
+    }
+
+    fn act<R>(&mut self, peer: usize, act: impl FnOnce(&mut Notes, &mut Acting<'_, Notes>) -> R) -> R {
+        self.runtime.act(peer, |machine, now, port| machine.act(now, port, act))
+    }
+
+    fn open(&mut self, from: usize, to: SocketAddr, key: Option<PeerKey>) -> SessionId {
+        self.act(from, |_, sessions| sessions.open(to, key)).unwrap()
+    }
+
+    fn send(&mut self, from: usize, session: SessionId, bytes: Vec<u8>) {
+        self.act(from, |_, sessions| sessions.send(session, Blob(bytes)));
+    }
+
+    #[track_caller]
+    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        let end = self.runtime.now() + PATIENCE;
+        while !holds(self) {
+            if self.runtime.now() >= end {
+                for machine in self.runtime.machines() {
+                    println!("{:?} in flight {:?} {:?}", machine.limits(), machine.in_flight(), machine.counters());
+                }
+                panic!("{what} never came; {:?}", self.told());
+            }
+            let next = self.runtime.now() + Duration::from_millis(50);
+            self.runtime.turn(next).unwrap();
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        let end = self.runtime.now() + span;
+        self.runtime.run_until(end).unwrap();
+    }
+
+    fn told(&self) -> Vec<&[Told]> {
+        let last = |told: &'_ Vec<Told>| told.len().saturating_sub(10);
+        self.runtime.machines().map(|machine| &machine.app.told[last(&machine.app.told)..]).collect()
+    }
+
+    /// A session from the first peer to the second, open at both ends.
+    fn opened(&mut self, from: usize, to: usize) -> (SessionId, SessionId) {
+        let before = (self.app(from).opened().len(), self.app(to).opened().len());
+        let (address, key) = (self.address(to), self.key(to));
+        self.open(from, address, Some(key));
+        self.until("a session", |world| {
+            world.app(from).opened().len() > before.0 && world.app(to).opened().len() > before.1
+        });
+        (self.app(from).opened()[before.0], self.app(to).opened()[before.1])
+    }
+}
+
+#[test]
+fn a_session_opens_and_both_ends_know_the_other_by_its_key() {
+    let mut world = World::with_peers(2);
+    let (one, other) = world.opened(0, 1);
+    assert_eq!(world.app(0).told, [Told::Open(one, world.key(1), false)]);
+    assert_eq!(world.app(1).told, [Told::Open(other, world.key(0), true)]);
+    let round_trip = world.act(0, |_, sessions| sessions.least_round_trip(one)).unwrap();
+    assert!(round_trip > Duration::ZERO && round_trip < PATIENCE);
+}
+
+#[test]
+fn messages_come_in_order_and_whole_both_ways_and_datagrams_too() {
+    let mut world = World::with_peers(2);
+    let (one, other) = world.opened(0, 1);
+    let messages: Vec<Vec<u8>> = (0..100u8).map(|number| vec![number; usize::from(number) * 180]).collect();
+    for message in &messages {
+        world.send(0, one, message.clone());
+        world.send(1, other, message.clone());
+    }
+    let received = |notes: &Notes| -> Vec<Vec<u8>> {
+        let message = |told: &Told| if let Told::Message(_, bytes) = told { Some(bytes.clone()) } else { None };
+        notes.told.iter().filter_map(message).collect()
+    };
+    world.until("messages", |world| [0, 1].iter().all(|&peer| received(world.app(peer)).len() == messages.len()));
+    assert!(received(world.app(0)) == messages && received(world.app(1)) == messages);
+    world.act(0, |notes, _| _ = notes.datagrams.insert(one, 500));
+    world.act(1, |notes, _| _ = notes.datagrams.insert(other, 500));
+    // A socket's buffer may lose some.
+    world.until("datagrams", |world| {
+        world.app(1).datagrams_from(other) >= 400 && world.app(0).datagrams_from(one) >= 400
+    });
+}
+
+#[test]
+fn a_peer_with_another_key_is_refused_and_learns_nothing() {
+    let mut world = World::with_peers(3);
+    let (address, key) = (world.address(1), world.key(2));
+    let session = world.open(0, address, Some(key));
+    world.until("a refusal", |world| !world.app(0).told.is_empty());
+    assert_eq!(world.app(0).told, [Told::Closed(session, Closed::Refused)]);
+    world.run_for(Duration::from_millis(200));
+    assert_eq!(world.app(1).told, []);
+}
+
+#[test]
+fn who_is_not_accepted_is_told() {
+    let mut world = World::with_peers(2);
+    world.act(1, |notes, _| notes.refuses = true);
+    let (address, key) = (world.address(1), world.key(1));
+    let session = world.open(0, address, Some(key));
+    world.until("a refusal", |world| world.app(0).told.contains(&Told::Closed(session, Closed::Refused)));
+    assert_eq!(world.app(1).told, []);
+    assert_eq!(world.runtime.machine(1).sessions(), 0);
+}
+
+#[test]
+fn a_session_that_is_closed_is_over_at_the_other_end_and_leaves_nothing() {
+    let mut world = World::with_peers(2);
+    let (one, other) = world.opened(0, 1);
+    world.act(0, |_, sessions| sessions.close(one));
+    world.until("a goodbye", |world| world.app(1).told.contains(&Told::Closed(other, Closed::ByPeer)));
+    world.until("an end", |world| world.runtime.machines().all(|machine| machine.connections() == 0));
+    let counts: Vec<_> = world.runtime.machines().map(|machine| (machine.sessions(), machine.in_flight())).collect();
+    assert_eq!(counts, [(0, Bytes::ZERO), (0, Bytes::ZERO)]);
+    assert_eq!(world.opened(0, 1), (one, other), "numbers are used again");
+}
+
+#[test]
+fn who_vanishes_is_silent_then_gone_and_holds_nobody_up() {
+    let [idle_timeout, keep_alive] = [3000, 1000].map(Duration::from_millis);
+    let config = SessionConfig { idle_timeout, keep_alive, ..SessionConfig::default() };
+    let mut world = World::new();
+    (0..2).for_each(|_| _ = world.add(config));
+    let (to_second, at_second) = world.opened(0, 1);
+    // Somebody whose runtime is never turned again.
+    let mut other = World::new();
+    other.add(config);
+    let (address, key) = (world.address(0), world.key(0));
+    other.open(0, address, Some(key));
+    let end = other.runtime.now() + PATIENCE;
+    while world.app(0).opened().len() < 2 {
+        assert!(other.runtime.now() < end, "no session");
+        for runtime in [&mut world.runtime, &mut other.runtime] {
+            let soon = runtime.now() + Duration::from_millis(5);
+            runtime.turn(soon).unwrap();
+        }
+    }
+    let gone = world.app(0).opened()[1];
+    world.act(0, |notes, _| notes.datagrams = [(gone, 20_000), (to_second, 3000)].into());
+    world.until("its silence", |world| world.app(0).told.contains(&Told::Silent(gone, true)));
+    // What nobody answers has left the window to the other one.
+    world.until("the other's datagrams", |world| world.app(1).datagrams_from(at_second) > 2000);
+    world.until("its end", |world| world.app(0).told.contains(&Told::Closed(gone, Closed::TimedOut)));
+}
+
+#[test]
+fn nobody_answers_and_the_attempt_ends() {
+    let mut world = World::with_peers(1);
+    let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let session = world.open(0, deaf.local_addr().unwrap(), None);
+    world.until("an end", |world| !world.app(0).told.is_empty());
+    assert_eq!(world.app(0).told, [Told::Closed(session, Closed::TimedOut)]);
+}
+
+#[test]
+fn who_sends_garbage_is_closed_and_others_are_not() {
+    let mut world = World::with_peers(4);
+    let sessions: Vec<_> = (1..4).map(|peer| world.opened(peer, 0)).collect();
+    world.send(1, sessions[0].0, vec![GARBAGE, 1, 2]);
+    world.until("its end", |world| world.app(0).told.contains(&Told::Closed(sessions[0].1, Closed::Misused)));
+    world.act(2, |notes, _| notes.told.clear());
+    world.send(3, sessions[2].0, vec![7]);
+    world.until("a message", |world| world.app(0).told.contains(&Told::Message(sessions[2].1, vec![7])));
+    world.until("what it is told", |world| world.app(1).closed() == [Closed::ByPeer]);
+    assert_eq!((world.app(0).closed(), world.runtime.machine(0).counters().untrue), (vec![Closed::Misused], 1));
+}
+
+#[test]
+fn who_reads_nothing_is_closed_once_the_backlog_is_full() {
+    let mut world = World::new();
+    world.add(SessionConfig::default());
+    let mut deaf = World::with_peers(1);
+    let (address, key) = (world.address(0), world.key(0));
+    deaf.open(0, address, Some(key));
+    let end = deaf.runtime.now() + PATIENCE;
+    while world.app(0).opened().is_empty() {
+        assert!(deaf.runtime.now() < end, "no session");
+        for runtime in [&mut world.runtime, &mut deaf.runtime] {
+            let soon = runtime.now() + Duration::from_millis(5);
+            runtime.turn(soon).unwrap();
+        }
+    }
+    let session = world.app(0).opened()[0];
+    let mut sent = 0;
+    while world.app(0).closed().is_empty() {
+        world.send(0, session, vec![0; 10_000]);
+        sent += 1;
+        assert!(sent < 1000, "nothing bounds what waits");
+    }
+    assert_eq!(world.app(0).closed(), [Closed::Misused]);
+    assert!(sent > 100, "a megabyte may wait: {sent}");
+}
+
+#[test]
+fn datagrams_share_one_window_and_none_waits_in_a_queue() {
+    let mut world = World::with_peers(4);
+    let sessions: Vec<_> = (1..4).map(|peer| world.opened(0, peer)).collect();
+    let most = Bytes::new(30_000);
+    world.runtime.machine_mut(0).set_bounds(Bounds { fixed: Some(most), ..Bounds::default() });
+    world.act(0, |notes, _| notes.datagrams = sessions.iter().map(|&(here, _)| (here, 2000)).collect());
+    let total = |world: &World| -> usize {
+        sessions.iter().zip(1..).map(|(&(_, there), peer)| world.app(peer).datagrams_from(there)).sum()
+    };
+    let end = world.runtime.now() + PATIENCE;
+    while total(&world) < 5500 && world.runtime.now() < end {
+        let soon = world.runtime.now() + Duration::from_millis(20);
+        world.runtime.turn(soon).unwrap();
+        let machine = world.runtime.machine(0);
+        // A probe for the MTU or a repair leaves whatever the window says.
+        assert!(machine.in_flight() <= most + Bytes::new(3 * 1500), "{:?}", machine.in_flight());
+    }
+    assert!(total(&world) >= 5500, "{}", total(&world));
+}
+
+#[test]
+fn packets_of_strangers_cost_nothing_and_a_flood_of_handshakes_disturbs_nobody() {
+    let mut world = World::with_peers(2);
+    let (one, other) = world.opened(1, 0);
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = world.address(0);
+    let mut rng = Rng::stream(1, "garbage");
+    for number in 0..2000usize {
+        let mut bytes: Vec<u8> = (0..1200).map(|_| rng.bits() as u8).collect();
+        if number % 2 == 0 {
+            // The beginning of a first packet of QUIC version 1, and lengths that are true.
+            bytes[..6].copy_from_slice(&[0xc0, 0, 0, 0, 1, 8]);
+            bytes[14] = 0;
+        }
+        let _ = stranger.send_to(&bytes, to);
+        if number % 50 == 0 {
+            world.run_for(Duration::from_millis(1));
+        }
+    }
+    world.send(1, one, vec![1]);
+    world.until("a message", |world| world.app(0).told.contains(&Told::Message(other, vec![1])));
+    assert_eq!((world.runtime.machine(0).connections(), world.app(0).closed()), (1, vec![]));
+}
+
+#[test]
+fn no_more_sessions_are_there_than_may_be_nor_handshakes_of_one_network() {
+    let mut world = World::new();
+    world.add(SessionConfig { most_sessions: 3, ..SessionConfig::default() });
+    (0..5).for_each(|_| _ = world.add(SessionConfig::default()));
+    let (address, key) = (world.address(0), world.key(0));
+    for peer in 1..6 {
+        world.open(peer, address, Some(key));
+    }
+    let is_settled = |world: &World, peer: usize| !world.app(peer).told.is_empty();
+    world.until("answers", |world| (1..6).all(|peer| is_settled(world, peer)));
+    world.run_for(Duration::from_millis(300));
+    let refused = (1..6).filter(|&peer| world.app(peer).closed() == [Closed::Refused]).count();
+    assert_eq!((refused, world.runtime.machine(0).sessions()), (2, 3));
+    assert_eq!(world.runtime.machine(0).counters().refused, 2);
+    // The first may not begin another one either.
+    let (address, key) = (world.address(4), world.key(4));
+    assert!(world.act(0, |_, sessions| sessions.open(address, Some(key))).is_none());
+}
+
+#[test]
+fn a_network_begins_no_more_handshakes_than_its_bucket_has() {
+    let mut world = World::with_peers(2);
+    let (address, key) = (world.address(1), world.key(1));
+    let answers = |world: &World| world.app(0).opened().len() + world.app(0).closed().len();
+    for round in 1..=2 {
+        let sessions: Vec<_> = (0..60).map(|_| world.open(0, address, Some(key))).collect();
+        world.until("answers", |world| answers(world) >= 60 * round);
+        for session in sessions {
+            world.act(0, |_, acting| acting.close(session));
+        }
+    }
+    let refused = world.app(0).closed().iter().filter(|&&why| why == Closed::Refused).count();
+    // Some are put back into the bucket while it is emptied.
+    assert!(refused > 20, "{refused}");
+    assert_eq!(world.runtime.machine(1).counters().refused as usize, refused);
+}

@@ -1,0 +1,245 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::session::WireLength;
+
+/// Content with bytes and without meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plain;
+
+impl Content for Plain {
+    type Packet = Vec<u8>;
+    type Proofs = Vec<u8>;
+    type Signature = u32;
+    type Secret = ();
+
+    const SIGNATURE_LENGTH: usize = 4;
+
+    fn public((): &()) -> PeerKey {
+        PeerKey::default()
+    }
+
+    fn prove((): &(), _: u32, _: PacketId, packets: &[(Stamp, Vec<u8>)]) -> Vec<u8> {
+        vec![0; packets.len()]
+    }
+
+    fn sign_ticket((): &(), _: ClientId, _: &PeerKey, _: Stamp) -> u32 {
+        0
+    }
+
+    fn packet_length(packet: &Vec<u8>) -> usize {
+        packet.len()
+    }
+
+    fn proofs_length(proofs: &Vec<u8>) -> usize {
+        proofs.len()
+    }
+
+    fn is_signed(_: &PeerKey, _: &Manifest<Plain>) -> bool {
+        true
+    }
+
+    fn is_genuine(_: &Manifest<Plain>, _: PacketId, _: Stamp, _: &Vec<u8>) -> bool {
+        true
+    }
+
+    fn is_ticket(_: &PeerKey, _: &Ticket<Plain>) -> bool {
+        true
+    }
+}
+
+impl WireContent for Plain {
+    fn write_packet(packet: &Vec<u8>, writer: &mut Writer<'_>) {
+        writer.bytes(packet);
+    }
+
+    fn read_packet(bytes: &[u8]) -> Result<Vec<u8>, CodecError> {
+        Ok(bytes.to_vec())
+    }
+
+    fn write_proofs(proofs: &Vec<u8>, writer: &mut Writer<'_>) {
+        writer.bytes(proofs);
+    }
+
+    fn read_proofs(packets: u16, reader: &mut Reader<'_>) -> Result<Vec<u8>, CodecError> {
+        reader.bytes(usize::from(packets)).map(<[u8]>::to_vec)
+    }
+
+    fn write_signature(signature: &u32, writer: &mut Writer<'_>) {
+        writer.u32(*signature);
+    }
+
+    fn read_signature(reader: &mut Reader<'_>) -> Result<u32, CodecError> {
+        reader.u32()
+    }
+}
+
+fn ids() -> impl Strategy<Value = PacketId> {
+    any::<u64>().prop_map(PacketId)
+}
+
+fn clients() -> impl Strategy<Value = ClientId> {
+    any::<u32>().prop_map(ClientId)
+}
+
+fn rates() -> impl Strategy<Value = Rate> {
+    any::<u64>().prop_map(Rate::from_bits_per_sec)
+}
+
+fn slice_sets() -> impl Strategy<Value = SliceSet> {
+    any::<u64>().prop_map(SliceSet)
+}
+
+fn tickets() -> impl Strategy<Value = Ticket<Plain>> {
+    (clients(), any::<[u8; 32]>(), any::<u32>(), any::<u32>()).prop_map(|(client, key, expires, signature)| Ticket {
+        client,
+        key: PeerKey(key),
+        expires: Stamp(expires),
+        signature,
+    })
+}
+
+fn contacts() -> impl Strategy<Value = Contact<SocketAddr>> {
+    let v4 = any::<([u8; 4], u16)>().prop_map(SocketAddr::from);
+    // An address that stands for one of IPv4 comes out as that.
+    let v6 = any::<([u8; 16], u16)>().prop_map(|(ip, port)| SocketAddr::new(IpAddr::from(ip).to_canonical(), port));
+    (clients(), prop_oneof![v4, v6], any::<[u8; 32]>()).prop_map(|(client, address, key)| Contact {
+        client,
+        address,
+        key: PeerKey(key),
+    })
+}
+
+fn streams() -> impl Strategy<Value = StreamInfo> {
+    let modes = prop_oneof![Just(Mode::Trees), Just(Mode::Mesh), Just(Mode::Hybrid)];
+    (modes, 1..=MAX_SLICES, rates(), ids(), ids(), any::<u32>()).prop_map(
+        |(mode, slices, bitrate, begin, edge, stamp)| StreamInfo {
+            mode,
+            slices,
+            bitrate,
+            begin,
+            edge: (edge, Stamp(stamp)),
+        },
+    )
+}
+
+fn assignments() -> impl Strategy<Value = Assignment<SocketAddr>> {
+    let contact = || prop::option::of(contacts());
+    let parent = (0..MAX_SLICES, contact(), contact(), contact()).prop_map(|(slice, parent, first, second)| Parent {
+        slice,
+        parent,
+        backups: [first, second],
+    });
+    let children = (0..MAX_SLICES, prop::collection::vec(clients(), 0..20))
+        .prop_map(|(slice, children)| Children { slice, children });
+    let most = usize::from(MAX_SLICES);
+    (prop::collection::vec(parent, 0..=most), prop::collection::vec(children, 0..=most), any::<u16>())
+        .prop_map(|(parents, children, places)| Assignment { parents, children, places })
+}
+
+fn reports() -> impl Strategy<Value = Report> {
+    let parent = (clients(), any::<[u16; 3]>()).prop_map(|(parent, [expected, received, forged])| ParentReport {
+        parent,
+        expected,
+        received,
+        forged,
+    });
+    (rates(), rates(), any::<(u64, u64, u8)>(), prop::collection::vec(parent, 0..=MOST_AT_ONCE)).prop_map(
+        |(capacity, sent, (played, skipped, neighbours), parents)| Report {
+            capacity,
+            sent,
+            played,
+            skipped,
+            neighbours,
+            parents,
+        },
+    )
+}
+
+fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
+    let silent = (0..MAX_SLICES, prop::option::of(clients()), prop::option::of(clients()), any::<bool>())
+        .prop_map(|(slice, parent, asked, is_excused)| SilentFeed { slice, parent, asked, is_excused });
+    prop_oneof![
+        rates().prop_map(|upload| Message::Join { upload }),
+        (streams(), tickets()).prop_map(|(stream, ticket)| Message::Welcome(Box::new(Welcome { stream, ticket }))),
+        Just(Message::Overloaded),
+        tickets().prop_map(|ticket| Message::Ticket(Box::new(ticket))),
+        assignments().prop_map(|assignment| Message::Assign(Box::new(assignment))),
+        Just(Message::Ping),
+        Just(Message::Pong),
+        prop::collection::vec(contacts(), 0..=MOST_AT_ONCE).prop_map(Message::Neighbours),
+        reports().prop_map(|report| Message::Report(Box::new(report))),
+        prop::collection::vec(silent, 0..=usize::from(MAX_SLICES)).prop_map(Message::Silent),
+        tickets().prop_map(|ticket| Message::Greet(Box::new(ticket))),
+        (slice_sets(), ids()).prop_map(|(slices, from)| Message::Subscribe { slices, from }),
+        slice_sets().prop_map(Message::Unsubscribe),
+        slice_sets().prop_map(Message::Full),
+        slice_sets().prop_map(Message::Stalled),
+    ]
+}
+
+fn datagrams() -> impl Strategy<Value = Datagram<Plain>> {
+    let wanted = (0..u64::MAX - 0xffff, prop::collection::vec(any::<u16>(), 0..=MAX_WANTED));
+    prop_oneof![
+        (ids(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..1400))
+            .prop_map(|(id, stamp, packet)| Datagram::Packet { id, stamp: Stamp(stamp), packet }),
+        (any::<u32>(), ids(), 1..=MAX_GENERATION).prop_map(|(generation, first, packets)| {
+            let proofs = vec![7; usize::from(packets)];
+            Datagram::Manifest(Arc::new(Manifest { generation, first, packets, proofs }))
+        }),
+        (ids(), prop::collection::vec(any::<u64>(), 0..=MOST_MAP_WORDS))
+            .prop_map(|(base, words)| Datagram::Have(Arc::new(BufferMap { base, words: words.into() }))),
+        wanted.prop_map(|(base, offsets)| {
+            Datagram::Want(offsets.iter().map(|&offset| PacketId(base + u64::from(offset))).collect())
+        }),
+        (ids(), ids()).prop_map(|(first, last)| Datagram::WantManifests(first, last)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_message_is_read_as_it_was_written_and_as_long_as_it_says(message in messages()) {
+        let mut bytes = Vec::new();
+        write_message(&message, &mut bytes);
+        prop_assert_eq!(bytes.len(), message.wire_length(), "{:?}", message);
+        let read = read_message::<Plain>(&bytes);
+        prop_assert_eq!(format!("{read:?}"), format!("{:?}", Ok::<_, CodecError>(message)));
+        bytes.push(0);
+        prop_assert!(read_message::<Plain>(&bytes).is_err(), "a byte too many");
+        bytes.truncate(bytes.len() - 2);
+        prop_assert!(read_message::<Plain>(&bytes).is_err(), "a byte too few");
+    }
+
+    #[test]
+    fn every_datagram_is_read_as_it_was_written_and_as_long_as_it_says(datagram in datagrams()) {
+        let mut bytes = Vec::new();
+        write_datagram(&datagram, &mut bytes);
+        prop_assert_eq!(bytes.len(), datagram.wire_length(), "{:?}", datagram);
+        let read = read_datagram::<Plain>(&bytes);
+        prop_assert_eq!(format!("{read:?}"), format!("{:?}", Ok::<_, CodecError>(datagram)));
+    }
+}
+
+#[test]
+fn what_is_beyond_its_bounds_is_refused() {
+    let refused = |bytes: &[u8]| read_message::<Plain>(bytes).unwrap_err();
+    assert_eq!(refused(&[]), CodecError::Short);
+    assert_eq!(refused(&[0]), CodecError::Value("message"));
+    assert_eq!(refused(&[16]), CodecError::Value("message"));
+    assert_eq!(refused(&[3, 0]), CodecError::Trailing);
+    assert_eq!(refused(&[5, 0, 0, MAX_SLICES + 1, 0]), CodecError::TooMany("parents"));
+    assert_eq!(refused(&[5, 0, 0, 1, 0, MAX_SLICES, 0]), CodecError::Value("slice"));
+    assert_eq!(refused(&[5, 0, 0, 1, 0, 0, 8]), CodecError::Value("contacts"));
+    assert_eq!(refused(&[5, 0, 0, 0, 1, 0, 0xff, 0xff]), CodecError::TooMany("children"));
+    assert_eq!(refused(&[8, 255]), CodecError::Short, "no memory for what is not there");
+    assert_eq!(refused(&[10, MAX_SLICES + 1]), CodecError::TooMany("silent"));
+    assert_eq!(refused(&[&[2, 3, 1][..], &[0; 80]].concat()), CodecError::Value("mode"));
+    assert_eq!(refused(&[&[2, 2, 0][..], &[0; 80]].concat()), CodecError::Value("slices"));
+    let refused = |bytes: &[u8]| read_datagram::<Plain>(bytes).unwrap_err();
+    assert_eq!(refused(&[6]), CodecError::Value("datagram"));
+    assert_eq!(refused(&[&[2][..], &[0; 14]].concat()), CodecError::Value("packets"));
+    assert_eq!(refused(&[&[2][..], &[0; 12], &[1, 0], &[0; 256]].concat()), CodecError::Value("packets"));
+    assert_eq!(refused(&[&[3][..], &[0; 8 + 8 * (MOST_MAP_WORDS + 1)]].concat()), CodecError::TooMany("words"));
+    assert_eq!(refused(&[&[3][..], &[0; 8 + 7]].concat()), CodecError::Short);
+    assert_eq!(refused(&[&[4][..], &[0; 8 + 2 * (MAX_WANTED + 1)]].concat()), CodecError::TooMany("wanted"));
+}
