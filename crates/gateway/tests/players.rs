@@ -289,6 +289,41 @@ fn segments_play_to_the_end_of_a_finished_stream() {
 }
 
 #[test]
+fn the_page_plays_in_a_browser_within_its_policy() {
+    if !is_installed("chromium") {
+        return;
+    }
+    let live = Live::clip();
+    receives(&live);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = Command::new("chromium");
+    command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
+    command.args([
+        "--autoplay-policy=no-user-gesture-required",
+        "--enable-logging=stderr",
+        "--remote-debugging-port=0",
+    ]);
+    command.arg(format!("--user-data-dir={}", folder.path().join("profile").display())).arg(live.served.url("/"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let browser = Program(command.spawn().unwrap());
+    until("the page reads the stream", || live.outlet.players() == 1);
+    until("it listens to events", || live.served.asked.load(std::sync::atomic::Ordering::SeqCst) >= 5);
+    let sent = live.served.metric("gateway_sent_bytes_total");
+    assert!(sent > 100_000, "more than the burst: {sent}");
+    assert_eq!(
+        (live.outlet.players(), live.served.metric("gateway_players_begun_total")),
+        (1, 1),
+        "it plays without a break"
+    );
+    drop(browser);
+    let log = std::fs::read_to_string(log).unwrap();
+    for complaint in ["Content Security Policy", "Uncaught", "Failed to load"] {
+        assert!(!log.contains(complaint), "{log}");
+    }
+}
+
+#[test]
 fn mpv_shows_a_picture_soon_and_goes_on() {
     if !is_installed("mpv") {
         return;
