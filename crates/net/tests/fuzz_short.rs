@@ -94,7 +94,7 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
     for (name, nodes) in &routes {
         for what in types {
             let route = Route::from_nodes(nodes, 1).expect("the route is possible");
-            let id = PacketId { index: 7, generation: 1 };
+            let id = PlacedPacket { index: 7, generation: 1 };
             let nonce = if what == Type::Ack { 42 } else { 0 };
             let packet = Packet::new(id, nonce, what.kind(), route);
             let body: &[u8] = if what == Type::Ack { &[] } else { &[5; 60] };
