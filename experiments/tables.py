@@ -29,6 +29,7 @@ SOURCES = {
     "remy": "Remy's simulator",
     "c3": "slides",
     "anabranch": "reference",
+    "stream": "reference",
 }
 VERDICTS = {"agrees": "agrees", "disagrees": "**disagrees**", "open": "open", None: "–"}
 BEGIN, END = "<!-- figures of a full run -->", "<!-- end of figures -->"

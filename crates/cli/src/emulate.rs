@@ -52,6 +52,10 @@ pub fn read(what: &ScenarioArgs) -> Result<FlowScenario, Failure> {
             "{}: this is an overlay; expected flows over links (`anabranch demo --senders` puts an overlay on sockets)",
             what.name()
         ))),
+        AnyScenario::Stream(_) => Err(Failure::new(format!(
+            "{}: this is a stream; expected flows over links (`anabranch run` simulates a stream)",
+            what.name()
+        ))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `anabranch run`: one scenario, and what it measured.
 
 pub mod flows;
+mod stream;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -80,7 +81,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "{name}: --qlog and --pcap are for flows over links; this is an overlay, whose report --out writes"
         ))),
         AnyScenario::Overlay(scenario) => overlay(args, &scenario, &name),
+        AnyScenario::Stream(_) if args.qlog || args.pcap => Err(Failure::new(format!(
+            "{name}: --qlog and --pcap are for flows over links; this is a stream, whose report --out writes"
+        ))),
         AnyScenario::Flows(scenario) => flows::run(args, scenario, &name),
+        AnyScenario::Stream(scenario) => stream::run(args, &scenario, &name),
     }
 }
 

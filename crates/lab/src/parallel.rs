@@ -3,6 +3,7 @@
 //! A run is one thread's work and shares nothing with another, so results do not
 //! depend on how many threads there are; they come back in the order of the jobs.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anabranch_control::time::Duration;
@@ -11,7 +12,9 @@ use rayon::prelude::*;
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::monitor::Monitor;
 use crate::overlay::{self, Measured, OverlayRunError};
+use crate::stream::{self, StreamMeasured};
 use anabranch_scenario::overlay::Scenario;
+use anabranch_scenario::stream::StreamScenario;
 
 /// What can be run: a scenario of any kind.
 pub trait Job: Sync {
@@ -65,6 +68,23 @@ impl Job for FlowScenario {
 
     fn is_whole(&self, measured: &FlowsMeasured) -> bool {
         measured.length == self.length
+    }
+}
+
+impl Job for StreamScenario {
+    type Measured = StreamMeasured;
+    type Error = Infallible;
+
+    fn seconds(&self) -> u64 {
+        self.duration.as_nanos() / Duration::SECOND.as_nanos()
+    }
+
+    fn run(&self, monitor: &dyn Monitor) -> Result<StreamMeasured, Infallible> {
+        Ok(stream::run(self, monitor))
+    }
+
+    fn is_whole(&self, measured: &StreamMeasured) -> bool {
+        measured.metrics.simulated >= self.duration
     }
 }
 

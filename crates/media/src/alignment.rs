@@ -41,6 +41,13 @@ impl Alignment {
         self.skipped_in_all
     }
 
+    /// The stream begins again: what was no whole packet is dropped.
+    pub fn restart(&mut self) {
+        self.skipped_in_all += self.bytes.len() as u64;
+        self.bytes.clear();
+        (self.is_aligned, self.skipped) = (false, 0);
+    }
+
     /// More bytes come; whole packets go to `take`, in order.
     ///
     /// # Errors
@@ -120,6 +127,15 @@ mod tests {
         bytes.drain(8 * PACKET + 6..8 * PACKET + 106);
         // The ninth packet lost a hundred bytes: it is whole with those of the tenth, which is lost.
         assert_eq!(numbers(&mut alignment, &bytes), [(0..9).collect::<Vec<_>>(), (10..20).collect()].concat());
+    }
+
+    #[test]
+    fn a_stream_that_begins_again_is_cut_from_its_first_packet_on() {
+        let mut alignment = Alignment::default();
+        numbers(&mut alignment, &stream(10)[..9 * PACKET + 5]);
+        alignment.restart();
+        assert_eq!(numbers(&mut alignment, &stream(10)), (0..10).collect::<Vec<_>>());
+        assert_eq!(alignment.skipped(), 5);
     }
 
     #[test]

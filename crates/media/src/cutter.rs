@@ -79,6 +79,13 @@ impl Cutter {
         Some(cut)
     }
 
+    /// The stream begins again, maybe at another place of a packet: what was not whole is dropped.
+    pub fn restart(&mut self) {
+        self.alignment.restart();
+        self.bytes.clear();
+        (self.is_entry_point, self.tables) = (false, 0);
+    }
+
     /// Bytes that belonged to no packet so far.
     pub fn skipped(&self) -> u64 {
         self.alignment.skipped()

@@ -33,6 +33,8 @@ pub struct EntryPoints {
     association: Option<Box<[u8; PACKET]>>,
     map: Option<Box<[u8; PACKET]>>,
     since_entry: u32,
+    /// How often a table said other than before.
+    changes: u64,
 }
 
 impl core::fmt::Debug for EntryPoints {
@@ -50,7 +52,7 @@ impl Default for EntryPoints {
     fn default() -> EntryPoints {
         let mut programme = Programme::default();
         let reader = Demultiplex::new(&mut programme);
-        EntryPoints { programme, reader, association: None, map: None, since_entry: SPACING_WITHOUT_VIDEO }
+        EntryPoints { programme, reader, association: None, map: None, since_entry: SPACING_WITHOUT_VIDEO, changes: 0 }
     }
 }
 
@@ -59,14 +61,23 @@ impl EntryPoints {
     pub fn next(&mut self, bytes: &[u8; PACKET]) -> Role {
         let Some(packet) = Packet::try_new(bytes) else { return Role::Other };
         let pid = packet.pid();
-        if pid == PAT_PID || self.programme.map == Some(pid) {
-            self.reader.push(&mut self.programme, bytes);
-        }
         if pid == PAT_PID {
+            if self.association.as_ref().is_some_and(|kept| says_other(kept, bytes)) {
+                self.forget();
+                (self.association, self.map) = (None, None);
+            }
+            self.reader.push(&mut self.programme, bytes);
             self.association = Some(Box::new(*bytes));
             return Role::Table;
         }
         if self.programme.map == Some(pid) {
+            if self.map.as_ref().is_some_and(|kept| says_other(kept, bytes)) {
+                self.forget();
+                if let Some(association) = &self.association {
+                    self.reader.push(&mut self.programme, association.as_slice());
+                }
+            }
+            self.reader.push(&mut self.programme, bytes);
             self.map = Some(Box::new(*bytes));
             return Role::Table;
         }
@@ -86,6 +97,20 @@ impl EntryPoints {
         Role::EntryPoint
     }
 
+    /// Tables are read anew: a muxer that begins again says other things under the same version, and a reader
+    /// takes a table of a version that it has read for a copy.
+    fn forget(&mut self) {
+        self.programme = Programme::default();
+        self.reader = Demultiplex::new(&mut self.programme);
+        self.since_entry = SPACING_WITHOUT_VIDEO;
+        self.changes += 1;
+    }
+
+    /// How often the tables said other than before: the stream has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The tables that a player needs before an entry point; none before they have come.
     pub fn tables(&self) -> Option<[&[u8; PACKET]; 2]> {
         Some([self.association.as_deref()?, self.map.as_deref()?])
@@ -94,5 +119,79 @@ impl EntryPoints {
     /// Whether there is video; none before the tables have come.
     pub fn has_video(&self) -> Option<bool> {
         self.map.as_ref().map(|_| self.programme.video.is_some())
+    }
+}
+
+/// Whether a packet of a table says other than the one that came before; in each that repeats it, the continuity
+/// counter (2.4.3.3) differs.
+fn says_other(kept: &[u8; PACKET], bytes: &[u8; PACKET]) -> bool {
+    const COUNTER: u8 = 0x0f;
+    kept[..3] != bytes[..3] || (kept[3] ^ bytes[3]) & !COUNTER != 0 || kept[4..] != bytes[4..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIP: &[u8] = include_bytes!("../tests/clip.ts");
+
+    /// A table of one section, with its checksum (2.4.4.1, annex A).
+    fn table(pid: u16, counter: u8, section: &[u8]) -> [u8; PACKET] {
+        let mut packet = [0xff; PACKET];
+        packet[..5].copy_from_slice(&[0x47, 0x40 | (pid >> 8) as u8, pid as u8, 0x10 | counter, 0]);
+        packet[5..5 + section.len()].copy_from_slice(section);
+        let checksum = section.iter().fold(u32::MAX, |sum, &byte| {
+            (0..8).rev().fold(sum, |sum, bit| {
+                let feeds_back = (sum >> 31) ^ u32::from(byte >> bit & 1) == 1;
+                sum << 1 ^ if feeds_back { 0x04c1_1db7 } else { 0 }
+            })
+        });
+        packet[5 + section.len()..9 + section.len()].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    }
+
+    fn association(counter: u8, map: u16) -> [u8; PACKET] {
+        table(0, counter, &[0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (map >> 8) as u8, map as u8])
+    }
+
+    fn map(pid: u16, counter: u8, kind: u8, stream: u16) -> [u8; PACKET] {
+        let [high, low] = (0xe000 | stream).to_be_bytes();
+        table(pid, counter, &[2, 0xb0, 18, 0, 1, 0xc1, 0, 0, high, low, 0xf0, 0, kind, high, low, 0xf0, 0])
+    }
+
+    /// The first packet of a picture that needs no other.
+    fn keyframe(pid: u16) -> [u8; PACKET] {
+        let mut packet = [0; PACKET];
+        packet[..6].copy_from_slice(&[0x47, 0x40 | (pid >> 8) as u8, pid as u8, 0x30, 1, 0x40]);
+        packet
+    }
+
+    #[test]
+    fn a_stream_that_begins_again_with_other_tables_has_entry_points_of_its_own() {
+        let mut entry_points = EntryPoints::default();
+        let mut next = |packet: [u8; PACKET]| entry_points.next(&packet);
+        next(association(0, 4096));
+        next(map(4096, 0, 0x1b, 256));
+        assert_eq!((next(keyframe(256)), next(keyframe(300))), (Role::EntryPoint, Role::Other));
+        // The same once more is no change, whatever its counter.
+        next(association(1, 4096));
+        next(map(4096, 1, 0x1b, 256));
+        assert_eq!(next(keyframe(256)), Role::EntryPoint);
+        // Another map of the same version, then another association.
+        next(map(4096, 0, 0x1b, 300));
+        assert_eq!((next(keyframe(256)), next(keyframe(300))), (Role::Other, Role::EntryPoint));
+        next(association(0, 4000));
+        next(map(4000, 0, 0x0f, 257));
+        assert_eq!(next(map(4096, 0, 0x1b, 300)), Role::Other, "it is no table any more");
+        assert_eq!((entry_points.changes(), entry_points.has_video()), (2, Some(false)));
+    }
+
+    #[test]
+    fn a_stream_that_goes_on_has_no_changes() {
+        let mut entry_points = EntryPoints::default();
+        for packet in CLIP.as_chunks().0 {
+            entry_points.next(packet);
+        }
+        assert_eq!((entry_points.changes(), entry_points.has_video()), (0, Some(true)));
     }
 }

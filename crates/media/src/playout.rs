@@ -103,13 +103,26 @@ impl Playout {
         self.entry_points.has_video()
     }
 
+    /// How long before the newest piece came that which a player gets first that begins now; none before one
+    /// can begin.
+    pub fn buffered(&self, now: Duration) -> Option<Duration> {
+        let first = self.beginning(now)?;
+        Some(self.pieces.back()?.at.saturating_sub(self.pieces.get(first)?.at))
+    }
+
     /// A player begins: what it gets first, and from where it goes on. None before there is an entry
     /// point.
     pub fn begin(&self, now: Duration) -> Option<(Arc<[u8]>, Cursor)> {
+        let place = self.beginning(now)?;
+        Some((self.pieces.get(place)?.tables.clone()?, Cursor { next: self.first + place as u64 }))
+    }
+
+    /// Where a player begins.
+    fn beginning(&self, now: Duration) -> Option<usize> {
         let entries = || self.pieces.iter().enumerate().filter(|(_, piece)| piece.tables.is_some());
         let is_old = |(_, piece): &(usize, &Piece)| now.saturating_sub(piece.at) >= self.burst;
-        let (place, piece) = entries().rfind(is_old).or_else(|| entries().next())?;
-        Some((piece.tables.clone()?, Cursor { next: self.first + place as u64 }))
+        let (place, _) = entries().rfind(is_old).or_else(|| entries().next())?;
+        Some(place)
     }
 
     /// The next piece for a player; none if it has all that has come.
@@ -158,6 +171,8 @@ mod tests {
         // Keyframes are about a second apart: the second of three is 1.5 s old, and the third is not.
         let (tables, mut cursor) = playout.begin(MS(3000)).unwrap();
         assert_eq!(tables.len(), 2 * PACKET);
+        let buffered = playout.buffered(MS(3000)).unwrap();
+        assert!((MS(1400)..MS(2600)).contains(&buffered), "{buffered:?}");
         let rest = read(&playout, &mut cursor);
         assert!(CLIP.ends_with(&rest) && rest.len() > CLIP.len() / 2 && rest.len() < CLIP.len() * 3 / 4);
         let mut entry_points = EntryPoints::default();

@@ -3,7 +3,8 @@
 //!
 //! A segment is whole when the next one begins: players are at least one behind. Segments are of
 //! MPEG transport stream, each with its tables first (RFC 8216, 3.2), and at least a second long: a
-//! keyframe more often makes no shorter ones, since each costs a player a request.
+//! keyframe more often makes no shorter ones, since each costs a player a request. How long they are, the
+//! stream's own clock says: a peer that begins gets several seconds at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use m3u8_rs::{MediaPlaylist, MediaSegment};
 
 use crate::alignment::PACKET;
+use crate::clock::{MediaClock, Tick};
 use crate::entry_points::{EntryPoints, Role};
 
 /// A segment is no shorter, but for the last of a stream.
@@ -47,11 +49,15 @@ pub struct Segments {
     left_behind: u64,
     /// Something is missing before what comes next.
     is_broken: bool,
+    /// Nothing comes any more.
+    has_ended: bool,
     entry_points: EntryPoints,
+    clock: MediaClock,
 }
 
 #[derive(Debug)]
 struct Current {
+    /// By the stream's clock.
     begun_at: Duration,
     begun: SystemTime,
     bytes: Vec<u8>,
@@ -64,31 +70,52 @@ impl Segments {
         self.is_broken = true;
     }
 
-    /// The next piece of the stream: whole packets of a transport stream, at `now` by a clock that
-    /// never jumps and at `date` by the one on the wall.
-    pub fn push(&mut self, now: Duration, date: SystemTime, bytes: &[u8]) {
+    /// The next piece of the stream, which comes at `date`: whole packets of a transport stream.
+    pub fn push(&mut self, date: SystemTime, bytes: &[u8]) {
         for packet in bytes.as_chunks::<PACKET>().0 {
-            if self.entry_points.next(packet) == Role::EntryPoint && self.is_long_enough(now) {
-                self.begin(now, date);
+            let changes = self.entry_points.changes();
+            let role = self.entry_points.next(packet);
+            let has_jumped = matches!(self.clock.next(packet), Some(Tick::Jump(_)));
+            if has_jumped || self.entry_points.changes() > changes {
+                // Another stream begins: what came belongs to the last one.
+                self.complete();
+                self.is_broken = true;
+            }
+            if role == Role::EntryPoint && self.is_long_enough() {
+                self.begin(date);
             }
             if let Some(current) = &mut self.current {
                 current.bytes.extend_from_slice(packet);
                 if current.bytes.len() >= LONGEST {
-                    self.begin(now, date);
+                    self.begin(date);
                 }
             }
         }
     }
 
-    fn is_long_enough(&self, now: Duration) -> bool {
-        self.current.as_ref().is_none_or(|current| now.saturating_sub(current.begun_at) >= SHORTEST)
+    /// Nothing comes any more: the last segment is whole.
+    pub fn end(&mut self) {
+        self.complete();
+        self.has_ended = true;
+    }
+
+    fn is_long_enough(&self) -> bool {
+        self.current.as_ref().is_none_or(|current| self.clock.elapsed().saturating_sub(current.begun_at) >= SHORTEST)
     }
 
     /// The segment that was collected is whole, and another begins.
-    fn begin(&mut self, now: Duration, date: SystemTime) {
+    fn begin(&mut self, date: SystemTime) {
+        self.complete();
         let Some(tables) = self.entry_points.tables() else { return };
+        let bytes = tables.map(|table| table.as_slice()).concat();
+        let is_discontinuous = std::mem::take(&mut self.is_broken);
+        self.current = Some(Current { begun_at: self.clock.elapsed(), begun: date, bytes, is_discontinuous });
+    }
+
+    /// The segment that was collected is whole.
+    fn complete(&mut self) {
         if let Some(Current { begun_at, begun, bytes, is_discontinuous }) = self.current.take() {
-            let duration = now.saturating_sub(begun_at);
+            let duration = self.clock.elapsed().saturating_sub(begun_at);
             self.whole.push_back(Segment { number: self.next, begun, duration, bytes: bytes.into(), is_discontinuous });
             self.next += 1;
             while self.whole.len() > LISTED + UNLISTED {
@@ -98,9 +125,6 @@ impl Segments {
                 self.left_behind += u64::from(self.whole[unlisted].is_discontinuous);
             }
         }
-        let is_discontinuous = std::mem::take(&mut self.is_broken);
-        let bytes = tables.map(|table| table.as_slice()).concat();
-        self.current = Some(Current { begun_at: now, begun: date, bytes, is_discontinuous });
     }
 
     /// Segment `number`, if it is here.
@@ -109,13 +133,13 @@ impl Segments {
         self.whole.get(usize::try_from(place).ok()?).map(|segment| Arc::clone(&segment.bytes))
     }
 
-    /// The playlist, in which segment 7 is `7.ts`; none before the first segment is whole.
-    pub fn playlist(&self) -> Option<String> {
+    /// The playlist, in which segment 7 is `{folder}7.ts`; none before the first segment is whole.
+    pub fn playlist(&self, folder: &str) -> Option<String> {
         let first = self.whole.len().saturating_sub(LISTED);
         let listed = || self.whole.range(first..);
         let longest = listed().map(|segment| segment.duration).max()?;
         let segments = listed().map(|segment| MediaSegment {
-            uri: format!("{}.ts", segment.number),
+            uri: format!("{folder}{}.ts", segment.number),
             duration: segment.duration.as_secs_f32(),
             discontinuity: segment.is_discontinuous,
             program_date_time: Some(chrono::DateTime::<chrono::Utc>::from(segment.begun).fixed_offset()),
@@ -127,6 +151,7 @@ impl Segments {
             target_duration: longest.as_secs_f64().round().max(1.0) as u64,
             media_sequence: self.whole.get(first)?.number,
             discontinuity_sequence: self.left_behind,
+            end_list: self.has_ended,
             independent_segments: true,
             segments: segments.collect(),
             ..MediaPlaylist::default()
@@ -141,36 +166,54 @@ impl Segments {
 mod tests {
     use super::*;
 
+    use crate::repetition::Repetition;
+
     const CLIP: &[u8] = include_bytes!("../tests/clip.ts");
 
-    /// The clip again and again, three seconds each, from the `from`th time to before the `to`th.
-    fn play(segments: &mut Segments, from: u64, to: u64) {
-        let packets = CLIP.as_chunks::<PACKET>().0;
-        for time in from..to {
-            for (number, packet) in packets.iter().enumerate() {
-                let now = Duration::from_millis(3000 * time + 3000 * number as u64 / packets.len() as u64);
-                segments.push(now, SystemTime::UNIX_EPOCH + now, packet);
+    /// The clip again and again, three seconds each.
+    #[derive(Default)]
+    struct Film {
+        repetition: Repetition,
+        played: u32,
+    }
+
+    impl Film {
+        fn play(&mut self, segments: &mut Segments, times: u32) {
+            let packets = CLIP.as_chunks::<PACKET>().0;
+            for _ in 0..times {
+                for (number, packet) in packets.iter().enumerate() {
+                    let now = 3.0 * (f64::from(self.played) + number as f64 / packets.len() as f64);
+                    let mut packet = *packet;
+                    self.repetition.next(&mut packet);
+                    segments.push(SystemTime::UNIX_EPOCH + Duration::from_secs_f64(now), &packet);
+                }
+                self.repetition.rewind();
+                self.played += 1;
             }
         }
+    }
+
+    fn play(segments: &mut Segments, times: u32) {
+        Film::default().play(segments, times);
     }
 
     #[test]
     fn a_segment_begins_with_the_tables_and_a_keyframe() {
         let mut segments = Segments::default();
-        assert_eq!(segments.playlist(), None, "nothing is whole");
-        play(&mut segments, 0, 1);
+        assert_eq!(segments.playlist(""), None, "nothing is whole");
+        play(&mut segments, 1);
         let bytes = segments.segment(0).expect("the first second is whole");
         let mut entry_points = EntryPoints::default();
         let roles: Vec<Role> = bytes.as_chunks::<PACKET>().0.iter().map(|packet| entry_points.next(packet)).collect();
         assert_eq!(roles[..3], [Role::Table, Role::Table, Role::EntryPoint]);
-        assert!(segments.segment(1).is_none() && segments.segment(u64::MAX).is_none());
+        assert!(segments.segment(2).is_none() && segments.segment(u64::MAX).is_none());
     }
 
     #[test]
     fn the_playlist_names_the_newest_segments() {
         let mut segments = Segments::default();
-        play(&mut segments, 0, 4);
-        let text = segments.playlist().unwrap();
+        play(&mut segments, 4);
+        let text = segments.playlist("").unwrap();
         let first = segments.next - LISTED as u64;
         let last = segments.next - 1;
         for expected in [
@@ -196,22 +239,50 @@ mod tests {
     #[test]
     fn segments_that_have_left_the_playlist_stay_for_a_while() {
         let mut segments = Segments::default();
-        play(&mut segments, 0, 8);
+        play(&mut segments, 8);
         let oldest = segments.next - (LISTED + UNLISTED) as u64;
         assert!(segments.segment(oldest).is_some() && segments.segment(oldest - 1).is_none());
     }
 
     #[test]
     fn a_gap_is_a_discontinuity_once() {
-        let mut segments = Segments::default();
-        play(&mut segments, 0, 1);
+        let (mut film, mut segments) = (Film::default(), Segments::default());
+        film.play(&mut segments, 1);
         segments.note_gap();
-        play(&mut segments, 1, 3);
-        let text = segments.playlist().unwrap();
+        film.play(&mut segments, 2);
+        let text = segments.playlist("").unwrap();
         assert_eq!(text.matches("#EXT-X-DISCONTINUITY\n").count(), 1, "{text}");
         // It leaves the playlist, and is counted.
-        play(&mut segments, 3, 12);
-        let text = segments.playlist().unwrap();
+        film.play(&mut segments, 9);
+        let text = segments.playlist("").unwrap();
         assert!(text.contains("#EXT-X-DISCONTINUITY-SEQUENCE:1\n"), "{text}");
+    }
+
+    #[test]
+    fn another_stream_is_a_discontinuity_and_begins_a_segment() {
+        let mut segments = Segments::default();
+        play(&mut segments, 1);
+        let before = segments.next;
+        // Its clock begins where that of the first began.
+        play(&mut segments, 1);
+        let text = segments.playlist("").unwrap();
+        assert_eq!(text.matches("#EXT-X-DISCONTINUITY\n").count(), 1, "{text}");
+        let joint = segments.segment(before).expect("the end of the first");
+        assert!(CLIP.ends_with(&joint[joint.len() - 4 * PACKET..][..PACKET]) || joint.len() > 2 * PACKET);
+    }
+
+    #[test]
+    fn what_comes_at_once_is_cut_by_its_own_clock() {
+        let mut segments = Segments::default();
+        for packet in CLIP.as_chunks::<PACKET>().0 {
+            segments.push(SystemTime::UNIX_EPOCH, packet);
+        }
+        segments.end();
+        let text = segments.playlist("segments/").unwrap();
+        assert_eq!(text.matches("#EXTINF:").count(), 3, "{text}");
+        assert!(text.contains("\nsegments/2.ts\n") && text.ends_with("#EXT-X-ENDLIST\n"), "{text}");
+        let bytes: usize = (0..3).map(|number| segments.segment(number).unwrap().len()).sum();
+        // The tables of the first are not in what it was cut from.
+        assert!(bytes >= CLIP.len() - 3 * PACKET, "{bytes} of {}: nothing is lost", CLIP.len());
     }
 }

@@ -1,11 +1,14 @@
 //! Where an experiment runs: its scenario, its length, all cores, progress and
 //! interruption.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
 use anabranch_control::registry::UnknownController;
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
 use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
@@ -16,9 +19,11 @@ use super::{Experiment, Row};
 use anabranch_lab::flows::{FlowRunError, FlowScenario, FlowsMeasured};
 use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
+use anabranch_lab::stream::StreamMeasured;
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
+use anabranch_scenario::stream::StreamScenario;
 
 /// The controllers of [Raiber 2010], in its order.
 const THESIS: [&str; 5] = ["q-learning", "aimd", "aimd-literal", "perfect", "random"];
@@ -146,6 +151,8 @@ pub struct Lab<S = Scenario> {
 
 /// A place for flows over links.
 pub type FlowLab = Lab<FlowScenario>;
+/// A place for streams over their viewers.
+pub type StreamLab = Lab<StreamScenario>;
 
 impl<S> Lab<S> {
     /// The paper's length, or a quick one.
@@ -212,6 +219,20 @@ impl<S> Lab<S> {
     /// When others were asked for.
     pub fn no_other_controllers(&self) -> Result<(), ExperimentError> {
         if self.asked.is_empty() { Ok(()) } else { Err(ExperimentError::FixedControllers(self.id)) }
+    }
+
+    /// The flow controllers that were asked for, or else those of `shown`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of a name.
+    pub fn flow_controllers(&self, shown: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
+        let asked: Vec<&str> = self.asked.iter().map(String::as_str).collect();
+        if asked.contains(&"all") {
+            return Ok(flow::CONTROLLERS.iter().filter(|entry| entry.needs().is_none()).collect());
+        }
+        let names = if asked.is_empty() { shown } else { &asked };
+        names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
     }
 
     /// Sends `files` over sockets, one after the other; the results are in their order.
@@ -344,12 +365,7 @@ impl Lab<FlowScenario> {
     ///
     /// When there is none of a name.
     pub fn controllers(&self, paper: &[&str]) -> Result<Vec<&'static flow::Entry>, ExperimentError> {
-        let asked: Vec<&str> = self.asked.iter().map(String::as_str).collect();
-        if asked.contains(&"all") {
-            return Ok(flow::CONTROLLERS.iter().filter(|entry| entry.needs().is_none()).collect());
-        }
-        let names = if asked.is_empty() { paper } else { &asked };
-        names.iter().map(|name| flow::find(name).map_err(ExperimentError::from)).collect()
+        self.flow_controllers(paper)
     }
 
     /// The controllers that were asked for beside those of `shown`, which the experiment is
@@ -408,6 +424,61 @@ impl Lab<FlowScenario> {
             assert!(asked.eq(measured.flows.iter().map(|flow| &*flow.controller)), "another controller ran");
         }
         Ok(measured)
+    }
+}
+
+impl Lab<StreamScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_streams(experiment: &Experiment, request: &Request) -> Result<StreamLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_stream(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
+    /// The experiment's scenario, in a quick run for so many viewers, who come within three seconds, and twenty
+    /// seconds long. The server's upload shrinks with the audience, to the stream twice at least.
+    pub fn shortened(&self, clients: usize) -> StreamScenario {
+        let mut scenario = self.scenario.clone();
+        if self.length == Length::Quick {
+            let share = clients as f64 / scenario.audience.clients as f64;
+            let least = scenario.stream.bitrate.bytes_per_sec() * 2.0;
+            let upload = (scenario.audience.server_upload.bytes_per_sec() * share).max(least);
+            scenario.audience.server_upload = Rate::from_bytes_per_sec_f64(upload);
+            scenario.audience.clients = clients;
+            scenario.audience.arrival = Duration::from_millis(3000);
+            scenario.duration = Duration::from_millis(20_000);
+        }
+        scenario
+    }
+
+    /// Runs each of `scenarios` with the same `seeds` seeds, the lab's first. The runs of a scenario are in the
+    /// order of the seeds.
+    ///
+    /// # Errors
+    ///
+    /// At an interruption.
+    pub fn run_seeds(
+        &self,
+        scenarios: &[StreamScenario],
+        seeds: u64,
+    ) -> Result<Vec<Vec<StreamMeasured>>, ExperimentError> {
+        let with_seeds = |scenario: &StreamScenario| {
+            let scenario = scenario.clone();
+            (0..seeds).map(move |i| StreamScenario { seed: scenario.seed + i, ..scenario.clone() })
+        };
+        let jobs: Vec<StreamScenario> = scenarios.iter().flat_map(with_seeds).collect();
+        let mut runs = self.run_whole(&jobs, None)?.into_iter();
+        Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+}
+
+impl From<Infallible> for ExperimentError {
+    fn from(never: Infallible) -> ExperimentError {
+        match never {}
     }
 }
 

@@ -21,6 +21,7 @@ mod raiber_table_7_6;
 mod remy_golden;
 mod remy_tables;
 mod runs;
+mod streams;
 pub mod validate;
 mod verdict;
 mod xavier;
@@ -34,7 +35,7 @@ pub use verdict::{Kind, Tally, Totals, Verdict};
 /// More subjects than these are shown as a table: bars could not be told apart.
 const MOST_BARS: usize = 10;
 
-pub use lab::{ExperimentError, FlowLab, Lab, Length, Request};
+pub use lab::{ExperimentError, FlowLab, Lab, Length, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
@@ -66,6 +67,8 @@ enum Runner {
     Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Flows over links, which QUIC can carry too.
     Quic(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Streams over their viewers.
+    Streams(fn(&StreamLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -154,6 +157,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         raiber_changes::exchange_drops
     ),
     experiment!(
+        Streams,
+        "raiber-fig-7.11",
+        "Are the trees of a stream flat, and does every line bear its children?",
+        streams::figure_7_11::run
+    ),
+    experiment!(
         Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",
@@ -227,6 +236,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Flows, "xavier-fig-3", "What does Xavier's bonus for growth buy?", xavier::fig_3),
     experiment!(Flows, "xavier-fig-4", "Which of Xavier's features are needed?", xavier::fig_4),
     experiment!(Flows, "remy-golden", "Do Remy's tables do here what they do in Remy's simulator?", remy_golden::run),
+    experiment!(Streams, "stream-modes", "Trees, a mesh or both: what arrives, and at what cost?", streams::modes::run),
+    experiment!(
+        Streams,
+        "stream-steady",
+        "Does a stream arrive whole while viewers stay, leave and die?",
+        streams::steady::run
+    ),
+    experiment!(Streams, "stream-liars", "What do honest viewers get beside those who lie?", streams::liars::run),
+    experiment!(
+        Streams,
+        "stream-flash-crowd",
+        "How soon do a thousand viewers see something who come at once?",
+        streams::crowd::run
+    ),
+    experiment!(
+        Streams,
+        "stream-controllers",
+        "Which flow controllers carry a stream over its viewers?",
+        streams::controllers::run
+    ),
 ];
 
 /// What an experiment found.
@@ -331,6 +360,7 @@ impl Experiment {
         let Findings { rows, report } = match self.run {
             Runner::Overlay(run) | Runner::Settings(run) => run(&Lab::new(self, request)?),
             Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
+            Runner::Streams(run) => run(&Lab::new_streams(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
@@ -390,6 +420,7 @@ impl Experiment {
         Ok(match self.run {
             Runner::Overlay(_) | Runner::Settings(_) => Lab::new(self, request)?.scenario.seed,
             Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
+            Runner::Streams(_) => Lab::new_streams(self, request)?.scenario.seed,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::axis::Axis;
 use super::bars::BarChart;
+use super::forest::Forest;
 use super::heat::HeatMap;
 use super::palette::chart_css;
 use super::stem::StemChart;
@@ -24,6 +25,8 @@ pub enum Chart {
     Stem(StemChart),
     /// A grid of two parameters, coloured by a value.
     Heat(HeatMap),
+    /// Trees over the same nodes.
+    Forest(Forest),
 }
 
 impl Chart {
@@ -78,6 +81,7 @@ impl Chart {
             Self::Bars(chart) => chart.draw(&mut svg),
             Self::Stem(chart) => chart.draw(&mut svg),
             Self::Heat(chart) => chart.draw(&mut svg),
+            Self::Forest(chart) => chart.draw(&mut svg),
         };
         svg.finish(title, height, style)
     }
@@ -104,5 +108,11 @@ impl From<StemChart> for Chart {
 impl From<HeatMap> for Chart {
     fn from(chart: HeatMap) -> Self {
         Self::Heat(chart)
+    }
+}
+
+impl From<Forest> for Chart {
+    fn from(chart: Forest) -> Self {
+        Self::Forest(chart)
     }
 }

@@ -59,7 +59,7 @@ fn corpus_of(target: &str) -> PathBuf {
 /// The project's own scenarios.
 fn scenarios() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
-    for folder in ["scenarios", "scenarios/flows"] {
+    for folder in ["scenarios", "scenarios/flows", "scenarios/stream"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|end| end == "toml") {

@@ -13,7 +13,8 @@ use anabranch_proto::stream::peer::StreamEvent;
 use anabranch_sim::fabric::NodeId;
 
 use super::liar::Viewer;
-use crate::world::Observer;
+use super::trees::Trees;
+use crate::world::{Observer, Transit};
 
 /// Delays are counted in classes of ten milliseconds, up to ten seconds.
 const CLASS: Duration = Duration::from_millis(10);
@@ -39,6 +40,7 @@ pub(super) struct Measuring {
     pub sent: Vec<Time>,
     pub watched: BTreeMap<u32, Watched>,
     delays: Vec<u64>,
+    pub seconds: Vec<StreamSecond>,
     /// From when on it counts, and until when.
     from: Time,
     /// Packets that went to players in that time, and that did not.
@@ -51,6 +53,7 @@ pub(super) struct Measuring {
     pub forged: u64,
     pub silent: u64,
     pub sent_by_kind: Sent,
+    pub packet_hops: u64,
 }
 
 /// What left, in bytes of datagrams without the headers of their packets, and packets without any.
@@ -77,6 +80,7 @@ impl Measuring {
             sent: Vec::new(),
             watched: BTreeMap::new(),
             delays: vec![0; CLASSES + 1],
+            seconds: Vec::new(),
             from,
             played: 0,
             skipped: 0,
@@ -86,15 +90,22 @@ impl Measuring {
             forged: 0,
             silent: 0,
             sent_by_kind: Sent::default(),
+            packet_hops: 0,
         }
     }
 
     fn on_release<P>(&mut self, now: Time, node: u32, release: &Release<P>) {
         let Some(watched) = self.watched.get_mut(&node) else { return };
         let counts = now >= self.from;
+        let index = (now.as_nanos() / Duration::SECOND.as_nanos()) as usize;
+        if self.seconds.len() <= index {
+            self.seconds.resize_with(index + 1, StreamSecond::default);
+        }
+        let second = &mut self.seconds[index];
         match release {
             Release::Packet(id, _) => {
                 watched.played += 1;
+                second.played += 1;
                 if watched.started.is_none() && watched.played >= self.per_second {
                     watched.started = Some(now);
                 }
@@ -111,12 +122,22 @@ impl Measuring {
             }
             Release::Skipped(_, count) => {
                 watched.skipped += count;
+                second.skipped += count;
                 if counts {
                     self.skipped += count;
                     self.honest_skipped += if watched.is_honest { *count } else { 0 };
                 }
             }
         }
+    }
+
+    /// How many packets took at most so many seconds from the source to the release, and more than those of the
+    /// class before; in classes of `width`, which is a multiple of ten milliseconds.
+    pub fn delay_classes(&self, width: Duration) -> Vec<(f64, u64)> {
+        let each = (width.as_nanos() / CLASS.as_nanos()) as usize;
+        let used = self.delays.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        let classes = self.delays[..used].chunks(each).enumerate();
+        classes.map(|(class, counts)| ((width * (class as u64 + 1)).as_secs_f64(), counts.iter().sum())).collect()
     }
 
     /// The delay from the source to the release that this share of the packets had at most; none without
@@ -151,6 +172,11 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
         *count += datagram.wire_length() as u64;
     }
 
+    #[inline]
+    fn on_arrival(&mut self, _: Time, _: Transit, _: &<FlowSessions<Viewer> as Machine>::Message) {
+        self.packet_hops += 1;
+    }
+
     fn on_event(&mut self, now: Time, node: NodeId, event: <FlowSessions<Viewer> as Machine>::Event) {
         match event {
             StreamEvent::Client(ClientEvent::Release(release)) => self.on_release(now, node.0, &release),
@@ -162,11 +188,37 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
     }
 }
 
+/// What became of the stream in one second, over all viewers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamSecond {
+    /// Packets that went to players.
+    pub played: u64,
+    /// Packets that players missed.
+    pub skipped: u64,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamMeasured {
+    /// What that says.
+    pub metrics: StreamMetrics,
+    /// Each second of the run.
+    pub seconds: Vec<StreamSecond>,
+    /// From the source to the release: upper end of each class in seconds, and packets in it.
+    pub delays: Vec<(f64, u64)>,
+    /// The trees at the end.
+    pub trees: Trees,
+}
+
 /// What a run has measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StreamMetrics {
+    /// How long the stream ran: less than was asked for if it was interrupted.
+    pub simulated: Duration,
     /// Viewers that came, those in the place of others included.
     pub clients: u64,
+    /// Viewers that have begun to play.
+    pub started: u64,
     /// Viewers that died at once.
     pub killed: u64,
     /// Packets that went to players, of those that were due, in percent; of honest viewers.
@@ -175,11 +227,11 @@ pub struct StreamMetrics {
     pub skipped_packets: u64,
     /// What the server did not send of what viewers got, in percent, all its bytes counted.
     pub savings_percent: f64,
-    /// Until a second of the stream was whole: 95 % of the viewers that have come.
+    /// Until a second of the stream was whole: 95 % of the viewers that have begun to play.
     pub startup_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
-    /// Until a slice comes again whose parent has died: 99 %.
+    /// Until a slice comes again whose parent has died: 99 %; 0 if none has.
     pub slices_back_p99_s: f64,
     /// Bytes beside packets of the stream that came first, of those packets with their headers, in
     /// percent.
@@ -198,14 +250,16 @@ pub struct StreamMetrics {
     pub silent_feeds: u64,
     /// Attempts to join that were refused for want of room.
     pub overloaded: u64,
+    /// Packets that arrived at a peer.
+    pub packet_hops: u64,
 }
 
 /// Bytes of a packet of the stream with all headers.
-pub(super) const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
+pub const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
 
-/// The value that this share of `values` is at most; 0 of none.
+/// The value that this share of `values` is at most; not a number of none.
 pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }

@@ -5,8 +5,11 @@ mod content;
 mod liar;
 mod measuring;
 mod run;
+pub mod run_files;
+mod trees;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use liar::{Lie, Viewer};
-pub use measuring::{Sent, StreamMetrics};
+pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond};
 pub use run::run;
+pub use trees::Trees;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_control::flow::registry::{self, Setup};
+use anabranch_control::flow::registry::Setup;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -27,7 +27,9 @@ use anabranch_sim::varying::Course;
 
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
-use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMetrics, quantile};
+use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, quantile};
+use super::trees::Trees;
+use crate::monitor::Monitor;
 use crate::world::{AsTheyAre, World};
 
 /// What a player misses of its buffer when a hole is given up.
@@ -50,6 +52,9 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// How long it is looked for slices that do not come back.
 const LOOKED: Duration = Duration::from_millis(10_000);
+
+/// Delays are told in classes of this.
+const DELAY_CLASS: Duration = Duration::from_millis(50);
 
 type Payload = Packet<Message<u32, Simulated>, Datagram<Simulated>>;
 
@@ -85,15 +90,15 @@ struct Stage<'a> {
     slices_back: Vec<f64>,
 }
 
-/// Runs `scenario`.
+/// Runs `scenario` until its end, or until `monitor` interrupts it.
 ///
 /// # Panics
 ///
-/// If it names a controller that does not exist.
-pub fn run(scenario: &StreamScenario) -> StreamMetrics {
+/// If its controller refuses its parameters, which whoever makes a scenario has to check.
+pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
     let mut stage = Stage::new(scenario);
-    stage.play();
-    stage.metrics()
+    stage.play(monitor);
+    stage.measured()
 }
 
 fn link(name: &str, rate: Rate, loss: f64) -> LinkConfig {
@@ -111,7 +116,8 @@ fn link(name: &str, rate: Rate, loss: f64) -> LinkConfig {
 impl Stage<'_> {
     fn new(scenario: &StreamScenario) -> Stage<'_> {
         let audience = &scenario.audience;
-        let links = AccessLinks { up: link("up", audience.upload[0], 0.0), down: link("down", audience.download, 0.0) };
+        let links =
+            AccessLinks { up: link("up", audience.upload.mean(), 0.0), down: link("down", audience.download, 0.0) };
         let delay = DelayModel::Plane { span: audience.span, access: audience.access, stretch: 1.0 };
         let fabric = Access::new(AccessConfig { delay, jitter: 0.0, links }, audience.clients + 1, scenario.seed);
         let per_second = (scenario.stream.bitrate.bytes_per_sec() / MAX_PACKET as f64).ceil() as u64;
@@ -158,9 +164,9 @@ impl Stage<'_> {
         let links = AccessLinks { up: link("up", up, 0.0), down: link("down", down, loss) };
         self.world.fabric_mut().set_next(links);
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
-        let entry = registry::find(&self.scenario.stream.controller).expect("the scenario's controller exists");
+        let stream = &self.scenario.stream;
         let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now());
-        let controller = (entry.build)(&setup, &toml::Table::new()).expect("defaults are in range");
+        let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
         self.world.join(FlowSessions::new(viewer, SessionConfig::default(), key_of(number), controller, &rng))
     }
@@ -187,7 +193,7 @@ impl Stage<'_> {
     fn join_client(&mut self) {
         let StreamScenario { audience, liars, churn, .. } = self.scenario;
         let number = self.world.len();
-        let upload = audience.upload[(number - 1) % audience.upload.len()];
+        let upload = audience.upload.of(number as u64 - 1, self.scenario.seed);
         // One draw decides what somebody is, so that shares add up.
         let draw = self.rng.uniform();
         let mut threshold = 0.0;
@@ -222,14 +228,22 @@ impl Stage<'_> {
         }
     }
 
-    fn play(&mut self) {
+    fn play(&mut self, monitor: &dyn Monitor) {
         let end = Time::ZERO + self.scenario.duration;
+        let mut next_second = Time::ZERO + Duration::SECOND;
         while let Some((&(at, order), &cue)) = self.cues.first_key_value() {
             if at >= end {
                 break;
             }
+            if monitor.is_interrupted() {
+                return;
+            }
             self.cues.remove(&(at, order));
             self.world.step(at);
+            while at >= next_second {
+                monitor.on_second();
+                next_second += Duration::SECOND;
+            }
             match cue {
                 Cue::Packet => self.send_packet(at),
                 Cue::Join => self.join_client(),
@@ -242,6 +256,10 @@ impl Stage<'_> {
             }
         }
         self.world.step(end);
+        while next_second <= end {
+            monitor.on_second();
+            next_second += Duration::SECOND;
+        }
     }
 
     fn send_packet(&mut self, now: Time) {
@@ -320,14 +338,18 @@ impl Stage<'_> {
         self.world.step(until);
     }
 
-    fn metrics(mut self) -> StreamMetrics {
+    fn measured(mut self) -> StreamMeasured {
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
         let all_bytes: u64 =
             (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).sum();
-        let parent_changes = match self.world.node(SERVER).map(|server| server.app().peer()) {
-            Some(StreamPeer::Server(server)) => server.tracker().parent_changes(),
-            _ => 0,
+        let (parent_changes, trees) = match self.world.node(SERVER).map(|server| server.app().peer()) {
+            Some(StreamPeer::Server(server)) => {
+                let tracker = server.tracker();
+                (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)))
+            }
+            _ => unreachable!("node 0 is the server, which never leaves"),
         };
+        let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
         let mut startup: Vec<f64> = observed
@@ -337,8 +359,10 @@ impl Stage<'_> {
             .collect();
         let due = observed.honest_played + observed.honest_skipped;
         let useful = got as f64 * PACKET_ON_WIRE;
-        StreamMetrics {
+        let metrics = StreamMetrics {
+            simulated,
             clients: observed.watched.len() as u64,
+            started: startup.len() as u64,
             killed: self.killed,
             delivered_percent: 100.0 * observed.honest_played as f64 / (due as f64).max(1.0),
             skipped_packets: observed.honest_skipped,
@@ -346,7 +370,7 @@ impl Stage<'_> {
             startup_p95_s: quantile(&mut startup, 0.95),
             latency_p95_s: observed.delay(0.95).map_or(f64::NAN, |delay| delay.as_secs_f64())
                 + self.scenario.stream.buffer.as_secs_f64(),
-            slices_back_p99_s: quantile(&mut self.slices_back, 0.99),
+            slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
             overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,
@@ -355,6 +379,9 @@ impl Stage<'_> {
             sent: observed.sent_by_kind,
             silent_feeds: observed.silent,
             overloaded: observed.overloaded,
-        }
+            packet_hops: observed.packet_hops,
+        };
+        let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delay_classes(DELAY_CLASS));
+        StreamMeasured { metrics, seconds, delays, trees }
     }
 }

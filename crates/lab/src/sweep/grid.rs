@@ -6,6 +6,7 @@ use anabranch_control::units::Rate;
 
 use anabranch_scenario::file::{self, AnyScenario, Override, ScenarioError};
 use anabranch_scenario::overlay::Scenario;
+use anabranch_scenario::stream::StreamScenario;
 
 /// One key and the values that it takes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ pub fn points(
         for &seed in &seeds.unwrap_or(&own).0 {
             let scenario = match &base {
                 AnyScenario::Overlay(base) => AnyScenario::Overlay(Scenario { seed, ..base.clone() }),
+                AnyScenario::Stream(base) => AnyScenario::Stream(StreamScenario { seed, ..base.clone() }),
                 // Starts are drawn from the seed as the text is read.
                 AnyScenario::Flows(_) => {
                     let seed = Override::new(format!("--seeds {seed}"), "run.seed", seed.to_string());

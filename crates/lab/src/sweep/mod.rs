@@ -183,7 +183,7 @@ mod tests {
             .iter()
             .map(|point| match &point.scenario {
                 AnyScenario::Flows(scenario) => scenario.flows[0].start,
-                AnyScenario::Overlay(_) => panic!("flows"),
+                AnyScenario::Overlay(_) | AnyScenario::Stream(_) => panic!("flows"),
             })
             .collect();
         assert_ne!(starts[0], starts[1]);

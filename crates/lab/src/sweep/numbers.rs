@@ -42,6 +42,7 @@ impl Job for AnyScenario {
         match self {
             AnyScenario::Overlay(scenario) => scenario.seconds(),
             AnyScenario::Flows(scenario) => scenario.seconds(),
+            AnyScenario::Stream(scenario) => scenario.seconds(),
         }
     }
 
@@ -60,6 +61,12 @@ impl Job for AnyScenario {
                 let summary = FlowsSummary::of(scenario, &measured);
                 let (controller, packet_hops) = (summary.controllers(), summary.packet_hops);
                 Numbers { controller, packet_hops, metrics: summary.metrics(), whole }
+            }
+            AnyScenario::Stream(scenario) => {
+                let Ok(measured) = scenario.run(monitor);
+                let (whole, controller) = (scenario.is_whole(&measured), scenario.stream.controller.name.to_owned());
+                let (metrics, packet_hops) = (measured.metrics.to_map(), measured.metrics.packet_hops);
+                Numbers { controller, packet_hops, metrics, whole }
             }
         })
     }

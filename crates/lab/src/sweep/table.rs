@@ -33,6 +33,16 @@ const FLOW_METRICS: &[Metric] = &[
     ("completion_mean_s", "mean completion time", "s"),
 ];
 
+/// Those of a stream; the first ones are drawn.
+const STREAM_METRICS: &[Metric] = &[
+    ("delivered_percent", "delivered to honest viewers", "%"),
+    ("savings_percent", "saved at the server", "%"),
+    ("overhead_percent", "overhead", "%"),
+    ("startup_p95_s", "start, 95 %", "s"),
+    ("latency_p95_s", "delay, 95 %", "s"),
+    ("slices_back_p99_s", "slices back, 99 %", "s"),
+];
+
 /// The confidence of intervals over seeds.
 const CONFIDENCE: f64 = 0.95;
 
@@ -60,6 +70,7 @@ impl Sweep {
     pub fn metrics(&self) -> &'static [Metric] {
         match self.points.first().map(|point| &point.scenario) {
             Some(AnyScenario::Flows(_)) => FLOW_METRICS,
+            Some(AnyScenario::Stream(_)) => STREAM_METRICS,
             _ => OVERLAY_METRICS,
         }
     }

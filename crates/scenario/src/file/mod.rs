@@ -58,7 +58,8 @@
 //! ```
 
 //!
-//! A scenario of flows over links has other tables: see [`flows`].
+//! A scenario of flows over links has other tables: see [`flows`]; that of a stream has others again: see
+//! `docs/stream-scenarios.md`.
 
 use std::fs;
 use std::path::Path;
@@ -70,6 +71,7 @@ pub use error::{Place, ScenarioError, Source, Wrong, nearest};
 
 use crate::flows::FlowScenario;
 use crate::overlay::Scenario;
+use crate::stream::StreamScenario;
 use document::Document;
 use error::Problem;
 
@@ -82,15 +84,18 @@ mod layout;
 mod overlay;
 mod parameters;
 mod shape;
+mod stream;
 mod values;
 
-/// A scenario of either kind.
+/// A scenario of any kind.
 #[derive(Clone, Debug)]
 pub enum AnyScenario {
     /// Peers that relay: the file has a table `[overlay]`.
     Overlay(Scenario),
     /// Flows over links: it has `[[flow]]`.
     Flows(FlowScenario),
+    /// A stream and who watches it: it has `[audience]`.
+    Stream(StreamScenario),
 }
 
 impl AnyScenario {
@@ -99,6 +104,7 @@ impl AnyScenario {
         match self {
             AnyScenario::Overlay(scenario) => to_toml(scenario),
             AnyScenario::Flows(scenario) => flows_to_toml(scenario),
+            AnyScenario::Stream(scenario) => layout::to_toml(&stream::File::from(scenario)),
         }
     }
 
@@ -107,11 +113,12 @@ impl AnyScenario {
         match self {
             AnyScenario::Overlay(scenario) => scenario.seed,
             AnyScenario::Flows(scenario) => scenario.seed,
+            AnyScenario::Stream(scenario) => scenario.seed,
         }
     }
 }
 
-/// Reads the scenario at `path`, of either kind, with `overrides` in place of what it says.
+/// Reads the scenario at `path`, of any kind, with `overrides` in place of what it says.
 ///
 /// # Errors
 ///
@@ -133,7 +140,7 @@ fn text_of(path: &Path) -> Result<String, ScenarioError> {
     fs::read_to_string(path).map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })
 }
 
-/// Reads the scenario in `text`, of either kind, with `overrides` in place of what it
+/// Reads the scenario in `text`, of any kind, with `overrides` in place of what it
 /// says; errors call it `file`.
 ///
 /// # Errors
@@ -142,23 +149,53 @@ fn text_of(path: &Path) -> Result<String, ScenarioError> {
 pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnyScenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
     let tree = document.tree()?;
-    let own = flows::OWN.iter().find_map(|key| tree.get_key_value(*key));
-    match (tree.contains_key("overlay"), own) {
-        (true, None) => document.read(&tree, overlay::scenario).map(AnyScenario::Overlay),
-        (false, Some(_)) => read_flows(&document, &tree).map(AnyScenario::Flows),
-        (true, Some((key, _))) => {
-            let problem = "a scenario has an overlay or flows over links, not both; expected it without [overlay]";
+    // Each kind has tables that no other has.
+    let of_kind = |kind: Kind| kind.tables().iter().find_map(|key| tree.get_key_value(*key));
+    let mut found = Kind::ALL.into_iter().filter_map(|kind| Some((kind, of_kind(kind)?.0)));
+    match (found.next(), found.next()) {
+        (Some((_, _)), Some((_, key))) => {
+            let problem =
+                "a scenario has an overlay, flows over links or a stream, not both; expected tables of one kind";
             Err(document.error(&Problem::at(key.span(), problem)))
         }
-        (false, None) => {
-            let known: Vec<&str> = ["run", "overlay"].into_iter().chain(flows::OWN.iter().copied()).collect();
+        (Some((kind, _)), None) => match kind {
+            Kind::Overlay => document.read(&tree, overlay::scenario).map(AnyScenario::Overlay),
+            Kind::Flows => read_flows(&document, &tree).map(AnyScenario::Flows),
+            Kind::Stream => document.read(&tree, stream::scenario).map(AnyScenario::Stream),
+        },
+        (None, _) => {
+            let kinds = Kind::ALL.into_iter().flat_map(Kind::tables).copied();
+            let known: Vec<&str> = ["run"].into_iter().chain(kinds).collect();
             let stray = tree.keys().find(|key| key.get_ref() != "run");
             Err(document.error(&match stray {
                 Some(key) => Problem::unknown_key(key.span(), key.get_ref(), &known),
-                None => {
-                    Problem::missing(0..0, "overlay", "a table [overlay], or [[flow]] with the links that flows pass")
-                }
+                None => Problem::missing(
+                    0..0,
+                    "overlay",
+                    "a table [overlay], or [[flow]] with the links that flows pass, or [audience] of a stream",
+                ),
             }))
+        }
+    }
+}
+
+/// What a scenario is about.
+#[derive(Clone, Copy)]
+enum Kind {
+    Overlay,
+    Flows,
+    Stream,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Overlay, Kind::Flows, Kind::Stream];
+
+    /// The tables that only a scenario of this kind has.
+    fn tables(self) -> &'static [&'static str] {
+        match self {
+            Kind::Overlay => &["overlay"],
+            Kind::Flows => flows::OWN,
+            Kind::Stream => stream::OWN,
         }
     }
 }
@@ -186,6 +223,16 @@ pub fn parse(text: &str, file: &str, overrides: &[Override]) -> Result<Scenario,
 pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<FlowScenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
     read_flows(&document, &document.tree()?)
+}
+
+/// Reads the scenario of a stream in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_stream(text: &str, file: &str, overrides: &[Override]) -> Result<StreamScenario, ScenarioError> {
+    let document = Document::new(text, file, overrides);
+    document.read(&document.tree()?, stream::scenario)
 }
 
 fn read_flows(document: &Document<'_>, tree: &DeTable<'_>) -> Result<FlowScenario, ScenarioError> {

@@ -1,0 +1,131 @@
+//! `anabranch run` and `anabranch sweep` on streams, as a user sees them.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Place, names};
+
+/// Eight homes, of which the server could serve three.
+const SMALL: &str = "\
+[run]
+seconds = 14
+seed = 3
+[stream]
+bitrate = \"1 Mbit/s\"
+slices = 4
+[audience]
+clients = 8
+arrival_s = 2
+upload = \"2 Mbit/s\"
+download = \"20 Mbit/s\"
+server_upload = \"4 Mbit/s\"
+";
+
+#[test]
+fn json_is_one_object_with_what_was_promised() {
+    let said = Place::new(SMALL).say(&["run", "s.toml", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let metrics = &json["metrics"];
+    for key in [
+        "clients",
+        "killed",
+        "delivered_percent",
+        "skipped_packets",
+        "savings_percent",
+        "startup_p95_s",
+        "latency_p95_s",
+        "slices_back_p99_s",
+        "overhead_percent",
+        "server_bytes",
+        "source_bytes",
+    ] {
+        assert!(metrics[key].is_number(), "{key} in {metrics}");
+    }
+    assert_eq!((&metrics["clients"], &metrics["started"]), (&8.into(), &8.into()));
+    let delivered = metrics["delivered_percent"].as_f64().unwrap();
+    assert!(delivered > 90.0, "{delivered}");
+    // 14 s of 1 Mbit/s.
+    let source = metrics["source_bytes"].as_f64().unwrap();
+    assert!((1.7e6..1.8e6).contains(&source), "{source}");
+    // The server could not have sent it eight times.
+    assert!(metrics["server_bytes"].as_f64().unwrap() < 14.0 * 4e6 / 8.0, "{metrics}");
+    assert_eq!((&json["seed"], &json["scenario"], &json["controller"]), (&3.into(), &"s.toml".into(), &"cubic".into()));
+    assert_eq!(json["interrupted"], false);
+}
+
+#[test]
+fn a_run_says_what_it_measured_writes_it_and_is_the_same_again() {
+    let place = Place::new(SMALL);
+    for out in ["a", "b"] {
+        let said = place.say(&["run", "s.toml", "--out", out]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        for line in ["delivered to honest viewers", "saved at the server", "start, 95 %", "overhead", "seed"] {
+            assert!(said.stdout.contains(line), "{line} in {said:?}");
+        }
+        assert_eq!(place.names(out), ["report.html", "series.parquet", "summary.json"]);
+    }
+    let read = |name: &str| std::fs::read(place.path(name)).unwrap();
+    assert_eq!(read("a/series.parquet"), read("b/series.parquet"));
+    assert_eq!(read("a/report.html"), read("b/report.html"));
+    let page = String::from_utf8(read("a/report.html")).unwrap();
+    for word in ["From the source to the release", "played", "[audience]"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn what_lies_and_what_dies_is_counted() {
+    let sets = ["--set", "churn.kill_share=0.25", "--set", "churn.kill_at_s=8", "--set", "liars.poisoners=0.25"];
+    let said = Place::new(SMALL).say(&[&["run", "s.toml", "--json"][..], &sets].concat());
+    let metrics = &said.json()["metrics"];
+    assert_eq!(metrics["killed"], 2, "{said:?}");
+    assert!(metrics["forged_packets"].as_u64().unwrap() > 0, "{metrics}");
+    let said = Place::new(SMALL).say(&[&["run", "s.toml"][..], &sets].concat());
+    assert!(said.stdout.contains("killed at once") && said.stdout.contains("forged packets found"), "{said:?}");
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_mode() {
+    let place = Place::new(SMALL);
+    let grid = "stream.mode=trees,mesh,hybrid";
+    let said = place.say(&["sweep", "s.toml", "--grid", grid, "--seeds", "2", "--out", "out", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    assert_eq!((json["points"].as_array().unwrap().len(), json["combinations"].as_array().unwrap().len()), (6, 3));
+    for combination in json["combinations"].as_array().unwrap() {
+        assert!(combination["metrics"]["delivered_percent"]["mean"].as_f64().unwrap() > 90.0, "{combination}");
+    }
+}
+
+#[test]
+fn what_is_for_flows_alone_is_refused() {
+    let place = Place::new(SMALL);
+    for arguments in [&["run", "s.toml", "--out", "out", "--pcap"][..], &["emulate", "s.toml"]] {
+        let said = place.say(arguments);
+        assert!(said.code == Some(2) && said.stderr.contains("this is a stream"), "{said:?}");
+    }
+}
+
+#[test]
+fn every_example_runs_and_stands_in_the_documentation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/stream-scenarios.md")).unwrap();
+    let folder = root.join("scenarios/stream");
+    let files: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".toml")).collect();
+    assert!(files.len() >= 8, "{files:?}");
+    for name in files {
+        let path = folder.join(&name);
+        let short = ["run.seconds=12", "audience.clients=12", "audience.arrival_s=2"];
+        let mut arguments = vec!["run", path.to_str().unwrap(), "--json"];
+        short.iter().for_each(|set| arguments.extend(["--set", set]));
+        if name == "deaths.toml" {
+            arguments.extend(["--set", "churn.kill_at_s=8"]);
+        }
+        let said = Place::new("").say(&arguments);
+        assert_eq!(said.code, Some(0), "{name}: {said:?}");
+        assert!(said.json()["metrics"]["delivered_percent"].as_f64().unwrap() > 50.0, "{name}: {said:?}");
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}

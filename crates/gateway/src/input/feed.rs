@@ -1,0 +1,242 @@
+//! What all sources have in common: bytes are cut, cuts go into the channel, and the status says how it goes.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anabranch_media::alignment::NoTransportStream;
+use anabranch_media::cutter::{Cut, Cutter};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use crate::overview::{Input, InputState};
+
+/// What came and fills no packet goes out after so much silence.
+const FLUSH: Duration = Duration::from_millis(100);
+
+/// How an input goes; all copies are one.
+#[derive(Clone, Debug)]
+pub struct Status(Arc<Mutex<Input>>);
+
+impl Status {
+    pub(super) fn new(source: String) -> Status {
+        Status(Arc::new(Mutex::new(Input { source, ..Input::default() })))
+    }
+
+    /// As it is now.
+    pub fn get(&self) -> Input {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Input)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn set(&self, state: InputState, detail: impl Into<Option<String>>) {
+        let detail = detail.into();
+        self.update(|input| (input.state, input.detail) = (state, detail));
+    }
+}
+
+/// Where bytes come from. What a read that is given up would have given must come with the next.
+pub(crate) trait Read {
+    /// More bytes, some thousands at most; none when it is over.
+    fn read(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> + Send;
+}
+
+/// Why a source gives no more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ending {
+    #[error("the source is over")]
+    Over,
+    #[error("nothing has come for {} s", .0.as_secs_f64())]
+    Stalled(Duration),
+    #[error(transparent)]
+    NoTransportStream(#[from] NoTransportStream),
+    #[error("the source broke off: {0}")]
+    Broken(io::Error),
+    /// Nobody reads the cuts.
+    #[error("the stream is at its end here")]
+    Unwanted,
+}
+
+/// Cuts the bytes of one source after another.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    cuts: mpsc::Sender<Cut>,
+    status: Status,
+    cutter: Cutter,
+    has_begun: bool,
+    is_receiving: bool,
+    /// Changes of the stream's tables that were told.
+    changes: u64,
+}
+
+impl Feed {
+    pub fn new(cuts: mpsc::Sender<Cut>, status: Status) -> Feed {
+        Feed { cuts, status, cutter: Cutter::default(), has_begun: false, is_receiving: false, changes: 0 }
+    }
+
+    /// Another connection, process or sender begins.
+    pub fn begin(&mut self, detail: impl Into<String>) {
+        self.cutter.restart();
+        let is_restart = std::mem::replace(&mut self.has_begun, true);
+        self.status.update(|input| input.restarts += u64::from(is_restart));
+        self.note_waiting(detail);
+    }
+
+    /// Nothing comes now, and some may yet.
+    pub fn note_waiting(&mut self, detail: impl Into<String>) {
+        self.is_receiving = false;
+        self.status.set(InputState::Waiting, detail.into());
+    }
+
+    /// It is of no use as it is.
+    pub fn note_failed(&mut self, detail: impl Into<String>) {
+        self.is_receiving = false;
+        self.status.set(InputState::Failed, detail.into());
+    }
+
+    /// Nobody reads the cuts any more.
+    pub fn is_unwanted(&self) -> bool {
+        self.cuts.is_closed()
+    }
+
+    /// More bytes of the source.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), Ending> {
+        let mut cuts = Vec::new();
+        let result = self.cutter.push(bytes, |cut| cuts.push(cut));
+        let skipped = self.cutter.skipped();
+        self.status.update(|input| {
+            input.received_bytes += bytes.len() as u64;
+            input.skipped_bytes = skipped;
+        });
+        if !cuts.is_empty() && !std::mem::replace(&mut self.is_receiving, true) {
+            self.status.set(InputState::Receiving, None);
+        }
+        let changes = self.cutter.entry_points().changes();
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            let words = "the programme has changed: the stream's tables say other than before";
+            self.status.set(InputState::Receiving, words.to_owned());
+        }
+        for cut in cuts {
+            self.cuts.send(cut).await.map_err(|_| Ending::Unwanted)?;
+        }
+        Ok(result?)
+    }
+
+    /// What fills no packet goes out as it is.
+    pub async fn flush(&mut self) -> Result<(), Ending> {
+        match self.cutter.flush() {
+            Some(cut) => self.cuts.send(cut).await.map_err(|_| Ending::Unwanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads until the source gives no more, or nothing for `stall`.
+    pub async fn pump(&mut self, source: &mut impl Read, stall: Duration) -> Ending {
+        match self.read(source, stall).await {
+            Ok(ending) | Err(ending) => ending,
+        }
+    }
+
+    async fn read(&mut self, source: &mut impl Read, stall: Duration) -> Result<Ending, Ending> {
+        let mut last = Instant::now();
+        loop {
+            match timeout(FLUSH.min(stall), source.read()).await {
+                Ok(Ok(Some(bytes))) => {
+                    self.push(&bytes).await?;
+                    last = Instant::now();
+                }
+                Ok(Ok(None)) => {
+                    self.flush().await?;
+                    return Ok(Ending::Over);
+                }
+                Ok(Err(error)) => {
+                    self.flush().await?;
+                    return Ok(Ending::Broken(error));
+                }
+                Err(_) => {
+                    self.flush().await?;
+                    if self.is_unwanted() {
+                        return Ok(Ending::Unwanted);
+                    }
+                    if last.elapsed() >= stall {
+                        return Ok(Ending::Stalled(stall));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIP: &[u8] = include_bytes!("../../../media/tests/clip.ts");
+
+    /// Gives these, and then nothing.
+    struct Pieces(Vec<&'static [u8]>);
+
+    impl Read for Pieces {
+        async fn read(&mut self) -> io::Result<Option<Bytes>> {
+            match self.0.pop() {
+                Some(piece) => Ok(Some(piece.into())),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn feed() -> (Feed, mpsc::Receiver<Cut>, Status) {
+        let (sender, cuts) = mpsc::channel(1000);
+        let status = Status::new("here".into());
+        (Feed::new(sender, status.clone()), cuts, status)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_stalls_is_told_after_all_that_came() {
+        let (mut feed, mut cuts, status) = feed();
+        feed.begin("connected");
+        assert_eq!(status.get().state, InputState::Waiting);
+        let ending = feed.pump(&mut Pieces(vec![&CLIP[5000..], &CLIP[..5000]]), Duration::from_secs(7)).await;
+        assert_eq!(ending.to_string(), "nothing has come for 7 s");
+        assert_eq!(status.get().state, InputState::Receiving, "until somebody says what is done about it");
+        drop(feed);
+        let mut bytes = Vec::new();
+        while let Some(cut) = cuts.recv().await {
+            bytes.extend_from_slice(&cut.bytes);
+        }
+        assert_eq!(bytes, CLIP);
+        assert_eq!(status.get().received_bytes, CLIP.len() as u64);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_transport_stream_is_said() {
+        let (mut feed, _cuts, status) = feed();
+        let ending = feed.push(&[b'x'; 100_000]).await.unwrap_err();
+        assert!(ending.to_string().contains("no MPEG transport stream"), "{ending}");
+        assert!(status.get().skipped_bytes >= 65_536);
+    }
+
+    #[tokio::test]
+    async fn a_source_that_begins_again_is_counted_and_cut_from_its_beginning() {
+        let (mut feed, mut cuts, status) = feed();
+        feed.begin("one");
+        feed.push(&CLIP[..1000]).await.unwrap();
+        feed.begin("two");
+        feed.push(CLIP).await.unwrap();
+        assert_eq!((status.get().restarts, status.get().state), (1, InputState::Receiving));
+        assert_eq!(status.get().detail, None, "the programme is the same");
+        let first = cuts.recv().await.unwrap();
+        assert!(CLIP.starts_with(&first.bytes));
+    }
+
+    #[tokio::test]
+    async fn nobody_who_reads_is_an_ending() {
+        let (mut feed, cuts, _) = feed();
+        drop(cuts);
+        assert!(matches!(feed.push(CLIP).await, Err(Ending::Unwanted)));
+    }
+}

@@ -1,0 +1,117 @@
+//! Anything that the user's ffmpeg reads: it passes the streams on as they are, in a transport stream.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::backoff::Backoff;
+use super::feed::{Ending, Feed};
+use super::reading::Reading;
+
+/// Lines of what it says that are kept, and bytes of each.
+const LINES: usize = 5;
+const LINE: u64 = 500;
+
+/// Runs it, again and again.
+pub async fn run(mut feed: Feed, source: String, program: PathBuf, stall: Duration) {
+    let mut backoff = Backoff::default();
+    loop {
+        let began = Instant::now();
+        let words = match Ffmpeg::start(&program, &source) {
+            Ok((mut ffmpeg, mut reading)) => {
+                feed.begin("ffmpeg runs, and nothing has come yet");
+                let ending = feed.pump(&mut reading, stall).await;
+                if matches!(ending, Ending::Unwanted) {
+                    return;
+                }
+                let is_over = matches!(ending, Ending::Over);
+                let (status, said) = ffmpeg.stop(is_over);
+                match status {
+                    Some(status) if is_over => format!("ffmpeg ended ({status}){said}"),
+                    _ => format!("ffmpeg gave up{said}: {ending}"),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return feed.note_failed(format!("there is no program {}: install ffmpeg", program.display()));
+            }
+            Err(error) => format!("{} does not run: {error}", program.display()),
+        };
+        let wait = backoff.on_failure(began.elapsed());
+        feed.note_failed(format!("{words}; it is run again in {} s", wait.as_secs_f64()));
+        sleep(wait).await;
+        if feed.is_unwanted() {
+            return;
+        }
+    }
+}
+
+/// A process; it is ended when this is dropped.
+struct Ffmpeg {
+    child: Child,
+    /// The last that it said.
+    lines: Arc<Mutex<VecDeque<String>>>,
+    listener: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Ffmpeg {
+    fn start(program: &Path, source: &str) -> io::Result<(Ffmpeg, Reading)> {
+        let mut command = Command::new(program);
+        command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
+        if Path::new(source).exists() {
+            // As fast as it is to be played.
+            command.arg("-re");
+        }
+        command.args(["-i", source, "-c", "copy", "-f", "mpegts", "pipe:1"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        let lines = Arc::new(Mutex::new(VecDeque::new()));
+        let mut ffmpeg = Ffmpeg { child, lines: Arc::clone(&lines), listener: None };
+        let (output, errors) = output.zip(errors).expect("both are pipes");
+        let listen = move || listen(BufReader::new(errors), &lines);
+        ffmpeg.listener = Some(std::thread::Builder::new().name("ffmpeg".into()).spawn(listen)?);
+        Ok((ffmpeg, Reading::start(output)?))
+    }
+
+    /// Ends it, or waits for its end if it is over: how it ended, and its last words.
+    fn stop(&mut self, is_over: bool) -> (Option<std::process::ExitStatus>, String) {
+        if !is_over {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().ok();
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = lines.iter().fold(String::new(), |said, line| format!("{said}: {line}"));
+        (status, said)
+    }
+}
+
+impl Drop for Ffmpeg {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(mut errors: impl io::BufRead, lines: &Mutex<VecDeque<String>>) {
+    loop {
+        let mut line = Vec::new();
+        match errors.by_ref().take(LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                lines.push_back(String::from_utf8_lossy(&line).trim().to_owned());
+                if lines.len() > LINES {
+                    lines.pop_front();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a user calls a source.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::Uri;
+
+/// Where video comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A URL that is read, and read again when it breaks off.
+    Http(Uri),
+    /// Somebody puts it in at the gateway's `/ingest`.
+    Ingest,
+    /// Datagrams at an address, or to a group.
+    Udp(SocketAddr),
+    /// Standard input, as it comes.
+    StandardInput,
+    /// A file, as fast as it is to be played.
+    File(PathBuf),
+    /// Whatever the user's ffmpeg reads.
+    Ffmpeg(String),
+}
+
+/// How a source is read.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    /// Whether a file begins anew at its end.
+    pub is_looped: bool,
+    /// Who puts in a stream must say it.
+    pub ingest_token: Option<String>,
+    /// A source that gives nothing for so long has stalled.
+    pub stall: Duration,
+    /// The user's ffmpeg.
+    pub ffmpeg: PathBuf,
+}
+
+impl Default for SourceOptions {
+    fn default() -> SourceOptions {
+        SourceOptions { is_looped: false, ingest_token: None, stall: Duration::from_secs(10), ffmpeg: "ffmpeg".into() }
+    }
+}
+
+/// What is no source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSource {
+    /// Nothing was given.
+    #[error("no source: give a URL, a file, - for standard input, or ingest for streams that are put in")]
+    Empty,
+    /// No URL.
+    #[error("{url}: no URL of the form {scheme}://HOST[:PORT][/PATH]: {why}")]
+    Url {
+        /// What was given.
+        url: String,
+        /// Its kind.
+        scheme: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A URL of another kind.
+    #[error(
+        "{0}:// is not read here: http://, https:// and udp:// are, files, - for standard input and ingest; anything else by \
+         your ffmpeg, with --via-ffmpeg"
+    )]
+    Scheme(String),
+}
+
+impl Source {
+    /// What a user calls a source.
+    ///
+    /// # Errors
+    ///
+    /// When it is none; the words say what is.
+    pub fn parse(text: &str, is_via_ffmpeg: bool) -> Result<Source, BadSource> {
+        if text.is_empty() {
+            return Err(BadSource::Empty);
+        }
+        if is_via_ffmpeg {
+            return Ok(Source::Ffmpeg(text.to_owned()));
+        }
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            return Ok(match text {
+                "-" => Source::StandardInput,
+                "ingest" => Source::Ingest,
+                path => Source::File(path.into()),
+            });
+        };
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => web(text, "http"),
+            "https" => web(text, "https"),
+            "udp" => udp(rest).map_err(|why| BadSource::Url { url: text.to_owned(), scheme: "udp", why }),
+            other => Err(BadSource::Scheme(other.to_owned())),
+        }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    // RFC 3986, 3.1.
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+}
+
+fn web(text: &str, scheme: &'static str) -> Result<Source, BadSource> {
+    let bad = |why: String| BadSource::Url { url: without_secrets(text), scheme, why };
+    let url: Uri = text.parse().map_err(|error| bad(format!("{error}")))?;
+    match url.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Err(bad("names and passwords in it are not sent; let your ffmpeg read it, with --via-ffmpeg".to_owned()))
+        }
+        Some(authority) if !authority.host().is_empty() => Ok(Source::Http(url)),
+        _ => Err(bad("it names no host".to_owned())),
+    }
+}
+
+/// `[@][HOST]:PORT`, with options behind it that other programs know.
+fn udp(rest: &str) -> Result<Source, String> {
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let place = rest[..end].strip_prefix('@').unwrap_or(&rest[..end]);
+    if let Some(port) = place.strip_prefix(':') {
+        let port = port.parse().map_err(|_| "ports are numbers up to 65535".to_owned())?;
+        return Ok(Source::Udp((Ipv4Addr::UNSPECIFIED, port).into()));
+    }
+    if let Ok(address) = place.parse() {
+        return Ok(Source::Udp(address));
+    }
+    if !place.contains(':') {
+        return Err("it names no port".to_owned());
+    }
+    let mut addresses = place.to_socket_addrs().map_err(|error| error.to_string())?;
+    addresses.next().map(Source::Udp).ok_or_else(|| "that name has no address".to_owned())
+}
+
+/// URLs as they may be shown: without passwords, and without queries, which often hold keys.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = place.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Http(url) => f.write_str(&without_secrets(&url.to_string())),
+            Source::Ingest => f.write_str("ingest"),
+            Source::Udp(address) => write!(f, "udp://{address}"),
+            Source::StandardInput => f.write_str("standard input"),
+            Source::File(path) => path.display().fmt(f),
+            Source::Ffmpeg(source) => write!(f, "ffmpeg: {}", without_secrets(source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        Source::parse(text, false).map_or_else(|error| error.to_string(), |source| source.to_string())
+    }
+
+    #[test]
+    fn sources_are_what_users_call_them() {
+        let parse = |text| Source::parse(text, false).unwrap();
+        assert_eq!(parse("-"), Source::StandardInput);
+        assert_eq!(parse("ingest"), Source::Ingest);
+        assert_eq!(parse("./clip.ts"), Source::File("./clip.ts".into()));
+        assert_eq!(parse("C:\\clip.ts"), Source::File("C:\\clip.ts".into()));
+        assert!(matches!(parse("HTTPS://tv.example/live.ts"), Source::Http(_)));
+        for text in ["udp://:1234", "udp://@:1234", "udp://0.0.0.0:1234?pkt_size=1316", "udp://0.0.0.0:1234/"] {
+            assert_eq!(parse(text), Source::Udp("0.0.0.0:1234".parse().unwrap()), "{text}");
+        }
+        assert_eq!(parse("udp://@239.1.2.3:5000"), Source::Udp("239.1.2.3:5000".parse().unwrap()));
+        assert_eq!(parse("udp://[::1]:5000"), Source::Udp("[::1]:5000".parse().unwrap()));
+        assert_eq!(Source::parse("rtsp://camera/1", true), Ok(Source::Ffmpeg("rtsp://camera/1".into())));
+    }
+
+    #[test]
+    fn what_is_no_source_is_told_what_is() {
+        for (text, expected) in [
+            ("", "no source"),
+            ("rtmp://host/app", "--via-ffmpeg"),
+            ("http://", "http://HOST"),
+            ("http://user:secret@host/", "--via-ffmpeg"),
+            ("udp://127.0.0.1", "names no port"),
+            ("udp://:99999", "up to 65535"),
+            ("http://exa mple/", "no URL"),
+        ] {
+            let words = shown(text);
+            assert!(words.contains(expected), "{text}: {words}");
+            assert!(!words.contains("secret"), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_secret_is_not_shown() {
+        assert_eq!(shown("http://host:80/a/b.ts?token=abc"), "http://host:80/a/b.ts");
+        let source = Source::parse("rtsp://user:pass@camera/1?key=2", true).unwrap();
+        assert_eq!(source.to_string(), "ffmpeg: rtsp://camera/1");
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_source_or_told_why_not(text in "[ -~]{0,60}") {
+            // Names are not resolved here.
+            prop_assume!(!text.to_ascii_lowercase().starts_with("udp"));
+            let _ = shown(&text);
+        }
+
+        #[test]
+        fn no_password_is_shown(user in "[a-z]{1,8}", secret in "[A-Z]{6,12}", path in "[a-z/]{0,9}") {
+            for url in [format!("rtsp://{user}:{secret}@host/{path}"), format!("https://host/{path}?key={secret}")] {
+                prop_assert!(!without_secrets(&url).contains(&secret));
+            }
+        }
+    }
+}

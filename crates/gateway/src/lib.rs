@@ -1,0 +1,14 @@
+//! How video gets into a stream's server, and out of each viewer to players.
+//!
+//! Nothing here knows of peers: an [`input`] gives cuts of a transport stream, an [`outlet`] takes pieces of one,
+//! and a [`server`] serves it with what else there is to tell. Each has a thread of its own with a runtime, and
+//! bounded channels to the rest.
+//!
+//! ```text
+//! http, udp, PUT, file, ffmpeg --> Input --cuts--> [ peer ] --pieces--> Outlet --> Gateway --> players, pages
+//! ```
+
+pub mod input;
+pub mod outlet;
+pub mod overview;
+pub mod server;

@@ -1,0 +1,48 @@
+//! What clients of the HTTP server may cost.
+
+use std::time::Duration;
+
+/// What clients may cost. The longest request head is 8 KiB in [`MOST_HEADERS`] fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at once; more wait in the system's backlog.
+    pub connections: usize,
+    /// Of these, from one address; more are closed.
+    pub connections_per_address: usize,
+    /// Requests on one connection; after the last it is closed.
+    pub requests_per_connection: u32,
+    /// From the first byte that may come of a request's head to its last.
+    pub head: Duration,
+    /// A client that takes no byte for so long is closed.
+    pub patience: Duration,
+    /// Players that read the stream at once; more are refused.
+    pub players: u64,
+    /// A player waits so long for a stream that has not begun.
+    pub first_picture: Duration,
+    /// Pages that are told of events at once; more are refused.
+    pub listeners: usize,
+    /// Whoever puts in a stream and sends nothing for so long is closed.
+    pub ingest: Duration,
+}
+
+/// Header fields of a request at most.
+pub(super) const MOST_HEADERS: usize = 64;
+
+/// Bytes of a request's head at most: the least that the library can be told.
+pub(super) const MOST_HEAD: usize = 8192;
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            connections: 512,
+            connections_per_address: 128,
+            requests_per_connection: 1000,
+            head: Duration::from_secs(10),
+            patience: Duration::from_secs(10),
+            players: 100,
+            first_picture: Duration::from_secs(10),
+            listeners: 16,
+            ingest: Duration::from_secs(10),
+        }
+    }
+}

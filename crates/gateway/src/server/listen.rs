@@ -1,0 +1,118 @@
+//! Takes connections, each within its bounds.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+
+use super::State;
+use super::bounds::{MOST_HEAD, MOST_HEADERS};
+
+/// After an accept that failed (no descriptor is left), so long nothing is accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections by the address that they come from.
+type Addresses = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+pub async fn accept(listener: TcpListener, app: Router, state: Arc<State>) {
+    let free = Arc::new(Semaphore::new(state.bounds.connections));
+    let addresses = Addresses::default();
+    // Nobody closes the semaphore.
+    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let most = state.bounds.connections_per_address;
+        let Some(claim) = Claim::new(&addresses, from.ip().to_canonical(), most) else {
+            state.metrics.refused_connections.inc();
+            continue;
+        };
+        let (app, state) = (app.clone(), Arc::clone(&state));
+        tokio::spawn(async move {
+            let _places = (permit, claim);
+            let connections = state.metrics.connections.clone();
+            connections.inc();
+            serve(stream, app, state).await;
+            connections.dec();
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, app: Router, state: Arc<State>) {
+    // What is small (events, a playlist) is not kept back for more.
+    let _ = stream.set_nodelay(true);
+    let mut stream = pin!(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(state.bounds.patience));
+    let requests = AtomicU32::new(0);
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        let is_last = requests.fetch_add(1, Ordering::Relaxed) + 1 >= state.bounds.requests_per_connection;
+        let answer = app.call(request.map(Body::new));
+        async move {
+            let mut response = answer.await?;
+            if is_last {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(state.bounds.head)
+        .max_buf_size(MOST_HEAD)
+        .max_headers(MOST_HEADERS)
+        .serve_connection(TokioIo::new(stream), service);
+    // A client that is late, gone or says nonsense is none of ours to complain about.
+    if let Err(error) = connection.await
+        && error.source().and_then(|source| source.downcast_ref()).map(io::Error::kind) == Some(io::ErrorKind::TimedOut)
+    {
+        state.metrics.stalled.inc();
+    }
+}
+
+/// A place among the connections of one address.
+struct Claim {
+    addresses: Addresses,
+    address: IpAddr,
+}
+
+impl Claim {
+    fn new(addresses: &Addresses, address: IpAddr, most: usize) -> Option<Claim> {
+        let mut counts = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Claim { addresses: Arc::clone(addresses), address })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut counts = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}

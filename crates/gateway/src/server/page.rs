@@ -1,0 +1,70 @@
+//! The page, as it was built into the program, and plain words where there is none.
+
+use std::path::Path;
+
+use axum::extract;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use include_dir::{Dir, File, include_dir};
+
+use super::answer;
+
+static PAGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/page");
+
+/// What there is, where no page was built in.
+const PATHS: &str = "\
+Anabranch: a live stream\n\
+\n\
+/stream.ts      the stream, for players: mpv, VLC, ffplay\n\
+/index.m3u8     the stream as HTTP Live Streaming\n\
+/api/overview   how things stand, as JSON\n\
+/events         the same each second, as server-sent events\n\
+/metrics        figures for Prometheus\n\
+/ingest         takes a stream by PUT or POST, if the source is to come in here\n";
+
+/// `GET /`.
+pub async fn index() -> Response {
+    match PAGE.get_file("index.html") {
+        Some(file) => serve(file, "no-cache"),
+        None => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], PATHS).into_response(),
+    }
+}
+
+/// `GET /assets/*`: names have a hash of what is in them, so that browsers may keep them.
+pub async fn asset(uri: Uri, extract::Path(path): extract::Path<String>) -> Response {
+    match PAGE.get_file(format!("assets/{path}")) {
+        Some(file) => serve(file, "public, max-age=31536000, immutable"),
+        None => other(uri).await,
+    }
+}
+
+/// Any other path: a file beside the page (its icon), or nothing.
+pub async fn other(uri: Uri) -> Response {
+    let file = uri.path().strip_prefix('/').filter(|path| !path.is_empty()).and_then(|path| PAGE.get_file(path));
+    match file {
+        Some(file) => serve(file, "no-cache"),
+        None => answer(&uri, StatusCode::NOT_FOUND, "there is nothing at this path; / says what there is"),
+    }
+}
+
+fn serve(file: &'static File<'static>, keep: &'static str) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind(file.path())), (header::CACHE_CONTROL, keep)];
+    (headers, file.contents()).into_response()
+}
+
+/// Of the kinds of files that pages are built of.
+fn kind(path: &Path) -> &'static str {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("json" | "map") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("woff2") => "font/woff2",
+        Some("wasm") => "application/wasm",
+        Some("txt" | "md") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}

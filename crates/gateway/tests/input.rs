@@ -1,0 +1,243 @@
+//! Sources that go wrong in every way: each is told in words, and tried again where that may help.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc as channel;
+use std::time::{Duration, Instant};
+
+use anabranch_gateway::input::{Input, Source, SourceOptions, Status};
+use anabranch_gateway::overview::InputState;
+use anabranch_media::clock::{MediaClock, Tick};
+use anabranch_media::cutter::Cut;
+use common::{CLIP, CLIP_PATH, LONG, until};
+use tokio::sync::mpsc::Receiver;
+
+/// A server that does to each connection what it is told to.
+struct Server {
+    address: SocketAddr,
+    orders: channel::Sender<Box<dyn FnOnce(TcpStream) + Send>>,
+}
+
+impl Server {
+    fn start() -> Server {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (orders, todo) = channel::channel::<Box<dyn FnOnce(TcpStream) + Send>>();
+        std::thread::spawn(move || {
+            for order in todo {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read_exact(&mut byte).is_err() {
+                        break;
+                    }
+                    head.push(byte[0]);
+                }
+                order(stream);
+            }
+        });
+        Server { address, orders }
+    }
+
+    fn then(&self, order: impl FnOnce(TcpStream) + Send + 'static) -> &Server {
+        self.orders.send(Box::new(order)).unwrap();
+        self
+    }
+
+    fn answer(&self, head: &'static str, body: &'static [u8]) -> &Server {
+        self.then(move |mut stream| {
+            let _ = write!(stream, "HTTP/1.1 {head}\r\n\r\n");
+            let _ = stream.write_all(body);
+        })
+    }
+
+    fn source(&self) -> Source {
+        Source::parse(&format!("http://{}/live/stream.ts", self.address), false).unwrap()
+    }
+}
+
+fn start(source: Source) -> (Input, Receiver<Cut>, Status) {
+    let options = SourceOptions { stall: Duration::from_millis(500), ..SourceOptions::default() };
+    let (input, cuts) = Input::start(source, &options).unwrap();
+    let status = input.status();
+    (input, cuts, status)
+}
+
+fn told(status: &Status, state: InputState, words: &str) {
+    until(words, || {
+        let input = status.get();
+        input.state == state && input.detail.unwrap_or_default().contains(words)
+    });
+}
+
+fn received(cuts: &mut Receiver<Cut>, count: usize) -> Vec<u8> {
+    let (began, mut bytes) = (Instant::now(), Vec::new());
+    while bytes.len() < count {
+        assert!(began.elapsed() < LONG, "{} bytes of {count}", bytes.len());
+        match cuts.try_recv() {
+            Ok(cut) => bytes.extend_from_slice(&cut.bytes),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_server_that_breaks_off_is_asked_again_and_nothing_that_came_is_lost() {
+    let server = Server::start();
+    server.answer("200 OK", CLIP).answer("200 OK", CLIP);
+    let (_input, mut cuts, status) = start(server.source());
+    assert_eq!(received(&mut cuts, 2 * CLIP.len()), [CLIP, CLIP].concat());
+    told(&status, InputState::Waiting, "the source is over; it is asked again in");
+    assert_eq!((status.get().restarts, status.get().skipped_bytes), (1, 0));
+    assert!(status.get().source.ends_with("/live/stream.ts"));
+}
+
+#[test]
+fn a_server_that_stalls_is_left_and_asked_again() {
+    let server = Server::start();
+    let (hold, held) = channel::channel::<()>();
+    server
+        .then(move |mut stream| {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n");
+            let _ = stream.write_all(CLIP);
+            // Until the reader has gone.
+            let _ = stream.read(&mut [0]);
+            drop(held);
+        })
+        .answer("200 OK", CLIP);
+    let (_input, mut cuts, status) = start(server.source());
+    told(&status, InputState::Waiting, "nothing has come for 0.5 s; it is asked again");
+    assert_eq!(received(&mut cuts, 2 * CLIP.len()).len(), 2 * CLIP.len());
+    drop(hold);
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_said() {
+    for (head, body, state, words) in [
+        ("404 Not Found", &b""[..], InputState::Failed, "the server answers 404 Not Found"),
+        ("503 Busy", b"", InputState::Waiting, "the server answers 503"),
+        ("200 OK", &[b'x'; 100_000], InputState::Failed, "no MPEG transport stream"),
+        ("200 OK\r\nContent-Type: application/vnd.apple.mpegURL", b"#EXTM3U", InputState::Failed, "playlist"),
+        ("302 Found\r\nLocation: ftp://other/", b"", InputState::Failed, "\"ftp://other/\""),
+        ("nonsense", b"", InputState::Waiting, "no HTTP as expected"),
+    ] {
+        let server = Server::start();
+        server.answer(head, body);
+        let (_input, _cuts, status) = start(server.source());
+        told(&status, state, words);
+    }
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_input, _cuts, status) = start(Source::parse(&format!("http://{nobody}/"), false).unwrap());
+    told(&status, InputState::Waiting, "cannot be reached");
+}
+
+#[test]
+fn a_server_may_send_elsewhere_but_not_in_circles() {
+    let (server, other) = (Server::start(), Server::start());
+    let location = format!("302 Found\r\nLocation: http://{}/x\r\nContent-Length: 0", other.address);
+    server.answer(location.leak(), b"");
+    other.answer("200 OK", CLIP);
+    let (_input, mut cuts, _) = start(server.source());
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP);
+
+    let circle = Server::start();
+    for _ in 0..6 {
+        circle.answer("302 Found\r\nLocation: again\r\nContent-Length: 0", b"");
+    }
+    let (_input, _cuts, status) = start(circle.source());
+    told(&status, InputState::Failed, "elsewhere more than 5 times");
+}
+
+#[test]
+fn datagrams_of_one_sender_are_a_stream_and_silence_is_told() {
+    let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_input, mut cuts, status) = start(Source::parse(&format!("udp://{free}"), false).unwrap());
+    told(&status, InputState::Waiting, "nothing has come yet");
+    let [sender, other] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let send = |socket: &UdpSocket| {
+        for datagram in CLIP.chunks(1316) {
+            socket.send_to(datagram, free).unwrap();
+        }
+    };
+    sender.send_to(&CLIP[..1316], free).unwrap();
+    until("the first is heard", || status.get().received_bytes == 1316);
+    other.send_to(&[b'x'; 1000], free).unwrap();
+    for datagram in CLIP[1316..].chunks(1316) {
+        sender.send_to(datagram, free).unwrap();
+    }
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "nobody speaks in between");
+    told(&status, InputState::Waiting, "nothing has come for 0.5 s");
+    send(&other);
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "another is heard after silence");
+    assert_eq!((status.get().restarts, status.get().skipped_bytes), (1, 0));
+
+    let taken = Input::start(Source::Udp(free), &SourceOptions::default()).err().unwrap();
+    assert!(taken.to_string().contains(&format!("udp://{free}")), "{taken}");
+}
+
+#[test]
+fn a_file_is_played_by_its_clock_again_and_again() {
+    let options = SourceOptions { is_looped: true, ..SourceOptions::default() };
+    let (input, mut cuts) = Input::start(Source::File(CLIP_PATH.into()), &options).unwrap();
+    let (mut clock, began) = (MediaClock::default(), Instant::now());
+    let bytes = received(&mut cuts, CLIP.len() * 3 / 2);
+    let took = began.elapsed();
+    for packet in bytes.as_chunks().0 {
+        assert!(!matches!(clock.next(packet), Some(Tick::Jump(_))), "it is one stream");
+    }
+    assert!(
+        clock.elapsed() > Duration::from_secs(4) && took + Duration::from_millis(500) > clock.elapsed(),
+        "{took:?}"
+    );
+    drop(input);
+    until("the cuts end with the input", || {
+        matches!(cuts.try_recv(), Err(tokio::sync::mpsc::error::TryRecvError::Disconnected))
+    });
+}
+
+#[test]
+fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = folder.path().join("short.ts");
+    std::fs::write(&short, &CLIP[..CLIP.len() / 4]).unwrap();
+    let (_input, mut cuts, status) = start(Source::File(short));
+    told(&status, InputState::Waiting, "the file is over");
+    assert_eq!(received(&mut cuts, CLIP.len() / 4 / 188 * 188), &CLIP[..CLIP.len() / 4 / 188 * 188]);
+
+    for (name, bytes, words) in [
+        ("text", vec![b'x'; 100_000], "no MPEG transport stream"),
+        ("empty", vec![], "no MPEG transport stream"),
+        (
+            "clockless",
+            [0x47, 0x1f, 0xff, 0x10].into_iter().chain([0xff; 184]).collect::<Vec<u8>>().repeat(50_000),
+            "no programme clock",
+        ),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let (_input, mut cuts, status) = start(Source::File(path));
+        let mut is_over = || loop {
+            match cuts.try_recv() {
+                Ok(_) => {}
+                Err(error) => return error == tokio::sync::mpsc::error::TryRecvError::Disconnected,
+            }
+        };
+        until("the cuts end", &mut is_over);
+        told(&status, InputState::Failed, words);
+    }
+    for path in [folder.path().join("missing"), folder.path().to_owned()] {
+        let error = Input::start(Source::File(path.clone()), &SourceOptions::default()).err().unwrap();
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_ffmpeg_and_its_last_words_are_told() {
+    let options = SourceOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..SourceOptions::default() };
+    let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();
+    told(&input.status(), InputState::Failed, "there is no program /nowhere/ffmpeg");
+}

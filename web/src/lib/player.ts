@@ -1,0 +1,296 @@
+// Plays this peer's stream in a video element, and goes on trying: by transport stream over Media Source (least
+// delay), else by HLS. Says in words what it does; what it shows is the component's.
+import { chase, retryDelayS } from './latency'
+
+export type Way = 'ts' | 'hls' | 'native-hls'
+
+export type PlayerStatus =
+  | { kind: 'starting' }
+  | { kind: 'playing' }
+  | { kind: 'paused' }
+  | { kind: 'blocked' }
+  | { kind: 'retrying'; why: string; inS: number }
+  | { kind: 'unsupported'; why: string }
+
+export interface PlayerEvents {
+  status(status: PlayerStatus): void
+  /** From the first request to the first picture, seconds. */
+  started(startS: number, way: Way): void
+}
+
+interface Engine {
+  destroy(): void
+}
+
+/** `isMedia`: the bytes came, but the browser cannot play them, so another way may. */
+type OnBroken = (why: string, isMedia: boolean) => void
+
+/** Without progress for this long, the stream counts as broken; at a start, players are given longer. */
+const STALL_S = 6
+const START_S = 15
+/** Media errors in a row before the next way is tried. */
+const MEDIA_ERRORS = 2
+/** A picture that lasted this long makes the next failure the first one again. */
+const STEADY_S = 10
+
+const STREAM = '/stream.ts'
+const PLAYLIST = '/index.m3u8'
+
+export class LivePlayer {
+  private engine: Engine | null = null
+  private ways: Way[]
+  private way: Way
+  private failures = 0
+  private mediaErrors = 0
+  private attempt = 0
+  private startedAt = 0
+  private progressAt = 0
+  private playingSince: number | null = null
+  private lastTime = 0
+  private hasPicture = false
+  private isPausedByUser = false
+  private retryTimer: ReturnType<typeof setTimeout> | undefined
+  private readonly ticker: ReturnType<typeof setInterval>
+  /** What the player should hold ahead of the picture. */
+  targetS = 3
+
+  constructor(
+    private readonly video: HTMLVideoElement,
+    private readonly events: PlayerEvents,
+  ) {
+    this.ways = waysOf(video)
+    this.way = this.ways[0] ?? 'ts'
+    video.addEventListener('playing', this.onPlaying)
+    video.addEventListener('pause', this.onPause)
+    this.ticker = setInterval(() => this.tick(), 1000)
+  }
+
+  /** Seconds of video that the browser holds ahead of the picture; null without a picture. */
+  get aheadS(): number | null {
+    const end = this.endS
+    return end === null || !this.hasPicture ? null : Math.max(0, end - this.video.currentTime)
+  }
+
+  start(): void {
+    this.stop()
+    const way = this.ways[0]
+    if (way === undefined) {
+      const why = 'This browser plays live streams neither by Media Source nor by HLS.'
+      this.events.status({ kind: 'unsupported', why })
+      return
+    }
+    this.way = way
+    this.attempt += 1
+    this.startedAt = this.progressAt = performance.now()
+    this.hasPicture = false
+    this.events.status({ kind: 'starting' })
+    void this.open(way, this.attempt)
+  }
+
+  /** Plays from the live end, also after a pause. Needs a user's gesture where the browser blocked autoplay. */
+  play(): void {
+    this.isPausedByUser = false
+    if (this.engine === null) this.start()
+    else {
+      this.toLive()
+      this.tryToPlay()
+    }
+  }
+
+  pause(): void {
+    this.isPausedByUser = true
+    this.video.pause()
+  }
+
+  /** Jumps to the live end. */
+  toLive(): void {
+    const end = this.endS
+    if (end !== null) this.video.currentTime = Math.max(this.video.currentTime, end - this.targetS)
+  }
+
+  destroy(): void {
+    this.stop()
+    clearInterval(this.ticker)
+    this.video.removeEventListener('playing', this.onPlaying)
+    this.video.removeEventListener('pause', this.onPause)
+  }
+
+  private get endS(): number | null {
+    const { buffered } = this.video
+    return buffered.length === 0 ? null : buffered.end(buffered.length - 1)
+  }
+
+  private stop(): void {
+    clearTimeout(this.retryTimer)
+    this.engine?.destroy()
+    this.engine = null
+    this.playingSince = null
+  }
+
+  private async open(way: Way, attempt: number): Promise<void> {
+    const onBroken: OnBroken = (why, isMedia) => {
+      if (attempt === this.attempt) this.broken(why, isMedia)
+    }
+    try {
+      const open = { ts: openTs, hls: openHls, 'native-hls': openNative }[way]
+      const engine = await open(this.video, onBroken)
+      // Another start may have begun while the code was loaded.
+      if (attempt !== this.attempt) engine.destroy()
+      else {
+        this.engine = engine
+        this.tryToPlay()
+      }
+    } catch (error) {
+      onBroken(`The player could not be loaded: ${String(error)}`, false)
+    }
+  }
+
+  private tryToPlay(): void {
+    if (this.isPausedByUser) return
+    this.video.play().catch((error: unknown) => {
+      // AbortError: the element was given another source; whoever gave it plays.
+      if (error instanceof DOMException && error.name === 'NotAllowedError') this.events.status({ kind: 'blocked' })
+    })
+  }
+
+  private broken(why: string, isMedia: boolean): void {
+    const wasSteady = this.playingSince !== null && performance.now() - this.playingSince > STEADY_S * 1000
+    this.failures = wasSteady ? 1 : this.failures + 1
+    this.mediaErrors = isMedia ? this.mediaErrors + 1 : 0
+    this.attempt += 1
+    this.stop()
+    if (this.mediaErrors >= MEDIA_ERRORS) {
+      this.ways = this.ways.filter((way) => way !== this.way)
+      this.mediaErrors = 0
+      if (this.ways.length === 0) {
+        this.events.status({ kind: 'unsupported', why })
+        return
+      }
+    }
+    const inS = retryDelayS(this.failures)
+    this.events.status({ kind: 'retrying', why, inS })
+    this.retryTimer = setTimeout(() => this.start(), inS * 1000)
+  }
+
+  private tick(): void {
+    const now = performance.now()
+    if (this.engine === null) return
+    if (this.video.paused || this.video.currentTime !== this.lastTime) {
+      this.lastTime = this.video.currentTime
+      this.progressAt = now
+    }
+    const allowedS = this.hasPicture ? STALL_S : START_S
+    if (now - this.progressAt > allowedS * 1000) {
+      this.broken(`Nothing has come for ${allowedS} seconds.`, false)
+      return
+    }
+    // Players of HLS keep their own distance from the end.
+    if (this.way === 'ts' && this.hasPicture && !this.video.paused) this.chase()
+  }
+
+  private chase(): void {
+    const end = this.endS
+    if (end === null) return
+    const step = chase(end - this.video.currentTime, this.targetS, this.video.playbackRate, end)
+    this.video.playbackRate = step.playbackRate
+    if (step.seekToS !== null) this.video.currentTime = step.seekToS
+  }
+
+  private readonly onPlaying = (): void => {
+    this.playingSince ??= performance.now()
+    this.mediaErrors = 0
+    this.events.status({ kind: 'playing' })
+    if (this.hasPicture) return
+    const { attempt } = this
+    const first = () => {
+      if (attempt !== this.attempt || this.hasPicture) return
+      this.hasPicture = true
+      this.events.started((performance.now() - this.startedAt) / 1000, this.way)
+    }
+    // A stream without pictures has no frames to wait for.
+    if (this.video.videoWidth > 0 && 'requestVideoFrameCallback' in this.video) this.video.requestVideoFrameCallback(first)
+    else first()
+  }
+
+  private readonly onPause = (): void => {
+    if (this.isPausedByUser) this.events.status({ kind: 'paused' })
+  }
+}
+
+function waysOf(video: HTMLVideoElement): Way[] {
+  const hasMediaSource = 'MediaSource' in window || 'ManagedMediaSource' in window
+  const playsHls = video.canPlayType('application/vnd.apple.mpegurl') !== ''
+  return [...(hasMediaSource ? (['ts', 'hls'] as const) : []), ...(playsHls ? (['native-hls'] as const) : [])]
+}
+
+async function openTs(video: HTMLVideoElement, onBroken: OnBroken): Promise<Engine> {
+  const { default: mpegts } = await import('mpegts.js')
+  mpegts.LoggingControl.enableAll = false
+  const player = mpegts.createPlayer(
+    { type: 'mpegts', isLive: true, url: STREAM },
+    {
+      // The stash waits until it has 384 KiB: seconds of a small stream.
+      enableStashBuffer: false,
+      lazyLoad: false,
+      autoCleanupSourceBuffer: true,
+      autoCleanupMaxBackwardDuration: 30,
+      autoCleanupMinBackwardDuration: 15,
+    },
+  )
+  player.on(mpegts.Events.ERROR, (type: string, detail: string, info: { code?: number; msg?: string } | undefined) => {
+    onBroken(wordsOf(detail, info), type === mpegts.ErrorTypes.MEDIA_ERROR)
+  })
+  player.on(mpegts.Events.LOADING_COMPLETE, () => onBroken('The stream has ended or was cut off.', false))
+  player.attachMediaElement(video)
+  player.load()
+  return { destroy: () => player.destroy() }
+}
+
+function wordsOf(detail: string, info: { code?: number; msg?: string } | undefined): string {
+  switch (detail) {
+    case 'HttpStatusCodeInvalid':
+      return info?.code === 503
+        ? 'The stream has no picture to start from yet.'
+        : `The stream was refused (HTTP status ${info?.code ?? 'unknown'}).`
+    case 'Exception':
+    case 'ConnectingTimeout':
+    case 'UnrecoverableEarlyEof':
+      return 'The connection to the stream broke.'
+    case 'CodecUnsupported':
+    case 'FormatUnsupported':
+    case 'FormatError':
+      return `This browser cannot play the stream's format${info?.msg ? ` (${info.msg})` : ''}.`
+    default:
+      return `The player failed: ${info?.msg ?? detail}.`
+  }
+}
+
+async function openHls(video: HTMLVideoElement, onBroken: OnBroken): Promise<Engine> {
+  const { default: Hls } = await import('hls.js/light')
+  // A worker would be a blob of code, which the Content-Security-Policy forbids.
+  const hls = new Hls({ enableWorker: false, liveSyncDurationCount: 3, maxLiveSyncPlaybackRate: 1.05, backBufferLength: 30 })
+  hls.on(Hls.Events.ERROR, (_event, error) => {
+    if (!error.fatal) return
+    const isMedia = error.type === Hls.ErrorTypes.MEDIA_ERROR
+    onBroken(isMedia ? `This browser cannot play the stream (${error.details}).` : 'The connection to the stream broke.', isMedia)
+  })
+  hls.attachMedia(video)
+  hls.loadSource(PLAYLIST)
+  return { destroy: () => hls.destroy() }
+}
+
+async function openNative(video: HTMLVideoElement, onBroken: OnBroken): Promise<Engine> {
+  const onError = () => {
+    const isMedia = video.error !== null && video.error.code !== MediaError.MEDIA_ERR_NETWORK
+    onBroken(isMedia ? 'This browser cannot play the stream.' : 'The connection to the stream broke.', isMedia)
+  }
+  video.addEventListener('error', onError)
+  video.src = PLAYLIST
+  return {
+    destroy() {
+      video.removeEventListener('error', onError)
+      video.removeAttribute('src')
+      video.load()
+    },
+  }
+}

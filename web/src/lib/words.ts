@@ -1,0 +1,98 @@
+// Sentences for states. Every state of a peer has one here, so that the page never shows a bare word of the protocol.
+import { clientName } from './format'
+import type { ClientState, EventKind, Feed, FeedState, Here, Input, Overview, Role } from './overview'
+
+export type Tone = 'good' | 'wait' | 'bad' | 'neutral'
+
+export interface Said {
+  word: string
+  sentence: string
+  tone: Tone
+}
+
+export function hereSaid(here: Here, role: Role): Said {
+  const detail = here.detail === null ? '' : ` ${sentence(here.detail)}`
+  switch (here.state) {
+    case 'connecting':
+      return { word: 'Connecting', sentence: `Looking for the stream's server and for viewers to receive from.${detail}`, tone: 'wait' }
+    case 'live':
+      return role === 'server'
+        ? { word: 'Live', sentence: `This server sends the stream to its viewers.${detail}`, tone: 'good' }
+        : { word: 'Live', sentence: `This viewer receives the stream, and passes it on.${detail}`, tone: 'good' }
+    case 'overloaded':
+      return { word: 'No room', sentence: `The viewers together have too little upload to feed one more; trying again.${detail}`, tone: 'bad' }
+    case 'unreachable':
+      return { word: 'Server unreachable', sentence: `The stream's server does not answer; trying again.${detail}`, tone: 'bad' }
+  }
+}
+
+export function inputSaid(input: Input): Said {
+  const detail = input.detail === null ? '' : ` ${sentence(input.detail)}`
+  switch (input.state) {
+    case 'receiving':
+      return { word: 'Receiving', sentence: `Video is coming in.${detail}`, tone: 'good' }
+    case 'waiting':
+      return { word: 'Waiting', sentence: `No video is coming in yet.${detail}`, tone: 'wait' }
+    case 'failed':
+      return { word: 'Failed', sentence: `The input cannot be read; trying again.${detail}`, tone: 'bad' }
+  }
+}
+
+/** Words from elsewhere as a sentence of ours: a capital at the start, a full stop at the end. */
+export function sentence(words: string): string {
+  const trimmed = words.trim()
+  if (trimmed === '') return ''
+  return trimmed.charAt(0).toUpperCase() + trimmed.slice(1) + (/[.!?…]$/.test(trimmed) ? '' : '.')
+}
+
+export const CLIENT_WORDS: Record<ClientState, { word: string; sentence: string }> = {
+  live: { word: 'live', sentence: 'receives in time' },
+  late: { word: 'late', sentence: 'receives some packets too late' },
+  silent: { word: 'silent', sentence: 'has not been heard for a while' },
+  suspect: { word: 'suspect', sentence: 'others report that it does not do what it says' },
+  excluded: { word: 'excluded', sentence: 'gets nothing more' },
+}
+
+export const FEED_WORDS: Record<FeedState, string> = {
+  live: 'receiving',
+  asked: 'asked',
+  silent: 'silent',
+  none: 'nobody',
+}
+
+export const EVENT_WORDS: Record<EventKind, { word: string; tone: Tone }> = {
+  joined: { word: 'joined', tone: 'good' },
+  left: { word: 'left', tone: 'neutral' },
+  died: { word: 'died', tone: 'bad' },
+  refused: { word: 'refused', tone: 'wait' },
+  excluded: { word: 'excluded', tone: 'bad' },
+  repaired: { word: 'repaired', tone: 'good' },
+}
+
+export function parentName(feed: Feed): string {
+  if (feed.isServer) return 'the server'
+  return feed.parent === null ? 'nobody' : clientName(feed.parent)
+}
+
+export function privacySentence(isPrivate: boolean): string {
+  return isPrivate
+    ? "This stream is private: the server feeds every viewer itself, and viewers do not see each other's addresses."
+    : "Viewers of this stream send video to each other, and so see each other's network addresses."
+}
+
+/** The command that watches a stream, quoted for a shell where it needs to be. */
+export function watchCommand(link: string): string {
+  const isPlain = /^[\w@%+=:,./-]+$/.test(link)
+  return `anabranch stream watch ${isPlain ? link : `'${link.replaceAll("'", "'\\''")}'`}`
+}
+
+export function modeSentence(stream: Overview['stream']): string {
+  switch (stream.mode) {
+    case 'hybrid':
+      return `${stream.slices} trees, repaired by a mesh`
+    case 'trees':
+      return `${stream.slices} trees alone`
+    case 'mesh':
+      return 'mesh alone'
+  }
+}

@@ -1,0 +1,28 @@
+import { svelte } from '@sveltejs/vite-plugin-svelte'
+import { defineConfig } from 'vitest/config'
+import { licenses } from './scripts/licenses.mjs'
+
+// `npm run mock` listens here; `npm run dev` passes on to it what a peer would answer.
+const mock = 'http://127.0.0.1:4310'
+
+export default defineConfig({
+  plugins: [svelte(), licenses()],
+  build: {
+    outDir: '../crates/gateway/page',
+    emptyOutDir: true,
+    target: 'es2022',
+    sourcemap: false,
+    // Data URLs would need an exception in the Content-Security-Policy.
+    assetsInlineLimit: 0,
+    // The polyfill is for browsers older than the target.
+    modulePreload: { polyfill: false },
+    // hls.js, loaded only where mpegts.js cannot play, is the largest part.
+    chunkSizeWarningLimit: 450,
+  },
+  server: {
+    proxy: Object.fromEntries(
+      ['/api', '/events', '/stream.ts', '/index.m3u8', '/segments'].map((path) => [path, mock]),
+    ),
+  },
+  test: { include: ['test/**/*.test.ts'] },
+})
