@@ -113,6 +113,16 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         &self.source
     }
 
+    /// How the stream travels.
+    pub fn mode(&self) -> Mode {
+        self.config.mode
+    }
+
+    /// How many slices it has.
+    pub fn slices(&self) -> u8 {
+        self.config.tracker.slices
+    }
+
     /// Children of the server, over all slices.
     pub fn children(&self) -> usize {
         self.pushing.held()
