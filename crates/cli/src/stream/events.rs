@@ -22,10 +22,15 @@ impl Events {
             NodeEvent::Left { client, was_silent: true } => {
                 (EventKind::Died, Some(*client), format!("viewer {client} has gone without a word"))
             }
+            NodeEvent::Excluded(client) => {
+                let text = format!("viewer {client} passed on what is not the stream's, and may watch no more");
+                (EventKind::Excluded, Some(*client), text)
+            }
             NodeEvent::Refused(refusal) => {
                 let why = match refusal {
                     Refusal::Full => "there are as many as may watch",
                     Refusal::Overloaded => "nobody has room to pass the stream on to another",
+                    Refusal::Excluded => "it was excluded before",
                 };
                 (EventKind::Refused, None, format!("somebody could not watch: {why}"))
             }

@@ -422,9 +422,11 @@ fn write_report(report: &Report, writer: &mut Writer<'_>) {
     writer.u64(report.sent.bits_per_sec());
     writer.u64(report.played);
     writer.u64(report.skipped);
-    writer.u32(report.delay.map_or(NO_DELAY, |delay| {
-        u32::try_from(delay.as_nanos() / 1_000_000).unwrap_or(NO_DELAY).min(NO_DELAY - 1)
-    }));
+    writer.u32(
+        report.delay.map_or(NO_DELAY, |delay| {
+            u32::try_from(delay.as_nanos() / 1_000_000).unwrap_or(NO_DELAY).min(NO_DELAY - 1)
+        }),
+    );
     writer.u8(report.neighbours);
     writer.u8(parents.len() as u8);
     for parent in parents {
