@@ -17,6 +17,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     // The polyfill is for browsers older than the target.
     modulePreload: { polyfill: false },
+    // Letters and digits alone after the last dash: a server can tell a hashed name by its look.
+    rollupOptions: { output: { hashCharacters: 'hex' } },
     // hls.js, loaded only where mpegts.js cannot play, is the largest part.
     chunkSizeWarningLimit: 450,
   },

@@ -7,7 +7,7 @@ import { asText, sample } from './sample'
 
 const overview = () => parseOverview(asText(sample()))
 const overlayOf = () => overview().overlay ?? expect.fail('the sample has an overlay')
-const upload = (sent: number, capacity: number | null, limit: number | null) => ({ sentBitsPerS: sent, capacityBitsPerS: capacity, limitBitsPerS: limit })
+const upload = (sent: number | null, capacity: number | null, limit: number | null) => ({ sentBitsPerS: sent, capacityBitsPerS: capacity, limitBitsPerS: limit })
 
 describe('the idle share', () => {
   it('is what the lesser of capacity and limit leaves', () => {
@@ -18,6 +18,7 @@ describe('the idle share', () => {
   it('is unknown without a known capacity, even where there is a limit', () => {
     expect(idleShare(upload(1, null, 2))).toBeNull()
     expect(idleShare(upload(0, 0, null))).toBeNull()
+    expect(idleShare(upload(null, 4, null))).toBeNull()
     expect(uploadBound(upload(1, null, 2))).toBeNull()
   })
 })

@@ -23,12 +23,18 @@ describe('what a peer tells', () => {
       value.here.delay_s = null
       value.here.upload.capacity_bits_per_s = null
       value.stream.has_video = null
+      value.stream.bitrate_bits_per_s = null
+      value.here.address = null
+      value.here.upload.sent_bits_per_s = null
+      value.here.download_bits_per_s = null
       Object.assign(value, { overlay: null })
     })()
     expect(read.here.delayS).toBeNull()
     expect(read.here.upload.capacityBitsPerS).toBeNull()
     expect(read.stream.hasVideo).toBeNull()
+    expect([read.stream.bitrateBitsPerS, read.here.address, read.here.upload.sentBitsPerS, read.here.downloadBitsPerS]).toEqual([null, null, null, null])
     expect(read.overlay).toBeNull()
+    expect(parsed((value) => (value.overlay.server.sent_bits_per_s = null))().overlay?.server.sentBitsPerS).toBeNull()
   })
 
   it('allows savings below nothing, as repair can cost more than viewers give', () => {
