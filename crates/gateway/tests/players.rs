@@ -158,8 +158,18 @@ fn ffmpeg_puts_in_a_stream_and_players_get_it() {
     drop(encoder);
     let status = live.input.as_ref().unwrap().status();
     until("its end is told", || status.get().state == InputState::Waiting);
-    let _encoder = encode(&["-method", "PUT", &url]);
-    receives_again(&live);
+    // The next has other streams.
+    let _encoder = encode(&["-mpegts_start_pid", "0x200", "-mpegts_pmt_start_pid", "0x1200", "-method", "PUT", &url]);
+    until("it is told", || status.get().detail.unwrap_or_default().contains("the programme has changed"));
+    until("its segments are in the list", || {
+        let playlist = live.served.get("/index.m3u8");
+        playlist.split("#EXT-X-DISCONTINUITY\n").nth(1).is_some_and(|rest| rest.contains("#EXTINF"))
+    });
+    until("a player begins with it", || {
+        live.outlet.buffered().is_some_and(|buffered| buffered >= Duration::from_secs(3))
+    });
+    std::thread::sleep(Duration::from_secs(4));
+    plays(&live, "PUT, of another programme");
 }
 
 fn receives_again(live: &Live) {
