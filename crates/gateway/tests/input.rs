@@ -257,4 +257,20 @@ fn a_missing_ffmpeg_and_its_last_words_are_told() {
     let options = SourceOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..SourceOptions::default() };
     let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();
     told(&input.status(), InputState::Failed, "there is no program /nowhere/ffmpeg");
+
+    // What stands in for it says what it was asked to read.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ffmpeg");
+    std::fs::write(&program, "#!/bin/sh\necho cannot read \"$@\" >&2\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let options = SourceOptions { ffmpeg: program, ..SourceOptions::default() };
+    let source = Source::parse("rtsp://me:secret@camera/1?key=hidden", true).unwrap();
+    let (input, _cuts) = Input::start(source, &options).unwrap();
+    told(&input.status(), InputState::Failed, "ffmpeg ended (exit status: 7): cannot read");
+    let words = format!("{:?}", input.status().get());
+    assert!(
+        words.contains("rtsp://***@camera/1?***") && !words.contains("secret") && !words.contains("hidden"),
+        "{words}"
+    );
+    until("it is run again", || input.status().get().restarts >= 1);
 }

@@ -161,6 +161,19 @@ fn srt(rest: &str) -> Result<Source, String> {
     Ok(Source::Srt(format!("srt://{place}?{}", options.join("&"))))
 }
 
+/// `words` of a program that was given `url`, without what is secret in it.
+pub(super) fn redact(words: &str, url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let place = rest.split('/').next().unwrap_or_default();
+    let user = place.rsplit_once('@').map_or("", |(user, _)| user);
+    // Each also alone: programs take URLs apart.
+    let passwords = user.split(':').skip(1);
+    let values = query.split('&').filter_map(|option| Some(option.split_once('=')?.1)).filter(|value| value.len() > 3);
+    let secrets = [query, user].into_iter().chain(passwords).chain(values).filter(|secret| !secret.is_empty());
+    secrets.fold(words.to_owned(), |words, secret| words.replace(secret, "***"))
+}
+
 /// URLs as they may be shown: without passwords, and without queries, which often hold keys.
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -261,6 +274,9 @@ mod tests {
         fn no_password_is_shown(user in "[a-z]{1,8}", secret in "[A-Z]{6,12}", path in "[a-z/]{0,9}") {
             for url in [format!("rtsp://{user}:{secret}@host/{path}"), format!("https://host/{path}?key={secret}")] {
                 prop_assert!(!without_secrets(&url).contains(&secret));
+                let words = format!("[srt] Connection to {url} failed with {secret}: no");
+                let words = redact(&words, &url);
+                prop_assert!(!words.contains(&secret) && words.contains("Connection to "), "{}", words);
             }
         }
     }
