@@ -8,6 +8,9 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::loopback::NoFiles;
 use anabranch_net::relay_list;
+use anabranch_net::sessions::stream::{Inbound, MOST_MESSAGE};
+use anabranch_net::stream::content::Signed;
+use anabranch_net::stream::link::Link;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
 use anabranch_proto::hello::{HelloBody, HelloReply};
@@ -17,6 +20,10 @@ use anabranch_proto::message::{Message, Offer, Report};
 use anabranch_proto::packet::Kind;
 use anabranch_proto::relay_node::{Handling, RelayNode};
 use anabranch_proto::seal::{self, Hello, Identity, SessionId};
+use anabranch_proto::session::{PeerKey, WireLength};
+use anabranch_proto::stream::content::Content;
+use anabranch_proto::stream::message::Datagram;
+use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::transfer::{Limits, Receiver, Store, StoreError};
 use anabranch_proto::wire::{self, OwnedDatagram};
 
@@ -140,6 +147,50 @@ pub fn receiver(input: &[u8]) {
         }
     }
     receiver.close_all(Time::ZERO, Duration::ZERO);
+}
+
+/// A stream's messages and datagrams, and its manifests, come out the same; what nobody has signed is never
+/// taken for the source's.
+pub fn stream(input: &[u8]) {
+    let mut bytes = Vec::new();
+    if let Ok(message) = stream_wire::read_message::<Signed>(input) {
+        stream_wire::write_message(&message, &mut bytes);
+        assert_eq!(bytes.len(), message.wire_length());
+        let again = stream_wire::read_message::<Signed>(&bytes).expect("what was written is read");
+        assert_eq!(format!("{again:?}"), format!("{message:?}"));
+    }
+    bytes.clear();
+    if let Ok(datagram) = stream_wire::read_datagram::<Signed>(input) {
+        stream_wire::write_datagram(&datagram, &mut bytes);
+        // Whatever is wanted is counted from the first of it.
+        if !matches!(datagram, Datagram::Want(_)) {
+            assert_eq!(bytes, input);
+            assert_eq!(bytes.len(), datagram.wire_length());
+        }
+        if let Datagram::Manifest(manifest) = &datagram {
+            assert!(!Signed::is_signed(&PeerKey::default(), manifest));
+        }
+    }
+}
+
+/// What comes over a stream of messages, cut as the first bytes say.
+pub fn session_stream(input: &[u8]) {
+    let mut inbound = Inbound::default();
+    let cut = input.first().map_or(1, |&cut| usize::from(cut) + 1);
+    for part in input.chunks(cut) {
+        inbound.push(part);
+        while let Ok(Some(message)) = inbound.next() {
+            assert!(message.len() <= MOST_MESSAGE);
+        }
+    }
+}
+
+/// Links to streams come out as they are printed.
+pub fn stream_link(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    if let Ok(link) = text.parse::<Link>() {
+        assert_eq!(link.to_string().parse(), Ok(link));
+    }
 }
 
 /// Lists of relays.

@@ -19,6 +19,7 @@ pub mod runtime;
 pub mod send_queue;
 pub mod sessions;
 pub mod setup;
+pub mod stream;
 pub mod udp;
 pub mod wait;
 

@@ -16,13 +16,26 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::sessions::stream::Outbound;
+use anabranch_net::stream::content::Signed;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
 use anabranch_proto::flow::{Ack, AckRanges, Data};
 use anabranch_proto::hello::{HelloBody, HelloReply};
 use anabranch_proto::message::{FileName, Message, Offer};
-use anabranch_proto::packet::{Packet, PacketId, Route};
+use anabranch_proto::packet::{Packet, PacketId as PlacedPacket, Route};
+use anabranch_proto::session::PeerKey;
+use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::message::{
+    Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, Message as StreamMessage, Mode, Parent,
+    ParentReport, Report, SilentFeed, StreamInfo, Welcome,
+};
+use anabranch_proto::stream::packet::{PacketId, SliceSet, Stamp};
+use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::wire::{Datagram, Type};
 use mutate::{Run, mutate};
 
@@ -33,7 +46,7 @@ const ITERATIONS: usize = 20_000;
 /// one of those that compute on a curve.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 11] = [
     ("datagram", checks::datagram, 1),
     ("flow_packet", checks::flow_packet, 1),
     ("handshake", checks::handshake, 20),
@@ -42,6 +55,9 @@ const TARGETS: [Target; 8] = [
     ("relay_list", checks::relay_list, 1),
     ("sender", session_checks::sender, 100),
     ("session", session_checks::session, 200),
+    ("session_stream", checks::session_stream, 1),
+    ("stream", checks::stream, 1),
+    ("stream_link", checks::stream_link, 1),
 ];
 
 fn folder(target: &str) -> PathBuf {
@@ -59,6 +75,9 @@ fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
         ("relay_list", relay_lists()),
         ("sender", against_senders()),
         ("session", sessions()),
+        ("session_stream", session_streams()),
+        ("stream", streams()),
+        ("stream_link", stream_links()),
     ])
 }
 
@@ -75,7 +94,7 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
     for (name, nodes) in &routes {
         for what in types {
             let route = Route::from_nodes(nodes, 1).expect("the route is possible");
-            let id = PacketId { index: 7, generation: 1 };
+            let id = PlacedPacket { index: 7, generation: 1 };
             let nonce = if what == Type::Ack { 42 } else { 0 };
             let packet = Packet::new(id, nonce, what.kind(), route);
             let body: &[u8] = if what == Type::Ack { &[] } else { &[5; 60] };
@@ -193,6 +212,91 @@ fn sessions() -> Vec<(String, Vec<u8>)> {
         ("leave".into(), with(&[17, 0, 0, 15])),
         ("disk".into(), with(&[18, 20, 20, 11, 0, 16, 0, 18])),
     ]
+}
+
+/// Messages of a stream behind their lengths, short and long.
+fn session_streams() -> Vec<(String, Vec<u8>)> {
+    let of = |lengths: &[usize]| {
+        let mut out = Outbound::default();
+        lengths.iter().for_each(|&length| assert!(out.push(|bytes| bytes.resize(length, 7))));
+        out.next().to_vec()
+    };
+    vec![("short".into(), of(&[0, 1, 40, 300])), ("long".into(), of(&[16_383, 16_384, 3]))]
+}
+
+/// Each kind of message and datagram of a stream.
+fn streams() -> Vec<(String, Vec<u8>)> {
+    let (secret, key) = (PeerIdentity::from_secret([1; 32]), PeerKey([2; 32]));
+    let (client, expires) = (ClientId(7), Stamp(60_000));
+    let signature = Signed::sign_ticket(&secret, client, &key, expires);
+    let ticket = Box::new(Ticket::<Signed> { client, key, expires, signature });
+    let contact = |number: u32| {
+        let address = SocketAddr::from(([192, 0, 2, number as u8], 7443));
+        Contact { client: ClientId(number), address, key }
+    };
+    let info = StreamInfo {
+        mode: Mode::Hybrid,
+        slices: 20,
+        bitrate: Rate::from_bits_per_sec(2_000_000),
+        begin: PacketId(100),
+        edge: (PacketId(400), Stamp(9000)),
+    };
+    let parent = |slice, backup| Parent { slice, parent: Some(contact(3)), backups: [backup, None] };
+    let assignment = Assignment {
+        parents: vec![parent(0, Some(contact(4))), Parent { slice: 1, parent: None, backups: [None; 2] }],
+        children: vec![Children { slice: 2, children: vec![ClientId(8), ClientId(9)] }],
+        places: 12,
+    };
+    let of_parent = ParentReport { parent: ClientId(3), expected: 100, received: 99, forged: 1 };
+    let report = Report { played: 5, skipped: 1, neighbours: 4, parents: vec![of_parent], ..Report::default() };
+    let silent = SilentFeed { slice: 3, parent: Some(ClientId(3)), asked: None, is_excused: true };
+    let messages: Vec<StreamMessage<SocketAddr, Signed>> = vec![
+        StreamMessage::Join { upload: Rate::from_bits_per_sec(5_000_000) },
+        StreamMessage::Welcome(Box::new(Welcome { stream: info, ticket: (*ticket).clone() })),
+        StreamMessage::Overloaded,
+        StreamMessage::Ticket(ticket.clone()),
+        StreamMessage::Assign(Box::new(assignment)),
+        StreamMessage::Ping,
+        StreamMessage::Pong,
+        StreamMessage::Neighbours(vec![contact(5), contact(6)]),
+        StreamMessage::Report(Box::new(report)),
+        StreamMessage::Silent(vec![silent]),
+        StreamMessage::Greet(ticket),
+        StreamMessage::Subscribe { slices: SliceSet(5), from: PacketId(100) },
+        StreamMessage::Unsubscribe(SliceSet(5)),
+        StreamMessage::Full(SliceSet(1)),
+        StreamMessage::Stalled(SliceSet(2)),
+    ];
+    let packet: Arc<[u8]> = vec![0x47; 188].into();
+    let packets = [(Stamp(1), packet.clone()), (Stamp(2), packet.clone())];
+    let proofs = Signed::prove(&secret, 3, PacketId(64), &packets);
+    let map = BufferMap { base: PacketId(64), words: vec![u64::MAX, 1].into() };
+    let datagrams: Vec<StreamDatagram<Signed>> = vec![
+        StreamDatagram::Packet { id: PacketId(64), stamp: Stamp(1), packet },
+        StreamDatagram::Manifest(Arc::new(Manifest { generation: 3, first: PacketId(64), packets: 2, proofs })),
+        StreamDatagram::Have(Arc::new(map)),
+        StreamDatagram::Want([70, 64, 69].map(PacketId).into()),
+        StreamDatagram::WantManifests(PacketId(64), PacketId(127)),
+    ];
+    let mut inputs = Vec::new();
+    for (number, message) in messages.iter().enumerate() {
+        let mut bytes = Vec::new();
+        stream_wire::write_message(message, &mut bytes);
+        inputs.push((format!("message-{}", number + 1), bytes));
+    }
+    for (number, datagram) in datagrams.iter().enumerate() {
+        let mut bytes = Vec::new();
+        stream_wire::write_datagram(datagram, &mut bytes);
+        inputs.push((format!("datagram-{}", number + 1), bytes));
+    }
+    inputs
+}
+
+fn stream_links() -> Vec<(String, Vec<u8>)> {
+    let key = "9d".repeat(32);
+    let v4 = format!("anabranch://{key}@192.0.2.1:7443");
+    let both = format!("anabranch://{key}@[2001:db8::1]:7443,stream.example:1");
+    [("v4", v4), ("both", both)].map(|(name, text)| (name.into(), text.into())).into()
 }
 
 fn relay_lists() -> Vec<(String, Vec<u8>)> {

@@ -39,6 +39,15 @@ pub enum Stage {
     Over,
 }
 
+/// Datagrams of a session, without QUIC's headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that have come.
+    pub received_bytes: u64,
+    /// Bytes that have left.
+    pub sent_bytes: u64,
+}
+
 /// A connection, and the session over it.
 #[derive(Debug)]
 pub struct Connection {
@@ -48,6 +57,7 @@ pub struct Connection {
     pub stage: Stage,
     remote: Remote<SocketAddr>,
     session: Option<SessionId>,
+    traffic: Traffic,
     outbound: Outbound,
     inbound: Inbound,
     sending: Option<StreamId>,
@@ -69,6 +79,8 @@ pub struct Books<A: WireApplication> {
     pub events: Vec<A::Event>,
     /// Sessions that are over without the application knowing.
     pub over: VecDeque<(SessionId, Closed)>,
+    /// Why the last session was over of which the application was told.
+    pub last_end: Option<Closed>,
     began: Instant,
     client: ClientConfig,
     admission: Admission,
@@ -129,6 +141,7 @@ impl<A: WireApplication> Books<A> {
             counters: SessionCounters::default(),
             events: Vec::new(),
             over: VecDeque::new(),
+            last_end: None,
             began,
             client,
             admission: Admission::default(),
@@ -186,6 +199,12 @@ impl<A: WireApplication> Books<A> {
         connection.session.filter(|_| connection.stage == Stage::Open)
     }
 
+    /// The sessions that are open, who is at their other ends, and what has passed.
+    pub fn open_sessions(&self) -> impl Iterator<Item = (SessionId, Remote<SocketAddr>, Traffic)> {
+        let open = self.connections.iter().flatten().filter(|connection| connection.stage == Stage::Open);
+        open.filter_map(|connection| Some((connection.session?, connection.remote, connection.traffic)))
+    }
+
     /// Whether another handshake may begin, of somebody who has proved to be at `address`.
     pub fn admits(&mut self, now: Time, address: IpAddr) -> bool {
         self.half_open < self.config.most_half_open
@@ -241,6 +260,7 @@ impl<A: WireApplication> Books<A> {
             stage,
             remote,
             session: None,
+            traffic: Traffic::default(),
             outbound: Outbound::default(),
             inbound: Inbound::default(),
             sending: None,
@@ -329,6 +349,7 @@ impl<A: WireApplication> Books<A> {
     pub fn finish(&mut self, now: Time, handle: ConnectionHandle, why: Closed) {
         let Some(session) = self.connection(handle).map(|connection| connection.session) else { return };
         if let Some(session) = session {
+            self.last_end = Some(why);
             self.over.push_back((session, why));
             // Its number stays taken until the application knows.
             self.sessions[session.index()] = None;
@@ -398,7 +419,9 @@ impl<A: WireApplication> Books<A> {
     pub fn take_datagram(&mut self, handle: ConnectionHandle) -> Option<(SessionId, Bytes)> {
         let connection = self.connection_mut(handle)?;
         let session = connection.session.filter(|_| connection.stage == Stage::Open)?;
-        Some((session, connection.quic.datagrams().recv()?))
+        let bytes = connection.quic.datagrams().recv()?;
+        connection.traffic.received_bytes += bytes.len() as u64;
+        Some((session, bytes))
     }
 
     /// Gives a session the datagram that `write` writes; none if none may leave over it, or not this one.
@@ -415,7 +438,10 @@ impl<A: WireApplication> Books<A> {
             }
             let mut bytes = Vec::with_capacity(usize::from(config::LEAST_MTU));
             write(&mut bytes);
-            connection.quic.datagrams().send(Bytes::from(bytes), true).is_ok()
+            let length = bytes.len() as u64;
+            let is_sent = connection.quic.datagrams().send(Bytes::from(bytes), true).is_ok();
+            connection.traffic.sent_bytes += if is_sent { length } else { 0 };
+            is_sent
         });
         match given {
             Some(_) => self.counters.datagrams_sent += 1,

@@ -36,6 +36,7 @@ use noq_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Event, FourT
 
 use crate::endpoint::{Endpoint, Port};
 
+pub use self::books::Traffic;
 use self::books::{Books, Stage, reason};
 pub use self::config::{DATAGRAM_BUFFER, HANDSHAKE_TIME, LEAST_MTU, PROTOCOL, RECEIVE_WINDOW};
 use self::identity::PeerIdentity;
@@ -150,6 +151,22 @@ impl<A: WireApplication> QuicSessions<A> {
     /// Connections that are kept, those that are over and await the last packets of the other end included.
     pub fn connections(&self) -> usize {
         self.books.connections()
+    }
+
+    /// The sessions that are open, who is at their other ends, and what has passed over each.
+    pub fn open_sessions(&self) -> impl Iterator<Item = (SessionId, Remote<SocketAddr>, Traffic)> {
+        self.books.open_sessions()
+    }
+
+    /// The least round trip over a session, once there is a sample.
+    pub fn least_round_trip(&self, session: SessionId) -> Option<Duration> {
+        let handle = self.books.handle_of(session)?;
+        self.books.window.least_round_trip(self.books.connection(handle)?.member)
+    }
+
+    /// Why the last session was over of which the application was told.
+    pub fn last_end(&self) -> Option<Closed> {
+        self.books.last_end
     }
 
     /// The controller's named values.

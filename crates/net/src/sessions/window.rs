@@ -42,6 +42,9 @@ const SETTLED_AFTER_PERCENT: u64 = 125;
 /// is so large. The common pacer paces.
 const UNPACED: u64 = 1 << 40;
 
+/// What a host wakes too late for, the pacer makes up for up to this, so that it does not become a lower rate.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
 /// A receiver's ACKs may wait for so long: RFC 9000's own bound (18.2).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
@@ -202,7 +205,7 @@ impl State {
             self.limits = self.controller.limits();
         }
         if let Some(rate) = self.limits.rate {
-            self.pacer.on_sent(now, size, rate, self.limits.burst);
+            self.pacer.on_sent(now, size, rate, self.limits.burst + rate * CATCH_UP);
         }
     }
 

@@ -1,0 +1,10 @@
+//! Q-Stream on sockets: a stream's packets as bytes, its links, and peers that run.
+
+pub mod content;
+pub mod link;
+pub mod node;
+mod run;
+pub mod snapshot;
+
+pub use node::{Input, InputError, NodeEvent, ServeOptions, StreamError, StreamNode, Video, WatchOptions};
+pub use snapshot::Snapshot;

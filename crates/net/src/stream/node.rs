@@ -1,0 +1,490 @@
+//! A peer of a stream that runs: its machines, its socket and its thread, behind channels.
+//!
+//! ```text
+//! video --Input--> +-----------------+ --Receiver<NodeEvent>--> released packets, gaps, what happens
+//!                  |  thread: Runtime |
+//!      stop -----> |  QuicSessions    | --watch<Snapshot>------> figures, once a second
+//!                  +-----------------+
+//! ```
+//!
+//! All channels are bounded. An application that does not take its packets in time is told of a gap in their
+//! place; one that gives video faster than it is sent is told to wait.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anabranch_control::flow::registry::{self, Setup};
+use anabranch_control::flow::{Bounds, FlowController};
+use anabranch_control::registry::UnknownController;
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_proto::session::SessionConfig;
+use anabranch_proto::stream::buffer::BufferConfig;
+use anabranch_proto::stream::client::{Client, ClientConfig};
+use anabranch_proto::stream::message::{Mode, StreamInfo};
+use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
+use anabranch_proto::stream::peer::StreamPeer;
+use anabranch_proto::stream::server::{Server, ServerConfig};
+use anabranch_proto::stream::tracker::{Refusal, TrackerConfig};
+use anabranch_proto::stream::tree::Moves;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+
+use super::content::Signed;
+use super::link::{Link, LinkError};
+use super::run::Running;
+use super::snapshot::Snapshot;
+use crate::pool::NoWork;
+use crate::runtime::Runtime;
+use crate::sessions::QuicSessions;
+use crate::sessions::identity::PeerIdentity;
+use crate::setup::random_seed;
+use crate::udp::Socket;
+use crate::wait::Waker;
+
+/// What runs.
+pub(super) type Peer = QuicSessions<StreamPeer<SocketAddr, Signed>>;
+
+/// Packets of video that wait to be sent at most: a second of 10 Mbit/s.
+const MOST_INPUT: usize = 1024;
+
+/// Events that wait for the application at most: three seconds of packets at 20 Mbit/s.
+const MOST_EVENTS: usize = 8192;
+
+/// What a player keeps of the buffer for a second thought: what is not there by then is skipped.
+const MARGIN: Duration = Duration::from_millis(300);
+
+/// The fastest stream for which buffers have room.
+const MOST_BITRATE: Rate = Rate::from_bits_per_sec(20_000_000);
+
+/// The part of what a peer can send that is not used for the trees.
+const RESERVE: f64 = 0.1;
+
+/// Who has said nothing for so long is gone [Raiber 2010, 7.4].
+const SILENCE: Duration = Duration::from_millis(10_000);
+
+/// The controller of those that choose none. `block-window`, which is the one that the mesh was made with
+/// [Efthymiopoulos 2015], learns queues from round trips, which over QUIC hold what receivers wait before they
+/// acknowledge.
+pub const DEFAULT_CONTROLLER: &str = "cubic";
+
+/// Why a peer does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The socket.
+    #[error("cannot listen at {address}: {why}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        why: io::Error,
+    },
+    /// The system.
+    #[error("cannot run: {0}")]
+    System(#[from] io::Error),
+    /// The controller.
+    #[error("{0}")]
+    Controller(#[from] UnknownController),
+    /// It cannot be made without parameters.
+    #[error("controller \"{0}\" needs parameters; expected one that does without, as {DEFAULT_CONTROLLER}")]
+    Parameters(String),
+    /// The key.
+    #[error("TLS cannot use this key: {0}")]
+    Key(#[from] rustls::Error),
+    /// The link.
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    /// No address of the link is of a network that this host is in.
+    #[error("this host has no route to {0}")]
+    NoRoute(Link),
+    /// A setting.
+    #[error("{what} is {got}; expected {expected}")]
+    Setting {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        got: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+}
+
+/// How a stream is served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where the server listens.
+    pub listen: SocketAddr,
+    /// By which addresses the link names it; if there are none, by where it listens.
+    pub announce: Vec<SocketAddr>,
+    /// Its key pair, which is the stream's.
+    pub identity: PeerIdentity,
+    /// How the stream travels.
+    pub mode: Mode,
+    /// In how many slices.
+    pub slices: u8,
+    /// What the server can send: it gives out no more places than that bears.
+    pub upload: Rate,
+    /// Whether it never sends more.
+    pub is_limited: bool,
+    /// The congestion controller.
+    pub controller: String,
+    /// What players hold ready.
+    pub buffer: Duration,
+    /// The most viewers.
+    pub most_clients: usize,
+}
+
+impl ServeOptions {
+    /// The defaults: a hybrid of 20 slices.
+    pub fn new(listen: SocketAddr, identity: PeerIdentity, upload: Rate) -> ServeOptions {
+        ServeOptions {
+            listen,
+            announce: Vec::new(),
+            identity,
+            mode: Mode::Hybrid,
+            slices: 20,
+            upload,
+            is_limited: false,
+            controller: DEFAULT_CONTROLLER.to_owned(),
+            buffer: Duration::from_millis(3000),
+            most_clients: 1024,
+        }
+    }
+}
+
+/// How a stream is watched.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Which stream.
+    pub link: Link,
+    /// Where the viewer listens; none for any free port.
+    pub listen: Option<SocketAddr>,
+    /// Its key pair.
+    pub identity: PeerIdentity,
+    /// What it believes that it can send.
+    pub upload: Rate,
+    /// Whether it never sends more.
+    pub is_limited: bool,
+    /// The congestion controller.
+    pub controller: String,
+    /// What players hold ready.
+    pub buffer: Duration,
+}
+
+impl WatchOptions {
+    /// The defaults.
+    pub fn new(link: Link, identity: PeerIdentity, upload: Rate) -> WatchOptions {
+        WatchOptions {
+            link,
+            listen: None,
+            identity,
+            upload,
+            is_limited: false,
+            controller: DEFAULT_CONTROLLER.to_owned(),
+            buffer: Duration::from_millis(3000),
+        }
+    }
+}
+
+/// A packet of video.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Video {
+    /// Up to [`MAX_PACKET`] bytes: whole packets of a transport stream.
+    pub bytes: Arc<[u8]>,
+    /// Whether players can begin here.
+    pub is_entry_point: bool,
+}
+
+/// What an application is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// At a viewer: the server has let it in.
+    Welcomed(StreamInfo),
+    /// At a viewer: the server has no room; it is asked again.
+    Overloaded,
+    /// At a viewer: the server is not reached, in words why; it is tried again.
+    Unreachable(String),
+    /// At a viewer: the next packet for players.
+    Packet {
+        /// Its number.
+        number: u64,
+        /// Its bytes.
+        bytes: Arc<[u8]>,
+    },
+    /// At a viewer: so many packets from this one on are missing here.
+    Gap {
+        /// The first of them.
+        number: u64,
+        /// How many.
+        packets: u64,
+    },
+    /// At a viewer: nothing comes of a slice; the client that should push it, or the server.
+    Silent {
+        /// Which.
+        slice: u8,
+        /// Who should push it.
+        parent: Option<u32>,
+    },
+    /// At a viewer: somebody has sent what is not the source's; its number, if it has one.
+    Forged(Option<u32>),
+    /// At the server: somebody watches.
+    Joined(u32),
+    /// At the server: somebody may not watch.
+    Refused(Refusal),
+    /// At the server: somebody watches no more.
+    Left {
+        /// Who.
+        client: u32,
+        /// Whether because nothing was heard of it.
+        was_silent: bool,
+    },
+}
+
+/// Why video was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    /// What came before has not been sent yet; it comes back, to be tried again.
+    #[error("{MOST_INPUT} packets of video wait to be sent")]
+    Full(Video),
+    /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+    /// It is none.
+    #[error("a packet of {0} bytes; expected 1 to {MAX_PACKET}")]
+    Length(usize),
+}
+
+/// Where a server's video goes in. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Input {
+    video: mpsc::Sender<Video>,
+    waker: Waker,
+}
+
+impl Input {
+    /// The stream goes on.
+    ///
+    /// # Errors
+    ///
+    /// When too much waits, the server has stopped, or the packet is none.
+    pub fn push(&self, video: Video) -> Result<(), InputError> {
+        let length = video.bytes.len();
+        if length == 0 || length > MAX_PACKET {
+            return Err(InputError::Length(length));
+        }
+        match self.video.try_send(video) {
+            Ok(()) => {
+                self.waker.wake();
+                Ok(())
+            }
+            Err(TrySendError::Full(video)) => Err(InputError::Full(video)),
+            Err(TrySendError::Closed(_)) => Err(InputError::Stopped),
+        }
+    }
+}
+
+/// A peer that runs. It stops, and says goodbye, when this is dropped.
+pub struct StreamNode {
+    local: SocketAddr,
+    link: Link,
+    snapshots: watch::Receiver<Snapshot>,
+    is_stopped: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl fmt::Debug for StreamNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamNode({} at {})", self.link, self.local)
+    }
+}
+
+impl StreamNode {
+    /// Serves a stream: the server, where its video goes in, and what happens.
+    ///
+    /// # Errors
+    ///
+    /// When a setting is none, or the system does not let it run.
+    pub fn serve(options: ServeOptions) -> Result<(StreamNode, Input, mpsc::Receiver<NodeEvent>), StreamError> {
+        if options.slices == 0 || options.slices > MAX_SLICES {
+            let (got, expected) = (options.slices.to_string(), "1 to 64");
+            return Err(StreamError::Setting { what: "the number of slices", got, expected });
+        }
+        let buffer = buffer(options.buffer)?;
+        let controller = controller(&options.controller)?;
+        let socket = listen(options.listen)?;
+        let local = socket.local_addr()?;
+        let announced = if options.announce.is_empty() { vec![reachable(local)] } else { options.announce.clone() };
+        let link = Link::new(options.identity.public(), &announced)?;
+        let tracker = TrackerConfig {
+            slices: options.slices,
+            moves: if options.mode == Mode::Trees { Moves::PRINTED } else { Moves::ALL },
+            upload: options.upload,
+            reserve: RESERVE,
+            silence: SILENCE,
+            has_backups: options.mode == Mode::Hybrid,
+            most_clients: options.most_clients,
+        };
+        let config = ServerConfig { mode: options.mode, tracker, begin_behind: options.buffer, buffer };
+        let runtime = Runtime::new(NoWork)?;
+        let rng = Rng::stream(random_seed(), "stream server");
+        let app = Server::new(config, options.identity.clone(), runtime.now(), rng);
+        let limit = options.is_limited.then_some(options.upload);
+        let setup = Node { peer: StreamPeer::Server(app), identity: options.identity, controller, limit, link, socket };
+        let (video, input) = mpsc::channel(MOST_INPUT);
+        let waker = runtime.waker();
+        let (node, events) = setup.start(runtime, Some(input))?;
+        Ok((node, Input { video, waker }, events))
+    }
+
+    /// Watches a stream: the viewer, and what it gets.
+    ///
+    /// # Errors
+    ///
+    /// When a setting is none, the link's names are not known, or the system does not let it run.
+    pub fn watch(options: WatchOptions) -> Result<(StreamNode, mpsc::Receiver<NodeEvent>), StreamError> {
+        let buffer = buffer(options.buffer)?;
+        let controller = controller(&options.controller)?;
+        let addresses = options.link.look_up()?;
+        let has_route = |address: &SocketAddr| outgoing(*address).is_some();
+        let server = addresses.into_iter().find(has_route).ok_or_else(|| StreamError::NoRoute(options.link.clone()))?;
+        let any = if server.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        let socket = listen(options.listen.unwrap_or(SocketAddr::new(any, 0)))?;
+        let config = ClientConfig { server, source: options.link.key, upload: options.upload, buffer };
+        let runtime = Runtime::new(NoWork)?;
+        let (identity, link) = (options.identity, options.link);
+        let limit = options.is_limited.then_some(options.upload);
+        let peer = StreamPeer::Client(Client::new(config));
+        Node { peer, identity, controller, limit, link, socket }.start(runtime, None)
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The stream's link.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Where it stands, as of the last second.
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshots.borrow().clone()
+    }
+
+    /// Tells of each new snapshot.
+    pub fn snapshots(&self) -> watch::Receiver<Snapshot> {
+        self.snapshots.clone()
+    }
+
+    /// Whether it runs: only the system ends it otherwise.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Says goodbye to all peers, and stops.
+    ///
+    /// # Errors
+    ///
+    /// When the system had ended it before.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the peer's thread has panicked")))
+    }
+}
+
+impl Drop for StreamNode {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `stop`.
+        let _ = self.end();
+    }
+}
+
+/// What a peer is made of.
+struct Node {
+    peer: StreamPeer<SocketAddr, Signed>,
+    identity: PeerIdentity,
+    controller: Box<dyn FlowController>,
+    limit: Option<Rate>,
+    link: Link,
+    socket: Socket,
+}
+
+impl Node {
+    fn start(
+        self,
+        mut runtime: Runtime<Peer>,
+        input: Option<mpsc::Receiver<Video>>,
+    ) -> Result<(StreamNode, mpsc::Receiver<NodeEvent>), StreamError> {
+        let Node { peer, identity, controller, limit, link, socket } = self;
+        let local = socket.local_addr()?;
+        let rng = Rng::stream(random_seed(), "stream sessions");
+        let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, controller, &rng)?;
+        sessions.set_bounds(Bounds { rate: limit, ..Bounds::default() });
+        runtime.add_gathering(socket, sessions)?;
+        let (events, receiver) = mpsc::channel(MOST_EVENTS);
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let waker = runtime.waker();
+        let (running, snapshots) = Running::new(runtime, link.key, limit, input, events, Arc::clone(&is_stopped));
+        let thread = thread::Builder::new().name("stream".into()).spawn(move || running.run())?;
+        Ok((StreamNode { local, link, snapshots, is_stopped, waker, thread: Some(thread) }, receiver))
+    }
+}
+
+fn buffer(buffer: Duration) -> Result<BufferConfig, StreamError> {
+    if buffer <= MARGIN || buffer > Duration::from_millis(60_000) {
+        let (got, expected) = (format!("{buffer:?}"), "more than 0.3 s, up to a minute");
+        return Err(StreamError::Setting { what: "the buffer", got, expected });
+    }
+    let patience = Duration::from_nanos(buffer.as_nanos() - MARGIN.as_nanos());
+    // What players hold, and as much again that others may want.
+    let packets = (MOST_BITRATE * (buffer * 2)).get() / MAX_PACKET as u64;
+    Ok(BufferConfig { patience, capacity: packets as usize + 64 })
+}
+
+fn controller(name: &str) -> Result<Box<dyn FlowController>, StreamError> {
+    let entry = registry::find(name)?;
+    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO);
+    (entry.build)(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
+}
+
+fn listen(address: SocketAddr) -> Result<Socket, StreamError> {
+    let socket = Socket::bind(address).and_then(Socket::serving);
+    socket.map_err(|why| StreamError::Listen { address, why })
+}
+
+/// The address from which packets to `to` leave; none if there is no route. Nothing is sent.
+fn outgoing(to: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// By which address a socket that is bound at `local` is reached: if at all of the host's, then by the one that
+/// leads out.
+fn reachable(local: SocketAddr) -> SocketAddr {
+    if !local.ip().is_unspecified() {
+        return local;
+    }
+    // Addresses for documentation (RFC 5737, RFC 3849): routed as all others are.
+    let out: SocketAddr = if local.is_ipv4() {
+        (Ipv4Addr::new(192, 0, 2, 1), 9).into()
+    } else {
+        (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into()
+    };
+    let here: IpAddr = if local.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    SocketAddr::new(outgoing(out).unwrap_or(here), local.port())
+}

@@ -1,0 +1,355 @@
+//! The thread of a peer that runs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::session::{Closed, PeerKey};
+use anabranch_proto::stream::buffer::Release;
+use anabranch_proto::stream::client::{Client, ClientEvent};
+use anabranch_proto::stream::feeds;
+use anabranch_proto::stream::message::StreamInfo;
+use anabranch_proto::stream::packet::PacketId;
+use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
+use anabranch_proto::stream::server::{Server, ServerEvent};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{mpsc, watch};
+
+use super::content::Signed;
+use super::node::{NodeEvent, Peer, Video};
+use super::snapshot::{ClientFigures, Feed, Role, ServerFigures, Snapshot, State};
+use crate::runtime::Runtime;
+
+/// How often figures are told.
+const PERIOD: Duration = Duration::from_millis(1000);
+
+/// How long goodbyes may take to leave.
+const GOODBYE: Duration = Duration::from_millis(50);
+
+/// Packets of video that are taken before sockets are served again.
+const PORTION: usize = 64;
+
+/// What was counted at the last snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    at: Time,
+    received: u64,
+    sent: u64,
+    /// What had come over the session with the server that is open.
+    from_server: u64,
+}
+
+pub(super) struct Running {
+    runtime: Runtime<Peer>,
+    key: PeerKey,
+    limit: Option<Rate>,
+    input: Option<mpsc::Receiver<Video>>,
+    events: mpsc::Sender<NodeEvent>,
+    snapshots: watch::Sender<Snapshot>,
+    is_stopped: Arc<AtomicBool>,
+    state: State,
+    stream: Option<StreamInfo>,
+    forged: u64,
+    /// Of packets that the application did not take: the first, and how many.
+    untold: Option<(u64, u64)>,
+    untaken: u64,
+    source: (u64, u64),
+    counted: Counted,
+    /// Received from the server since the beginning.
+    from_server: u64,
+    received: u64,
+}
+
+impl Running {
+    pub fn new(
+        runtime: Runtime<Peer>,
+        key: PeerKey,
+        limit: Option<Rate>,
+        input: Option<mpsc::Receiver<Video>>,
+        events: mpsc::Sender<NodeEvent>,
+        is_stopped: Arc<AtomicBool>,
+    ) -> (Running, watch::Receiver<Snapshot>) {
+        let is_server = input.is_some();
+        let state = if is_server { State::Live } else { State::Connecting };
+        let snapshot = Snapshot {
+            role: if is_server { Role::Server } else { Role::Viewer },
+            uptime: Duration::ZERO,
+            key,
+            state: state.clone(),
+            mode: None,
+            slices: None,
+            bitrate: None,
+            client: None,
+            played_packets: 0,
+            skipped_packets: 0,
+            forged_packets: 0,
+            delay: None,
+            received_bytes: 0,
+            sent_bytes: 0,
+            lost_bytes: 0,
+            download: Rate::ZERO,
+            upload: Rate::ZERO,
+            upload_limit: limit,
+            window_bytes: 0,
+            in_flight_bytes: 0,
+            server_share: None,
+            sessions: 0,
+            children: 0,
+            feeds: Vec::new(),
+            untaken_packets: 0,
+            server: None,
+        };
+        let (snapshots, receiver) = watch::channel(snapshot);
+        let running = Running {
+            runtime,
+            key,
+            limit,
+            input,
+            events,
+            snapshots,
+            is_stopped,
+            state,
+            stream: None,
+            forged: 0,
+            untold: None,
+            untaken: 0,
+            source: (0, 0),
+            counted: Counted::default(),
+            from_server: 0,
+            received: 0,
+        };
+        (running, receiver)
+    }
+
+    pub fn run(mut self) -> io::Result<()> {
+        let mut next = self.runtime.now();
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            let now = self.runtime.now();
+            if now >= next {
+                next = now + PERIOD;
+                self.tell_figures(now);
+            }
+            let has_more = self.take_video();
+            self.runtime.turn(if has_more { now } else { next })?;
+            while let Some((_, event)) = self.runtime.poll_event() {
+                self.on_event(event);
+            }
+        }
+        self.runtime.act(0, |peer, now, port| peer.close_all(now, port));
+        let end = self.runtime.now() + GOODBYE;
+        self.runtime.run_until(end)
+    }
+
+    /// Takes a portion of the video that waits; whether there may be more.
+    fn take_video(&mut self) -> bool {
+        let Running { runtime, input, source, .. } = self;
+        let Some(videos) = input else { return false };
+        for _ in 0..PORTION {
+            let video = match videos.try_recv() {
+                Ok(video) => video,
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => {
+                    // Nothing comes any more; those who watch are served on.
+                    *input = None;
+                    return false;
+                }
+            };
+            *source = (source.0 + video.bytes.len() as u64, source.1 + 1);
+            runtime.act(0, |peer, now, port| {
+                peer.act(now, port, |app, _| {
+                    if let StreamPeer::Server(server) = app {
+                        server.on_input(now, video.bytes, video.is_entry_point);
+                    }
+                });
+            });
+        }
+        true
+    }
+
+    fn on_event(&mut self, event: StreamEvent<Arc<[u8]>>) {
+        let event = match event {
+            StreamEvent::Client(event) => self.of_client(event),
+            StreamEvent::Server(ServerEvent::Joined(client)) => NodeEvent::Joined(client.0),
+            StreamEvent::Server(ServerEvent::Refused(refusal)) => NodeEvent::Refused(refusal),
+            StreamEvent::Server(ServerEvent::Left(client, was_silent)) => {
+                NodeEvent::Left { client: client.0, was_silent }
+            }
+        };
+        self.tell(event);
+    }
+
+    fn of_client(&mut self, event: ClientEvent<Arc<[u8]>>) -> NodeEvent {
+        match event {
+            ClientEvent::Welcomed(info) => {
+                (self.state, self.stream) = (State::Live, Some(info));
+                NodeEvent::Welcomed(info)
+            }
+            ClientEvent::Overloaded => {
+                self.state = State::Overloaded;
+                NodeEvent::Overloaded
+            }
+            ClientEvent::Unreachable => {
+                let why = why(self.runtime.machine(0).last_end()).to_owned();
+                self.state = State::Unreachable(why.clone());
+                NodeEvent::Unreachable(why)
+            }
+            ClientEvent::Release(Release::Packet(id, bytes)) => NodeEvent::Packet { number: id.0, bytes },
+            ClientEvent::Release(Release::Skipped(id, packets)) => NodeEvent::Gap { number: id.0, packets },
+            ClientEvent::Silent(feed) => {
+                NodeEvent::Silent { slice: feed.slice, parent: feed.parent.map(|parent| parent.0) }
+            }
+            ClientEvent::Forged(client) => {
+                self.forged += 1;
+                NodeEvent::Forged(client.map(|client| client.0))
+            }
+        }
+    }
+
+    /// Tells the application, if it has room; of packets for which it had none, as soon as it has.
+    fn tell(&mut self, event: NodeEvent) {
+        if let Some((number, packets)) = self.untold
+            && self.events.try_send(NodeEvent::Gap { number, packets }).is_ok()
+        {
+            self.untold = None;
+        }
+        let (number, packets, is_here) = match event {
+            NodeEvent::Packet { number, .. } => (number, 1, true),
+            NodeEvent::Gap { number, packets } => (number, packets, false),
+            // What is told late is told in its order, or not at all.
+            _ if self.untold.is_some() => return,
+            _ => {
+                let _ = self.events.try_send(event);
+                return;
+            }
+        };
+        if self.untold.is_none() && self.events.try_send(event).is_ok() {
+            return;
+        }
+        self.untaken += u64::from(is_here);
+        let (first, before) = self.untold.unwrap_or((number, 0));
+        self.untold = Some((first, before + packets));
+    }
+
+    fn tell_figures(&mut self, now: Time) {
+        let peer = self.runtime.machine(0);
+        let (mut received_now, mut from_server_now) = (0, 0);
+        for (_, remote, traffic) in peer.open_sessions() {
+            received_now += traffic.received_bytes;
+            if remote.key == self.key {
+                from_server_now += traffic.received_bytes;
+            }
+        }
+        let Counted { at, received, sent, from_server } = self.counted;
+        // A session that is over takes its counts with it.
+        let growth = |now: u64, before: u64| if now >= before { now - before } else { now };
+        let span = now.since(at).as_secs_f64().max(1e-3);
+        let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
+        let (sent_now, _, lost) = peer.totals();
+        let came = growth(received_now, received);
+        self.received += came;
+        self.from_server += growth(from_server_now, from_server);
+        self.counted = Counted { at: now, received: received_now, sent: sent_now.get(), from_server: from_server_now };
+        let share = self.from_server as f64 / self.received as f64;
+        let mut snapshot = Snapshot {
+            uptime: now.since(Time::ZERO),
+            state: self.state.clone(),
+            forged_packets: self.forged,
+            received_bytes: self.received,
+            sent_bytes: sent_now.get(),
+            lost_bytes: lost.get(),
+            download: rate(came),
+            upload: rate(growth(sent_now.get(), sent)),
+            upload_limit: self.limit,
+            window_bytes: peer.limits().window.get(),
+            in_flight_bytes: peer.in_flight().get(),
+            sessions: peer.sessions(),
+            untaken_packets: self.untaken,
+            ..self.snapshots.borrow().clone()
+        };
+        match peer.app() {
+            StreamPeer::Server(server) => of_server(now, peer, server, self.source, &mut snapshot),
+            StreamPeer::Client(client) => {
+                snapshot.server_share = (self.received > 0).then_some(share);
+                of_viewer(now, client, self.stream.as_ref(), &mut snapshot);
+            }
+        }
+        // Somebody may look at it later.
+        self.snapshots.send_replace(snapshot);
+    }
+}
+
+/// Why the server is not reached.
+fn why(end: Option<Closed>) -> &'static str {
+    match end {
+        Some(Closed::Refused) => {
+            "the server has another key than the link says, speaks another protocol, or takes no more sessions; check the link"
+        }
+        Some(Closed::TimedOut) => "nobody answers at the link's address",
+        Some(Closed::ByPeer) => "the server has ended the session",
+        Some(Closed::Misused) => "the server has sent what no server sends",
+        None => "no session with the server can begin",
+    }
+}
+
+fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: Option<&StreamInfo>, to: &mut Snapshot) {
+    to.mode = stream.map(|stream| stream.mode);
+    to.slices = stream.map(|stream| stream.slices);
+    to.bitrate = stream.map(|stream| stream.bitrate);
+    to.client = client.id().map(|client| client.0);
+    to.played_packets = client.played();
+    to.skipped_packets = client.skipped();
+    to.children = client.children();
+    let feed = |slice| match client.feed(slice) {
+        feeds::Feed::None => Feed::None,
+        feeds::Feed::Server => Feed::Server,
+        feeds::Feed::Client(client) => Feed::Client(client.0),
+    };
+    to.feeds = (0..stream.map_or(0, |stream| stream.slices)).map(feed).collect();
+    to.delay = client.receiving().and_then(|receiving| {
+        let last = PacketId(receiving.buffer().next().0.checked_sub(1)?);
+        let (stamp, _) = receiving.buffer().get(last)?;
+        Some(receiving.clock().age(now, stamp))
+    });
+}
+
+fn of_server(
+    now: Time,
+    peer: &Peer,
+    server: &Server<std::net::SocketAddr, Signed>,
+    (source_bytes, source_packets): (u64, u64),
+    to: &mut Snapshot,
+) {
+    let (tracker, before) = (server.tracker(), to.server.as_ref().map_or(0, |server| server.source_bytes));
+    let book = tracker.book();
+    let clients = tracker.viewers().map(|viewer| {
+        let (places, children) = book.places(viewer.node);
+        ClientFigures {
+            client: viewer.contact.client.0,
+            announced: viewer.contribution.announced(),
+            places,
+            children,
+            round_trip: peer.least_round_trip(viewer.session),
+            heard: now.since(viewer.heard),
+        }
+    });
+    let clients = clients.collect();
+    let number = |node| tracker.viewers().find(|viewer| viewer.node == node).map(|viewer| viewer.contact.client.0);
+    let edges = |slice: u8| {
+        let edge = |viewer: &anabranch_proto::stream::tracker::Viewer<_>| {
+            let parent = book.parent(usize::from(slice), viewer.node)?;
+            Some((viewer.contact.client.0, number(parent)))
+        };
+        tracker.viewers().filter_map(edge).collect()
+    };
+    let trees = (0..server.slices()).map(edges).collect();
+    let came = source_bytes.saturating_sub(before);
+    to.mode = Some(server.mode());
+    to.slices = Some(server.slices());
+    to.bitrate = (came > 0).then(|| Rate::from_bytes_per_sec_f64(Bytes::new(came).get() as f64 / PERIOD.as_secs_f64()));
+    to.children = server.children();
+    to.played_packets = source_packets;
+    let parent_changes = tracker.parent_changes();
+    to.server = Some(ServerFigures { source_bytes, source_packets, clients, trees, parent_changes });
+}

@@ -1,0 +1,129 @@
+//! Where a running peer stands, for dashboards: figures as the machines know them. What is unknown is none,
+//! never 0. Clients are told by their numbers.
+
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_proto::session::PeerKey;
+use anabranch_proto::stream::message::Mode;
+
+/// Server or viewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has the stream.
+    Server,
+    /// It watches.
+    Viewer,
+}
+
+/// How a peer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A viewer asks the server to be let in.
+    Connecting,
+    /// The stream runs.
+    Live,
+    /// The server has no room for another viewer; it is asked again.
+    Overloaded,
+    /// The server is not reached, in words why; it is tried again.
+    Unreachable(String),
+}
+
+/// Where a slice comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// From nowhere yet.
+    None,
+    /// From the server.
+    Server,
+    /// From this client.
+    Client(u32),
+}
+
+/// A viewer, as the server knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientFigures {
+    /// Its number.
+    pub client: u32,
+    /// What it has announced that it can send.
+    pub announced: Rate,
+    /// Children that it may have, over all slices, and those that it has.
+    pub places: usize,
+    /// Children that it has in the trees.
+    pub children: usize,
+    /// The least round trip to it.
+    pub round_trip: Option<Duration>,
+    /// Since it was last heard of.
+    pub heard: Duration,
+}
+
+/// What only the server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerFigures {
+    /// Video that has come in, in bytes.
+    pub source_bytes: u64,
+    /// Packets that have come in.
+    pub source_packets: u64,
+    /// Who watches.
+    pub clients: Vec<ClientFigures>,
+    /// For each slice, who gets it from whom: `None` for the server.
+    pub trees: Vec<Vec<(u32, Option<u32>)>>,
+    /// How often a viewer got another parent.
+    pub parent_changes: u64,
+}
+
+/// Where a peer stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Server or viewer.
+    pub role: Role,
+    /// Since it runs.
+    pub uptime: Duration,
+    /// The stream's key.
+    pub key: PeerKey,
+    /// How it is.
+    pub state: State,
+    /// How the stream travels; none before a viewer is told.
+    pub mode: Option<Mode>,
+    /// In how many slices.
+    pub slices: Option<u8>,
+    /// What it takes, by the last seconds.
+    pub bitrate: Option<Rate>,
+    /// A viewer's number.
+    pub client: Option<u32>,
+    /// Packets that went to players.
+    pub played_packets: u64,
+    /// Packets that players miss.
+    pub skipped_packets: u64,
+    /// Packets that were not the source's.
+    pub forged_packets: u64,
+    /// The age of what goes to players, as far as clocks tell: beyond the fastest way from the source.
+    pub delay: Option<Duration>,
+    /// Datagrams that have come, in bytes: video, manifests, maps and questions.
+    pub received_bytes: u64,
+    /// QUIC packets that have left, in bytes.
+    pub sent_bytes: u64,
+    /// Of those, lost.
+    pub lost_bytes: u64,
+    /// Received over the last period.
+    pub download: Rate,
+    /// Sent over the last period.
+    pub upload: Rate,
+    /// The user's limit.
+    pub upload_limit: Option<Rate>,
+    /// What the congestion controller lets be in flight, in bytes.
+    pub window_bytes: u64,
+    /// What is in flight, in bytes.
+    pub in_flight_bytes: u64,
+    /// Of what a viewer has received since it began, the share that came from the server itself.
+    pub server_share: Option<f64>,
+    /// Sessions, those that are being opened included.
+    pub sessions: usize,
+    /// Children, over all slices.
+    pub children: usize,
+    /// Where each slice comes from, at a viewer.
+    pub feeds: Vec<Feed>,
+    /// Packets for the application that it did not take in time.
+    pub untaken_packets: u64,
+    /// What only the server knows.
+    pub server: Option<ServerFigures>,
+}
