@@ -78,10 +78,7 @@ impl Playout {
         for packet in bytes.as_chunks::<PACKET>().0 {
             match self.entry_points.next(packet) {
                 Role::EntryPoint => is_entry_point = true,
-                Role::Table => {
-                    self.tables =
-                        self.entry_points.tables().map(|tables| tables.map(|table| table.as_slice()).concat().into())
-                }
+                Role::Table => self.tables = self.entry_points.tables().map(Into::into),
                 Role::Other => {}
             }
         }

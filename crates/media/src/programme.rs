@@ -21,6 +21,8 @@ packet_filter_switch! {
 pub struct Programme {
     changes: FilterChangeset<Filter>,
     pub map: Option<Pid>,
+    /// The number of the programme whose map that is.
+    pub number: Option<u16>,
     pub video: Option<Pid>,
     pub audio: Option<Pid>,
 }
@@ -37,7 +39,9 @@ impl DemuxContext for Programme {
             FilterRequest::ByPid(PAT_PID) => Filter::Association(PatPacketFilter::default()),
             FilterRequest::Pmt { pid, program_number } => {
                 // Of several programmes, players choose the first.
-                self.map.get_or_insert(pid);
+                if self.map.is_none() {
+                    (self.map, self.number) = (Some(pid), Some(program_number));
+                }
                 Filter::Map(PmtPacketFilter::new(pid, program_number))
             }
             FilterRequest::ByStream { program_pid, stream_type, stream_info, .. } => {

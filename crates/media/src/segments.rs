@@ -106,8 +106,7 @@ impl Segments {
     /// The segment that was collected is whole, and another begins.
     fn begin(&mut self, date: SystemTime) {
         self.complete();
-        let Some(tables) = self.entry_points.tables() else { return };
-        let bytes = tables.map(|table| table.as_slice()).concat();
+        let Some(bytes) = self.entry_points.tables() else { return };
         let is_discontinuous = std::mem::take(&mut self.is_broken);
         self.current = Some(Current { begun_at: self.clock.elapsed(), begun: date, bytes, is_discontinuous });
     }

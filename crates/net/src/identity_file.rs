@@ -11,10 +11,51 @@ use anabranch_proto::key_text;
 use anabranch_proto::seal::Identity;
 
 use crate::disk::rename_without_replacing;
+use crate::sessions::identity::PeerIdentity;
 use crate::setup::random_seed;
 
 /// A longer file is no key: digits, and space around them.
 const LONGEST: u64 = 256;
+
+/// A key pair that is made of 32 secret bytes.
+pub trait KeyPair: Sized {
+    /// A new one.
+    fn generate() -> Self;
+
+    /// The one of `secret`.
+    fn from_secret(secret: [u8; 32]) -> Self;
+
+    /// What it is made of.
+    fn secret(&self) -> &[u8; 32];
+}
+
+impl KeyPair for Identity {
+    fn generate() -> Identity {
+        Identity::generate()
+    }
+
+    fn from_secret(secret: [u8; 32]) -> Identity {
+        Identity::from_secret(secret)
+    }
+
+    fn secret(&self) -> &[u8; 32] {
+        Identity::secret(self)
+    }
+}
+
+impl KeyPair for PeerIdentity {
+    fn generate() -> PeerIdentity {
+        PeerIdentity::generate()
+    }
+
+    fn from_secret(secret: [u8; 32]) -> PeerIdentity {
+        PeerIdentity::from_secret(secret)
+    }
+
+    fn secret(&self) -> &[u8; 32] {
+        PeerIdentity::secret(self)
+    }
+}
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +90,23 @@ pub enum IdentityError {
 ///
 /// When the environment names no such folder.
 pub fn default_path() -> Result<PathBuf, IdentityError> {
+    in_settings("key")
+}
+
+/// Where the key of a user's streams is unless somebody says otherwise: `anabranch/stream-key` there.
+///
+/// # Errors
+///
+/// When the environment names no such folder.
+pub fn stream_path() -> Result<PathBuf, IdentityError> {
+    in_settings("stream-key")
+}
+
+fn in_settings(name: &str) -> Result<PathBuf, IdentityError> {
     // Paths that are not absolute are to be ignored, as that specification has it.
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let settings = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
-    Ok(settings.ok_or(IdentityError::NoFolder)?.join("anabranch").join("key"))
+    Ok(settings.ok_or(IdentityError::NoFolder)?.join("anabranch").join(name))
 }
 
 /// The key in the file at `path`; none if there is no such file.
@@ -60,7 +114,7 @@ pub fn default_path() -> Result<PathBuf, IdentityError> {
 /// # Errors
 ///
 /// When it can't be read, others can read it, or it is no key.
-pub fn load(path: &Path) -> Result<Option<Identity>, IdentityError> {
+pub fn load<K: KeyPair>(path: &Path) -> Result<Option<K>, IdentityError> {
     let failed = |why| IdentityError::File { what: "read", path: path.display().to_string(), why };
     let file = match File::open(path) {
         Ok(file) => file,
@@ -78,7 +132,7 @@ pub fn load(path: &Path) -> Result<Option<Identity>, IdentityError> {
     }
     // The digits are never shown, wrong ones neither.
     let secret = key_text::parse(&text).map_err(|_| IdentityError::Damaged(path.display().to_string()))?;
-    Ok(Some(Identity::from_secret(secret)))
+    Ok(Some(K::from_secret(secret)))
 }
 
 /// The key in the file at `path`, which is made if it is missing, with its folder.
@@ -86,13 +140,13 @@ pub fn load(path: &Path) -> Result<Option<Identity>, IdentityError> {
 /// # Errors
 ///
 /// As [`load`], or when it can't be written.
-pub fn load_or_make(path: &Path) -> Result<Identity, IdentityError> {
-    if let Some(identity) = load(path)? {
-        return Ok(identity);
+pub fn load_or_make<K: KeyPair>(path: &Path) -> Result<K, IdentityError> {
+    if let Some(pair) = load(path)? {
+        return Ok(pair);
     }
-    let identity = Identity::generate();
-    match save(&identity, path) {
-        Ok(()) => Ok(identity),
+    let pair = K::generate();
+    match save(pair.secret(), path) {
+        Ok(()) => Ok(pair),
         // Somebody else has made one meanwhile: it is the key.
         Err(why) if why.kind() == ErrorKind::AlreadyExists => {
             load(path)?.ok_or_else(|| IdentityError::File { what: "read", path: path.display().to_string(), why })
@@ -101,13 +155,13 @@ pub fn load_or_make(path: &Path) -> Result<Identity, IdentityError> {
     }
 }
 
-fn save(identity: &Identity, path: &Path) -> io::Result<()> {
+fn save(secret: &[u8; 32], path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{:016x}.new", random_seed()));
-    let saved = write_whole(identity, &new).and_then(|()| rename_without_replacing(&new, path));
+    let saved = write_whole(secret, &new).and_then(|()| rename_without_replacing(&new, path));
     if saved.is_err() {
         // Nothing half-written stays; what can't be removed was not written.
         let _ = fs::remove_file(&new);
@@ -115,13 +169,13 @@ fn save(identity: &Identity, path: &Path) -> io::Result<()> {
     saved
 }
 
-fn write_whole(identity: &Identity, path: &Path) -> io::Result<()> {
+fn write_whole(secret: &[u8; 32], path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
-    let digits: String = identity.secret().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     writeln!(file, "{digits}")?;
     file.sync_all()
 }
@@ -155,6 +209,14 @@ fn check_mode(_: &File, _: &Path) -> Result<(), IdentityError> {
 mod tests {
     use super::*;
 
+    fn load(path: &Path) -> Result<Option<Identity>, IdentityError> {
+        super::load(path)
+    }
+
+    fn load_or_make(path: &Path) -> Result<Identity, IdentityError> {
+        super::load_or_make(path)
+    }
+
     #[test]
     fn a_key_is_made_once_and_kept() {
         let folder = tempfile::tempdir().unwrap();
@@ -172,11 +234,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let first = Identity::generate();
-        save(&first, &path).unwrap();
-        let error = save(&Identity::generate(), &path).unwrap_err();
+        save(first.secret(), &path).unwrap();
+        let error = save(Identity::generate().secret(), &path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert_eq!(load_or_make(&path).unwrap().public(), first.public());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_streams_key_is_kept_as_a_persons_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stream-key");
+        let made: PeerIdentity = super::load_or_make(&path).unwrap();
+        let again: PeerIdentity = super::load_or_make(&path).unwrap();
+        assert_eq!(made.public(), again.public());
     }
 
     #[cfg(unix)]

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anabranch_control::rng::Rng;
-use anabranch_proto::stream::tree::{Moves, NodeId, TreeBook};
+use anabranch_proto::stream::tree::{Effort, Moves, NodeId, TreeBook};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use worlds::{Matrix, joined, settings, settle};
@@ -62,7 +62,7 @@ fn sweeps(bench: &mut Criterion) {
                         let mut book = book.clone();
                         let begin = processor_time();
                         for _ in 0..SLICES {
-                            black_box(book.step(&latencies, usize::MAX, &mut changes));
+                            black_box(book.step(&latencies, Effort::SWEEP, &mut changes));
                         }
                         taken += (processor_time() - begin) / SLICES as u32;
                         changes.clear();
@@ -86,7 +86,7 @@ fn steps(bench: &mut Criterion) {
             b.iter_custom(|times| {
                 taken(times, || {
                     changes.clear();
-                    black_box(book.step(&latencies, WORK, &mut changes));
+                    black_box(book.step(&latencies, Effort { work: WORK, moves: usize::MAX }, &mut changes));
                 })
             });
         });

@@ -1,4 +1,7 @@
 //! Anything that the user's ffmpeg reads: it passes the streams on as they are, in a transport stream.
+//!
+//! It is a process, and not a library: whatever a source sends that it does not bear ends the process
+//! alone, which is run again. SRT is read so too.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -17,36 +20,48 @@ use super::reading::Reading;
 const LINES: usize = 5;
 const LINE: u64 = 500;
 
+/// What it is to do.
+pub enum Task {
+    /// Read a source; one that gives nothing for `stall` is read anew.
+    Read { source: String, stall: Duration },
+    /// Wait for a caller by SRT, however long, and read it. It knows itself when the caller has gone.
+    Await { url: String },
+}
+
 /// Runs it, again and again.
-pub async fn run(mut feed: Feed, source: String, program: PathBuf, stall: Duration) {
+pub async fn run(mut feed: Feed, task: Task, program: PathBuf) {
+    let (source, stall, hint) = match task {
+        Task::Read { source, stall } => (source, stall, "ffmpeg runs, and nothing has come yet"),
+        Task::Await { url } => (url, Duration::MAX, "ffmpeg waits for somebody to send by SRT"),
+    };
     let mut backoff = Backoff::default();
-    loop {
+    while !feed.is_unwanted() {
         let began = Instant::now();
-        let words = match Ffmpeg::start(&program, &source) {
+        let (words, has_failed) = match Ffmpeg::start(&program, &source) {
             Ok((mut ffmpeg, mut reading)) => {
-                feed.begin("ffmpeg runs, and nothing has come yet");
+                feed.begin(hint);
                 let ending = feed.pump(&mut reading, stall).await;
-                if matches!(ending, Ending::Unwanted) {
-                    return;
-                }
                 let is_over = matches!(ending, Ending::Over);
                 let (status, said) = ffmpeg.stop(is_over);
+                let is_good = status.is_some_and(|status| status.success());
                 match status {
-                    Some(status) if is_over => format!("ffmpeg ended ({status}){said}"),
-                    _ => format!("ffmpeg gave up{said}: {ending}"),
+                    Some(status) if is_over => (format!("ffmpeg ended ({status}){said}"), !is_good),
+                    _ => (format!("ffmpeg was ended{said}: {ending}"), !matches!(ending, Ending::Stalled(_))),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return feed.note_failed(format!("there is no program {}: install ffmpeg", program.display()));
             }
-            Err(error) => format!("{} does not run: {error}", program.display()),
+            Err(error) => (format!("{} does not run: {error}", program.display()), true),
         };
         let wait = backoff.on_failure(began.elapsed());
-        feed.note_failed(format!("{words}; it is run again in {} s", wait.as_secs_f64()));
-        sleep(wait).await;
-        if feed.is_unwanted() {
-            return;
+        let words = format!("{words}; it is run again in {} s", wait.as_secs_f64());
+        if has_failed {
+            feed.note_failed(words)
+        } else {
+            feed.note_waiting(words)
         }
+        sleep(wait).await;
     }
 }
 

@@ -105,7 +105,10 @@ impl Input {
                     .map_err(InputError::io(format!("cannot read {}", path.display())))?;
                 Box::pin(file::run_paced(feed, file, options.is_looped))
             }
-            Source::Ffmpeg(source) => Box::pin(ffmpeg::run(feed, source, options.ffmpeg.clone(), stall)),
+            Source::Ffmpeg(source) => {
+                Box::pin(ffmpeg::run(feed, ffmpeg::Task::Read { source, stall }, options.ffmpeg.clone()))
+            }
+            Source::Srt(url) => Box::pin(ffmpeg::run(feed, ffmpeg::Task::Await { url }, options.ffmpeg.clone())),
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new()

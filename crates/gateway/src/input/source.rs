@@ -20,6 +20,8 @@ pub enum Source {
     StandardInput,
     /// A file, as fast as it is to be played.
     File(PathBuf),
+    /// A caller by SRT, whom the user's ffmpeg waits for; a URL as ffmpeg has them.
+    Srt(String),
     /// Whatever the user's ffmpeg reads.
     Ffmpeg(String),
 }
@@ -61,8 +63,8 @@ pub enum BadSource {
     },
     /// A URL of another kind.
     #[error(
-        "{0}:// is not read here: http://, https:// and udp:// are, files, - for standard input and ingest; anything else by \
-         your ffmpeg, with --via-ffmpeg"
+        "{0}:// is not read here: http://, https://, udp:// and srt:// are, files, - for standard input and ingest; anything \
+         else by your ffmpeg, with --via-ffmpeg"
     )]
     Scheme(String),
 }
@@ -91,6 +93,7 @@ impl Source {
             "http" => web(text, "http"),
             "https" => web(text, "https"),
             "udp" => udp(rest).map_err(|why| BadSource::Url { url: text.to_owned(), scheme: "udp", why }),
+            "srt" => srt(rest).map_err(|why| BadSource::Url { url: without_secrets(text), scheme: "srt", why }),
             other => Err(BadSource::Scheme(other.to_owned())),
         }
     }
@@ -132,6 +135,18 @@ fn udp(rest: &str) -> Result<Source, String> {
     addresses.next().map(Source::Udp).ok_or_else(|| "that name has no address".to_owned())
 }
 
+/// `[HOST]:PORT[?OPTIONS]`: callers are waited for, unless the options say otherwise.
+fn srt(rest: &str) -> Result<Source, String> {
+    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let port = place.trim_end_matches('/').rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() {
+        return Err("it names no port, a number up to 65535".to_owned());
+    }
+    let mode = if options.split('&').any(|option| option.starts_with("mode=")) { "" } else { "mode=listener" };
+    let options: Vec<&str> = [options, mode].into_iter().filter(|option| !option.is_empty()).collect();
+    Ok(Source::Srt(format!("srt://{place}?{}", options.join("&"))))
+}
+
 /// URLs as they may be shown: without passwords, and without queries, which often hold keys.
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -149,6 +164,7 @@ impl fmt::Display for Source {
             Source::Udp(address) => write!(f, "udp://{address}"),
             Source::StandardInput => f.write_str("standard input"),
             Source::File(path) => path.display().fmt(f),
+            Source::Srt(url) => f.write_str(&without_secrets(url)),
             Source::Ffmpeg(source) => write!(f, "ffmpeg: {}", without_secrets(source)),
         }
     }
@@ -177,6 +193,13 @@ mod tests {
         }
         assert_eq!(parse("udp://@239.1.2.3:5000"), Source::Udp("239.1.2.3:5000".parse().unwrap()));
         assert_eq!(parse("udp://[::1]:5000"), Source::Udp("[::1]:5000".parse().unwrap()));
+        for (text, url) in [
+            ("srt://:9000", "srt://:9000?mode=listener"),
+            ("srt://[::]:9000?latency=1", "srt://[::]:9000?latency=1&mode=listener"),
+            ("SRT://host:9000?mode=caller", "srt://host:9000?mode=caller"),
+        ] {
+            assert_eq!(parse(text), Source::Srt(url.to_owned()), "{text}");
+        }
         assert_eq!(Source::parse("rtsp://camera/1", true), Ok(Source::Ffmpeg("rtsp://camera/1".into())));
     }
 
@@ -189,6 +212,7 @@ mod tests {
             ("http://user:secret@host/", "--via-ffmpeg"),
             ("udp://127.0.0.1", "names no port"),
             ("udp://:99999", "up to 65535"),
+            ("srt://host?passphrase=secret", "names no port"),
             ("http://exa mple/", "no URL"),
         ] {
             let words = shown(text);
@@ -200,6 +224,7 @@ mod tests {
     #[test]
     fn what_may_be_secret_is_not_shown() {
         assert_eq!(shown("http://host:80/a/b.ts?token=abc"), "http://host:80/a/b.ts");
+        assert_eq!(shown("srt://:9000?passphrase=abc"), "srt://:9000");
         let source = Source::parse("rtsp://user:pass@camera/1?key=2", true).unwrap();
         assert_eq!(source.to_string(), "ffmpeg: rtsp://camera/1");
     }

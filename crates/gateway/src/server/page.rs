@@ -30,10 +30,11 @@ pub async fn index() -> Response {
     }
 }
 
-/// `GET /assets/*`: names have a hash of what is in them, so that browsers may keep them.
+/// `GET /assets/*`: most names end in a hash of what is in them, and browsers may keep those.
 pub async fn asset(uri: Uri, extract::Path(path): extract::Path<String>) -> Response {
     match PAGE.get_file(format!("assets/{path}")) {
-        Some(file) => serve(file, "public, max-age=31536000, immutable"),
+        Some(file) if is_hashed(file.path()) => serve(file, "public, max-age=31536000, immutable"),
+        Some(file) => serve(file, "no-cache"),
         None => other(uri).await,
     }
 }
@@ -52,6 +53,13 @@ fn serve(file: &'static File<'static>, keep: &'static str) -> Response {
     (headers, file.contents()).into_response()
 }
 
+/// Whether a name is that of a bundler: `index-BkL2x_9d.js`.
+fn is_hashed(path: &Path) -> bool {
+    const DIGITS: usize = 8;
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    stem.len() > DIGITS && stem.is_char_boundary(stem.len() - DIGITS) && stem[..stem.len() - DIGITS].ends_with('-')
+}
+
 /// Of the kinds of files that pages are built of.
 fn kind(path: &Path) -> &'static str {
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -66,5 +74,29 @@ fn kind(path: &Path) -> &'static str {
         Some("wasm") => "application/wasm",
         Some("txt" | "md") => "text/plain; charset=utf-8",
         _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_keep_what_can_only_change_with_its_name() {
+        assert!(is_hashed(Path::new("assets/index-BkL2x_9d.js")) && is_hashed(Path::new("hls-D1x--9dZ.js")));
+        for name in ["assets/icon.svg", "index.js", "12345678.js", "a-b.js", "größe-é.js"] {
+            assert!(!is_hashed(Path::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_page_have_kinds_that_browsers_take() {
+        for (name, expected) in [
+            ("index.html", "text/html; charset=utf-8"),
+            ("a/b.js", "text/javascript; charset=utf-8"),
+            ("x", "application/octet-stream"),
+        ] {
+            assert_eq!(kind(Path::new(name)), expected);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
+use anabranch_control::units::Bytes;
 use anabranch_proto::session::{Application, Closed, Remote, SessionId, Sessions};
 use anabranch_proto::stream::message::{Datagram, Message};
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
@@ -72,6 +73,10 @@ impl<S: Sessions<Viewer>> Sessions<StreamPeer<u32, Simulated>> for Inner<'_, S> 
         self.0.least_round_trip(session)
     }
 
+    fn delivered(&self) -> Bytes {
+        self.0.delivered()
+    }
+
     fn event(&mut self, event: StreamEvent<SimulatedPacket>) {
         self.0.event(event);
     }
@@ -110,6 +115,10 @@ impl Application for Viewer {
         sessions: &mut impl Sessions<Viewer>,
     ) {
         self.peer.on_datagram(now, session, datagram, &mut Inner(sessions));
+    }
+
+    fn on_silent(&mut self, now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Viewer>) {
+        self.peer.on_silent(now, session, is_silent, &mut Inner(sessions));
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Viewer>) {

@@ -76,6 +76,8 @@ enum Cue {
     Join,
     Leave(u32),
     Kill,
+    /// It is looked which slices have come back.
+    Look,
 }
 
 struct Stage<'a> {
@@ -87,6 +89,9 @@ struct Stage<'a> {
     packets: u64,
     next_keyframe: Time,
     killed: u64,
+    killed_at: Time,
+    /// Viewers and slices whose parent has died, and up to where it had pushed.
+    waiting: Vec<(NodeId, u8, u64)>,
     slices_back: Vec<f64>,
 }
 
@@ -132,6 +137,8 @@ impl Stage<'_> {
             packets: 0,
             next_keyframe: Time::ZERO,
             killed: 0,
+            killed_at: Time::ZERO,
+            waiting: Vec::new(),
             slices_back: Vec::new(),
         };
         stage.join_server();
@@ -253,6 +260,7 @@ impl Stage<'_> {
                     }
                 }
                 Cue::Kill => self.kill(at),
+                Cue::Look => self.look(at),
             }
         }
         self.world.step(end);
@@ -286,7 +294,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Some die, and it is looked how long it takes until their children get what they got from them.
+    /// Some die; from now on it is looked how long it takes until their children get what they got from
+    /// them.
     fn kill(&mut self, now: Time) {
         let mut alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
         let count = (alive.len() as f64 * self.scenario.churn.kill_share).round() as usize;
@@ -297,48 +306,40 @@ impl Stage<'_> {
             self.world.leave(node);
         }
         self.killed += count as u64;
-        let mut waiting: Vec<(NodeId, u8, u64)> = Vec::new();
+        self.killed_at = now;
+        let mut waiting = Vec::new();
         for &node in &alive {
             let Some(client) = self.client(node) else { continue };
-            for slice in 0..self.scenario.stream.slices {
-                if matches!(client.feed(slice), Feed::Client(parent) if dead.contains(&parent)) {
-                    waiting.push((node, slice, client.pushed(slice).0));
-                }
-            }
+            let fed_by_dead = (0..self.scenario.stream.slices)
+                .filter(|&slice| matches!(client.feed(slice), Feed::Client(parent) if dead.contains(&parent)));
+            waiting.extend(fed_by_dead.map(|slice| (node, slice, client.pushed(slice).0)));
         }
-        let end = (now + LOOKED).min(Time::ZERO + self.scenario.duration);
-        let mut at = now;
-        while at < end && !waiting.is_empty() {
-            at = (at + LOOK).min(end);
-            self.step_with_source(at);
-            let mut back = Vec::new();
-            waiting.retain(|&(node, slice, before)| {
-                let Some(client) = self.client(node) else { return false };
-                let is_back = client.pushed(slice).0 > before + 2 * u64::from(self.scenario.stream.slices);
-                if is_back {
-                    back.push(at.since(now).as_secs_f64());
-                }
-                !is_back
-            });
-            self.slices_back.extend(back);
-        }
-        self.slices_back.extend(waiting.iter().map(|_| LOOKED.as_secs_f64()));
+        self.waiting = waiting;
+        self.cue(now + LOOK, Cue::Look);
     }
 
-    /// Steps to `until`, with what else happens meanwhile.
-    fn step_with_source(&mut self, until: Time) {
-        while let Some((&(at, order), &cue)) = self.cues.first_key_value()
-            && at < until
-            && cue == Cue::Packet
-        {
-            self.cues.remove(&(at, order));
-            self.world.step(at);
-            self.send_packet(at);
+    /// Notes which slices are back: two packets, so that it is none that the dead had sent. Who leaves
+    /// meanwhile waits no more.
+    fn look(&mut self, now: Time) {
+        let since = now.since(self.killed_at);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut back = 0;
+        waiting.retain(|&(node, slice, before)| {
+            let Some(client) = self.client(node) else { return false };
+            let is_back = client.pushed(slice).0 > before + 2 * u64::from(self.scenario.stream.slices);
+            back += usize::from(is_back);
+            !is_back
+        });
+        self.waiting = waiting;
+        self.slices_back.extend(std::iter::repeat_n(since.as_secs_f64(), back));
+        if since < LOOKED && !self.waiting.is_empty() {
+            self.cue(now + LOOK, Cue::Look);
         }
-        self.world.step(until);
     }
 
     fn measured(mut self) -> StreamMeasured {
+        // What is not back counts as the longest time.
+        self.slices_back.extend(self.waiting.iter().map(|_| LOOKED.as_secs_f64()));
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
         let all_bytes: u64 =
             (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).sum();

@@ -53,6 +53,11 @@ impl PeerIdentity {
         PeerIdentity { secret, pair: Arc::new(pair) }
     }
 
+    /// What it is made of.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+
     /// What others know it by.
     pub fn public(&self) -> PeerKey {
         PeerKey(self.pair.public_key().as_ref().try_into().expect("an Ed25519 key has 32 bytes"))

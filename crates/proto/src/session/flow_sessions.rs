@@ -80,6 +80,10 @@ impl<A: Application, O: Out<FlowSessions<A>>> Sessions<A> for Acting<'_, A, O> {
         self.books.session(session.0).and_then(|_| self.books.window.min_rtt(PeerId(session.0)))
     }
 
+    fn delivered(&self) -> Bytes {
+        self.books.window.delivered()
+    }
+
     fn event(&mut self, event: A::Event) {
         self.out.event(event);
     }

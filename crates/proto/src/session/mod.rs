@@ -21,6 +21,7 @@ mod tests;
 use core::fmt::Debug;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Bytes;
 
 pub use books::{SessionConfig, SessionCounters};
 pub use flow_sessions::{Acting, FlowSessions};
@@ -148,6 +149,10 @@ pub trait Sessions<A: Application> {
 
     /// The least round trip so far, once there is a sample: what the way takes without queues.
     fn least_round_trip(&self, session: SessionId) -> Option<Duration>;
+
+    /// Data that has arrived at the other ends of all sessions since the first began, as ACKs tell. What
+    /// that grows by while something waits to leave is what this peer can send.
+    fn delivered(&self) -> Bytes;
 
     /// Something that a driver or an observer wants to know has happened.
     fn event(&mut self, event: A::Event);

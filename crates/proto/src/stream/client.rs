@@ -11,7 +11,7 @@
 //! [`buffer`](super::buffer) what players get, [`feeds`](super::feeds) who pushes to this client,
 //! [`pushing`](super::pushing) to whom it pushes, [`uplink`](super::uplink) what leaves first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
@@ -19,17 +19,19 @@ use anabranch_control::units::Rate;
 
 use super::buffer::{BufferConfig, Release};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, Step};
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
+use super::feeds::{Feed, Feeds, SILENCE, Step};
+use super::measured::Measured;
+use super::mesh::Mesh;
 use super::message::{
-    Assignment, Contact, Datagram, MAX_WANTED, MOST_MANIFESTS_AT_ONCE, Message, ParentReport, Report, SilentFeed,
-    StreamInfo, Welcome,
+    Assignment, Contact, Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, ParentReport, Report, SilentFeed, StreamInfo,
+    Welcome,
 };
 use super::packet::{MAX_SLICES, PacketId, SliceSet};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
 use super::receiving::{Arrived, Receiving, Verdict};
-use super::uplink::{Next, Uplink};
+use super::serving::{Subscription, next_datagram, subscribe};
+use super::uplink::Uplink;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// How often a client looks for silent slices, and for what else time brings.
@@ -42,16 +44,16 @@ pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
 const RETRY: Duration = Duration::from_millis(2000);
 
 /// How often what is missing is sought.
-const ROUND: Duration = Duration::from_millis(100);
-
-/// What should be pushed and is silent is sought when others have had it for so long.
-const PULL_AFTER: Duration = Duration::from_millis(300);
+pub(super) const ROUND: Duration = Duration::from_millis(100);
 
 /// A session that nobody uses is closed after this: a parent that was left, a backup.
 const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
 /// The most sessions of a client.
 pub const MOST_SESSIONS: usize = 512;
+
+/// Those who forge that are remembered; the oldest are forgotten for others.
+const MOST_FORGERS: usize = 64;
 
 /// What somebody must know to watch.
 #[derive(Clone, Copy, Debug)]
@@ -85,32 +87,37 @@ pub enum ClientEvent<P> {
 
 /// What a client that was let in has.
 #[derive(Clone, Debug)]
-struct Watching<A, C: Content> {
-    info: StreamInfo,
-    ticket: Ticket<C>,
-    receiving: Receiving<C>,
-    feeds: Feeds<A>,
-    pushing: Pushing,
-    mesh: Mesh,
+pub(super) struct Watching<A, C: Content> {
+    pub(super) info: StreamInfo,
+    pub(super) ticket: Ticket<C>,
+    pub(super) receiving: Receiving<C>,
+    pub(super) feeds: Feeds<A>,
+    pub(super) pushing: Pushing,
+    pub(super) mesh: Mesh,
     /// Of each slice, the packet up to which its feed had pushed at the last tick.
-    pushed: Vec<PacketId>,
-    next_map: Time,
-    next_round: Time,
+    pub(super) pushed: Vec<PacketId>,
+    pub(super) next_map: Time,
+    pub(super) next_round: Time,
     /// When missing manifests may be asked for again.
-    next_question: Time,
-    next_report: Time,
+    pub(super) next_question: Time,
+    pub(super) next_report: Time,
 }
 
 /// One viewer.
 #[derive(Clone, Debug)]
 pub struct Client<A, C: Content> {
-    config: ClientConfig<A>,
-    server: Option<SessionId>,
-    peers: Peers<A>,
-    watching: Option<Watching<A, C>>,
-    uplink: Uplink<C>,
+    pub(super) config: ClientConfig<A>,
+    pub(super) server: Option<SessionId>,
+    pub(super) peers: Peers<A>,
+    pub(super) watching: Option<Watching<A, C>>,
+    pub(super) uplink: Uplink<C>,
     played: u64,
     skipped: u64,
+    /// Those who sent what is not the source's: packets since the last report, and none of them is dealt
+    /// with any more.
+    forged: BTreeMap<ClientId, u16>,
+    forgers: VecDeque<ClientId>,
+    measured: Measured,
     next_tick: Time,
     retry_at: Time,
 }
@@ -126,6 +133,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             uplink: Uplink::default(),
             played: 0,
             skipped: 0,
+            forged: BTreeMap::new(),
+            forgers: VecDeque::new(),
+            measured: Measured::default(),
             next_tick: Time::ZERO,
             retry_at: Time::ZERO,
         }
@@ -206,18 +216,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     /// Does what the feeds have decided.
-    fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
         let (mut silent, mut missed) = (Vec::new(), SliceSet::default());
-        for step in steps {
+        let mut steps = VecDeque::from(steps);
+        while let Some(step) = steps.pop_front() {
             match step {
-                Step::Ask(slice, contact) => {
-                    if let Some(session) = self.reach(now, &contact, sessions) {
-                        self.subscribe(slice, session, sessions);
+                Step::Ask(slice, contact) => match self.reach(now, &contact, sessions) {
+                    Some(session) => self.subscribe(now, slice, session, sessions),
+                    // Who cannot be asked is as good as silent.
+                    None => {
+                        let Some(watching) = &mut self.watching else { return };
+                        watching.feeds.on_unreachable(now, slice, |step| steps.push_back(step));
                     }
-                }
+                },
                 Step::AskServer(slice) => {
                     if let Some(server) = self.server {
-                        self.subscribe(slice, server, sessions);
+                        self.subscribe(now, slice, server, sessions);
                     }
                 }
                 Step::Leave(slice, session) => {
@@ -252,14 +266,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
     }
 
-    fn subscribe(&mut self, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
+    fn subscribe(&mut self, now: Time, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &mut self.watching else { return };
-        let from = watching.feeds.set_session(slice, session);
+        let from = watching.feeds.set_session(now, slice, session);
         sessions.send(session, Message::Subscribe { slices: SliceSet(1 << slice), from });
     }
 
-    /// The session with another client, which begins if there is none.
-    fn reach(&mut self, now: Time, contact: &Contact<A>, sessions: &mut impl Sessions<Self>) -> Option<SessionId> {
+    /// The session with another client, which begins if there is none. None leads to somebody who forges.
+    pub(super) fn reach(
+        &mut self,
+        now: Time,
+        contact: &Contact<A>,
+        sessions: &mut impl Sessions<Self>,
+    ) -> Option<SessionId> {
+        if self.forgers.contains(&contact.client) {
+            return None;
+        }
         if let Some(session) = self.peers.session_of(contact.client) {
             return Some(session);
         }
@@ -281,7 +303,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         // Before the first packet nobody knows the stream's time.
         let time = self.watching.as_ref().and_then(|watching| watching.receiving.clock().stamp(now));
         let is_good = time.is_none_or(|time| ticket.expires >= time);
-        if is_its && is_good && C::is_ticket(&self.config.source, &ticket) {
+        let forges = self.forgers.contains(&ticket.client);
+        if is_its && is_good && !forges && C::is_ticket(&self.config.source, &ticket) {
             self.peers.on_proved(session, ticket.client);
         } else {
             self.end(session, sessions);
@@ -313,7 +336,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 watching.mesh.on_packet(id);
                 for child in watching.pushing.children(slice) {
                     if child != from {
-                        self.uplink.push(child, id);
+                        self.uplink.push(now, child, id);
                     }
                 }
             }
@@ -321,7 +344,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             // Who sends it is there, whatever it is worth.
             Verdict::Unproven => return watching.feeds.on_unproven(now, slice, from),
             Verdict::Ignored => return,
-            Verdict::Forged => return self.on_forged(from, sessions),
+            Verdict::Forged => return self.on_forged(now, from, sessions),
         }
         if let Some(peer) = self.peers.get_mut(from) {
             peer.used = now;
@@ -334,10 +357,24 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.release(now, sessions);
     }
 
-    fn on_forged(&mut self, from: SessionId, sessions: &mut impl Sessions<Self>) {
-        let Some(peer) = self.peers.get_mut(from) else { return };
-        peer.forged = peer.forged.saturating_add(1);
-        sessions.event(ClientEvent::Forged(peer.client));
+    /// What comes over a session is who it says it is: there is no doubt who forges, and nothing more to be
+    /// had from it.
+    fn on_forged(&mut self, now: Time, from: SessionId, sessions: &mut impl Sessions<Self>) {
+        let client = self.peers.get(from).and_then(|peer| peer.client);
+        sessions.event(ClientEvent::Forged(client));
+        let Some(client) = client else { return };
+        if self.forged.len() < MOST_SESSIONS || self.forged.contains_key(&client) {
+            let forged = self.forged.entry(client).or_default();
+            *forged = forged.saturating_add(1);
+        }
+        if !self.forgers.contains(&client) {
+            if self.forgers.len() == MOST_FORGERS {
+                self.forgers.pop_front();
+            }
+            self.forgers.push_back(client);
+        }
+        self.on_refused(now, from, SliceSet(u64::MAX), false, sessions);
+        self.end(from, sessions);
     }
 
     fn on_manifest(
@@ -349,7 +386,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     ) {
         let Some(watching) = &mut self.watching else { return };
         match watching.receiving.on_manifest(Arc::clone(&manifest)) {
-            None => return self.on_forged(from, sessions),
+            None => return self.on_forged(now, from, sessions),
             Some(false) => return,
             Some(true) => {}
         }
@@ -378,6 +415,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         self.next_tick = now + TICK;
+        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
         let Some(watching) = &mut self.watching else { return };
         let mut steps = Vec::new();
         if watching.info.mode.has_trees() {
@@ -402,77 +440,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.report(now, sessions);
     }
 
-    /// Tells neighbours what is here, and asks for what is missing.
-    fn trade(&mut self, now: Time) {
-        let Some(Watching { info, receiving, feeds, mesh, pushed, next_map, next_round, .. }) = &mut self.watching
-        else {
-            return;
-        };
-        // A neighbour may say that it has what will never be.
-        let end = mesh.end().max(receiving.announced()).min(receiving.buffer().most_end());
-        mesh.note_end(now, end);
-        mesh.give_up(now, receiving.buffer().next());
-        if now >= *next_map {
-            *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
-            // What is older, nobody waits for any more.
-            let from = mesh.end_before(now, self.config.buffer.patience).unwrap_or_default();
-            let map = Arc::new(receiving.buffer().map(from));
-            for session in mesh.sessions() {
-                self.uplink.tell(session, Datagram::Have(Arc::clone(&map)));
-            }
-        }
-        if now < *next_round {
-            return;
-        }
-        *next_round = now + ROUND;
-        // Of a slice that is pushed, what its feed has left out; of one that is not, what others have.
-        let silent = if info.mode.has_trees() { feeds.silent(end) } else { SliceSet(u64::MAX) };
-        let unpushed_end = if info.mode.has_trees() { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
-        let is_sought = |id: &PacketId| {
-            let slice = id.slice(info.slices);
-            *id < pushed[usize::from(slice)] || silent.contains(slice) && *id < unpushed_end
-        };
-        let sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
-        for (slice, pushed) in (0..).zip(pushed.iter_mut()) {
-            *pushed = feeds.pushed(slice);
-        }
-        if sought.is_empty() {
-            return;
-        }
-        let uplink = &mut self.uplink;
-        // What is nearly too late, nobody but the server is sure to have.
-        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
-        if let (Some(server), Some(urgent_end)) = (self.server, urgent_end) {
-            let is_urgent = |id: &&PacketId| **id < urgent_end && !mesh.is_asked(**id);
-            let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
-            for &id in &urgent {
-                mesh.note_asked(now, server, id);
-            }
-            if !urgent.is_empty() {
-                uplink.tell(server, Datagram::Want(urgent.into()));
-            }
-        }
-        mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
-    }
-
-    fn on_neighbours(&mut self, now: Time, contacts: &[Contact<A>], sessions: &mut impl Sessions<Self>) {
-        for contact in contacts {
-            let Some(session) = self.reach(now, contact, sessions) else { continue };
-            let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) else { return };
-            if peer.remote.is_some() {
-                watching.mesh.add(session);
-            } else {
-                peer.is_wanted = true;
-            }
-        }
-    }
-
     /// Ends sessions with those who have not said who they are, and those that serve nobody.
     fn close_unused(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &self.watching else { return };
         let is_unused = |(session, peer): &(SessionId, &super::peers::Peer<A>)| {
             let is_stranger = peer.client.is_none() && now >= peer.used + GREETING_TIME;
-            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session);
+            let serves = || !watching.pushing.served(*session).is_empty();
+            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
             let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
             Some(*session) != self.server && (is_stranger || is_idle())
         };
@@ -498,16 +472,15 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
             }
         });
-        for (_, peer) in self.peers.iter_mut() {
-            let forged = std::mem::take(&mut peer.forged);
-            let Some(parent) = peer.client.filter(|_| forged > 0) else { continue };
+        for (parent, forged) in std::mem::take(&mut self.forged) {
             match parents.iter_mut().find(|report| report.parent == parent) {
                 Some(report) => report.forged = forged,
                 None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
             }
         }
         let neighbours = watching.mesh.len() as u8;
-        let report = Report { played: self.played, skipped: self.skipped, neighbours, parents, ..Report::default() };
+        let (capacity, sent) = self.measured.report();
+        let report = Report { capacity, sent, played: self.played, skipped: self.skipped, neighbours, parents };
         sessions.send(server, Message::Report(Box::new(report)));
     }
 
@@ -590,9 +563,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
-                let refused = watching.pushing.on_subscribe(now, session, client, slices);
-                let behind = watching.receiving.buffer().of_slices(slices.without(refused), watching.info.slices, from);
-                self.uplink.ask(session, behind, now + self.config.buffer.patience, 0);
+                let until = now + self.config.buffer.patience;
+                let asked = Subscription { session, client, slices, from };
+                let Watching { pushing, receiving, .. } = watching;
+                let refused = subscribe(now, asked, until, (pushing, &mut self.uplink), receiving.buffer());
                 if !refused.is_empty() {
                     sessions.send(session, Message::Full(refused));
                 }
@@ -602,7 +576,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     watching.pushing.on_unsubscribe(session, slices);
                 }
             }
-            Message::Full(slices) => self.on_refused(now, session, slices, sessions),
+            Message::Full(slices) => self.on_refused(now, session, slices, true, sessions),
             Message::Stalled(slices) => {
                 if let Some(watching) = &mut self.watching {
                     watching.feeds.on_stalled(now, session, slices);
@@ -629,22 +603,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Datagram::Manifest(manifest) => self.on_manifest(now, session, manifest, sessions),
             Datagram::WantManifests(first, last) => {
-                let Some(watching) = &self.watching else { return };
-                for manifest in watching.receiving.manifests(first, last).take(MOST_MANIFESTS_AT_ONCE) {
-                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                let Some((watching, peer)) = self.watching.as_ref().zip(self.peers.get_mut(session)) else { return };
+                let wanted: Vec<_> =
+                    watching.receiving.manifests(first, last).take(MOST_MANIFESTS_AT_ONCE).map(Arc::clone).collect();
+                let granted = peer.grant_manifests(now, wanted.len());
+                for manifest in wanted.into_iter().take(granted) {
+                    self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
-            Datagram::Have(map) => {
-                if let Some(watching) = &mut self.watching
-                    && watching.mesh.add(session)
-                {
-                    watching.mesh.on_map(session, map);
-                }
-            }
-            Datagram::Want(ids) => {
-                let has = self.watching.as_ref().and_then(|watching| watching.mesh.has(session)).unwrap_or(0);
-                self.uplink.ask(session, ids.iter().copied(), now + ANSWERED_WITHIN, has);
-            }
+            Datagram::Have(map) => self.on_map(session, map),
+            Datagram::Want(ids) => self.on_wanted(now, session, &ids),
+        }
+    }
+
+    fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
+        if let Some(watching) = &mut self.watching {
+            watching.pushing.set_silent(session, is_silent);
         }
     }
 
@@ -653,7 +627,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             sessions.event(ClientEvent::Unreachable);
             self.on_server_lost(now);
         }
-        self.on_refused(now, session, SliceSet(u64::MAX), sessions);
+        self.on_refused(now, session, SliceSet(u64::MAX), true, sessions);
         self.forget(session);
     }
 
@@ -682,31 +656,31 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
-        let receiving = self.watching.as_ref().map(|watching| &watching.receiving);
-        loop {
-            let (to, next) = self.uplink.pop(now)?;
-            let (id, is_push) = match next {
-                Next::Ready(datagram) => return Some((to, datagram)),
-                Next::Push(id) => (id, true),
-                Next::Reply(id) => (id, false),
-            };
-            let Some(receiving) = receiving else { continue };
-            let Some((stamp, packet)) = receiving.buffer().get(id) else { continue };
-            // Nobody can use any more what has waited so long.
-            if is_push && receiving.clock().age(now, stamp) >= self.config.buffer.patience {
-                continue;
-            }
-            return Some((to, Datagram::Packet { id, stamp, packet: packet.clone() }));
-        }
+        let Client { watching, uplink, config, .. } = self;
+        let Watching { info, receiving, .. } = watching.as_ref()?;
+        let (buffer, clock) = (receiving.buffer(), receiving.clock());
+        let get = |id| buffer.get(id).map(|(stamp, packet)| (clock.age(now, stamp), stamp, packet));
+        let patience = config.buffer.patience;
+        // Where a mesh repairs, a push waits no longer than its child does until it looks for another parent.
+        let push_patience = if info.mode == Mode::Hybrid { SILENCE.min(patience) } else { patience };
+        next_datagram(now, uplink, (push_patience, patience), get)
     }
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
-    /// Who was asked for `slices` has no room, or is gone.
-    fn on_refused(&mut self, now: Time, from: SessionId, slices: SliceSet, sessions: &mut impl Sessions<Self>) {
+    /// Who was asked for `slices` has no room or is gone, for which it is excused; or forges, for which it is
+    /// not.
+    fn on_refused(
+        &mut self,
+        now: Time,
+        from: SessionId,
+        slices: SliceSet,
+        is_excused: bool,
+        sessions: &mut impl Sessions<Self>,
+    ) {
         let Some(watching) = &mut self.watching else { return };
         let mut steps = Vec::new();
-        watching.feeds.on_refused(now, from, slices, |step| steps.push(step));
+        watching.feeds.on_refused(now, from, slices, is_excused, |step| steps.push(step));
         self.follow(now, steps, sessions);
     }
 }

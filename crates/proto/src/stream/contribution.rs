@@ -1,14 +1,20 @@
 //! What a viewer is believed to pass on.
 //!
 //! What it announces orders nothing but its first join: nobody holds more than one stream's worth of
-//! children before others have said that they get what it should push. Each second in which it holds
-//! most of what it may, and children got nearly all, doubles that, up to what it announced; a second in
-//! which they did not cuts it to what they got (ours; the thesis learns rates by exploration).
+//! children before others have said that they get what it should push. Each period in which it holds
+//! most of what it may, and children got nearly all, doubles that, up to what it announced; a period in
+//! which they did not cuts it to what they got, and it grows slowly from there (additive increase,
+//! multiplicative decrease; ours: the thesis learns rates by exploration).
+//!
+//! Only children that the server has named to it are believed, and each of them no more than it can
+//! know: what a slice has packets in a period, and whether something was forged. What is forged counts
+//! by heads: who most of its children accuse is to be excluded.
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::content::ClientId;
+use super::feeds::SILENT_PACKETS;
 use super::message::ParentReport;
 
 /// Who pushes this share of what it should may hold more. Losses on the way, of a few percent, are not
@@ -28,8 +34,16 @@ const SILENCE_WINDOW: Duration = Duration::from_millis(1000);
 /// Who is suspect is asked whether it is there, and has this long to answer: two long round trips.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// Who may hold nobody may try again with one child after this.
+/// Who was cut may hold one child more after this, or try again with one child if it may hold nobody.
+/// Each time in a row that it is cut to nothing doubles the wait.
 const RETRY: Duration = Duration::from_millis(10_000);
+const MOST_DOUBLINGS: u32 = 6;
+
+/// How long an accusation of forgery counts: some reports.
+const ACCUSATION: Duration = Duration::from_millis(5000);
+
+/// Accusers until somebody may be excluded: no single liar, nor two, can do it.
+const LEAST_ACCUSERS: usize = 3;
 
 /// One viewer's.
 #[derive(Clone, Debug)]
@@ -37,13 +51,18 @@ pub struct Contribution {
     announced: Rate,
     /// Children that it may have, whatever it announced.
     proven: usize,
+    /// Up to where that doubles.
+    threshold: usize,
     expected: u32,
     received: u32,
-    forged: u32,
+    /// Children that accuse it of forging, and when they last did.
+    accusers: Vec<(ClientId, Time)>,
     /// Children that miss it, and since when.
     silent_to: Vec<(ClientId, Time)>,
-    /// When it may hold somebody again.
+    /// When it may hold one more.
     retry_at: Time,
+    /// How often in a row it was cut to nothing.
+    failures: u32,
     /// Since when several children miss it, if it was not heard of since.
     suspect_since: Option<Time>,
     /// It was asked whether it is there, and has not answered.
@@ -56,11 +75,13 @@ impl Contribution {
         Contribution {
             announced,
             proven: slices,
+            threshold: usize::MAX,
             expected: 0,
             received: 0,
-            forged: 0,
+            accusers: Vec::new(),
             silent_to: Vec::new(),
             retry_at: Time::ZERO,
+            failures: 0,
             suspect_since: None,
             is_gone: false,
         }
@@ -81,16 +102,32 @@ impl Contribution {
         announced.min(self.proven).min(most)
     }
 
-    /// A child says what came from it.
-    pub fn on_report(&mut self, report: &ParentReport) {
-        self.expected = self.expected.saturating_add(u32::from(report.expected));
-        self.received = self.received.saturating_add(u32::from(report.received.min(report.expected)));
-        self.forged = self.forged.saturating_add(u32::from(report.forged));
+    /// `child`, which gets `slices` of its slices, says what came of them in a period in which a slice has
+    /// at most `packets`.
+    pub fn on_report(&mut self, now: Time, child: ClientId, slices: u32, packets: u32, report: &ParentReport) {
+        let expected = u32::from(report.expected).min(slices.saturating_mul(packets));
+        self.expected = self.expected.saturating_add(expected);
+        // As large a share of what is counted as of what it told.
+        let received = u64::from(report.received.min(report.expected)) * u64::from(expected);
+        self.received = self.received.saturating_add((received / u64::from(report.expected).max(1)) as u32);
+        if report.forged > 0 {
+            self.accusers.retain(|&(accuser, at)| accuser != child && now.since(at) < ACCUSATION);
+            self.accusers.push((child, now));
+        }
+    }
+
+    /// Whether it is to be excluded, which has, or has lately had, children for as many as `children`
+    /// different viewers: most of them accuse it.
+    pub fn is_forger(&mut self, now: Time, children: usize) -> bool {
+        self.accusers.retain(|&(_, at)| now.since(at) < ACCUSATION);
+        self.accusers.len() >= LEAST_ACCUSERS && 2 * self.accusers.len() > children
     }
 
     /// A child says that nothing comes from it: whether it has become suspect by that. Nobody is given to
     /// it then before it is heard of again; whom it has says for itself what it misses.
     pub fn on_silent(&mut self, now: Time, child: ClientId) -> bool {
+        // What the child has waited for in vain.
+        self.expected = self.expected.saturating_add(SILENT_PACKETS as u32 + 1);
         self.silent_to.retain(|&(other, at)| other != child && now.since(at) < SILENCE_WINDOW);
         self.silent_to.push((child, now));
         let becomes_suspect = self.suspect_since.is_none() && self.silent_to.len() >= SILENT_CHILDREN;
@@ -113,29 +150,128 @@ impl Contribution {
         self.suspect_since.take().is_some()
     }
 
-    fn begin_again(&mut self, now: Time, proven: usize) {
-        self.proven = proven;
-        self.retry_at = now + RETRY;
-        (self.expected, self.received) = (0, 0);
-    }
-
     /// The end of a period in which it held `held` of `places` children: whether it may hold more or
     /// less from now on.
     pub fn review(&mut self, now: Time, places: usize, held: usize) -> bool {
         let before = self.proven;
-        if self.expected < ENOUGH {
-            if self.proven == 0 && now >= self.retry_at {
+        let is_full = held.saturating_mul(5) >= self.proven.min(places).saturating_mul(4);
+        let is_due = now >= self.retry_at;
+        // Few children tell little in a period, but enough if nothing comes of all that they miss.
+        let enough = ENOUGH.min((SILENT_PACKETS as u32 + 1).saturating_mul(self.proven.max(1) as u32));
+        if self.expected < enough {
+            if self.proven == 0 && is_due {
                 self.proven = 1;
             }
             return self.proven != before;
         }
         let share = f64::from(self.received) / f64::from(self.expected);
         (self.expected, self.received) = (0, 0);
-        if share >= GOOD && held.saturating_mul(5) >= self.proven.min(places).saturating_mul(4) {
-            self.proven = self.proven.saturating_mul(2);
-        } else if share < BAD {
-            self.begin_again(now, (held as f64 * share) as usize);
+        if share < BAD {
+            // Those who missed it have left by now.
+            let children = (held + self.silent_to.len()).min(self.proven);
+            self.proven = (children as f64 * share) as usize;
+            self.threshold = self.proven;
+            self.failures = if self.proven == 0 { (self.failures + 1).min(MOST_DOUBLINGS) } else { self.failures };
+            self.retry_at = now + RETRY * (1 << self.failures.saturating_sub(1));
+        } else if share >= GOOD {
+            self.failures = 0;
+            if is_full && self.proven < self.threshold {
+                self.proven = self.proven.saturating_mul(2).min(self.threshold);
+            } else if is_full && is_due {
+                self.proven = self.proven.saturating_add(1);
+                self.threshold = self.proven;
+                self.retry_at = now + RETRY;
+            }
         }
         self.proven != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_millis(1000 * seconds)
+    }
+
+    fn one() -> Contribution {
+        Contribution::new(Rate::from_bits_per_sec(3_000_000), 20)
+    }
+
+    /// A period in which `children` children say that this share of ten packets each came.
+    fn period(contribution: &mut Contribution, now: Time, children: u32, share: f64) {
+        for child in 0..children {
+            let received = (100.0 * share) as u16;
+            let report = ParentReport { parent: ClientId(99), expected: 100, received, forged: 0 };
+            contribution.on_report(now, ClientId(child), 1, 10, &report);
+        }
+    }
+
+    #[test]
+    fn places_double_with_delivery_and_grow_slowly_after_a_cut() {
+        let mut contribution = one();
+        assert_eq!(contribution.places(1000, 0), 20);
+        period(&mut contribution, at(1), 20, 1.0);
+        assert!(contribution.review(at(1), 20, 20));
+        assert_eq!(contribution.places(1000, 20), 40);
+        period(&mut contribution, at(2), 40, 0.7);
+        contribution.review(at(2), 40, 40);
+        assert_eq!(contribution.places(1000, 40), 28);
+        for second in 3..=22 {
+            period(&mut contribution, at(second), 28, 1.0);
+            let places = contribution.places(1000, 0);
+            contribution.review(at(second), places, places);
+        }
+        assert_eq!(contribution.places(1000, 0), 30, "one each ten seconds");
+    }
+
+    #[test]
+    fn who_holds_few_of_its_places_does_not_get_more() {
+        let mut contribution = one();
+        period(&mut contribution, at(1), 10, 1.0);
+        assert!(!contribution.review(at(1), 20, 10));
+    }
+
+    #[test]
+    fn who_pushes_nothing_holds_nobody_and_waits_longer_each_time() {
+        let mut contribution = one();
+        let mut tries = Vec::new();
+        for second in 1..200 {
+            // Whoever it gets misses it within the second.
+            for child in 0..contribution.places(20, 0) as u32 {
+                contribution.on_silent(at(second), ClientId(child));
+            }
+            contribution.on_heard();
+            contribution.review(at(second), 20, 0);
+            if contribution.places(20, 0) > 0 {
+                tries.push(second);
+            }
+        }
+        // Found out in the next second each time, and left alone for 10, 20, 40 and 80 s.
+        assert_eq!(tries, [11, 32, 73, 154]);
+    }
+
+    #[test]
+    fn one_liar_can_say_no_more_than_its_slices_bear() {
+        let mut contribution = one();
+        period(&mut contribution, at(1), 19, 1.0);
+        let report = ParentReport { parent: ClientId(99), expected: u16::MAX, received: 0, forged: u16::MAX };
+        contribution.on_report(at(1), ClientId(19), 1, 10, &report);
+        assert!(contribution.review(at(1), 20, 20), "it grows nevertheless");
+        assert!(!contribution.is_forger(at(1), 20));
+    }
+
+    #[test]
+    fn most_children_together_have_a_forger_excluded() {
+        let mut contribution = one();
+        let report = ParentReport { parent: ClientId(99), expected: 10, received: 0, forged: 10 };
+        for child in 0..3 {
+            contribution.on_report(at(1), ClientId(child), 1, 10, &report);
+            contribution.on_report(at(2), ClientId(child), 1, 10, &report);
+        }
+        assert!(!contribution.is_forger(at(2), 6));
+        assert!(contribution.is_forger(at(2), 5));
+        assert!(!contribution.is_forger(at(8), 5), "that was long ago");
     }
 }

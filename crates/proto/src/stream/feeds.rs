@@ -6,6 +6,9 @@
 //! source does not send, nobody misses. Then the client's own children are told, who miss it as well
 //! and are not to blame this client, nor to leave it. If no such word comes from its parent in
 //! [`WORD`], a backup is asked and the server told.
+//!
+//! A parent of whom packets of other slices still come is not dead but behind. It is left like one that
+//! misses the slice itself: after [`PATIENCE`], and without blame.
 
 use anabranch_control::time::{Duration, Time};
 
@@ -26,7 +29,7 @@ pub const WORD: Duration = Duration::from_millis(150);
 
 /// What a parent that has just been asked has more time: three long ways for the session and the
 /// question, and the queue of its uplink.
-const BEGINNING: Duration = Duration::from_millis(600);
+pub const BEGINNING: Duration = Duration::from_millis(600);
 
 /// A parent that misses the slice itself is left after this, without blame.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -65,9 +68,15 @@ struct Slice<A> {
     /// The one after the last packet that the feed pushed, and when it was last known to be alive or was asked.
     last: PacketId,
     alive: Time,
-    /// From which packet on it is counted what the feed pushes; none before its first.
+    /// From which packet on it is counted what the feed pushes, none before its first; and up to which it
+    /// is told with the next report. What came after the last one may have holes that its parent still
+    /// mends.
     counted: Option<PacketId>,
-    received: u16,
+    told: PacketId,
+    /// How many came below `told`, and above.
+    received: [u16; 2],
+    /// Until when what its feed was asked for is expected from it alone.
+    begins_until: Time,
     /// Whether children know that it is silent.
     is_told: bool,
     /// Since when the parent says that it misses it itself.
@@ -93,6 +102,8 @@ pub enum Step<A> {
 #[derive(Clone, Debug)]
 pub struct Feeds<A> {
     slices: Vec<Slice<A>>,
+    /// When a packet of the stream last came over each session.
+    heard: Vec<Time>,
 }
 
 impl<A: Copy> Feeds<A> {
@@ -107,11 +118,13 @@ impl<A: Copy> Feeds<A> {
             last: begin,
             alive: now,
             counted: None,
-            received: 0,
+            told: begin,
+            received: [0; 2],
+            begins_until: Time::ZERO,
             is_told: false,
             stalled_since: None,
         };
-        Feeds { slices: vec![slice; usize::from(slices)] }
+        Feeds { slices: vec![slice; usize::from(slices)], heard: Vec::new() }
     }
 
     /// Where `slice` comes from.
@@ -146,7 +159,7 @@ impl<A: Copy> Feeds<A> {
         slice.feed = feed;
         (slice.alive, slice.tried) = (now + BEGINNING, 0);
         (slice.is_told, slice.stalled_since) = (false, None);
-        (slice.counted, slice.received) = (None, 0);
+        slice.count_anew();
         step(match parent.parent {
             Some(contact) => Step::Ask(parent.slice, contact),
             None => Step::AskServer(parent.slice),
@@ -154,19 +167,24 @@ impl<A: Copy> Feeds<A> {
     }
 
     /// The feed of `slice` has this session: from which packet on it is to push.
-    pub fn set_session(&mut self, slice: u8, session: SessionId) -> PacketId {
+    pub fn set_session(&mut self, now: Time, slice: u8, session: SessionId) -> PacketId {
         let slice = &mut self.slices[usize::from(slice)];
         slice.session = Some(session);
+        slice.begins_until = now + BEGINNING;
         slice.last
     }
 
     /// A packet of `slice` has come from `from`, new or not.
     #[inline]
     pub fn on_packet(&mut self, now: Time, slice: u8, from: SessionId, id: PacketId, mut step: impl FnMut(Step<A>)) {
+        if self.heard.len() <= from.index() {
+            self.heard.resize(from.index() + 1, Time::ZERO);
+        }
+        self.heard[from.index()] = now;
         let state = &mut self.slices[usize::from(slice)];
         if state.session == Some(from) {
             state.last = state.last.max(id.after(1));
-            state.received = state.received.saturating_add(u16::from(id >= *state.counted.get_or_insert(id)));
+            state.count(id);
             (state.alive, state.tried) = (now, 0);
             (state.is_told, state.stalled_since) = (false, None);
             if let Some((left, _)) = state.left.take()
@@ -197,42 +215,61 @@ impl<A: Copy> Feeds<A> {
         }
     }
 
-    /// Who was asked has no room, or its session is over.
-    pub fn on_refused(&mut self, now: Time, from: SessionId, slices: SliceSet, mut step: impl FnMut(Step<A>)) {
+    /// Who was asked has no room, or its session is over; `is_excused` if that is not its fault.
+    pub fn on_refused(
+        &mut self,
+        now: Time,
+        from: SessionId,
+        slices: SliceSet,
+        is_excused: bool,
+        mut step: impl FnMut(Step<A>),
+    ) {
         for (slice, state) in (0..).zip(&mut self.slices) {
             if state.left.is_some_and(|(left, _)| left == from) {
                 state.left = None;
             }
             if slices.contains(slice) && state.session == Some(from) {
                 state.session = None;
-                state.ask_next(now, slice, true, &mut step);
+                state.ask_next(now, slice, is_excused, &mut step);
             }
+        }
+    }
+
+    /// The feed of `slice` cannot be asked: another is.
+    pub fn on_unreachable(&mut self, now: Time, slice: u8, mut step: impl FnMut(Step<A>)) {
+        if let Some(state) = self.slices.get_mut(usize::from(slice)) {
+            state.ask_next(now, slice, true, &mut step);
         }
     }
 
     /// A session is over: its number may soon be another's.
     pub fn forget(&mut self, session: SessionId) {
+        if let Some(heard) = self.heard.get_mut(session.index()) {
+            *heard = Time::ZERO;
+        }
         for state in &mut self.slices {
             state.session = state.session.filter(|&other| other != session);
             state.left = state.left.filter(|&(left, _)| left != session);
         }
     }
 
-    /// What clients pushed since the last call, by slice: who, how many packets those that came show that
-    /// it should have pushed, and how many came. One that pushes nothing is silent, and not among them.
+    /// What clients pushed between the last two calls before this one, by slice: who, how many packets
+    /// those that came show that it should have pushed, and how many came. One that pushes nothing is
+    /// silent, and not among them.
     pub fn take_counts(&mut self, mut tell: impl FnMut(ClientId, u16, u16)) {
         let slices = self.slices.len() as u64;
         for state in &mut self.slices {
             let Some(counted) = state.counted else { continue };
-            let expected = state.last.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
-            let received = std::mem::take(&mut state.received);
-            // The next to be counted is the next of the slice.
-            state.counted = Some(PacketId(state.last.0.max(counted.0)));
+            let expected = state.told.since(counted).div_ceil(slices).min(u64::from(u16::MAX)) as u16;
+            let received = state.received[0];
             if let Feed::Client(client) = state.feed
                 && expected > 0
             {
                 tell(client, expected, received.min(expected));
             }
+            state.counted = Some(state.told.max(counted));
+            state.told = state.last.max(state.told);
+            state.received = [state.received[1], 0];
         }
     }
 
@@ -254,10 +291,22 @@ impl<A: Copy> Feeds<A> {
                 state.is_told = true;
                 step(Step::TellChildren(slice));
             }
-            if now >= state.alive + SILENCE + WORD {
-                state.ask_next(now, slice, state.stalled_since.is_some(), &mut step);
+            let heard = state.session.and_then(|session| self.heard.get(session.index()));
+            let is_behind = heard.is_some_and(|&heard| heard > Time::ZERO && now < heard + SILENCE);
+            let patience = if is_behind { PATIENCE } else { SILENCE + WORD };
+            if now >= state.alive + patience {
+                state.ask_next(now, slice, is_behind || state.stalled_since.is_some(), &mut step);
             }
         }
+    }
+
+    /// Slices whose feed was asked just now for all that was missing: others need not be.
+    pub fn beginning(&self, now: Time) -> SliceSet {
+        let mut beginning = SliceSet::default();
+        for (slice, _) in (0..).zip(&self.slices).filter(|(_, state)| now < state.begins_until) {
+            beginning.insert(slice);
+        }
+        beginning
     }
 
     /// Slices of which nothing comes.
@@ -274,6 +323,23 @@ impl<A: Copy> Feeds<A> {
 }
 
 impl<A: Copy> Slice<A> {
+    /// Another one pushes: what it should have pushed begins with its first packet.
+    fn count_anew(&mut self) {
+        (self.counted, self.received) = (None, [0; 2]);
+    }
+
+    #[inline]
+    fn count(&mut self, id: PacketId) {
+        let counted = *self.counted.get_or_insert_with(|| {
+            self.told = id;
+            id
+        });
+        if id >= counted {
+            let count = &mut self.received[usize::from(id >= self.told)];
+            *count = count.saturating_add(1);
+        }
+    }
+
     /// Asks the next backup, if the server has named one that was not asked, and tells the server.
     fn ask_next(&mut self, now: Time, slice: u8, is_excused: bool, step: &mut impl FnMut(Step<A>)) {
         (self.alive, self.is_told, self.stalled_since) = (now + BEGINNING, false, None);
@@ -282,7 +348,7 @@ impl<A: Copy> Slice<A> {
         step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_excused }));
         if let Some(backup) = backup {
             self.tried += 1;
-            (self.counted, self.received) = (None, 0);
+            self.count_anew();
             // The one before may come to life again; it is told to stop when another pushes.
             if let Some(session) = self.session.take() {
                 self.left = Some((session, now + OVERLAP));
@@ -310,7 +376,7 @@ mod tests {
     fn fed() -> Feeds<u32> {
         let mut feeds = Feeds::new(1, at(0), PacketId(0));
         feeds.on_parent(at(0), &Parent { slice: 0, parent: Some(contact(7)), backups: [None; 2] }, |_| {});
-        feeds.set_session(0, SessionId(3));
+        feeds.set_session(at(0), 0, SessionId(3));
         feeds
     }
 
@@ -330,8 +396,63 @@ mod tests {
         for _ in 0..70_000 {
             feeds.on_packet(at(10), 0, SessionId(3), PacketId(5), |_| {});
         }
+        assert_eq!(counts(&mut feeds), [], "its parent may still mend holes");
+        assert_eq!(counts(&mut feeds), [(ClientId(7), 1, 1)]);
+    }
+
+    fn counts(feeds: &mut Feeds<u32>) -> Vec<(ClientId, u16, u16)> {
         let mut counts = Vec::new();
         feeds.take_counts(|client, expected, received| counts.push((client, expected, received)));
-        assert_eq!(counts, [(ClientId(7), 1, 1)]);
+        counts
+    }
+
+    #[test]
+    fn a_hole_that_a_parent_mends_in_time_is_none() {
+        let mut feeds = fed();
+        for id in [0, 1, 3, 4] {
+            feeds.on_packet(at(10), 0, SessionId(3), PacketId(id), |_| {});
+        }
+        assert_eq!(counts(&mut feeds), []);
+        feeds.on_packet(at(1500), 0, SessionId(3), PacketId(2), |_| {});
+        feeds.on_packet(at(1500), 0, SessionId(3), PacketId(6), |_| {});
+        assert_eq!(counts(&mut feeds), [(ClientId(7), 5, 5)]);
+        assert_eq!(counts(&mut feeds), [(ClientId(7), 2, 1)], "the fifth never came");
+    }
+
+    /// Two slices, pushed by client 7 over session 3; slice 0 got its packets, slice 1 none. When the
+    /// parent of slice 1 is left, and whether it is excused.
+    fn left_at(other_slice_until: u64) -> (u64, bool) {
+        let mut feeds = Feeds::new(2, at(0), PacketId(0));
+        for slice in 0..2 {
+            feeds.on_parent(
+                at(0),
+                &Parent { slice, parent: Some(contact(7)), backups: [Some(contact(8)), None] },
+                |_| {},
+            );
+            feeds.set_session(at(0), slice, SessionId(3));
+        }
+        for tenth in 1..100 {
+            let now = at(50 * tenth);
+            if 50 * tenth <= other_slice_until {
+                feeds.on_packet(now, 0, SessionId(3), PacketId(2 * tenth), |_| {});
+            }
+            let mut left = None;
+            feeds.watch(now, PacketId(1000), |step| {
+                if let Step::Silent(SilentFeed { slice: 1, is_excused, .. }) = step {
+                    left = left.or(Some(is_excused));
+                }
+            });
+            if let Some(is_excused) = left {
+                return (50 * tenth, is_excused);
+            }
+        }
+        panic!("it is never left");
+    }
+
+    #[test]
+    fn a_parent_that_is_behind_is_not_dead() {
+        assert_eq!(left_at(0), (1000, false), "600 ms to begin, 400 ms of silence");
+        assert_eq!(left_at(5000), (2100, true), "600 ms to begin, then its patience");
+        assert_eq!(left_at(1200), (1450, false), "it was behind, and died");
     }
 }

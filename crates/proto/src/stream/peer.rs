@@ -1,6 +1,7 @@
 //! Server or client: what drivers hold that carry both.
 
 use anabranch_control::time::Time;
+use anabranch_control::units::Bytes;
 
 use super::client::{Client, ClientEvent};
 use super::content::Content;
@@ -51,6 +52,10 @@ macro_rules! inner_sessions {
 
             fn least_round_trip(&self, session: SessionId) -> Option<anabranch_control::time::Duration> {
                 self.0.least_round_trip(session)
+            }
+
+            fn delivered(&self) -> Bytes {
+                self.0.delivered()
             }
 
             fn event(&mut self, event: <$inner<A, C> as Application>::Event) {
@@ -105,6 +110,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for StreamPeer<A, 
         sessions: &mut impl Sessions<Self>,
     ) {
         either!(self, peer => peer.on_datagram(now, session, datagram, &mut Inner(sessions)));
+    }
+
+    fn on_silent(&mut self, now: Time, session: SessionId, is_silent: bool, sessions: &mut impl Sessions<Self>) {
+        either!(self, peer => peer.on_silent(now, session, is_silent, &mut Inner(sessions)));
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Self>) {

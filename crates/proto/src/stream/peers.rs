@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use anabranch_control::time::{Duration, Time};
 
 use super::content::ClientId;
+use super::message::MOST_MANIFESTS_AT_ONCE;
 use crate::session::{Remote, SessionId};
 
 /// How long a peer that has begun a session may take to say who it is.
 pub const GREETING_TIME: Duration = Duration::from_millis(3000);
+
+/// Manifests that a peer may ask for in the long run: twice what a source makes, one each 100 ms.
+const MANIFESTS_A_SECOND: f64 = 20.0;
 
 /// One session.
 #[derive(Clone, Debug)]
@@ -21,8 +25,22 @@ pub struct Peer<A> {
     pub is_wanted: bool,
     /// When the session began, or was last of use.
     pub used: Time,
-    /// Packets from it that were not the source's, in the time since the last report.
-    pub forged: u16,
+    /// Manifests that it may ask for now, and since when that was counted.
+    manifests: f64,
+    counted: Time,
+}
+
+impl<A> Peer<A> {
+    /// How many manifests it may have that asks for some now, and for `wanted` at most: a question of 17
+    /// bytes brings far more.
+    pub fn grant_manifests(&mut self, now: Time, wanted: usize) -> usize {
+        let more = now.since(self.counted).as_secs_f64() * MANIFESTS_A_SECOND;
+        self.counted = now;
+        self.manifests = (self.manifests + more).min(MOST_MANIFESTS_AT_ONCE as f64);
+        let granted = wanted.min(self.manifests as usize);
+        self.manifests -= granted as f64;
+        granted
+    }
 }
 
 /// All of them.
@@ -47,7 +65,9 @@ impl<A: Copy> Peers<A> {
         if let Some(client) = client {
             self.clients.insert(client, session);
         }
-        self.peers[session.index()].insert(Peer { client, remote: None, is_wanted: false, used: now, forged: 0 })
+        let (manifests, counted) = (MOST_MANIFESTS_AT_ONCE as f64, now);
+        let peer = Peer { client, remote: None, is_wanted: false, used: now, manifests, counted };
+        self.peers[session.index()].insert(peer)
     }
 
     /// Who is at the other end.
@@ -104,5 +124,22 @@ impl<A: Copy> Peers<A> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_manifests_all_the_time_gets_twenty_a_second() {
+        let mut peers: Peers<u32> = Peers::default();
+        let peer = peers.begin(Time::ZERO, SessionId(0), None);
+        let granted: usize = (0..1000)
+            .map(|tenth| Time::ZERO + Duration::from_millis(100 * tenth))
+            .map(|now| peer.grant_manifests(now, 64))
+            .sum();
+        assert!((64 + 1990..=64 + 2000).contains(&granted), "{granted}");
+        assert_eq!(peers.begin(Time::ZERO, SessionId(1), None).grant_manifests(Time::ZERO, 30), 30, "a newcomer");
     }
 }

@@ -5,8 +5,11 @@
 //! served while there is room, but stays only if the server has named it soon after; and whoever the
 //! server takes away stays until it says that it is served elsewhere, but no longer than that.
 
+use std::collections::BTreeMap;
+
 use anabranch_control::time::{Duration, Time};
 
+use super::client::MOST_SESSIONS;
 use super::content::ClientId;
 use super::packet::SliceSet;
 use crate::session::SessionId;
@@ -15,12 +18,22 @@ use crate::session::SessionId;
 /// server's word takes at most, and a child to find its new parent.
 const UNASSIGNED_STAY: Duration = Duration::from_millis(3000);
 
+/// Part of the places that may be taken beyond them until the server's word comes: it has moved others
+/// away for the child, or has not heard of it.
+const BEFORE_THE_WORD: usize = 8;
+
+/// Who has stayed so long without the server's word gets nothing without it for this long: else places
+/// that are free for children in need could be held for ever by asking again.
+const UNASSIGNED_PAUSE: Duration = Duration::from_millis(10_000);
+
 #[derive(Clone, Copy, Debug)]
 struct Child {
     session: SessionId,
     client: ClientId,
     /// Since when the server has not named it; none while it does.
     unassigned_since: Option<Time>,
+    /// It does not answer: it gets nothing, and takes no place from others, until it does.
+    is_silent: bool,
 }
 
 /// The children of a peer, by slice.
@@ -31,13 +44,21 @@ pub struct Pushing {
     /// How many there may be over all slices.
     places: usize,
     held: usize,
+    /// Who asked without the server's word, and when first.
+    tried: BTreeMap<ClientId, Time>,
 }
 
 impl Pushing {
     /// No child in any of `slices`, and no place for one.
     pub fn new(slices: u8) -> Pushing {
         let slices = usize::from(slices);
-        Pushing { children: vec![Vec::new(); slices], assigned: vec![Vec::new(); slices], places: 0, held: 0 }
+        Pushing {
+            children: vec![Vec::new(); slices],
+            assigned: vec![Vec::new(); slices],
+            places: 0,
+            held: 0,
+            tried: BTreeMap::new(),
+        }
     }
 
     /// How many children there may be from now on, over all slices. Those that are here stay until the
@@ -46,7 +67,7 @@ impl Pushing {
         self.places = places;
     }
 
-    /// How many children there are, over all slices.
+    /// How many children there are that answer, over all slices.
     pub fn held(&self) -> usize {
         self.held
     }
@@ -54,13 +75,31 @@ impl Pushing {
     /// Who gets `slice`.
     #[inline]
     pub fn children(&self, slice: u8) -> impl Iterator<Item = SessionId> {
-        self.children[usize::from(slice)].iter().map(|child| child.session)
+        self.children[usize::from(slice)].iter().filter(|child| !child.is_silent).map(|child| child.session)
+    }
+
+    /// How many slices there are.
+    pub fn slices(&self) -> u8 {
+        self.children.len() as u8
+    }
+
+    /// What goes over `session`.
+    pub fn served(&self, session: SessionId) -> SliceSet {
+        let mut served = SliceSet::default();
+        for (slice, children) in (0..).zip(&self.children) {
+            if children.iter().any(|child| child.session == session) {
+                served.insert(slice);
+            }
+        }
+        served
     }
 
     /// `client` asks for `slices`: those that there is no room for. Slices that do not exist are among
-    /// them.
+    /// them. Without the server's word somebody gets places only for a while.
     pub fn on_subscribe(&mut self, now: Time, session: SessionId, client: ClientId, slices: SliceSet) -> SliceSet {
         let mut refused = SliceSet::default();
+        // The server's word may come later than the child's.
+        let most = if self.places == 0 { 0 } else { self.places + self.places / BEFORE_THE_WORD + 1 };
         for slice in slices.iter() {
             let Some(children) = self.children.get_mut(usize::from(slice)) else {
                 refused.insert(slice);
@@ -70,12 +109,12 @@ impl Pushing {
                 continue;
             }
             let is_assigned = self.assigned[usize::from(slice)].contains(&client);
-            if !is_assigned && self.held >= self.places {
+            if !is_assigned && (self.held >= most || !may_stay(&mut self.tried, now, client)) {
                 refused.insert(slice);
                 continue;
             }
             let unassigned_since = if is_assigned { None } else { Some(now) };
-            children.push(Child { session, client, unassigned_since });
+            children.push(Child { session, client, unassigned_since, is_silent: false });
             self.held += 1;
         }
         refused
@@ -85,9 +124,20 @@ impl Pushing {
     pub fn on_unsubscribe(&mut self, session: SessionId, slices: SliceSet) {
         for slice in slices.iter() {
             if let Some(children) = self.children.get_mut(usize::from(slice)) {
-                let before = children.len();
-                children.retain(|child| child.session != session);
-                self.held -= before - children.len();
+                children.retain(|child| {
+                    self.held -= usize::from(child.session == session && !child.is_silent);
+                    child.session != session
+                });
+            }
+        }
+    }
+
+    /// The other end of `session` has stopped answering, or has begun again.
+    pub fn set_silent(&mut self, session: SessionId, is_silent: bool) {
+        for child in self.children.iter_mut().flatten().filter(|child| child.session == session) {
+            if child.is_silent != is_silent {
+                child.is_silent = is_silent;
+                self.held = if is_silent { self.held - 1 } else { self.held + 1 };
             }
         }
     }
@@ -99,21 +149,25 @@ impl Pushing {
             child.unassigned_since =
                 if assigned.contains(&child.client) { None } else { child.unassigned_since.or(Some(now)) };
         }
+        for client in &assigned {
+            self.tried.remove(client);
+        }
         self.assigned[usize::from(slice)] = assigned;
     }
 
-    /// Drops those who have stayed too long unassigned, and says who and of which slices.
+    /// Drops those who have stayed too long unassigned, and says who and of which slices. Also forgets who
+    /// asked long ago.
     pub fn drop_unassigned(&mut self, now: Time, mut dropped: impl FnMut(SessionId, u8)) {
+        self.tried.retain(|_, &mut since| now < since + UNASSIGNED_STAY + UNASSIGNED_PAUSE);
         for (slice, children) in (0..).zip(&mut self.children) {
-            let before = children.len();
             children.retain(|child| {
                 let stays = child.unassigned_since.is_none_or(|since| now < since + UNASSIGNED_STAY);
                 if !stays {
+                    self.held -= usize::from(!child.is_silent);
                     dropped(child.session, slice);
                 }
                 stays
             });
-            self.held -= before - children.len();
         }
     }
 
@@ -121,6 +175,18 @@ impl Pushing {
     pub fn forget(&mut self, session: SessionId) {
         self.on_unsubscribe(session, SliceSet(u64::MAX));
     }
+}
+
+/// Whether `client`, which the server has not named, may have a place: it has not had any for long.
+fn may_stay(tried: &mut BTreeMap<ClientId, Time>, now: Time, client: ClientId) -> bool {
+    if tried.len() >= MOST_SESSIONS && !tried.contains_key(&client) {
+        return false;
+    }
+    let since = tried.entry(client).or_insert(now);
+    if now >= *since + UNASSIGNED_STAY + UNASSIGNED_PAUSE {
+        *since = now;
+    }
+    now < *since + UNASSIGNED_STAY
 }
 
 #[cfg(test)]
@@ -147,9 +213,9 @@ mod tests {
     #[test]
     fn who_is_assigned_has_a_place_and_others_those_that_are_left() {
         let mut pushing = Pushing::new(4);
-        pushing.set_places(2);
+        pushing.set_places(1);
         pushing.on_assigned(at(0), 3, vec![OTHER.1]);
-        assert_eq!(ask(&mut pushing, at(0), ONE, 0b0111), 0b0100);
+        assert_eq!(ask(&mut pushing, at(0), ONE, 0b0111), 0b0100, "one place, and one before the server's word");
         assert_eq!(ask(&mut pushing, at(0), OTHER, 0b1001), 0b0001);
         assert_eq!(pushing.children(3).collect::<Vec<_>>(), [OTHER.0]);
         assert_eq!(pushing.held(), 3);
@@ -169,6 +235,24 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_again_and_again_holds_no_place_for_ever() {
+        let mut pushing = Pushing::new(2);
+        pushing.set_places(4);
+        let mut held = Vec::new();
+        for second in 0..30 {
+            if ask(&mut pushing, at(1000 * second), ONE, 0b1) == 0 {
+                held.push(second);
+            }
+            // Leaving in time does not begin the time anew.
+            pushing.on_unsubscribe(ONE.0, SliceSet(0b1));
+            sweep(&mut pushing, at(1000 * second + 500));
+        }
+        assert_eq!(held, [0, 1, 2, 13, 14, 15, 26, 27, 28]);
+        pushing.on_assigned(at(30_000), 0, vec![ONE.1]);
+        assert_eq!(ask(&mut pushing, at(30_000), ONE, 0b1), 0, "the server has named it");
+    }
+
+    #[test]
     fn who_is_taken_away_stays_until_it_is_served_elsewhere_or_the_time_is_over() {
         let mut pushing = Pushing::new(2);
         pushing.on_assigned(at(0), 0, vec![ONE.1, OTHER.1]);
@@ -181,6 +265,22 @@ mod tests {
         pushing.on_assigned(at(3900), 0, vec![ONE.1]);
         assert_eq!(sweep(&mut pushing, at(4000)), [(OTHER.0, 0)], "the time runs from when it was taken away");
         assert_eq!(pushing.held(), 0);
+    }
+
+    #[test]
+    fn who_does_not_answer_gets_nothing_and_takes_no_place() {
+        let mut pushing = Pushing::new(2);
+        pushing.set_places(1);
+        ask(&mut pushing, at(0), ONE, 0b11);
+        assert_eq!(ask(&mut pushing, at(0), OTHER, 0b1), 0b1, "there is no room");
+        pushing.set_silent(ONE.0, true);
+        assert_eq!((pushing.held(), pushing.children(0).count()), (0, 0));
+        assert_eq!(ask(&mut pushing, at(0), OTHER, 0b1), 0);
+        pushing.set_silent(ONE.0, false);
+        assert_eq!((pushing.held(), pushing.children(0).count()), (3, 2));
+        pushing.set_silent(ONE.0, true);
+        pushing.forget(ONE.0);
+        assert_eq!(pushing.held(), 1);
     }
 
     #[test]

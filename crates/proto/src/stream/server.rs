@@ -13,10 +13,11 @@ use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report, St
 use super::packet::{PacketId, Stamp};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
+use super::serving::{Subscription, next_datagram, subscribe};
 use super::source::{Signed, Source};
 use super::tracker::{Refusal, Tracker, TrackerConfig};
-use super::uplink::{Next, Uplink};
-use crate::session::{Application, Closed, Remote, SessionId, Sessions};
+use super::uplink::Uplink;
+use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// How often a tree is made better, assignments leave, and silent viewers are looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -26,6 +27,9 @@ const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
 
 /// How long a ticket is good; a new one is given when half of the time is over.
 const TICKET_LIFE: Duration = Duration::from_millis(60_000);
+
+/// Keys that are excluded at most; the oldest are forgiven for others.
+const MOST_EXCLUDED: usize = 4096;
 
 /// How a stream is served.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,8 @@ pub enum ServerEvent {
     Refused(Refusal),
     /// Somebody watches no more; whether because nothing was heard of it.
     Left(ClientId, bool),
+    /// Most of its children got forged packets from it: it may not come back.
+    Excluded(ClientId),
 }
 
 /// One stream's server.
@@ -65,6 +71,8 @@ pub struct Server<A, C: Content> {
     manifests: VecDeque<Arc<Manifest<C>>>,
     /// The next viewer to get a packet first, where a mesh alone carries the stream.
     next_seed: usize,
+    /// Keys of those who may not come back.
+    excluded: VecDeque<PeerKey>,
     rng: Rng,
     next_tick: Time,
     next_review: Time,
@@ -86,6 +94,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
+            excluded: VecDeque::new(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
@@ -141,10 +150,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             let id = manifest.first.after(number);
             self.kept.insert(id, stamp, packet);
             for &seed in seeds.get(number as usize).into_iter().flatten() {
-                self.uplink.push(seed, id);
+                self.uplink.push(now, seed, id);
             }
             for child in self.pushing.children(id.slice(slices)) {
-                self.uplink.push(child, id);
+                self.uplink.push(now, child, id);
             }
         }
         self.manifests.push_back(manifest);
@@ -171,7 +180,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         seeds
     }
 
-    fn ticket(&self, now: Time, client: ClientId, key: crate::session::PeerKey) -> Ticket<C> {
+    fn ticket(&self, now: Time, client: ClientId, key: PeerKey) -> Ticket<C> {
         let expires = Stamp(self.source.stamp(now).0.saturating_add((TICKET_LIFE.as_nanos() / 1_000_000) as u32));
         let signature = C::sign_ticket(self.source.secret(), client, &key, expires);
         Ticket { client, key, expires, signature }
@@ -186,6 +195,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     ) {
         let Some(peer) = self.peers.get(session) else { return };
         let (None, Some(remote)) = (peer.client, peer.remote) else { return };
+        if self.excluded.contains(&remote.key) {
+            sessions.event(ServerEvent::Refused(Refusal::Excluded));
+            sessions.close(session);
+            self.forget(session);
+            return;
+        }
         // What comes before the stream is known is admitted when it is.
         let bitrate = self.source.bitrate(now);
         self.tracker.set_bitrate(bitrate);
@@ -259,6 +274,21 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         sessions.event(ServerEvent::Left(client, was_silent));
     }
 
+    /// Somebody forges: it is out, and its key does not come in again.
+    fn exclude(&mut self, client: ClientId, sessions: &mut impl Sessions<Self>) {
+        let Some(contact) = self.tracker.viewer(client).map(|viewer| viewer.contact) else { return };
+        if self.excluded.len() == MOST_EXCLUDED {
+            self.excluded.pop_front();
+        }
+        self.excluded.push_back(contact.key);
+        if let Some(session) = self.peers.session_of(client) {
+            sessions.close(session);
+            self.forget(session);
+        }
+        self.tracker.leave(client);
+        sessions.event(ServerEvent::Excluded(client));
+    }
+
     fn forget(&mut self, session: SessionId) -> Option<ClientId> {
         let peer = self.peers.end(session)?;
         self.uplink.forget(session);
@@ -285,7 +315,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.tracker.give_up_suspects(now);
         if now >= self.next_review {
             self.next_review = now + REVIEW_PERIOD;
-            self.tracker.review(now);
+            for client in self.tracker.review(now) {
+                self.exclude(client, sessions);
+            }
         }
         if now >= self.next_tickets {
             self.next_tickets = now + TICKET_LIFE / 2;
@@ -296,7 +328,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             }
         }
         if self.config.mode.has_trees() {
-            self.tracker.improve();
+            self.tracker.improve(now);
         }
         self.pushing.drop_unassigned(now, |_, _| {});
         self.tell_places(now, sessions);
@@ -338,9 +370,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 self.tell_places(now, sessions);
             }
             Message::Subscribe { slices, from } => {
-                let refused = self.pushing.on_subscribe(now, session, client, slices);
-                let behind = self.kept.of_slices(slices.without(refused), self.config.tracker.slices, from);
-                self.uplink.ask(session, behind, now + self.config.buffer.patience, 0);
+                let until = now + self.config.buffer.patience;
+                let asked = Subscription { session, client, slices, from };
+                let refused = subscribe(now, asked, until, (&mut self.pushing, &mut self.uplink), &self.kept);
                 if !refused.is_empty() {
                     sessions.send(session, Message::Full(refused));
                 }
@@ -363,15 +395,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         match datagram {
             Datagram::WantManifests(first, last) => {
                 let wanted = self.manifests.iter().filter(|manifest| manifest.end() > first && manifest.first <= last);
-                for manifest in wanted.take(MOST_MANIFESTS_AT_ONCE) {
-                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                let wanted: Vec<_> = wanted.take(MOST_MANIFESTS_AT_ONCE).map(Arc::clone).collect();
+                let Some(peer) = self.peers.get_mut(session) else { return };
+                let granted = peer.grant_manifests(now, wanted.len());
+                for manifest in wanted.into_iter().take(granted) {
+                    self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
             Datagram::Want(ids) if self.config.mode.has_mesh() => {
-                self.uplink.ask(session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
+                self.uplink.ask(now, session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
             }
             _ => {}
         }
+    }
+
+    fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
+        self.pushing.set_silent(session, is_silent);
     }
 
     fn on_closed(&mut self, _now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
@@ -394,18 +433,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
-        loop {
-            let (to, next) = self.uplink.pop(now)?;
-            let id = match next {
-                Next::Ready(datagram) => return Some((to, datagram)),
-                Next::Push(id) | Next::Reply(id) => id,
-            };
-            let Some((stamp, packet)) = self.kept.get(id) else { continue };
-            // Nobody can use any more what has waited so long.
-            if self.source.age(now, stamp) >= self.config.buffer.patience {
-                continue;
-            }
-            return Some((to, Datagram::Packet { id, stamp, packet: packet.clone() }));
-        }
+        let Server { source, uplink, kept, config, .. } = self;
+        let get = |id| kept.get(id).map(|(stamp, packet)| (source.age(now, stamp), stamp, packet));
+        // What the server drops, nobody has: it is late for all alike, and nobody misses a single slice.
+        let patience = config.buffer.patience;
+        next_datagram(now, uplink, (patience, patience), get)
     }
 }

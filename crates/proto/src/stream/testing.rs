@@ -159,6 +159,8 @@ pub struct TestNetwork {
     peers: BTreeMap<u32, TestPeer>,
     ends: BTreeMap<u32, Ends>,
     uploads: BTreeMap<u32, (Rate, Time)>,
+    /// Bytes of datagrams that have left each peer, which arrive or not.
+    sent: BTreeMap<u32, Bytes>,
     coming: BinaryHeap<Coming>,
     order: u64,
     delay: Duration,
@@ -172,6 +174,7 @@ struct TestSessions<'a> {
     node: u32,
     now: Time,
     delay: Duration,
+    delivered: Bytes,
     ends: &'a mut Ends,
     coming: &'a mut BinaryHeap<Coming>,
     order: &'a mut u64,
@@ -213,6 +216,10 @@ impl Sessions<TestPeer> for TestSessions<'_> {
         Some(self.delay * 2)
     }
 
+    fn delivered(&self) -> Bytes {
+        self.delivered
+    }
+
     fn event(&mut self, event: StreamEvent<TestPacket>) {
         self.events.push((self.now, self.node, event));
     }
@@ -226,6 +233,7 @@ impl TestNetwork {
             peers: BTreeMap::new(),
             ends: BTreeMap::new(),
             uploads: BTreeMap::new(),
+            sent: BTreeMap::new(),
             coming: BinaryHeap::new(),
             order: 0,
             delay,
@@ -271,6 +279,7 @@ impl TestNetwork {
             node,
             now: self.now,
             delay: self.delay,
+            delivered: self.sent.get(&node).copied().unwrap_or_default(),
             ends,
             coming: &mut self.coming,
             order: &mut self.order,
@@ -288,7 +297,9 @@ impl TestNetwork {
             }
             let Some(peer) = self.peers.get_mut(&node) else { return };
             let Some((session, mut datagram)) = peer.next_datagram(self.now) else { return };
-            *free = self.now + Bytes::new(datagram.wire_length() as u64) / *rate;
+            let size = Bytes::new(datagram.wire_length() as u64);
+            *free = self.now + size / *rate;
+            *self.sent.entry(node).or_default() += size;
             let (with, opening, at) = {
                 let end = self.ends[&node].ends[session.index()].as_ref().expect("it sends to who is there");
                 assert!(end.is_open, "it sends over a session that stands");

@@ -283,6 +283,10 @@ impl crate::session::Sessions<Client<u32, super::testing::Tested>> for Recorded 
         None
     }
 
+    fn delivered(&self) -> anabranch_control::units::Bytes {
+        anabranch_control::units::Bytes::ZERO
+    }
+
     fn event(&mut self, _: ClientEvent<TestPacket>) {}
 }
 

@@ -3,7 +3,7 @@
 //! The server alone decides [Raiber 2010, 6.4.2]: peers have no say in the trees but by joining, by
 //! leaving, and by what others report of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -12,8 +12,8 @@ use anabranch_control::units::Rate;
 use super::content::ClientId;
 use super::contribution::Contribution;
 use super::message::{Assignment, Children, Contact, Parent, Report, SilentFeed};
-use super::packet::SliceSet;
-use super::tree::{BACKUPS, Change, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
+use super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
+use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{Remote, SessionId};
 
 /// How trees are kept.
@@ -36,9 +36,27 @@ pub struct TrackerConfig {
     pub most_clients: usize,
 }
 
-/// What a packet of a stream takes beside its bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
-/// header 13, of 1316.
-const OVERHEAD: f64 = 1.0 + 77.0 / 1316.0;
+/// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
+/// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
+const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
+
+/// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
+const ACK: f64 = 65.0 / 1316.0;
+
+/// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
+/// without: a child that has found another parent keeps it.
+const SPARE_PART: usize = 8;
+
+/// How long a place in a tree stays as it is, in the mean, where nothing but a better tree would change
+/// it. A change costs two handshake packets of 1228 B and some 4 kB that come twice; a slice of
+/// 100 kbit/s brings sixty times as much in that time.
+const REST: Duration = Duration::from_millis(30_000);
+
+/// What former children say of a viewer is heard for so long: some reports.
+const HEARD_OF_FORMER: Duration = Duration::from_millis(5000);
+
+/// What reports may tell of a slice in a period, of what it has on average: the source is not even.
+const MOST_REPORTED: u32 = 2;
 
 /// Latencies that a step of the trees may ask for: a millisecond of work.
 const STEP_WORK: usize = 50_000;
@@ -73,8 +91,11 @@ pub struct Viewer<A> {
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
-    /// Whether it does not know how many children it may have.
+    /// How many children it may have, and whether it does not know that yet.
+    places: usize,
     has_new_places: bool,
+    /// Who was its child, and until when: what they say of it counts for a while.
+    former: Vec<(ClientId, Time)>,
 }
 
 /// All who watch.
@@ -95,6 +116,13 @@ pub struct Tracker<A> {
     parent_changes: u64,
     /// Who is to be asked whether it is there.
     questions: Vec<SessionId>,
+    /// The time of the last call that told it.
+    now: Time,
+    /// Whether there are places enough to keep some free.
+    has_spare: bool,
+    /// Changes of parents that better trees may cost now, and since when that was counted.
+    allowance: f64,
+    allowed_at: Time,
 }
 
 /// Delays between viewers, as far as they are known.
@@ -121,6 +149,8 @@ pub enum Refusal {
     Full,
     /// Nobody has room for another child.
     Overloaded,
+    /// It has been excluded: most of its children got forged packets from it.
+    Excluded,
 }
 
 impl<A: Copy + Eq> Tracker<A> {
@@ -140,6 +170,10 @@ impl<A: Copy + Eq> Tracker<A> {
             server_children: SliceSet::default(),
             parent_changes: 0,
             questions: Vec::new(),
+            now: Time::ZERO,
+            has_spare: true,
+            allowance: 0.0,
+            allowed_at: Time::ZERO,
         }
     }
 
@@ -177,7 +211,14 @@ impl<A: Copy + Eq> Tracker<A> {
         self.viewers[*self.slots.get(&client)?].as_mut()
     }
 
-    /// Children that somebody who can send `upload` may have.
+    /// Children that a viewer may have that can send `upload`.
+    fn viewer_places(&self, upload: Rate) -> usize {
+        self.places(Rate::from_bytes_per_sec_f64(
+            (upload.bytes_per_sec() - ACK * self.bitrate.bytes_per_sec()).max(0.0),
+        ))
+    }
+
+    /// Children that somebody may have that can send `upload` to them.
     fn places(&self, upload: Rate) -> usize {
         let slice = self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices);
         if slice <= 0.0 {
@@ -193,29 +234,61 @@ impl<A: Copy + Eq> Tracker<A> {
             return;
         }
         self.bitrate = bitrate;
+        self.weigh(0);
+        self.recount_all();
+    }
+
+    fn set_places(&mut self, node: NodeId, places: usize) {
+        if self.book.places(node).0 == places {
+            return;
+        }
+        // Who is left without a place waits in the book for the next one.
+        let _ = self.book.set_places(node, places, &self.latencies, &mut self.changes);
+        self.note_changes();
+    }
+
+    /// Children that a viewer may have, as far as anybody knows.
+    fn bears(&self, viewer: &Viewer<A>) -> usize {
+        let held = self.book.places(viewer.node).1;
+        viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held)
+    }
+
+    /// What a node that may have `places` children gets of them while nobody's parent fails.
+    fn planned(&self, places: usize) -> usize {
+        if self.has_spare { places - places / SPARE_PART } else { places }
+    }
+
+    fn recount(&mut self, node: NodeId) {
+        let Some(viewer) = &self.viewers[node.slot()] else { return };
+        let places = self.bears(viewer);
+        // Nobody has to leave for the sake of what is to stay free.
+        let planned = self.planned(places).max(self.book.places(node).1.min(places));
+        if let Some(viewer) = &mut self.viewers[node.slot()] {
+            viewer.has_new_places |= viewer.places != places;
+            viewer.places = places;
+        }
+        self.set_places(node, planned);
+    }
+
+    fn recount_all(&mut self) {
         let server = self.places(self.config.upload);
-        self.set_places(NodeId::SERVER, server);
+        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
         let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
         for node in nodes {
             self.recount(node);
         }
     }
 
-    fn set_places(&mut self, node: NodeId, places: usize) {
-        // Who is left without a place waits in the book for the next one.
-        let _ = self.book.set_places(node, places, &self.latencies, &mut self.changes);
-        if let Some(viewer) = &mut self.viewers[node.slot()] {
-            viewer.has_new_places = true;
-        }
-        self.note_changes();
-    }
-
-    fn recount(&mut self, node: NodeId) {
-        let Some(viewer) = &self.viewers[node.slot()] else { return };
-        let held = self.book.places(node).1;
-        let places = viewer.contribution.places(self.places(viewer.contribution.announced()), held);
-        if self.book.places(node).0 != places {
-            self.set_places(node, places);
+    /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
+    /// is not any more, the free ones are given away.
+    fn weigh(&mut self, more: usize) {
+        let places = |places: usize| places - places / SPARE_PART;
+        let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
+        let needed = (self.len() + more) * usize::from(self.config.slices);
+        let had_spare = self.has_spare;
+        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        if had_spare && !self.has_spare {
+            self.recount_all();
         }
     }
 
@@ -236,8 +309,9 @@ impl<A: Copy + Eq> Tracker<A> {
             return Err(Refusal::Full);
         }
         let contribution = Contribution::new(upload, usize::from(self.config.slices));
-        let places = contribution.places(self.places(upload), 0);
-        let (node, placed) = self.book.join(places, &self.latencies, &mut self.changes);
+        let places = contribution.places(self.viewer_places(upload), 0);
+        self.weigh(1);
+        let (node, placed) = self.book.join(self.planned(places), &self.latencies, &mut self.changes);
         if let Err(Overloaded { waiting }) = &placed
             && waiting.iter().any(|&(_, waiting)| waiting == node)
         {
@@ -265,7 +339,9 @@ impl<A: Copy + Eq> Tracker<A> {
             heard: now,
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
+            places,
             has_new_places: true,
+            former: Vec::new(),
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -301,7 +377,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let Some(viewer) = self.viewer(client) else { return Vec::new() };
         let slices = usize::from(self.config.slices);
         // In proportion to what it can send [Efthymiopoulos 2015, 2].
-        let degree = (self.places(viewer.contribution.announced()).saturating_mul(NEIGHBOURS) / slices)
+        let degree = (self.viewer_places(viewer.contribution.announced()).saturating_mul(NEIGHBOURS) / slices)
             .clamp(NEIGHBOURS, 2 * NEIGHBOURS);
         if has >= degree {
             return Vec::new();
@@ -320,14 +396,34 @@ impl<A: Copy + Eq> Tracker<A> {
         chosen.into_iter().map(|other| others[other].contact).collect()
     }
 
-    /// Somebody says how it fares, and how its parents do.
+    /// Somebody says how it fares, and how its parents do. It is believed of those whom the server has
+    /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
-        for parent in &report.parents {
-            if let Some(viewer) = self.viewer_mut(parent.parent) {
-                viewer.contribution.on_report(parent);
+        let Some(child) = self.viewer(client).map(|viewer| viewer.node) else { return };
+        let mut fed: Vec<(NodeId, u32)> = Vec::new();
+        for slice in 0..usize::from(self.config.slices) {
+            let Some(parent) = self.book.parent(slice, child) else { continue };
+            match fed.iter_mut().find(|(other, _)| *other == parent) {
+                Some((_, slices)) => *slices += 1,
+                None => fed.push((parent, 1)),
             }
         }
+        let packets = self.packets_of_a_slice() * MOST_REPORTED;
+        for told in report.parents.iter().take(usize::from(MAX_SLICES)) {
+            let Some(viewer) = self.viewer_mut(told.parent) else { continue };
+            let slices = fed.iter().find(|(parent, _)| *parent == viewer.node).map_or(0, |(_, slices)| *slices);
+            let was_child = || viewer.former.iter().any(|&(child, until)| child == client && now < until);
+            if slices > 0 || was_child() {
+                viewer.contribution.on_report(now, client, slices, packets, told);
+            }
+        }
+    }
+
+    /// Packets of a slice in a period of reports.
+    fn packets_of_a_slice(&self) -> u32 {
+        let bytes = (self.bitrate * super::client::REPORT_PERIOD).get();
+        (bytes / MAX_PACKET as u64 / u64::from(self.config.slices.max(1))) as u32 + 1
     }
 
     /// Somebody has said something.
@@ -336,6 +432,9 @@ impl<A: Copy + Eq> Tracker<A> {
         viewer.heard = now;
         if viewer.contribution.on_heard() {
             let node = viewer.node;
+            let places = self.viewers[node.slot()].as_ref().map_or(0, |viewer| self.planned(self.bears(viewer)));
+            let _ = self.book.readmit(node, places, &self.latencies, &mut self.changes);
+            self.note_changes();
             self.recount(node);
         }
     }
@@ -352,9 +451,7 @@ impl<A: Copy + Eq> Tracker<A> {
             self.book.parent(slice, node).and_then(|parent| self.contact(parent)).map(|contact| contact.client);
         let mut is_reassigned = false;
         if current == feed.parent {
-            let asked = feed.asked.and_then(|asked| self.viewer(asked)).map(|viewer| viewer.node);
-            is_reassigned = self.book.reassign(slice, node, asked, &self.latencies, &mut self.changes);
-            self.note_changes();
+            is_reassigned = self.take_place_of_parent(slice, node, feed.asked);
         }
         if let Some(viewer) = self.viewer_mut(child)
             && !is_reassigned
@@ -373,16 +470,36 @@ impl<A: Copy + Eq> Tracker<A> {
         }
     }
 
+    /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places
+    /// that stay free otherwise; else from whoever is best. Whether it has another parent.
+    fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) -> bool {
+        let asked = asked.and_then(|asked| self.viewer(asked)).map(|viewer| (viewer.node, self.bears(viewer)));
+        if let Some((node, places)) = asked {
+            let (planned, held) = self.book.places(node);
+            if held >= planned && held < places {
+                self.set_places(node, held + 1);
+            }
+        }
+        let asked = asked.map(|(node, _)| node);
+        let is_reassigned = self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
+        self.note_changes();
+        is_reassigned
+    }
+
     /// Whom to ask since the last call whether they are there: several children miss them.
     pub fn take_questions(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.questions)
     }
 
-    /// Those who were asked and have not answered hold nobody any more, until they are heard of.
+    /// Those who were asked and have not answered hold nobody and get nothing any more, until they are
+    /// heard of.
     pub fn give_up_suspects(&mut self, now: Time) {
         let give_up = |viewer: &mut Viewer<A>| viewer.contribution.give_up(now).then_some(viewer.node);
         let gone: Vec<NodeId> = self.viewers.iter_mut().flatten().filter_map(give_up).collect();
         for node in gone {
+            // What others have to spare is for those who are there.
+            let _ = self.book.exclude(node, &self.latencies, &mut self.changes);
+            self.note_changes();
             self.recount(node);
         }
     }
@@ -393,21 +510,50 @@ impl<A: Copy + Eq> Tracker<A> {
         self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
     }
 
-    /// The end of a period of reports: what viewers are believed to bear changes.
-    pub fn review(&mut self, now: Time) {
+    /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to be
+    /// excluded.
+    pub fn review(&mut self, now: Time) -> Vec<ClientId> {
+        let mut forgers = Vec::new();
         for slot in 1..self.viewers.len() {
-            let Some(viewer) = &mut self.viewers[slot] else { continue };
+            let Some(viewer) = &self.viewers[slot] else { continue };
             let node = viewer.node;
-            let (places, held) = self.book.places(node);
-            if viewer.contribution.review(now, places, held) {
-                self.recount(node);
+            let (places, held) = (viewer.places, self.book.places(node).1);
+            let children = self.children_of(node);
+            let Some(viewer) = &mut self.viewers[slot] else { continue };
+            viewer.former.retain(|&(_, until)| now < until);
+            let former = viewer.former.iter().filter(|(child, _)| !children.contains(child)).count();
+            if viewer.contribution.is_forger(now, children.len() + former) {
+                forgers.push(viewer.contact.client);
             }
+            viewer.contribution.review(now, places, held);
         }
+        self.weigh(0);
+        self.recount_all();
+        forgers
     }
 
-    /// Makes one tree a little better.
-    pub fn improve(&mut self) {
-        self.book.step(&self.latencies, STEP_WORK, &mut self.changes);
+    /// The different viewers that get anything from `node`.
+    fn children_of(&self, node: NodeId) -> BTreeSet<ClientId> {
+        let slices = 0..usize::from(self.config.slices);
+        slices
+            .flat_map(|slice| self.book.children(slice, node))
+            .filter_map(|child| self.contact(child))
+            .map(|contact| contact.client)
+            .collect()
+    }
+
+    /// Makes one tree a little better, as often as changes may happen.
+    pub fn improve(&mut self, now: Time) {
+        let places = self.len() * usize::from(self.config.slices);
+        let a_second = places as f64 / REST.as_secs_f64();
+        self.now = now;
+        let since = now.since(self.allowed_at).as_secs_f64();
+        self.allowed_at = now;
+        self.allowance = (self.allowance + a_second * since).min(a_second.max(1.0));
+        let effort = Effort { work: STEP_WORK, moves: self.allowance.max(0.0) as usize };
+        let step = self.book.step(&self.latencies, effort, &mut self.changes);
+        // What a turn has moved beyond is saved later.
+        self.allowance -= step.moves() as f64;
         self.note_changes();
     }
 
@@ -419,8 +565,9 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     fn note_changes(&mut self) {
-        for change in self.changes.drain(..) {
+        for change in std::mem::take(&mut self.changes) {
             let slice = change.slice as u8;
+            let child = self.contact(change.child).map(|contact| contact.client);
             self.parent_changes += u64::from(change.from.is_some() && change.to.is_some());
             if let Some(viewer) = self.viewers.get_mut(change.child.slot()).and_then(Option::as_mut) {
                 viewer.new_parents.insert(slice);
@@ -431,6 +578,11 @@ impl<A: Copy + Eq> Tracker<A> {
                 } else if let Some(viewer) = self.viewers.get_mut(parent.slot()).and_then(Option::as_mut) {
                     viewer.new_children.insert(slice);
                 }
+            }
+            let from = change.from.and_then(|from| self.viewers.get_mut(from.slot())).and_then(Option::as_mut);
+            if let (Some(viewer), Some(child)) = (from, child) {
+                viewer.former.retain(|&(other, _)| other != child);
+                viewer.former.push((child, self.now + HEARD_OF_FORMER));
             }
         }
     }
@@ -452,11 +604,11 @@ impl<A: Copy + Eq> Tracker<A> {
             if new_parents.is_empty() && new_children.is_empty() && !has_new_places {
                 continue;
             }
-            let (session, node) = (viewer.session, viewer.node);
+            let (session, node, places) = (viewer.session, viewer.node, viewer.places);
             let assignment = Assignment {
                 parents: new_parents.iter().filter_map(|slice| self.parent(slice, node)).collect(),
                 children: new_children.iter().map(|slice| self.children(slice, node)).collect(),
-                places: self.book.places(node).0.min(usize::from(u16::MAX)) as u16,
+                places: places.min(usize::from(u16::MAX)) as u16,
             };
             assignments.push((session, assignment));
         }

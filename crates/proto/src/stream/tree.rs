@@ -43,7 +43,7 @@ use anabranch_control::time::Duration;
 
 pub use backups::BACKUPS;
 use changes::ChangeLog;
-pub use optimise::Step;
+pub use optimise::{Effort, Step};
 use slice_tree::{NONE, SERVER, SliceTree};
 
 /// A link that takes longer counts as this: no such link is of use to a live stream, and sums of path
@@ -258,6 +258,30 @@ impl TreeBook {
         self.overloaded(placed)
     }
 
+    /// An excluded client is let in again, as if it joined; nothing happens if it is not excluded.
+    ///
+    /// # Errors
+    ///
+    /// The slices without a place for it; it waits for them.
+    pub fn readmit<L: LinkLatency + ?Sized>(
+        &mut self,
+        node: NodeId,
+        places: usize,
+        latencies: &L,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Overloaded> {
+        if !self.is_client(node) || self.is_joined(node.slot) {
+            return Ok(());
+        }
+        self.state[node.slot()] = State::Joined;
+        self.places[node.slot()] = to_u32(places);
+        let links = self.links(latencies);
+        let placed = self.place_all((0..self.trees.len() as u32).map(|tree| (tree, node.slot)).collect(), &links);
+        self.place_waiting(&links, usize::MAX);
+        self.finish(changes);
+        self.overloaded(placed)
+    }
+
     /// The node, client or server, may have `places` children in all trees from now on. If it has
     /// more, those whose new places cost the sum least go, with their subtrees. Nothing happens if it
     /// is gone or excluded.
@@ -286,14 +310,17 @@ impl TreeBook {
         self.overloaded(placed)
     }
 
-    /// Improves the next tree in turn, looking at about `work` pairs of nodes and going on there the next
-    /// time. With `usize::MAX`, one sweep: every node of the tree tries its moves once.
-    pub fn step<L: LinkLatency + ?Sized>(&mut self, latencies: &L, work: usize, changes: &mut Vec<Change>) -> Step {
+    /// Gives those that wait a place if there is one now, and improves the next tree in turn with
+    /// `effort`, going on there the next time.
+    pub fn step<L: LinkLatency + ?Sized>(&mut self, latencies: &L, effort: Effort, changes: &mut Vec<Change>) -> Step {
         let links = self.links(latencies);
         let placed = self.place_waiting(&links, upkeep::WAITING_A_STEP);
         let slice = self.next_slice;
-        self.next_slice = (slice + 1) % self.trees.len();
-        let mut step = self.optimise(slice, &links, work);
+        let mut step = Step { slice, ..Step::default() };
+        if effort.moves > 0 {
+            self.next_slice = (slice + 1) % self.trees.len();
+            step = self.optimise(slice, &links, effort);
+        }
         step.placed = placed;
         self.finish(changes);
         step

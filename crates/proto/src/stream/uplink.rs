@@ -5,11 +5,13 @@
 //! 3. packets that were asked for, of the neighbour that has least of what is here [Efthymiopoulos
 //!    2015, 2: the most deprived].
 //!
-//! A queue is no longer than what its packets may age: what is older is dropped, not sent.
+//! What waits for too long is dropped, not sent. Where a mesh repairs, a push waits no longer than a
+//! child needs to miss it: by then the child asks others, and what is behind it in the queue would be
+//! late as well.
 
 use std::collections::VecDeque;
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use super::content::Content;
 use super::message::Datagram;
@@ -41,7 +43,8 @@ struct Asked {
 #[derive(Clone, Debug)]
 pub struct Uplink<C: Content> {
     told: VecDeque<(SessionId, Datagram<C>)>,
-    pushes: VecDeque<(SessionId, PacketId)>,
+    /// Each with the time since which it waits.
+    pushes: VecDeque<(SessionId, PacketId, Time)>,
     /// By session.
     asked: Vec<Asked>,
     /// How many packets are asked for, over all sessions.
@@ -75,20 +78,25 @@ impl<C: Content> Uplink<C> {
 
     /// Sends `id` behind the pushes before it.
     #[inline]
-    pub fn push(&mut self, to: SessionId, id: PacketId) {
+    pub fn push(&mut self, now: Time, to: SessionId, id: PacketId) {
         if self.pushes.len() < MOST_PUSHES {
-            self.pushes.push_back((to, id));
+            self.pushes.push_back((to, id, now));
         }
     }
 
     /// `from` asks for `ids`, waits for them until `until`, and has `has` of our packets. What is not
     /// sent by then is not sent at all: who asked has asked somebody else.
-    pub fn ask(&mut self, from: SessionId, ids: impl IntoIterator<Item = PacketId>, until: Time, has: u32) {
+    pub fn ask(&mut self, now: Time, from: SessionId, ids: impl IntoIterator<Item = PacketId>, until: Time, has: u32) {
         if self.asked.len() <= from.index() {
             self.asked.resize_with(from.index() + 1, Asked::default);
         }
         let asked = &mut self.asked[from.index()];
         asked.has = has;
+        // What nobody waits for any more takes no room.
+        while asked.ids.front().is_some_and(|&(_, until)| until <= now) {
+            asked.ids.pop_front();
+            self.asked_packets -= 1;
+        }
         for id in ids {
             if asked.ids.len() < MOST_ASKED {
                 asked.ids.push_back((id, until));
@@ -102,14 +110,21 @@ impl<C: Content> Uplink<C> {
         self.pushes.len()
     }
 
-    /// What leaves next, and to whom.
+    /// Whether anything waits to leave.
+    pub fn is_empty(&self) -> bool {
+        self.told.is_empty() && self.pushes.is_empty() && self.asked_packets == 0
+    }
+
+    /// What leaves next, and to whom; pushes that have waited for `patience` do not.
     #[inline]
-    pub fn pop(&mut self, now: Time) -> Option<(SessionId, Next<C>)> {
+    pub fn pop(&mut self, now: Time, patience: Duration) -> Option<(SessionId, Next<C>)> {
         if let Some((to, datagram)) = self.told.pop_front() {
             return Some((to, Next::Ready(datagram)));
         }
-        if let Some((to, id)) = self.pushes.pop_front() {
-            return Some((to, Next::Push(id)));
+        while let Some((to, id, since)) = self.pushes.pop_front() {
+            if now.since(since) < patience {
+                return Some((to, Next::Push(id)));
+            }
         }
         while self.asked_packets > 0 {
             let waiting = self.asked.iter().enumerate().filter(|(_, asked)| !asked.ids.is_empty());
@@ -128,10 +143,43 @@ impl<C: Content> Uplink<C> {
     /// A session is over: what was for it is not for the next one of its number.
     pub fn forget(&mut self, session: SessionId) {
         self.told.retain(|(to, _)| *to != session);
-        self.pushes.retain(|(to, _)| *to != session);
+        self.pushes.retain(|(to, ..)| *to != session);
         if let Some(asked) = self.asked.get_mut(session.index()) {
             self.asked_packets -= asked.ids.len();
             *asked = Asked::default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Tested;
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_push_that_has_waited_too_long_does_not_leave_and_holds_up_nothing() {
+        let mut uplink: Uplink<Tested> = Uplink::default();
+        uplink.push(at(0), SessionId(1), PacketId(7));
+        uplink.push(at(100), SessionId(1), PacketId(8));
+        let next = uplink.pop(at(250), Duration::from_millis(250));
+        assert!(matches!(next, Some((SessionId(1), Next::Push(PacketId(8))))), "{next:?}");
+        assert!(uplink.is_empty());
+    }
+
+    #[test]
+    fn what_was_asked_for_leaves_after_pushes_to_who_has_least_first() {
+        let mut uplink: Uplink<Tested> = Uplink::default();
+        uplink.ask(at(0), SessionId(1), [PacketId(1)], at(300), 90);
+        uplink.ask(at(0), SessionId(2), [PacketId(2), PacketId(3)], at(300), 10);
+        uplink.push(at(0), SessionId(3), PacketId(4));
+        let patience = Duration::from_millis(250);
+        let order: Vec<u32> = std::iter::from_fn(|| uplink.pop(at(10), patience)).map(|(to, _)| to.0).collect();
+        assert_eq!(order, [3, 2, 2, 1]);
+        uplink.ask(at(0), SessionId(1), [PacketId(1)], at(300), 90);
+        assert!(uplink.pop(at(300), patience).is_none(), "who asked has asked somebody else");
     }
 }

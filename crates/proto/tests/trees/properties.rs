@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
-use anabranch_proto::stream::tree::{Change, Moves, NodeId, Settings, TreeBook};
+use anabranch_proto::stream::tree::{Change, Effort, Moves, NodeId, Settings, TreeBook};
 use proptest::prelude::*;
 
 use crate::worlds::Matrix;
@@ -111,7 +111,7 @@ fn run(settings: Settings, seed: u64, calls: &[Call]) -> Vec<Change> {
             }
             Call::Step(work) => {
                 let waiting = book.waiting().count();
-                let step = book.step(&known, work, &mut changes);
+                let step = book.step(&known, Effort { work, moves: usize::MAX }, &mut changes);
                 assert_eq!(waiting - book.waiting().count(), step.placed);
                 if step.placed == 0 {
                     let moved = step.adopted + step.switched + step.displaced;

@@ -1,7 +1,7 @@
 //! Each rule of the book, in a world small enough to see why.
 
 use anabranch_control::time::Duration;
-use anabranch_proto::stream::tree::{BACKUPS, Change, Moves, NodeId, Settings, TreeBook};
+use anabranch_proto::stream::tree::{BACKUPS, Change, Effort, Moves, NodeId, Settings, TreeBook};
 
 use crate::worlds::settings;
 
@@ -27,7 +27,7 @@ fn join<F: Fn(usize, usize) -> Option<Duration>>(book: &mut TreeBook, places: &[
 
 fn sweep<F: Fn(usize, usize) -> Option<Duration>>(book: &mut TreeBook, latencies: &F) -> Vec<Change> {
     let mut changes = Vec::new();
-    book.step(latencies, usize::MAX, &mut changes);
+    book.step(latencies, Effort::SWEEP, &mut changes);
     book.verify().unwrap();
     changes
 }

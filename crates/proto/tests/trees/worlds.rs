@@ -2,7 +2,7 @@
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;
-use anabranch_proto::stream::tree::{Change, LinkLatency, Moves, NodeId, Settings, TreeBook};
+use anabranch_proto::stream::tree::{Change, Effort, LinkLatency, Moves, NodeId, Settings, TreeBook};
 
 /// The latency of every ordered pair of slots.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub fn settle(book: &mut TreeBook, slices: usize, latencies: &Matrix, most: usiz
     while quiet < QUIET && sweeps < most {
         changes.clear();
         for _ in 0..slices {
-            book.step(latencies, usize::MAX, &mut changes);
+            book.step(latencies, Effort::SWEEP, &mut changes);
         }
         quiet = if changes.is_empty() { quiet + 1 } else { 0 };
         sweeps += 1;

@@ -32,6 +32,20 @@ const PAIRS: usize = 3;
 /// After each turn in which nobody moved, a node pauses twice as long: for up to 2^MOST_IDLE − 1 sweeps.
 const MOST_IDLE: u8 = 4;
 
+/// What a step may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// About how many pairs of nodes it may look at.
+    pub work: usize,
+    /// How many nodes it may give another parent; the turn of a node that goes beyond is the last.
+    pub moves: usize,
+}
+
+impl Effort {
+    /// One sweep: every node of the tree tries its moves once.
+    pub const SWEEP: Effort = Effort { work: usize::MAX, moves: usize::MAX };
+}
+
 /// What a step has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
@@ -49,6 +63,14 @@ pub struct Step {
     pub work: usize,
     /// Whether every node of the tree has had its turn since the sweep began.
     pub finished: bool,
+}
+
+impl Step {
+    /// About how many nodes have got another parent: of each pair that exchanged its places both, and
+    /// their children.
+    pub fn moves(&self) -> usize {
+        self.adopted + 2 * (self.switched + self.displaced)
+    }
 }
 
 /// How far the sweep of a tree is.
@@ -90,12 +112,12 @@ pub(super) struct Place {
 }
 
 impl TreeBook {
-    /// Goes on with the sweep of `slice` until it is finished or about `work` pairs of nodes were looked at.
+    /// Goes on with the sweep of `slice` until it is finished or `effort` is spent.
     pub(super) fn optimise<L: LinkLatency + ?Sized>(
         &mut self,
         slice: usize,
         links: &Links<'_, L>,
-        work: usize,
+        effort: Effort,
     ) -> Step {
         let mut step = Step { slice, ..Step::default() };
         if self.sweeps[slice].position == 0 {
@@ -109,7 +131,7 @@ impl TreeBook {
                 step.finished = true;
                 break;
             };
-            if step.work >= work {
+            if step.work >= effort.work || step.moves() >= effort.moves {
                 break;
             }
             sweep.position += 1;

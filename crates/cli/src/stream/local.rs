@@ -1,0 +1,104 @@
+//! What a server of a stream and its viewers have alike: the HTTP server for this machine, and options.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use anabranch_control::units::Rate;
+use anabranch_gateway::input::InputHandle;
+use anabranch_gateway::outlet::{Outlet, OutletConfig};
+use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+
+/// Requests for an overview that wait at most: the gateway sends one at a time.
+const MOST_REQUESTS: usize = 4;
+
+/// Where players and pages of this machine get the stream.
+#[derive(Debug, clap::Args)]
+pub struct HttpArgs {
+    /// Where players and the page are served [default: the first free port from 127.0.0.1:8080 on]
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// A name by which the page is reached, besides addresses and localhost
+    #[arg(long, value_name = "NAME")]
+    http_name: Vec<String>,
+    /// A site whose pages may read the stream, as https://example.org
+    #[arg(long, value_name = "ORIGIN")]
+    http_origin: Vec<String>,
+}
+
+/// The ports that are tried if none is given.
+const PORTS: std::ops::RangeInclusive<u16> = 8080..=8179;
+
+impl HttpArgs {
+    /// Serves `outlet`.
+    pub fn start(&self, outlet: &Outlet, input: Option<InputHandle>) -> Result<Http, Failure> {
+        let listener = self.listen()?;
+        let (requests, overviews) = mpsc::channel(MOST_REQUESTS);
+        let config = Config {
+            outlet: outlet.clone(),
+            overviews: requests,
+            input,
+            registry: Registry::default(),
+            access: Access { names: self.http_name.clone(), origins: self.http_origin.clone() },
+            bounds: Bounds::default(),
+        };
+        Ok(Http { gateway: Gateway::start(listener, config)?, overviews })
+    }
+
+    fn listen(&self) -> Result<TcpListener, Failure> {
+        let bind = |address: SocketAddr| {
+            TcpListener::bind(address)
+                .map_err(|error| Failure::new(format!("players cannot be served at {address}: {error}; see --http")))
+        };
+        let Some(address) = self.http else {
+            let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+            let free = PORTS.filter_map(|port| TcpListener::bind(local(port)).ok()).next();
+            return free.map_or_else(|| bind(local(0)), Ok);
+        };
+        bind(address)
+    }
+}
+
+/// A running HTTP server, and what it asks.
+pub struct Http {
+    gateway: Gateway,
+    /// Pages that want to know how things stand.
+    pub overviews: mpsc::Receiver<OverviewRequest>,
+}
+
+impl Http {
+    /// Its page.
+    pub fn page(&self) -> String {
+        format!("http://{}/", self.gateway.address())
+    }
+
+    /// What players open.
+    pub fn stream(&self) -> String {
+        format!("{}stream.ts", self.page())
+    }
+}
+
+/// What players of a stream get, with so much in hand.
+pub fn outlet(buffer: Duration) -> Outlet {
+    Outlet::new(OutletConfig { burst: buffer, ..OutletConfig::default() })
+}
+
+/// A number of seconds that players can hold.
+pub fn buffer(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.5..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds from 0.5 to 60".to_owned()),
+    }
+}
+
+/// What this machine can send.
+pub fn upload(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(rate) if rate >= Rate::from_bits_per_sec(10_000) => Ok(rate),
+        Ok(_) => Err("expected at least \"10 kbit/s\"".to_owned()),
+        Err(problem) => Err(problem.to_string()),
+    }
+}

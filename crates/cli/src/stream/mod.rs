@@ -1,0 +1,32 @@
+//! `anabranch stream`: live video from one upload to many viewers, over the viewers themselves.
+
+mod events;
+mod local;
+mod overview;
+mod serve;
+mod watch;
+
+use crate::failure::Failure;
+
+/// Arguments of `stream`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Serve a live stream: print a link by which others watch
+    Serve(serve::Args),
+    /// Watch a live stream by its link, and pass it on to others
+    Watch(watch::Args),
+}
+
+/// Serves or watches until Ctrl-C.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Serve(args) => serve::run(args),
+        What::Watch(args) => watch::run(args),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a client and its neighbours tell and ask each other: who has what, and who sends what is missing.
+//!
+//! Of a slice that is pushed, only what its feed has left out is sought; of one that is silent, what others
+//! have had for a while. What is nearly too late, the server is asked for.
+
+use std::sync::Arc;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::client::{Client, ROUND, Watching};
+use super::content::Content;
+use super::feeds::BEGINNING;
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT};
+use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
+use super::packet::{PacketId, SliceSet};
+use crate::session::{SessionId, Sessions};
+
+/// What should be pushed and is silent is sought when others have had it for so long.
+const PULL_AFTER: Duration = Duration::from_millis(300);
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
+    /// Tells neighbours what is here, and asks for what is missing.
+    pub(super) fn trade(&mut self, now: Time) {
+        let Some(Watching { info, receiving, feeds, mesh, pushed, next_map, next_round, .. }) = &mut self.watching
+        else {
+            return;
+        };
+        // A neighbour may say that it has what will never be.
+        let end = mesh.end().max(receiving.announced()).min(receiving.buffer().most_end());
+        mesh.note_end(now, end);
+        mesh.give_up(now, receiving.buffer().next());
+        if now >= *next_map {
+            *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
+            // What is older, nobody waits for any more.
+            let from = mesh.end_before(now, self.config.buffer.patience).unwrap_or_default();
+            let map = Arc::new(receiving.buffer().map(from));
+            for session in mesh.sessions() {
+                self.uplink.tell(session, Datagram::Have(Arc::clone(&map)));
+            }
+        }
+        if now < *next_round {
+            return;
+        }
+        *next_round = now + ROUND;
+        // Of a slice that is pushed, what its feed has left out; of one that is not, what others have.
+        let silent = if info.mode.has_trees() { feeds.silent(end) } else { SliceSet(u64::MAX) };
+        let beginning = if info.mode.has_trees() { feeds.beginning(now) } else { SliceSet::default() };
+        // But for what is old: its feed should have sent that long ago.
+        let old_end = mesh.end_before(now, PULL_AFTER + BEGINNING);
+        let unpushed_end = if info.mode.has_trees() { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
+        let is_sought = |id: &PacketId| {
+            let slice = id.slice(info.slices);
+            let is_expected = beginning.contains(slice) && old_end.is_none_or(|old_end| *id >= old_end);
+            let was_pushed = *id < pushed[usize::from(slice)] && !is_expected;
+            was_pushed || silent.contains(slice) && *id < unpushed_end
+        };
+        let sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
+        for (slice, pushed) in (0..).zip(pushed.iter_mut()) {
+            *pushed = feeds.pushed(slice);
+        }
+        if sought.is_empty() {
+            return;
+        }
+        let uplink = &mut self.uplink;
+        // What is nearly too late, nobody but the server is sure to have.
+        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        if let (Some(server), Some(urgent_end)) = (self.server, urgent_end) {
+            let is_urgent = |id: &&PacketId| **id < urgent_end && !mesh.is_asked(**id);
+            let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
+            for &id in &urgent {
+                mesh.note_asked(now, server, id);
+            }
+            if !urgent.is_empty() {
+                uplink.tell(server, Datagram::Want(urgent.into()));
+            }
+        }
+        mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+    }
+
+    pub(super) fn on_neighbours(&mut self, now: Time, contacts: &[Contact<A>], sessions: &mut impl Sessions<Self>) {
+        for contact in contacts {
+            let Some(session) = self.reach(now, contact, sessions) else { continue };
+            let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) else { return };
+            if peer.remote.is_some() {
+                watching.mesh.add(session);
+            } else {
+                peer.is_wanted = true;
+            }
+        }
+    }
+
+    /// A neighbour says what it has; who does so is one from then on.
+    pub(super) fn on_map(&mut self, session: SessionId, map: Arc<BufferMap>) {
+        if let Some(watching) = &mut self.watching
+            && watching.mesh.add(session)
+        {
+            watching.mesh.on_map(session, map);
+        }
+    }
+
+    /// Somebody asks for packets.
+    pub(super) fn on_wanted(&mut self, now: Time, session: SessionId, ids: &[PacketId]) {
+        let has = self.watching.as_ref().and_then(|watching| watching.mesh.has(session)).unwrap_or(0);
+        self.uplink.ask(now, session, ids.iter().copied().take(MAX_WANTED), now + ANSWERED_WITHIN, has);
+    }
+}
