@@ -100,6 +100,10 @@ impl<A: WireApplication> Sessions<A> for Acting<'_, A> {
         self.books.window.least_round_trip(self.books.connection(handle)?.member)
     }
 
+    fn delivered(&self) -> Bytes {
+        self.books.window.totals().1
+    }
+
     fn event(&mut self, event: A::Event) {
         self.books.events.push(event);
     }
