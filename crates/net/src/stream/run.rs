@@ -89,6 +89,7 @@ impl Running {
             delay: None,
             received_bytes: 0,
             sent_bytes: 0,
+            sent_packets: 0,
             lost_bytes: 0,
             download: Rate::ZERO,
             upload: Rate::ZERO,
@@ -173,6 +174,7 @@ impl Running {
         let event = match event {
             StreamEvent::Client(event) => self.of_client(event),
             StreamEvent::Server(ServerEvent::Joined(client)) => NodeEvent::Joined(client.0),
+            StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
             StreamEvent::Server(ServerEvent::Refused(refusal)) => NodeEvent::Refused(refusal),
             StreamEvent::Server(ServerEvent::Left(client, was_silent)) => {
                 NodeEvent::Left { client: client.0, was_silent }
@@ -248,21 +250,23 @@ impl Running {
         let growth = |now: u64, before: u64| if now >= before { now - before } else { now };
         let span = now.since(at).as_secs_f64().max(1e-3);
         let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
-        let (sent_now, _, lost) = peer.totals();
+        let (all_sent, (_, _, lost)) = (peer.sent(), peer.totals());
+        let sent_now = all_sent.bytes;
         let came = growth(received_now, received);
         self.received += came;
         self.from_server += growth(from_server_now, from_server);
-        self.counted = Counted { at: now, received: received_now, sent: sent_now.get(), from_server: from_server_now };
+        self.counted = Counted { at: now, received: received_now, sent: sent_now, from_server: from_server_now };
         let share = self.from_server as f64 / self.received as f64;
         let mut snapshot = Snapshot {
             uptime: now.since(Time::ZERO),
             state: self.state.clone(),
             forged_packets: self.forged,
             received_bytes: self.received,
-            sent_bytes: sent_now.get(),
+            sent_bytes: sent_now,
+            sent_packets: all_sent.packets,
             lost_bytes: lost.get(),
             download: rate(came),
-            upload: rate(growth(sent_now.get(), sent)),
+            upload: rate(growth(sent_now, sent)),
             upload_limit: self.limit,
             window_bytes: peer.limits().window.get(),
             in_flight_bytes: peer.in_flight().get(),

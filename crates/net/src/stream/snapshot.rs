@@ -104,9 +104,11 @@ pub struct Snapshot {
     pub delay: Option<Duration>,
     /// Datagrams that have come, in bytes: video, manifests, maps and questions.
     pub received_bytes: u64,
-    /// QUIC packets that have left, in bytes.
+    /// UDP payload that has left, in bytes: all of QUIC's packets.
     pub sent_bytes: u64,
-    /// Of those, lost.
+    /// UDP datagrams that have left.
+    pub sent_packets: u64,
+    /// Of those that ask for an ACK, lost, in bytes.
     pub lost_bytes: u64,
     /// Received over the last period.
     pub download: Rate,
