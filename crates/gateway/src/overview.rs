@@ -96,7 +96,7 @@ pub enum InputState {
     /// None comes now, and some may yet.
     #[default]
     Waiting,
-    /// None will come.
+    /// It is of no use as it is, and the detail says why; it is tried again where that may help.
     Failed,
 }
 

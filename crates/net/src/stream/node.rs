@@ -245,6 +245,8 @@ pub enum NodeEvent {
         /// Whether because nothing was heard of it.
         was_silent: bool,
     },
+    /// At the server: somebody has sent what is not the source's to most of its children, and may watch no more.
+    Excluded(u32),
 }
 
 /// Why video was not taken.

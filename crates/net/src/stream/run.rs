@@ -1,5 +1,6 @@
 //! The thread of a peer that runs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +12,9 @@ use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::{Client, ClientEvent};
 use anabranch_proto::stream::feeds;
 use anabranch_proto::stream::message::StreamInfo;
-use anabranch_proto::stream::packet::PacketId;
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 use anabranch_proto::stream::server::{Server, ServerEvent};
+use anabranch_proto::stream::tree::NodeId;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
@@ -178,6 +179,7 @@ impl Running {
             StreamEvent::Server(ServerEvent::Left(client, was_silent)) => {
                 NodeEvent::Left { client: client.0, was_silent }
             }
+            StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
         };
         self.tell(event);
     }
@@ -311,11 +313,7 @@ fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: O
         feeds::Feed::Client(client) => Feed::Client(client.0),
     };
     to.feeds = (0..stream.map_or(0, |stream| stream.slices)).map(feed).collect();
-    to.delay = client.receiving().and_then(|receiving| {
-        let last = PacketId(receiving.buffer().next().0.checked_sub(1)?);
-        let (stamp, _) = receiving.buffer().get(last)?;
-        Some(receiving.clock().age(now, stamp))
-    });
+    to.delay = client.receiving().and_then(|receiving| receiving.delay(now));
 }
 
 fn of_server(
@@ -336,14 +334,17 @@ fn of_server(
             children,
             round_trip: peer.least_round_trip(viewer.session),
             heard: now.since(viewer.heard),
+            is_suspect: viewer.contribution.is_suspect(),
+            told: viewer.told.clone(),
         }
     });
     let clients = clients.collect();
-    let number = |node| tracker.viewers().find(|viewer| viewer.node == node).map(|viewer| viewer.contact.client.0);
+    let numbers: BTreeMap<NodeId, u32> =
+        tracker.viewers().map(|viewer| (viewer.node, viewer.contact.client.0)).collect();
     let edges = |slice: u8| {
         let edge = |viewer: &anabranch_proto::stream::tracker::Viewer<_>| {
             let parent = book.parent(usize::from(slice), viewer.node)?;
-            Some((viewer.contact.client.0, number(parent)))
+            Some((viewer.contact.client.0, numbers.get(&parent).copied()))
         };
         tracker.viewers().filter_map(edge).collect()
     };

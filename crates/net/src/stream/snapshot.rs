@@ -4,7 +4,7 @@
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::message::Mode;
+use anabranch_proto::stream::message::{Mode, Report};
 
 /// Server or viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Feed {
 }
 
 /// A viewer, as the server knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFigures {
     /// Its number.
     pub client: u32,
@@ -54,6 +54,10 @@ pub struct ClientFigures {
     pub round_trip: Option<Duration>,
     /// Since it was last heard of.
     pub heard: Duration,
+    /// Whether several of its children miss it.
+    pub is_suspect: bool,
+    /// How it has said that it fares.
+    pub told: Option<Report>,
 }
 
 /// What only the server knows.

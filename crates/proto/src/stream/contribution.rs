@@ -87,6 +87,11 @@ impl Contribution {
         }
     }
 
+    /// Whether several of its children miss it.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect_since.is_some()
+    }
+
     /// What it says that it can send.
     pub fn announced(&self) -> Rate {
         self.announced

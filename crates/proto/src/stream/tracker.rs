@@ -88,6 +88,8 @@ pub struct Viewer<A> {
     pub joined: Time,
     /// When it last said something.
     pub heard: Time,
+    /// How it said last that it fares, without what it said of its parents.
+    pub told: Option<Report>,
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
@@ -337,6 +339,7 @@ impl<A: Copy + Eq> Tracker<A> {
             contribution,
             joined: now,
             heard: now,
+            told: None,
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
             places,
@@ -400,7 +403,9 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
-        let Some(child) = self.viewer(client).map(|viewer| viewer.node) else { return };
+        let Some(viewer) = self.viewer_mut(client) else { return };
+        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
             let Some(parent) = self.book.parent(slice, child) else { continue };
