@@ -34,6 +34,9 @@ impl Events {
                 };
                 (EventKind::Refused, None, format!("somebody could not watch: {why}"))
             }
+            NodeEvent::Excluded(client) => {
+                (EventKind::Excluded, Some(*client), format!("viewer {client} was excluded: it sent forged packets"))
+            }
             NodeEvent::Forged(client) => {
                 let whose = client.map_or("somebody".to_owned(), |client| format!("viewer {client}"));
                 (EventKind::Excluded, *client, format!("{whose} sent what is not the stream's; it was thrown away"))
