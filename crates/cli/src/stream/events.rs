@@ -22,10 +22,6 @@ impl Events {
             NodeEvent::Left { client, was_silent: true } => {
                 (EventKind::Died, Some(*client), format!("viewer {client} has gone without a word"))
             }
-            NodeEvent::Excluded(client) => {
-                let text = format!("viewer {client} passed on what is not the stream's, and may watch no more");
-                (EventKind::Excluded, Some(*client), text)
-            }
             NodeEvent::Refused(refusal) => {
                 let why = match refusal {
                     Refusal::Full => "there are as many as may watch",

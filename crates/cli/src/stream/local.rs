@@ -8,10 +8,10 @@ use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::units::Rate;
 use anabranch_gateway::input::InputHandle;
 use anabranch_gateway::outlet::{Outlet, OutletConfig};
-use anabranch_gateway::overview::Overview;
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
 use anabranch_net::stream::node::StreamNode;
 use prometheus_client::registry::Registry;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
@@ -109,9 +109,9 @@ pub fn span(duration: Duration) -> anabranch_control::time::Duration {
 }
 
 /// Prints an object on a line of its own.
-pub fn print(overview: &Overview) -> Result<(), Failure> {
+pub fn print(object: &impl Serialize) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    serde_json::to_writer(&mut stdout, overview)?;
+    serde_json::to_writer(&mut stdout, object)?;
     writeln!(stdout)?;
     Ok(stdout.flush()?)
 }

@@ -13,6 +13,9 @@ use anabranch_proto::stream::message;
 
 use super::events::Events;
 
+/// Bytes of the headers of IPv4 and UDP, which each packet has besides QUIC's.
+pub const HEADERS: u64 = 28;
+
 /// Upper ends of the classes of delays, in seconds; the last has none.
 const DELAYS_S: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0];
 
@@ -101,6 +104,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         delay_s: snapshot.delay.map(seconds),
         buffered_s: None,
         upload: Upload {
+            sent_bytes: snapshot.sent_bytes + HEADERS * snapshot.sent_packets,
             sent_bits_per_s: Some(bits(snapshot.upload)),
             capacity_bits_per_s: None,
             limit_bits_per_s: snapshot.upload_limit.map(bits),
@@ -121,6 +125,7 @@ fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Ove
     let played: u64 = figures.clients.iter().filter_map(|client| Some(client.told.as_ref()?.played)).sum();
     let delivered = (played as f64 * each) as u64;
     let delays = figures.clients.iter().filter_map(|client| client.told.as_ref()?.delay).map(seconds);
+    let sent_bytes = snapshot.sent_bytes + HEADERS * snapshot.sent_packets;
     let mut counts = vec![0; DELAYS_S.len() + 1];
     for delay in delays {
         counts[DELAYS_S.iter().position(|upper| delay <= *upper).unwrap_or(DELAYS_S.len())] += 1;
@@ -128,13 +133,13 @@ fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Ove
     Overlay {
         server: ServerLoad {
             sent_bits_per_s: Some(bits(snapshot.upload)),
-            sent_bytes: snapshot.sent_bytes,
+            sent_bytes,
             source_bytes: figures.source_bytes,
             children: snapshot.children as u64,
             capacity_bits_per_s: None,
         },
         delivered_bytes: delivered,
-        savings: (delivered > 0).then(|| 1.0 - snapshot.sent_bytes as f64 / delivered as f64),
+        savings: (delivered > 0).then(|| 1.0 - sent_bytes as f64 / delivered as f64),
         clients: figures.clients.iter().map(client).collect(),
         trees: figures.trees.iter().enumerate().map(|(slice, edges)| tree(slice, edges)).collect(),
         delays_s: Histogram { upper_bounds: DELAYS_S.into_iter().map(Some).chain([None]).collect(), counts },

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::units::Rate;
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::events::Events;
 use super::local::{self, Http, HttpArgs};
 use super::overview::{self, About};
+use super::told::{self, EACH, Told};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
@@ -99,9 +100,9 @@ async fn watch(
     about: &About<'_>,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
+    let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
     let mut look = tokio::time::interval(LOOK);
-    let mut taken = Vec::new();
+    let (mut taken, mut released, mut started) = (Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
             count = events.recv_many(&mut taken, PORTION) => {
@@ -119,6 +120,15 @@ async fn watch(
                     stdout.flush()?;
                 }
                 put(outlet, &taken, pieces);
+                if args.json {
+                    for event in &taken {
+                        let NodeEvent::Packet { number, .. } = event else { continue };
+                        started.get_or_insert_with(|| began.elapsed().as_secs_f64());
+                        if number.is_multiple_of(EACH) {
+                            released.push((*number, told::unix_s()));
+                        }
+                    }
+                }
                 for event in taken.drain(..) {
                     tell(&event);
                     noted.note(local::uptime(node), &event);
@@ -130,7 +140,16 @@ async fn watch(
             }
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the viewer has stopped by itself"))?;
-                local::print(&overview::of(about, &node.snapshot(), &noted))?;
+                let snapshot = node.snapshot();
+                let outages = snapshot.outages.iter();
+                let told = Told {
+                    overview: &overview::of(about, &snapshot, &noted),
+                    started_after_s: started,
+                    released: &released,
+                    outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
+                };
+                local::print(&told)?;
+                released.clear();
             }
             _ = look.tick() => {
                 if interrupt.is_raised() {

@@ -20,11 +20,15 @@ use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
 use super::node::{NodeEvent, Peer, Video};
+use super::outages::Outages;
 use super::snapshot::{ClientFigures, Feed, Role, ServerFigures, Snapshot, State};
 use crate::runtime::Runtime;
 
 /// How often figures are told.
 const PERIOD: Duration = Duration::from_millis(1000);
+
+/// How often a viewer looks for slices that have stopped.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long goodbyes may take to leave.
 const GOODBYE: Duration = Duration::from_millis(50);
@@ -61,6 +65,7 @@ pub(super) struct Running {
     /// Received from the server since the beginning.
     from_server: u64,
     received: u64,
+    outages: Outages,
 }
 
 impl Running {
@@ -100,6 +105,7 @@ impl Running {
             sessions: 0,
             children: 0,
             feeds: Vec::new(),
+            outages: Vec::new(),
             untaken_packets: 0,
             server: None,
         };
@@ -121,20 +127,26 @@ impl Running {
             counted: Counted::default(),
             from_server: 0,
             received: 0,
+            outages: Outages::default(),
         };
         (running, receiver)
     }
 
     pub fn run(mut self) -> io::Result<()> {
         let mut next = self.runtime.now();
+        let mut next_look = next;
         while !self.is_stopped.load(Ordering::Relaxed) {
             let now = self.runtime.now();
             if now >= next {
                 next = now + PERIOD;
                 self.tell_figures(now);
             }
+            if now >= next_look {
+                next_look = now + LOOK;
+                self.look_for_outages(now);
+            }
             let has_more = self.take_video();
-            self.runtime.turn(if has_more { now } else { next })?;
+            self.runtime.turn(if has_more { now } else { next.min(next_look) })?;
             while let Some((_, event)) = self.runtime.poll_event() {
                 self.on_event(event);
             }
@@ -142,6 +154,13 @@ impl Running {
         self.runtime.act(0, |peer, now, port| peer.close_all(now, port));
         let end = self.runtime.now() + GOODBYE;
         self.runtime.run_until(end)
+    }
+
+    fn look_for_outages(&mut self, now: Time) {
+        let (StreamPeer::Client(client), Some(stream)) = (self.runtime.machine(0).app(), &self.stream) else { return };
+        if stream.mode.has_trees() {
+            self.outages.look(now, stream.slices, |slice| client.pushed(slice));
+        }
     }
 
     /// Takes a portion of the video that waits; whether there may be more.
@@ -278,6 +297,7 @@ impl Running {
             StreamPeer::Client(client) => {
                 snapshot.server_share = (self.received > 0).then_some(share);
                 of_viewer(now, client, self.stream.as_ref(), &mut snapshot);
+                snapshot.outages = self.outages.all(now);
             }
         }
         // Somebody may look at it later.

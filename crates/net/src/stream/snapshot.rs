@@ -6,6 +6,8 @@ use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
 use anabranch_proto::stream::message::{Mode, Report};
 
+use super::outages::Outage;
+
 /// Server or viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -128,6 +130,8 @@ pub struct Snapshot {
     pub children: usize,
     /// Where each slice comes from, at a viewer.
     pub feeds: Vec<Feed>,
+    /// When slices stopped coming, at a viewer.
+    pub outages: Vec<Outage>,
     /// Packets for the application that it did not take in time.
     pub untaken_packets: u64,
     /// What only the server knows.
