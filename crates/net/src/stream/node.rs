@@ -236,8 +236,6 @@ pub enum NodeEvent {
     Joined(u32),
     /// At the server: somebody may not watch.
     Refused(Refusal),
-    /// At the server: somebody has harmed others, and watches no more.
-    Excluded(u32),
     /// At the server: somebody watches no more.
     Left {
         /// Who.

@@ -174,7 +174,6 @@ impl Running {
         let event = match event {
             StreamEvent::Client(event) => self.of_client(event),
             StreamEvent::Server(ServerEvent::Joined(client)) => NodeEvent::Joined(client.0),
-            StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
             StreamEvent::Server(ServerEvent::Refused(refusal)) => NodeEvent::Refused(refusal),
             StreamEvent::Server(ServerEvent::Left(client, was_silent)) => {
                 NodeEvent::Left { client: client.0, was_silent }
