@@ -217,6 +217,23 @@ fn a_file_is_played_by_its_clock_again_and_again() {
 }
 
 #[test]
+fn a_test_picture_comes_when_it_is_due_at_the_rate_that_was_asked_for() {
+    let (_input, mut cuts, status) = start(Source::parse("pattern:2M,fps=50,keyframes=10", false).unwrap());
+    let (began, mut clock) = (Instant::now(), MediaClock::default());
+    // Two seconds, to a packet.
+    let bytes = received(&mut cuts, 500_000 / 188 * 188);
+    let took = began.elapsed();
+    for packet in bytes.as_chunks().0 {
+        assert!(!matches!(clock.next(packet), Some(Tick::Jump(_))), "it is one stream");
+    }
+    let lasts = clock.elapsed();
+    assert!((1.95..2.0).contains(&lasts.as_secs_f64()), "{lasts:?} of 2 Mbit/s in 500 kB");
+    assert!(took + Duration::from_millis(200) > lasts, "{took:?}: it came before it was due");
+    let input = status.get();
+    assert_eq!((input.state, input.skipped_bytes, input.restarts), (InputState::Receiving, 0, 0));
+}
+
+#[test]
 fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let short = folder.path().join("short.ts");

@@ -10,6 +10,7 @@ mod ffmpeg;
 mod file;
 mod http;
 mod ingest;
+mod pattern;
 mod reading;
 mod source;
 mod udp;
@@ -17,6 +18,7 @@ mod udp;
 use std::thread::JoinHandle;
 
 use anabranch_media::cutter::Cut;
+use anabranch_media::pattern::{BadPattern, Pattern};
 use tokio::sync::{mpsc, oneshot};
 
 pub use feed::Status;
@@ -43,6 +45,9 @@ pub enum InputError {
     /// No certificates are known by which a server could be believed.
     #[error("no certificates of authorities are installed here, so that no https:// server can be believed: {0}")]
     NoCertificates(String),
+    /// There is no such test picture.
+    #[error(transparent)]
+    Pattern(BadPattern),
 }
 
 impl InputError {
@@ -107,6 +112,10 @@ impl Input {
             }
             Source::Ffmpeg(source) => {
                 Box::pin(ffmpeg::run(feed, ffmpeg::Task::Read { source, stall }, options.ffmpeg.clone()))
+            }
+            Source::Pattern(config) => {
+                let pattern = Pattern::new(config).map_err(InputError::Pattern)?;
+                Box::pin(pattern::run(feed, pattern))
             }
             Source::Srt(url) => Box::pin(ffmpeg::run(feed, ffmpeg::Task::Await { url }, options.ffmpeg.clone())),
         };

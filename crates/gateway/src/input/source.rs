@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anabranch_media::pattern::{BadPattern, PatternConfig};
 use axum::http::Uri;
 
 /// Where video comes from.
@@ -24,6 +25,8 @@ pub enum Source {
     Srt(String),
     /// Whatever the user's ffmpeg reads.
     Ffmpeg(String),
+    /// A test picture that is made here.
+    Pattern(PatternConfig),
 }
 
 /// Datagrams at an address, or to a group.
@@ -58,7 +61,10 @@ impl Default for SourceOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSource {
     /// Nothing was given.
-    #[error("no source: give a URL, a file, - for standard input, or ingest for streams that are put in")]
+    #[error(
+        "no source: give a URL, a file, - for standard input, ingest for streams that are put in, or pattern: for a test \
+         picture"
+    )]
     Empty,
     /// No URL.
     #[error("{url}: no URL of the form {scheme}://HOST[:PORT][/PATH]: {why}")]
@@ -72,10 +78,18 @@ pub enum BadSource {
     },
     /// A URL of another kind.
     #[error(
-        "{0}:// is not read here: http://, https://, udp:// and srt:// are, files, - for standard input and ingest; anything \
-         else by your ffmpeg, with --via-ffmpeg"
+        "{0}:// is not read here: http://, https://, udp:// and srt:// are, files, - for standard input, ingest and \
+         pattern:; anything else by your ffmpeg, with --via-ffmpeg"
     )]
     Scheme(String),
+    /// No such test picture.
+    #[error("pattern:{options}: {why}")]
+    Pattern {
+        /// What was asked for.
+        options: String,
+        /// What is wrong with it.
+        why: BadPattern,
+    },
 }
 
 impl Source {
@@ -95,7 +109,13 @@ impl Source {
             return Ok(match text {
                 "-" => Source::StandardInput,
                 "ingest" => Source::Ingest,
-                path => Source::File(path.into()),
+                _ => match text.strip_prefix("pattern:") {
+                    Some(options) => {
+                        let bad = |why| BadSource::Pattern { options: options.to_owned(), why };
+                        Source::Pattern(options.parse().map_err(bad)?)
+                    }
+                    None => Source::File(text.into()),
+                },
             });
         };
         match scheme.to_ascii_lowercase().as_str() {
@@ -193,6 +213,7 @@ impl fmt::Display for Source {
             Source::File(path) => path.display().fmt(f),
             Source::Srt(url) => f.write_str(&without_secrets(url)),
             Source::Ffmpeg(source) => write!(f, "ffmpeg: {}", without_secrets(source)),
+            Source::Pattern(config) => write!(f, "test picture, {config}"),
         }
     }
 }
@@ -213,6 +234,12 @@ mod tests {
         let udp = |address: &str, interface| Source::Udp(Datagrams { address: address.parse().unwrap(), interface });
         assert_eq!(parse("-"), Source::StandardInput);
         assert_eq!(parse("ingest"), Source::Ingest);
+        assert_eq!(parse("pattern:"), Source::Pattern(PatternConfig::default()));
+        let pattern = PatternConfig { bits_per_s: 2_000_000, ..PatternConfig::default() };
+        assert_eq!(parse("pattern:2Mbit/s"), Source::Pattern(pattern));
+        assert_eq!(parse("pattern:bitrate=2M,fps=25"), Source::Pattern(pattern));
+        assert_eq!(shown("pattern:2M"), "test picture, 320x192, 25 frames/s, 2 Mbit/s");
+        assert_eq!(parse("./pattern:"), Source::File("./pattern:".into()));
         assert_eq!(parse("./clip.ts"), Source::File("./clip.ts".into()));
         assert_eq!(parse("C:\\clip.ts"), Source::File("C:\\clip.ts".into()));
         assert!(matches!(parse("HTTPS://tv.example/live.ts"), Source::Http(_)));
@@ -247,6 +274,7 @@ mod tests {
             ("udp://239.1.2.3:5000?localaddr=eth0", "\"eth0\" is no IPv4 address"),
             ("srt://host?passphrase=secret", "names no port"),
             ("http://exa mple/", "no URL"),
+            ("pattern:fps=100", "pattern:fps=100: 100 frames a second: test pictures have 10 to 60"),
         ] {
             let words = shown(text);
             assert!(words.contains(expected), "{text}: {words}");

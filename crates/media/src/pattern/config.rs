@@ -1,5 +1,6 @@
 //! What a test picture may be told: its size, how many a second, and how many bits.
 
+use std::fmt;
 use std::str::FromStr;
 
 use super::h264;
@@ -85,6 +86,13 @@ impl PatternConfig {
             return Err(BadPattern::TooFast(bits_per_s));
         }
         Ok(h264::level(width, height, frames_per_s, bits_per_s).expect("the last level allows all of this"))
+    }
+}
+
+impl fmt::Display for PatternConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PatternConfig { width, height, frames_per_s, bits_per_s, .. } = self;
+        write!(f, "{width}x{height}, {frames_per_s} frames/s, {} Mbit/s", *bits_per_s as f64 / 1e6)
     }
 }
 

@@ -59,14 +59,13 @@ impl Picture {
         let square_of = |place: usize, pixels: usize, parts: usize| {
             (1..parts).take_while(|&part| nearest(pixels, part, parts) <= place).count()
         };
+        let square_columns: Vec<usize> = (0..columns).map(|column| square_of(column, width, COLUMNS)).collect();
         let bars = nearest(height, ROWS - 1, ROWS);
         let moving = (bars + rows).div_ceil(2);
         let bar = (place % columns as u64) as usize;
-        let colour = |number: usize| {
-            let (row, column) = (number / columns, number % columns);
+        let colour = |row: usize, square_row: usize, column: usize| {
             if row < bars {
-                let square = square_of(row, height, ROWS) * COLUMNS + square_of(column, width, COLUMNS);
-                if is_white[square] { WHITE } else { BLACK }
+                if is_white[square_row * COLUMNS + square_columns[column]] { WHITE } else { BLACK }
             } else if row < moving {
                 COLOUR_BARS[column * COLOUR_BARS.len() / columns]
             } else if (column + columns - bar) % columns < columns / BAR_SHARE {
@@ -75,6 +74,10 @@ impl Picture {
                 GROUND
             }
         };
-        Picture { columns, colours: (0..columns * rows).map(colour).collect() }
+        let colours = (0..rows).flat_map(|row| {
+            let square_row = square_of(row, height, ROWS);
+            (0..columns).map(move |column| (row, square_row, column))
+        });
+        Picture { columns, colours: colours.map(|(row, square_row, column)| colour(row, square_row, column)).collect() }
     }
 }
