@@ -33,6 +33,11 @@ impl Events {
             NodeEvent::Excluded(client) => {
                 (EventKind::Excluded, Some(*client), format!("viewer {client} was excluded: it sent forged packets"))
             }
+            NodeEvent::LeftOut(client) => {
+                let text =
+                    format!("viewer {client} passes nothing on, and there is not enough for all: it was left out");
+                (EventKind::Refused, Some(*client), text)
+            }
             NodeEvent::Forged(client) => {
                 let whose = client.map_or("somebody".to_owned(), |client| format!("viewer {client}"));
                 (EventKind::Excluded, *client, format!("{whose} sent what is not the stream's; it was thrown away"))

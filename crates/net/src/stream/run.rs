@@ -198,6 +198,7 @@ impl Running {
                 NodeEvent::Left { client: client.0, was_silent }
             }
             StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
+            StreamEvent::Server(ServerEvent::LeftOut(client)) => NodeEvent::LeftOut(client.0),
         };
         self.tell(event);
     }
