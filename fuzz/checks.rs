@@ -179,7 +179,7 @@ pub fn session_stream(input: &[u8]) {
     let cut = input.first().map_or(1, |&cut| usize::from(cut) + 1);
     for part in input.chunks(cut) {
         inbound.push(part);
-        while let Ok(Some(message)) = inbound.next() {
+        while let Ok(Some(message)) = inbound.next_message() {
             assert!(message.len() <= MOST_MESSAGE);
         }
     }

@@ -1,12 +1,13 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { defineConfig } from 'vitest/config'
 import { licenses } from './scripts/licenses.mjs'
+import { preload } from './scripts/preload.mjs'
 
 // `npm run mock` listens here; `npm run dev` passes on to it what a peer would answer.
 const mock = 'http://127.0.0.1:4310'
 
 export default defineConfig({
-  plugins: [svelte(), licenses()],
+  plugins: [svelte(), licenses(), preload('mpegts')],
   build: {
     outDir: '../crates/gateway/page',
     emptyOutDir: true,
@@ -16,6 +17,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     // The polyfill is for browsers older than the target.
     modulePreload: { polyfill: false },
+    // Letters and digits alone after the last dash: a server can tell a hashed name by its look.
+    rollupOptions: { output: { hashCharacters: 'hex' } },
     // hls.js, loaded only where mpegts.js cannot play, is the largest part.
     chunkSizeWarningLimit: 450,
   },

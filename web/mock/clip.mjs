@@ -16,7 +16,8 @@ const DRAWN = [
   '-b:v', '1200k', '-c:a', 'aac', '-b:a', '64k', '-f', 'mpegts',
 ]
 // Tables before each keyframe, so that any of them is a place to start.
-const PLAYED = ['-hide_banner', '-loglevel', 'error', '-re', '-stream_loop', '-1', '-i']
+// Quiet: its end is a broken pipe wherever the mock was killed.
+const PLAYED = ['-hide_banner', '-loglevel', 'quiet', '-re', '-stream_loop', '-1', '-i']
 const AS_TS = ['-c', 'copy', '-mpegts_flags', '+pat_pmt_at_frames', '-f', 'mpegts', '-flush_packets', '1', 'pipe:1']
 
 export class Clip {

@@ -22,6 +22,7 @@ mod reproduce;
 mod run;
 mod send;
 mod soak;
+mod stream;
 mod sweep;
 mod table;
 mod validate;
@@ -66,6 +67,8 @@ enum Verb {
     Compare(compare::Args),
     /// Run a scenario over a grid of values and seeds, on all cores
     Sweep(sweep::Args),
+    /// Serve or watch live video, over the viewers themselves
+    Stream(stream::Args),
     /// Send files through simulated networks in which everything goes wrong
     Soak(soak::Args),
     /// Hold every model against formulas and other programs
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Verb::Emulate(args) => emulate::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
+        Verb::Stream(args) => stream::run(&args),
         Verb::Soak(args) => soak::run(&args),
         Verb::Validate(args) => validate::run(&args),
         Verb::Completions(args) => manual::completions(&args),

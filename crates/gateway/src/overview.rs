@@ -96,7 +96,7 @@ pub enum InputState {
     /// None comes now, and some may yet.
     #[default]
     Waiting,
-    /// None will come.
+    /// It is of no use as it is, and the detail says why; it is tried again where that may help.
     Failed,
 }
 
@@ -158,6 +158,8 @@ pub enum HereState {
 /// What a peer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Upload {
+    /// Since the peer began: all that left, with the headers of UDP and IP where they are known.
+    pub sent_bytes: u64,
     /// Over the last second.
     pub sent_bits_per_s: Option<f64>,
     /// What it believes that it could send.

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc as channel;
 use std::time::{Duration, Instant};
 
-use anabranch_gateway::input::{Input, Source, SourceOptions, Status};
+use anabranch_gateway::input::{Datagrams, Input, Source, SourceOptions, Status};
 use anabranch_gateway::overview::InputState;
 use anabranch_media::clock::{MediaClock, Tick};
 use anabranch_media::cutter::Cut;
@@ -175,8 +175,25 @@ fn datagrams_of_one_sender_are_a_stream_and_silence_is_told() {
     assert_eq!(received(&mut cuts, CLIP.len()), CLIP, "another is heard after silence");
     assert_eq!((status.get().restarts, status.get().skipped_bytes), (1, 0));
 
-    let taken = Input::start(Source::Udp(free), &SourceOptions::default()).err().unwrap();
+    let datagrams = Datagrams { address: free, interface: None };
+    let taken = Input::start(Source::Udp(datagrams), &SourceOptions::default()).err().unwrap();
     assert!(taken.to_string().contains(&format!("udp://{free}")), "{taken}");
+}
+
+#[test]
+fn datagrams_to_a_group_are_received() {
+    let sender = socket2::Socket::from(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    // They do not leave this machine.
+    sender.set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+    sender.set_multicast_ttl_v4(0).unwrap();
+    let free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+    let source = Source::parse(&format!("udp://@239.255.77.1:{free}?localaddr=127.0.0.1"), false).unwrap();
+    let (_input, mut cuts, _) = start(source);
+    let group: SocketAddr = (Ipv4Addr::new(239, 255, 77, 1), free).into();
+    for datagram in CLIP.chunks(1316) {
+        sender.send_to(datagram, &group.into()).unwrap();
+    }
+    assert_eq!(received(&mut cuts, CLIP.len()), CLIP);
 }
 
 #[test]
@@ -257,4 +274,20 @@ fn a_missing_ffmpeg_and_its_last_words_are_told() {
     let options = SourceOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..SourceOptions::default() };
     let (input, _cuts) = Input::start(Source::parse("x", true).unwrap(), &options).unwrap();
     told(&input.status(), InputState::Failed, "there is no program /nowhere/ffmpeg");
+
+    // What stands in for it says what it was asked to read.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ffmpeg");
+    std::fs::write(&program, "#!/bin/sh\necho cannot read \"$@\" >&2\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let options = SourceOptions { ffmpeg: program, ..SourceOptions::default() };
+    let source = Source::parse("rtsp://me:secret@camera/1?key=hidden", true).unwrap();
+    let (input, _cuts) = Input::start(source, &options).unwrap();
+    told(&input.status(), InputState::Failed, "ffmpeg ended (exit status: 7): cannot read");
+    let words = format!("{:?}", input.status().get());
+    assert!(
+        words.contains("rtsp://***@camera/1?***") && !words.contains("secret") && !words.contains("hidden"),
+        "{words}"
+    );
+    until("it is run again", || input.status().get().restarts >= 1);
 }

@@ -2,10 +2,10 @@
 import type { Client, ClientState, Overlay, Overview, Here } from './overview'
 import { CLIENT_STATES } from './overview'
 
-/** Share of the upload that is free; null while the capacity is unknown or zero. */
+/** Share of the upload that is free; null while what is sent or the capacity is unknown, or the capacity is zero. */
 export function idleShare(upload: Here['upload']): number | null {
   const capacity = uploadBound(upload)
-  if (capacity === null || capacity === 0) return null
+  if (capacity === null || capacity === 0 || upload.sentBitsPerS === null) return null
   return Math.max(0, 1 - upload.sentBitsPerS / capacity)
 }
 

@@ -37,7 +37,7 @@ export function seconds(value: number | null): string {
   if (value === null) return UNKNOWN
   if (value < 0.0995) return `${Math.round(value * 1000)}${NB}ms`
   if (value < 59.95) return `${value.toFixed(1)}${NB}s`
-  return duration(value)
+  return duration(Math.round(value))
 }
 
 /** Whole seconds and above: `45 s`, `3 min 5 s`, `2 h 3 min`, `4 d 1 h`. */
@@ -72,8 +72,11 @@ export function share(value: number | null): string {
   return `${Math.floor(percent * 10 + 1e-9) / 10}${NB}%`
 }
 
+const WHOLE = new Intl.NumberFormat('en-GB')
+
+/** Thousands parted by a thin space. */
 export function count(value: number | null): string {
-  return value === null ? UNKNOWN : value.toLocaleString('en-GB').replaceAll(',', '\u202f')
+  return value === null ? UNKNOWN : WHOLE.format(value).replaceAll(',', '\u202f')
 }
 
 /** `1 viewer`, `2 viewers`. */

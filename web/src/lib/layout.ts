@@ -32,6 +32,8 @@ export interface Layout {
   apart: number
 }
 
+/** All slices: from where to where those reach who hang on the server. */
+const [NEAREST_RING, FARTHEST_RING] = [0.3, 0.86]
 /** Those who hang on nothing stand outside of all rings. */
 const APART_RADIUS = 1
 const OUTER_RING = 0.88
@@ -133,6 +135,7 @@ interface Pull extends SimulationLinkDatum<Body> {
 /** All trees at once. Bodies keep their places from one overview to the next. */
 export class ForceLayout {
   private bodies = new Map<number, Body>()
+  private clients: readonly Client[] = []
   private readonly simulation: Simulation<Body, Pull>
   private signature = ''
   private pairs: Edge[] = []
@@ -169,6 +172,7 @@ export class ForceLayout {
       const outside = Math.max(1, Math.hypot(x, y) / UNIT)
       at.set(client, { x: x / UNIT / outside, y: y / UNIT / outside })
     }
+    placeApart(this.clients, at)
     return { at, edges: this.pairs, drawn: Math.min(this.pairs.length, DRAWN_EDGES), depth: this.depth, apart: this.apart }
   }
 
@@ -190,21 +194,18 @@ export class ForceLayout {
       }
     }
     this.pairs = spreadOut([...pulls.values()].map(({ child, parent }) => [child, parent] as const))
-    const means = [...sums.values()].map(({ sum, trees }) => sum / trees)
-    const [nearest, farthest] = [Math.min(...means), Math.max(...means)]
-    const spread = Math.max(farthest - nearest, 0.5)
+    const rings = ringsOf(new Map([...sums].map(([client, { sum, trees }]) => [client, sum / trees])))
+    this.clients = overlay.clients
+    this.apart = overlay.clients.length - rings.size
     const before = this.bodies
     this.bodies = new Map(
-      overlay.clients.map(({ client }, index) => {
-        const own = sums.get(client)
-        const ring = own === undefined ? APART_RADIUS : 0.34 + 0.5 * ((own.sum / own.trees - nearest) / spread)
+      [...rings].map(([client, ring], index) => {
         const old = before.get(client)
         // The golden angle spreads any number of newcomers evenly.
         const start = onRing(index * 2.399963, ring)
         return [client, { client, ring, x: old?.x ?? start.x * UNIT, y: old?.y ?? start.y * UNIT }]
       }),
     )
-    this.apart = overlay.clients.filter(({ client }) => !sums.has(client)).length
     const isCrowd = overlay.clients.length > CROWD
     const links: Pull[] = []
     for (const { child, parent, slices } of pulls.values()) {
@@ -213,8 +214,8 @@ export class ForceLayout {
     }
     this.simulation
       .nodes([...this.bodies.values()])
-      .force('ring', forceRadial<Body>((body) => body.ring * UNIT).strength(0.7))
-      .force('apart', isCrowd ? null : forceManyBody<Body>().strength((-0.35 * UNIT) / Math.sqrt(overlay.clients.length)))
+      .force('ring', forceRadial<Body>((body) => body.ring * UNIT).strength(0.9))
+      .force('apart', isCrowd ? null : forceManyBody<Body>().strength((-0.7 * UNIT) / Math.sqrt(overlay.clients.length)))
       .force('room', forceCollide<Body>(UNIT * nodeRadius(overlay.clients.length) * 1.5))
       .force(
         'exchange',
@@ -222,9 +223,23 @@ export class ForceLayout {
           ? null
           : forceLink<Body, Pull>(links)
               .distance(0.2 * UNIT)
-              .strength((pull) => (0.012 * pull.slices) / Math.max(1, trees.length)),
+              .strength((pull) => (0.006 * pull.slices) / Math.max(1, trees.length)),
       )
   }
+}
+
+/** The deeper, the further out; so that all have equal room, by rank, and those of equal depth on one ring. */
+function ringsOf(meanDepths: ReadonlyMap<number, number>): Map<number, number> {
+  const sorted = [...meanDepths.values()].sort((a, b) => a - b)
+  const rank = new Map<number, number>()
+  for (const [index, depth] of sorted.entries()) if (!rank.has(depth)) rank.set(depth, (index + sorted.lastIndexOf(depth)) / 2)
+  const last = Math.max(1, sorted.length - 1)
+  return new Map(
+    [...meanDepths].map(([client, depth]) => {
+      const share = (rank.get(depth) ?? 0) / last
+      return [client, Math.sqrt(NEAREST_RING ** 2 + (FARTHEST_RING ** 2 - NEAREST_RING ** 2) * share)]
+    }),
+  )
 }
 
 /** Above so many viewers nobody sees who is drawn to whom: rings and room alone place them. */

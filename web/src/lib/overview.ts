@@ -18,7 +18,8 @@ export interface Stream {
   link: string
   mode: 'hybrid' | 'trees' | 'mesh'
   slices: number
-  bitrateBitsPerS: number
+  /** Of the video, over the last seconds. */
+  bitrateBitsPerS: number | null
   bufferS: number
   hasVideo: boolean | null
   isPrivate: boolean
@@ -42,7 +43,8 @@ export interface Feed {
 }
 
 export interface Here {
-  address: string
+  /** Where others reach this peer. */
+  address: string | null
   /** Our number among the clients; null on the server and before we joined. */
   client: number | null
   state: HereState
@@ -55,8 +57,8 @@ export interface Here {
   delayS: number | null
   /** What players hold or can be given at once. */
   bufferedS: number | null
-  upload: { sentBitsPerS: number; capacityBitsPerS: number | null; limitBitsPerS: number | null }
-  downloadBitsPerS: number
+  upload: { sentBitsPerS: number | null; capacityBitsPerS: number | null; limitBitsPerS: number | null }
+  downloadBitsPerS: number | null
   /** Share of the received video that came from the server itself. */
   serverShare: number | null
   sessions: number
@@ -98,7 +100,7 @@ export interface Happening {
 
 export interface Overlay {
   server: {
-    sentBitsPerS: number
+    sentBitsPerS: number | null
     sentBytes: number
     sourceBytes: number
     children: number
@@ -155,7 +157,7 @@ function stream(at: Reader): Stream {
     link: at.field('link').text(),
     mode: at.field('mode').oneOf(['hybrid', 'trees', 'mesh']),
     slices: at.field('slices').whole(),
-    bitrateBitsPerS: at.field('bitrate_bits_per_s').amount(),
+    bitrateBitsPerS: at.field('bitrate_bits_per_s').orNull(amount),
     bufferS: at.field('buffer_s').amount(),
     hasVideo: at.field('has_video').orNull((value) => value.flag()),
     isPrivate: at.field('is_private').flag(),
@@ -176,7 +178,7 @@ function input(at: Reader): Input {
 function here(at: Reader): Here {
   const upload = at.field('upload')
   return {
-    address: at.field('address').text(),
+    address: at.field('address').orNull(text),
     client: at.field('client').orNull(whole),
     state: at.field('state').oneOf(['connecting', 'live', 'overloaded', 'unreachable']),
     detail: at.field('detail').orNull(text),
@@ -187,11 +189,11 @@ function here(at: Reader): Here {
     delayS: at.field('delay_s').orNull(amount),
     bufferedS: at.field('buffered_s').orNull(amount),
     upload: {
-      sentBitsPerS: upload.field('sent_bits_per_s').amount(),
+      sentBitsPerS: upload.field('sent_bits_per_s').orNull(amount),
       capacityBitsPerS: upload.field('capacity_bits_per_s').orNull(amount),
       limitBitsPerS: upload.field('limit_bits_per_s').orNull(amount),
     },
-    downloadBitsPerS: at.field('download_bits_per_s').amount(),
+    downloadBitsPerS: at.field('download_bits_per_s').orNull(amount),
     serverShare: at.field('server_share').orNull(amount),
     sessions: at.field('sessions').whole(),
     children: at.field('children').whole(),
@@ -211,7 +213,7 @@ function overlay(at: Reader): Overlay {
   const delays = at.field('delays_s')
   return {
     server: {
-      sentBitsPerS: server.field('sent_bits_per_s').amount(),
+      sentBitsPerS: server.field('sent_bits_per_s').orNull(amount),
       sentBytes: server.field('sent_bytes').amount(),
       sourceBytes: server.field('source_bytes').amount(),
       children: server.field('children').whole(),

@@ -138,6 +138,8 @@ export class LivePlayer {
       if (attempt !== this.attempt) engine.destroy()
       else {
         this.engine = engine
+        // A stream without pictures has no frame to wait for: there, `playing` counts.
+        if ('requestVideoFrameCallback' in this.video) this.video.requestVideoFrameCallback(() => this.onFirst(attempt))
         this.tryToPlay()
       }
     } catch (error) {
@@ -200,16 +202,13 @@ export class LivePlayer {
     this.playingSince ??= performance.now()
     this.mediaErrors = 0
     this.events.status({ kind: 'playing' })
-    if (this.hasPicture) return
-    const { attempt } = this
-    const first = () => {
-      if (attempt !== this.attempt || this.hasPicture) return
-      this.hasPicture = true
-      this.events.started((performance.now() - this.startedAt) / 1000, this.way)
-    }
-    // A stream without pictures has no frames to wait for.
-    if (this.video.videoWidth > 0 && 'requestVideoFrameCallback' in this.video) this.video.requestVideoFrameCallback(first)
-    else first()
+    if (this.video.videoWidth === 0 || !('requestVideoFrameCallback' in this.video)) this.onFirst(this.attempt)
+  }
+
+  private onFirst(attempt: number): void {
+    if (attempt !== this.attempt || this.hasPicture) return
+    this.hasPicture = true
+    this.events.started((performance.now() - this.startedAt) / 1000, this.way)
   }
 
   private readonly onPause = (): void => {

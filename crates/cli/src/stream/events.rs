@@ -26,8 +26,17 @@ impl Events {
                 let why = match refusal {
                     Refusal::Full => "there are as many as may watch",
                     Refusal::Overloaded => "nobody has room to pass the stream on to another",
+                    Refusal::Excluded => "it was excluded before",
                 };
                 (EventKind::Refused, None, format!("somebody could not watch: {why}"))
+            }
+            NodeEvent::Excluded(client) => {
+                (EventKind::Excluded, Some(*client), format!("viewer {client} was excluded: it sent forged packets"))
+            }
+            NodeEvent::LeftOut(client) => {
+                let text =
+                    format!("viewer {client} passes nothing on, and there is not enough for all: it was left out");
+                (EventKind::Refused, Some(*client), text)
             }
             NodeEvent::Forged(client) => {
                 let whose = client.map_or("somebody".to_owned(), |client| format!("viewer {client}"));

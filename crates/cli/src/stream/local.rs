@@ -1,13 +1,17 @@
 //! What a server of a stream and its viewers have alike: the HTTP server for this machine, and options.
 
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::units::Rate;
 use anabranch_gateway::input::InputHandle;
 use anabranch_gateway::outlet::{Outlet, OutletConfig};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
+use anabranch_net::stream::node::StreamNode;
 use prometheus_client::registry::Registry;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
@@ -92,6 +96,29 @@ pub fn buffer(text: &str) -> Result<Duration, String> {
         Ok(seconds) if (0.5..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("expected a number of seconds from 0.5 to 60".to_owned()),
     }
+}
+
+/// How long a peer has run.
+pub fn uptime(node: &StreamNode) -> Duration {
+    Duration::from_secs_f64(node.snapshot().uptime.as_secs_f64())
+}
+
+/// The same span, as machines have it.
+pub fn span(duration: Duration) -> anabranch_control::time::Duration {
+    anabranch_control::time::Duration::from_secs_f64(duration.as_secs_f64())
+}
+
+/// Prints an object on a line of its own.
+pub fn print(object: &impl Serialize) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    serde_json::to_writer(&mut stdout, object)?;
+    writeln!(stdout)?;
+    Ok(stdout.flush()?)
+}
+
+/// A flow controller by its name.
+pub fn controller(name: &str) -> Result<&'static Entry, String> {
+    registry::find(name).map_err(|unknown| unknown.to_string())
 }
 
 /// What this machine can send.

@@ -1,9 +1,11 @@
 //! `anabranch stream`: live video from one upload to many viewers, over the viewers themselves.
 
+mod demo;
 mod events;
 mod local;
 mod overview;
 mod serve;
+mod told;
 mod watch;
 
 use crate::failure::Failure;
@@ -19,6 +21,8 @@ pub struct Args {
 enum What {
     /// Serve a live stream: print a link by which others watch
     Serve(serve::Args),
+    /// Serve a test picture to many viewers on this machine, kill some, and measure
+    Demo(demo::Args),
     /// Watch a live stream by its link, and pass it on to others
     Watch(watch::Args),
 }
@@ -27,6 +31,7 @@ enum What {
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Serve(args) => serve::run(args),
+        What::Demo(args) => demo::run(args),
         What::Watch(args) => watch::run(args),
     }
 }

@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use anabranch_control::units::Rate;
 use anabranch_gateway::overview::{
-    Client, ClientState, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, ServerLoad, Stream,
-    Tree, Upload,
+    Client, ClientState, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, ServerLoad,
+    Stream, Tree, Upload,
 };
 use anabranch_net::stream::link::Link;
 use anabranch_net::stream::snapshot::{self, ClientFigures, ServerFigures, Snapshot, State};
-use anabranch_proto::key_text;
 use anabranch_proto::stream::message;
 
 use super::events::Events;
+
+/// Bytes of the headers of IPv4 and UDP, which each packet has besides QUIC's.
+pub const HEADERS: u64 = 28;
 
 /// Upper ends of the classes of delays, in seconds; the last has none.
 const DELAYS_S: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0];
@@ -57,7 +59,7 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: seconds(snapshot.uptime),
         stream: Stream {
-            key: key_text::format(&snapshot.key.0),
+            key: snapshot.key.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             link: about.link.to_string(),
             mode,
             slices: snapshot.slices.map_or(0, u32::from),
@@ -102,6 +104,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         delay_s: snapshot.delay.map(seconds),
         buffered_s: None,
         upload: Upload {
+            sent_bytes: snapshot.sent_bytes + HEADERS * snapshot.sent_packets,
             sent_bits_per_s: Some(bits(snapshot.upload)),
             capacity_bits_per_s: None,
             limit_bits_per_s: snapshot.upload_limit.map(bits),
@@ -117,8 +120,12 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
 }
 
 fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Overlay {
-    let delivered: u64 = figures.clients.iter().map(|client| client.played_bytes).sum();
-    let delays = figures.clients.iter().filter_map(|client| client.delay).map(seconds);
+    // Viewers tell of packets; all are about as long as the source's.
+    let each = figures.source_bytes as f64 / figures.source_packets.max(1) as f64;
+    let played: u64 = figures.clients.iter().filter_map(|client| Some(client.told.as_ref()?.played)).sum();
+    let delivered = (played as f64 * each) as u64;
+    let delays = figures.clients.iter().filter_map(|client| client.told.as_ref()?.delay).map(seconds);
+    let sent_bytes = snapshot.sent_bytes + HEADERS * snapshot.sent_packets;
     let mut counts = vec![0; DELAYS_S.len() + 1];
     for delay in delays {
         counts[DELAYS_S.iter().position(|upper| delay <= *upper).unwrap_or(DELAYS_S.len())] += 1;
@@ -126,13 +133,13 @@ fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Ove
     Overlay {
         server: ServerLoad {
             sent_bits_per_s: Some(bits(snapshot.upload)),
-            sent_bytes: snapshot.sent_bytes,
+            sent_bytes,
             source_bytes: figures.source_bytes,
             children: snapshot.children as u64,
             capacity_bits_per_s: None,
         },
         delivered_bytes: delivered,
-        savings: (delivered > 0).then(|| 1.0 - snapshot.sent_bytes as f64 / delivered as f64),
+        savings: (delivered > 0).then(|| 1.0 - sent_bytes as f64 / delivered as f64),
         clients: figures.clients.iter().map(client).collect(),
         trees: figures.trees.iter().enumerate().map(|(slice, edges)| tree(slice, edges)).collect(),
         delays_s: Histogram { upper_bounds: DELAYS_S.into_iter().map(Some).chain([None]).collect(), counts },
@@ -146,12 +153,15 @@ fn tree(slice: usize, edges: &[(u32, Option<u32>)]) -> Tree {
 }
 
 fn client(figures: &ClientFigures) -> Client {
-    let due = figures.played_packets + figures.skipped_packets;
+    let told = figures.told.as_ref();
+    let (played, skipped) = told.map_or((0, 0), |told| (told.played, told.skipped));
+    // Rates of nothing are none: a viewer that has not had to send knows nothing of what it can.
+    let rate = |rate: Rate| Some(bits(rate)).filter(|bits| *bits > 0.0);
     let state = if figures.is_suspect {
         ClientState::Suspect
     } else if seconds(figures.heard) > SILENT_AFTER.as_secs_f64() {
         ClientState::Silent
-    } else if figures.skipped_packets as f64 > due as f64 * LATE {
+    } else if skipped as f64 > (played + skipped) as f64 * LATE {
         ClientState::Late
     } else {
         ClientState::Live
@@ -159,13 +169,13 @@ fn client(figures: &ClientFigures) -> Client {
     Client {
         client: u64::from(figures.client),
         state,
-        upload_bits_per_s: figures.sent.map(bits),
-        capacity_bits_per_s: figures.capacity.map(bits),
+        upload_bits_per_s: told.map(|told| bits(told.sent)),
+        capacity_bits_per_s: told.and_then(|told| rate(told.capacity)),
         places: figures.places as u64,
         children: figures.children as u64,
-        played_packets: figures.played_packets,
-        skipped_packets: figures.skipped_packets,
-        delay_s: figures.delay.map(seconds),
+        played_packets: played,
+        skipped_packets: skipped,
+        delay_s: told.and_then(|told| told.delay).map(seconds),
         round_trip_s: figures.round_trip.map(seconds),
         buffered_s: None,
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,10 +15,14 @@ use tokio::time::{Instant, sleep};
 use super::backoff::Backoff;
 use super::feed::{Ending, Feed};
 use super::reading::Reading;
+use super::source::redact;
 
-/// Lines of what it says that are kept, and bytes of each.
+/// Lines of what it says that are kept, and bytes of each; longer ones are dropped.
 const LINES: usize = 5;
 const LINE: u64 = 500;
+
+/// When its output is over, it has so long to end.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What it is to do.
 pub enum Task {
@@ -42,7 +46,7 @@ pub async fn run(mut feed: Feed, task: Task, program: PathBuf) {
                 feed.begin(hint);
                 let ending = feed.pump(&mut reading, stall).await;
                 let is_over = matches!(ending, Ending::Over);
-                let (status, said) = ffmpeg.stop(is_over);
+                let (status, said) = ffmpeg.stop(is_over).await;
                 let is_good = status.is_some_and(|status| status.success());
                 match status {
                     Some(status) if is_over => (format!("ffmpeg ended ({status}){said}"), !is_good),
@@ -87,16 +91,20 @@ impl Ffmpeg {
         let lines = Arc::new(Mutex::new(VecDeque::new()));
         let mut ffmpeg = Ffmpeg { child, lines: Arc::clone(&lines), listener: None };
         let (output, errors) = output.zip(errors).expect("both are pipes");
-        let listen = move || listen(BufReader::new(errors), &lines);
+        let source = source.to_owned();
+        let listen = move || listen(BufReader::new(errors), &source, &lines);
         ffmpeg.listener = Some(std::thread::Builder::new().name("ffmpeg".into()).spawn(listen)?);
         Ok((ffmpeg, Reading::start(output)?))
     }
 
-    /// Ends it, or waits for its end if it is over: how it ended, and its last words.
-    fn stop(&mut self, is_over: bool) -> (Option<std::process::ExitStatus>, String) {
-        if !is_over {
-            let _ = self.child.kill();
+    /// Ends it, or awaits its end for a while if its output is over: how it ended, and its last words.
+    async fn stop(&mut self, is_over: bool) -> (Option<ExitStatus>, String) {
+        let began = Instant::now();
+        while is_over && began.elapsed() < FAREWELL && matches!(self.child.try_wait(), Ok(None)) {
+            sleep(FAREWELL / 20).await;
         }
+        // It may have ended.
+        let _ = self.child.kill();
         let status = self.child.wait().ok();
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
@@ -115,18 +123,38 @@ impl Drop for Ffmpeg {
     }
 }
 
-fn listen(mut errors: impl io::BufRead, lines: &Mutex<VecDeque<String>>) {
+/// Keeps the last of what it says, without what is secret in the source's URL.
+fn listen(mut errors: impl io::BufRead, source: &str, lines: &Mutex<VecDeque<String>>) {
+    let mut is_inside = false;
     loop {
         let mut line = Vec::new();
         match errors.by_ref().take(LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
+            // Where a secret is cut in two, it is not found.
+            Ok(_) if !line.ends_with(b"\n") && line.len() as u64 == LINE => is_inside = true,
+            Ok(_) if std::mem::take(&mut is_inside) => {}
             Ok(_) => {
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                lines.push_back(String::from_utf8_lossy(&line).trim().to_owned());
+                lines.push_back(redact(String::from_utf8_lossy(&line).trim(), source));
                 if lines.len() > LINES {
                     lines.pop_front();
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_without_secrets_and_long_ones_are_not() {
+        let lines = Mutex::default();
+        let long = "x".repeat(LINE as usize - 3) + "secret and more";
+        let said = format!("1\n2\n{long}\n3\n4\n5\nrtsp://me:secret@host: refused\n{long}");
+        listen(said.as_bytes(), "rtsp://me:secret@host", &lines);
+        let lines = lines.into_inner().unwrap();
+        assert_eq!(lines, ["2", "3", "4", "5", "rtsp://***@host: refused"]);
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use feed::Status;
 pub(crate) use feed::{Ending, Read};
 pub use ingest::Ingest;
-pub use source::{BadSource, Source, SourceOptions};
+pub use source::{BadSource, Datagrams, Source, SourceOptions};
 
 use feed::Feed;
 
@@ -95,9 +95,9 @@ impl Input {
                 return Ok((Input { handle, stop: None, thread: None }, cuts));
             }
             Source::Http(url) => Box::pin(http::Pull::new(url, stall)?.run(feed)),
-            Source::Udp(address) => {
-                let socket =
-                    udp::bind(address).map_err(InputError::io(format!("cannot receive at udp://{address}")))?;
+            Source::Udp(datagrams) => {
+                let what = format!("cannot receive at udp://{}", datagrams.address);
+                let socket = udp::bind(datagrams).map_err(InputError::io(what))?;
                 Box::pin(udp::run(feed, socket, stall))
             }
             Source::StandardInput => Box::pin(file::run_unpaced(feed, std::io::stdin(), stall)),

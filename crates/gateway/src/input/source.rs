@@ -15,8 +15,8 @@ pub enum Source {
     Http(Uri),
     /// Somebody puts it in at the gateway's `/ingest`.
     Ingest,
-    /// Datagrams at an address, or to a group.
-    Udp(SocketAddr),
+    /// Datagrams.
+    Udp(Datagrams),
     /// Standard input, as it comes.
     StandardInput,
     /// A file, as fast as it is to be played.
@@ -27,6 +27,15 @@ pub enum Source {
     Ffmpeg(String),
     /// A test picture that is made here.
     Pattern(PatternConfig),
+}
+
+/// Datagrams at an address, or to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Where they come, or to which group.
+    pub address: SocketAddr,
+    /// By which of its addresses this machine is a member of a group of IPv4; else the system chooses.
+    pub interface: Option<Ipv4Addr>,
 }
 
 /// How a source is read.
@@ -137,22 +146,27 @@ fn web(text: &str, scheme: &'static str) -> Result<Source, BadSource> {
     }
 }
 
-/// `[@][HOST]:PORT`, with options behind it that other programs know.
+/// `[@][HOST]:PORT[?localaddr=ADDRESS]`, with options behind it that other programs know.
 fn udp(rest: &str) -> Result<Source, String> {
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let place = rest[..end].strip_prefix('@').unwrap_or(&rest[..end]);
+    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let place = place.trim_end_matches('/');
+    let place = place.strip_prefix('@').unwrap_or(place);
+    let local = options.split('&').find_map(|option| option.strip_prefix("localaddr="));
+    let interface = local.map(|local| local.parse().map_err(|_| format!("{local:?} is no IPv4 address")));
+    let interface = interface.transpose()?;
+    let at = |address| Source::Udp(Datagrams { address, interface });
     if let Some(port) = place.strip_prefix(':') {
-        let port = port.parse().map_err(|_| "ports are numbers up to 65535".to_owned())?;
-        return Ok(Source::Udp((Ipv4Addr::UNSPECIFIED, port).into()));
+        let port: u16 = port.parse().map_err(|_| "ports are numbers up to 65535".to_owned())?;
+        return Ok(at((Ipv4Addr::UNSPECIFIED, port).into()));
     }
     if let Ok(address) = place.parse() {
-        return Ok(Source::Udp(address));
+        return Ok(at(address));
     }
     if !place.contains(':') {
         return Err("it names no port".to_owned());
     }
     let mut addresses = place.to_socket_addrs().map_err(|error| error.to_string())?;
-    addresses.next().map(Source::Udp).ok_or_else(|| "that name has no address".to_owned())
+    addresses.next().map(at).ok_or_else(|| "that name has no address".to_owned())
 }
 
 /// `[HOST]:PORT[?OPTIONS]`: callers are waited for, unless the options say otherwise.
@@ -165,6 +179,19 @@ fn srt(rest: &str) -> Result<Source, String> {
     let mode = if options.split('&').any(|option| option.starts_with("mode=")) { "" } else { "mode=listener" };
     let options: Vec<&str> = [options, mode].into_iter().filter(|option| !option.is_empty()).collect();
     Ok(Source::Srt(format!("srt://{place}?{}", options.join("&"))))
+}
+
+/// `words` of a program that was given `url`, without what is secret in it.
+pub(super) fn redact(words: &str, url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let place = rest.split('/').next().unwrap_or_default();
+    let user = place.rsplit_once('@').map_or("", |(user, _)| user);
+    // Each also alone: programs take URLs apart.
+    let passwords = user.split(':').skip(1);
+    let values = query.split('&').filter_map(|option| Some(option.split_once('=')?.1)).filter(|value| value.len() > 3);
+    let secrets = [query, user].into_iter().chain(passwords).chain(values).filter(|secret| !secret.is_empty());
+    secrets.fold(words.to_owned(), |words, secret| words.replace(secret, "***"))
 }
 
 /// URLs as they may be shown: without passwords, and without queries, which often hold keys.
@@ -181,7 +208,7 @@ impl fmt::Display for Source {
         match self {
             Source::Http(url) => f.write_str(&without_secrets(&url.to_string())),
             Source::Ingest => f.write_str("ingest"),
-            Source::Udp(address) => write!(f, "udp://{address}"),
+            Source::Udp(Datagrams { address, .. }) => write!(f, "udp://{address}"),
             Source::StandardInput => f.write_str("standard input"),
             Source::File(path) => path.display().fmt(f),
             Source::Srt(url) => f.write_str(&without_secrets(url)),
@@ -204,6 +231,7 @@ mod tests {
     #[test]
     fn sources_are_what_users_call_them() {
         let parse = |text| Source::parse(text, false).unwrap();
+        let udp = |address: &str, interface| Source::Udp(Datagrams { address: address.parse().unwrap(), interface });
         assert_eq!(parse("-"), Source::StandardInput);
         assert_eq!(parse("ingest"), Source::Ingest);
         assert_eq!(parse("pattern:"), Source::Pattern(PatternConfig::default()));
@@ -216,10 +244,14 @@ mod tests {
         assert_eq!(parse("C:\\clip.ts"), Source::File("C:\\clip.ts".into()));
         assert!(matches!(parse("HTTPS://tv.example/live.ts"), Source::Http(_)));
         for text in ["udp://:1234", "udp://@:1234", "udp://0.0.0.0:1234?pkt_size=1316", "udp://0.0.0.0:1234/"] {
-            assert_eq!(parse(text), Source::Udp("0.0.0.0:1234".parse().unwrap()), "{text}");
+            assert_eq!(parse(text), udp("0.0.0.0:1234", None), "{text}");
         }
-        assert_eq!(parse("udp://@239.1.2.3:5000"), Source::Udp("239.1.2.3:5000".parse().unwrap()));
-        assert_eq!(parse("udp://[::1]:5000"), Source::Udp("[::1]:5000".parse().unwrap()));
+        assert_eq!(parse("udp://@239.1.2.3:5000"), udp("239.1.2.3:5000", None));
+        assert_eq!(
+            parse("udp://239.1.2.3:5000?ttl=1&localaddr=127.0.0.1"),
+            udp("239.1.2.3:5000", Some(Ipv4Addr::LOCALHOST))
+        );
+        assert_eq!(parse("udp://[::1]:5000"), udp("[::1]:5000", None));
         for (text, url) in [
             ("srt://:9000", "srt://:9000?mode=listener"),
             ("srt://[::]:9000?latency=1", "srt://[::]:9000?latency=1&mode=listener"),
@@ -239,6 +271,7 @@ mod tests {
             ("http://user:secret@host/", "--via-ffmpeg"),
             ("udp://127.0.0.1", "names no port"),
             ("udp://:99999", "up to 65535"),
+            ("udp://239.1.2.3:5000?localaddr=eth0", "\"eth0\" is no IPv4 address"),
             ("srt://host?passphrase=secret", "names no port"),
             ("http://exa mple/", "no URL"),
             ("pattern:fps=100", "pattern:fps=100: 100 frames a second: test pictures have 10 to 60"),
@@ -269,6 +302,9 @@ mod tests {
         fn no_password_is_shown(user in "[a-z]{1,8}", secret in "[A-Z]{6,12}", path in "[a-z/]{0,9}") {
             for url in [format!("rtsp://{user}:{secret}@host/{path}"), format!("https://host/{path}?key={secret}")] {
                 prop_assert!(!without_secrets(&url).contains(&secret));
+                let words = format!("[srt] Connection to {url} failed with {secret}: no");
+                let words = redact(&words, &url);
+                prop_assert!(!words.contains(&secret) && words.contains("Connection to "), "{}", words);
             }
         }
     }

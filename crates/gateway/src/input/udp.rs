@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
+use tokio::time::sleep;
 
 use super::feed::{Ending, Feed, Read};
+use super::source::Datagrams;
 
 /// What the system is to hold while nobody reads: a second of 32 Mbit/s.
 const BUFFER: usize = 4 << 20;
@@ -16,8 +18,11 @@ const BUFFER: usize = 4 << 20;
 /// No datagram is longer.
 const LONGEST: usize = 65_536;
 
-/// A socket at `address`; a member of the group, if it is one.
-pub fn bind(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
+/// After a read that failed, so long nothing is read.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket at the address; a member of the group, if it is one.
+pub fn bind(Datagrams { address, interface }: Datagrams) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     // What the system does not grant is no reason to give up.
     let _ = socket.set_recv_buffer_size(BUFFER);
@@ -27,7 +32,9 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     }
     socket.bind(&address.into())?;
     match address.ip() {
-        IpAddr::V4(group) if group.is_multicast() => socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)?,
+        IpAddr::V4(group) if group.is_multicast() => {
+            socket.join_multicast_v4(&group, &interface.unwrap_or(Ipv4Addr::UNSPECIFIED))?;
+        }
         IpAddr::V6(group) if group.is_multicast() => socket.join_multicast_v6(&group, 0)?,
         _ => {}
     }
@@ -41,13 +48,16 @@ pub async fn run(mut feed: Feed, socket: std::net::UdpSocket, stall: Duration) {
         Ok(socket) => socket,
         Err(error) => return feed.note_failed(error.to_string()),
     };
-    let mut datagrams = Datagrams { socket, from: None, buffer: vec![0; LONGEST] };
+    let mut datagrams = Reception { socket, from: None, buffer: vec![0; LONGEST] };
     feed.begin("nothing has come yet");
     loop {
         match feed.pump(&mut datagrams, stall).await {
             Ending::Unwanted => return,
             ending @ Ending::NoTransportStream(_) => feed.note_failed(ending.to_string()),
             ending => {
+                if matches!(ending, Ending::Broken(_)) {
+                    sleep(PAUSE).await;
+                }
                 // Whoever sends next is heard.
                 let had_sender = datagrams.from.take().is_some();
                 if had_sender {
@@ -59,13 +69,13 @@ pub async fn run(mut feed: Feed, socket: std::net::UdpSocket, stall: Duration) {
 }
 
 /// Datagrams of one sender: those of two make no stream.
-struct Datagrams {
+struct Reception {
     socket: UdpSocket,
     from: Option<SocketAddr>,
     buffer: Vec<u8>,
 }
 
-impl Read for Datagrams {
+impl Read for Reception {
     async fn read(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let (count, from) = self.socket.recv_from(&mut self.buffer).await?;

@@ -117,8 +117,8 @@ impl Access {
 }
 
 /// What the page may load: from here alone, and what players make up in it (media sources, workers).
-const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; media-src 'self' blob:; \
-     worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self' blob:; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Lets in who may ask, and tells browsers what they may do with the answer.
 pub async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {

@@ -39,15 +39,15 @@ pub async fn ingest(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body:
         return words(StatusCode::CONFLICT, "somebody sends a stream already: one at a time");
     };
     let ending = feed.pump(&mut body.into_data_stream(), state.bounds.ingest).await;
-    let (status, received) = match &ending {
-        Ending::Over => (StatusCode::OK, "the stream is over"),
-        Ending::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, ""),
-        Ending::NoTransportStream(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, ""),
-        Ending::Broken(_) => (StatusCode::BAD_REQUEST, ""),
-        Ending::Unwanted => (StatusCode::SERVICE_UNAVAILABLE, ""),
+    let status = match &ending {
+        Ending::Over => StatusCode::OK,
+        Ending::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
+        Ending::NoTransportStream(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Ending::Broken(_) => StatusCode::BAD_REQUEST,
+        Ending::Unwanted => StatusCode::SERVICE_UNAVAILABLE,
     };
     feed.note_waiting(format!("{ending}; waiting for the next stream at /ingest"));
-    if received.is_empty() { words(status, ending) } else { words(status, received) }
+    words(status, ending)
 }
 
 fn is_known(ingest: &Ingest, headers: &HeaderMap) -> bool {

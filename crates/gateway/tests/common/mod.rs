@@ -157,7 +157,7 @@ fn overview() -> Overview {
             forged_packets: 0,
             delay_s: None,
             buffered_s: None,
-            upload: Upload { sent_bits_per_s: None, capacity_bits_per_s: None, limit_bits_per_s: None },
+            upload: Upload { sent_bytes: 0, sent_bits_per_s: None, capacity_bits_per_s: None, limit_bits_per_s: None },
             download_bits_per_s: None,
             server_share: None,
             sessions: 0,

@@ -411,7 +411,7 @@ impl<A: WireApplication> Books<A> {
     pub fn next_message(&mut self, handle: ConnectionHandle) -> Option<Result<(SessionId, &[u8]), CodecError>> {
         let connection = self.connections.get_mut(handle.0)?.as_deref_mut()?;
         let session = connection.session?;
-        let message = connection.inbound.next().map_err(|_| CodecError::TooMany("message"));
+        let message = connection.inbound.next_message().map_err(|_| CodecError::TooMany("message"));
         message.transpose().map(|message| message.map(|bytes| (session, bytes)))
     }
 

@@ -50,6 +50,15 @@ const LONGEST_PACKET: usize = 1452;
 /// more before the next call.
 const MOST_WITHHELD: u32 = 64;
 
+/// All that has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// UDP datagrams, those with nothing but an ACK included.
+    pub packets: u64,
+    /// Their payload in bytes.
+    pub bytes: u64,
+}
+
 /// A peer: an application, and its sessions.
 #[derive(Debug)]
 pub struct QuicSessions<A: WireApplication> {
@@ -58,6 +67,7 @@ pub struct QuicSessions<A: WireApplication> {
     /// A packet as it leaves.
     packet: Vec<u8>,
     silences: Vec<Silence>,
+    sent: Sent,
     /// The socket was full; [`Endpoint::on_room`] goes on.
     is_stalled: bool,
 }
@@ -90,6 +100,10 @@ impl<A: WireApplication> Sessions<A> for Acting<'_, A> {
         self.books.window.least_round_trip(self.books.connection(handle)?.member)
     }
 
+    fn delivered(&self) -> Bytes {
+        self.books.window.totals().1
+    }
+
     fn event(&mut self, event: A::Event) {
         self.books.events.push(event);
     }
@@ -110,7 +124,14 @@ impl<A: WireApplication> QuicSessions<A> {
         rng: &Rng,
     ) -> Result<QuicSessions<A>, rustls::Error> {
         let books = Books::new(config, identity, controller, Rng::indexed(rng.numbered(0), "sessions", 0))?;
-        Ok(QuicSessions { app, books, packet: Vec::new(), silences: Vec::new(), is_stalled: false })
+        Ok(QuicSessions {
+            app,
+            books,
+            packet: Vec::new(),
+            silences: Vec::new(),
+            sent: Sent::default(),
+            is_stalled: false,
+        })
     }
 
     /// The application.
@@ -141,6 +162,11 @@ impl<A: WireApplication> QuicSessions<A> {
     /// Data in QUIC packets since the beginning: sent, acknowledged, and lost.
     pub fn totals(&self) -> (Bytes, Bytes, Bytes) {
         self.books.window.totals()
+    }
+
+    /// All that has left since the beginning.
+    pub fn sent(&self) -> Sent {
+        self.sent
     }
 
     /// How many sessions there are, those that are being opened included.
@@ -212,7 +238,7 @@ impl<A: WireApplication> QuicSessions<A> {
             None
         };
         if let Some(transmit) = answer {
-            send(&transmit, &self.packet, port);
+            self.sent.send(&transmit, &self.packet, port);
         }
     }
 
@@ -376,7 +402,7 @@ impl<A: WireApplication> QuicSessions<A> {
             self.packet.clear();
             let Some(connection) = self.books.connection_mut(handle) else { return };
             match connection.quic.poll_transmit(instant, NonZeroUsize::MIN, &mut self.packet) {
-                Some(transmit) => send(&transmit, &self.packet, port),
+                Some(transmit) => self.sent.send(&transmit, &self.packet, port),
                 None => is_done = true,
             }
         }
@@ -387,11 +413,20 @@ impl<A: WireApplication> QuicSessions<A> {
     }
 }
 
-/// A packet leaves.
-fn send<A: WireApplication>(transmit: &noq_proto::Transmit, packet: &[u8], port: &mut Port<'_, QuicSessions<A>>) {
-    port.at = transmit.src_ip;
-    let departure = Departure::now(transmit.destination, packet.len() as u32);
-    port.send(departure, packet.len(), |room| room.copy_from_slice(packet));
+impl Sent {
+    /// A packet leaves.
+    fn send<A: WireApplication>(
+        &mut self,
+        transmit: &noq_proto::Transmit,
+        packet: &[u8],
+        port: &mut Port<'_, QuicSessions<A>>,
+    ) {
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        port.at = transmit.src_ip;
+        let departure = Departure::now(transmit.destination, packet.len() as u32);
+        port.send(departure, packet.len(), |room| room.copy_from_slice(packet));
+    }
 }
 
 impl<A: WireApplication> Endpoint for QuicSessions<A> {
@@ -426,7 +461,7 @@ impl<A: WireApplication> Endpoint for QuicSessions<A> {
             Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming, port),
             Some(DatagramEvent::Response(transmit)) => {
                 self.books.counters.stray += 1;
-                send(&transmit, &self.packet, port);
+                self.sent.send(&transmit, &self.packet, port);
             }
             None => {}
         }

@@ -75,7 +75,7 @@ impl Inbound {
     /// # Errors
     ///
     /// When the next message is longer than one may be, which is known before it has come.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, TooLong> {
+    pub fn next_message(&mut self) -> Result<Option<&[u8]>, TooLong> {
         let rest = &self.bytes[self.read..];
         let Some(&first) = rest.first() else { return Ok(None) };
         let size = 1 << (first >> 6);
@@ -118,7 +118,7 @@ mod tests {
                 let count = cut.min(next.len());
                 inbound.push(&next[..count]);
                 out.take(count);
-                while let Some(message) = inbound.next().unwrap() {
+                while let Some(message) = inbound.next_message().unwrap() {
                     read.push(message.to_vec());
                 }
                 if out.next().is_empty() {
@@ -133,7 +133,7 @@ mod tests {
             let mut inbound = Inbound::default();
             for part in parts {
                 inbound.push(&part);
-                while let Ok(Some(message)) = inbound.next() {
+                while let Ok(Some(message)) = inbound.next_message() {
                     prop_assert!(message.len() <= MOST_MESSAGE);
                 }
             }
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_neither_awaited_nor_sent() {
         let mut inbound = Inbound::default();
-        inbound.push(&(MOST_MESSAGE as u32 + 1 | LONG_MARK).to_be_bytes());
-        assert_eq!(inbound.next(), Err(TooLong));
+        inbound.push(&((MOST_MESSAGE as u32 + 1) | LONG_MARK).to_be_bytes());
+        assert_eq!(inbound.next_message(), Err(TooLong));
         assert!(!Outbound::default().push(|bytes| bytes.resize(MOST_MESSAGE + 1, 0)));
     }
 

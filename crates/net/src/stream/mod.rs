@@ -3,6 +3,7 @@
 pub mod content;
 pub mod link;
 pub mod node;
+pub mod outages;
 mod run;
 pub mod snapshot;
 

@@ -243,6 +243,10 @@ pub enum NodeEvent {
         /// Whether because nothing was heard of it.
         was_silent: bool,
     },
+    /// At the server: somebody has sent what is not the source's to most of its children, and may watch no more.
+    Excluded(u32),
+    /// At the server: there is not enough for all, and somebody passes nothing on; it may come back later.
+    LeftOut(u32),
 }
 
 /// Why video was not taken.

@@ -1,5 +1,6 @@
 //! The thread of a peer that runs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +12,23 @@ use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::{Client, ClientEvent};
 use anabranch_proto::stream::feeds;
 use anabranch_proto::stream::message::StreamInfo;
-use anabranch_proto::stream::packet::PacketId;
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 use anabranch_proto::stream::server::{Server, ServerEvent};
+use anabranch_proto::stream::tree::NodeId;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
 use super::node::{NodeEvent, Peer, Video};
+use super::outages::Outages;
 use super::snapshot::{ClientFigures, Feed, Role, ServerFigures, Snapshot, State};
 use crate::runtime::Runtime;
 
 /// How often figures are told.
 const PERIOD: Duration = Duration::from_millis(1000);
+
+/// How often a viewer looks for slices that have stopped.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long goodbyes may take to leave.
 const GOODBYE: Duration = Duration::from_millis(50);
@@ -60,6 +65,7 @@ pub(super) struct Running {
     /// Received from the server since the beginning.
     from_server: u64,
     received: u64,
+    outages: Outages,
 }
 
 impl Running {
@@ -88,6 +94,7 @@ impl Running {
             delay: None,
             received_bytes: 0,
             sent_bytes: 0,
+            sent_packets: 0,
             lost_bytes: 0,
             download: Rate::ZERO,
             upload: Rate::ZERO,
@@ -98,6 +105,7 @@ impl Running {
             sessions: 0,
             children: 0,
             feeds: Vec::new(),
+            outages: Vec::new(),
             untaken_packets: 0,
             server: None,
         };
@@ -119,20 +127,26 @@ impl Running {
             counted: Counted::default(),
             from_server: 0,
             received: 0,
+            outages: Outages::default(),
         };
         (running, receiver)
     }
 
     pub fn run(mut self) -> io::Result<()> {
         let mut next = self.runtime.now();
+        let mut next_look = next;
         while !self.is_stopped.load(Ordering::Relaxed) {
             let now = self.runtime.now();
             if now >= next {
                 next = now + PERIOD;
                 self.tell_figures(now);
             }
+            if now >= next_look {
+                next_look = now + LOOK;
+                self.look_for_outages(now);
+            }
             let has_more = self.take_video();
-            self.runtime.turn(if has_more { now } else { next })?;
+            self.runtime.turn(if has_more { now } else { next.min(next_look) })?;
             while let Some((_, event)) = self.runtime.poll_event() {
                 self.on_event(event);
             }
@@ -140,6 +154,13 @@ impl Running {
         self.runtime.act(0, |peer, now, port| peer.close_all(now, port));
         let end = self.runtime.now() + GOODBYE;
         self.runtime.run_until(end)
+    }
+
+    fn look_for_outages(&mut self, now: Time) {
+        let (StreamPeer::Client(client), Some(stream)) = (self.runtime.machine(0).app(), &self.stream) else { return };
+        if stream.mode.has_trees() {
+            self.outages.look(now, stream.slices, |slice| client.pushed(slice));
+        }
     }
 
     /// Takes a portion of the video that waits; whether there may be more.
@@ -176,6 +197,8 @@ impl Running {
             StreamEvent::Server(ServerEvent::Left(client, was_silent)) => {
                 NodeEvent::Left { client: client.0, was_silent }
             }
+            StreamEvent::Server(ServerEvent::Excluded(client)) => NodeEvent::Excluded(client.0),
+            StreamEvent::Server(ServerEvent::LeftOut(client)) => NodeEvent::LeftOut(client.0),
         };
         self.tell(event);
     }
@@ -246,21 +269,23 @@ impl Running {
         let growth = |now: u64, before: u64| if now >= before { now - before } else { now };
         let span = now.since(at).as_secs_f64().max(1e-3);
         let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
-        let (sent_now, _, lost) = peer.totals();
+        let (all_sent, (_, _, lost)) = (peer.sent(), peer.totals());
+        let sent_now = all_sent.bytes;
         let came = growth(received_now, received);
         self.received += came;
         self.from_server += growth(from_server_now, from_server);
-        self.counted = Counted { at: now, received: received_now, sent: sent_now.get(), from_server: from_server_now };
+        self.counted = Counted { at: now, received: received_now, sent: sent_now, from_server: from_server_now };
         let share = self.from_server as f64 / self.received as f64;
         let mut snapshot = Snapshot {
             uptime: now.since(Time::ZERO),
             state: self.state.clone(),
             forged_packets: self.forged,
             received_bytes: self.received,
-            sent_bytes: sent_now.get(),
+            sent_bytes: sent_now,
+            sent_packets: all_sent.packets,
             lost_bytes: lost.get(),
             download: rate(came),
-            upload: rate(growth(sent_now.get(), sent)),
+            upload: rate(growth(sent_now, sent)),
             upload_limit: self.limit,
             window_bytes: peer.limits().window.get(),
             in_flight_bytes: peer.in_flight().get(),
@@ -273,6 +298,7 @@ impl Running {
             StreamPeer::Client(client) => {
                 snapshot.server_share = (self.received > 0).then_some(share);
                 of_viewer(now, client, self.stream.as_ref(), &mut snapshot);
+                snapshot.outages = self.outages.all(now);
             }
         }
         // Somebody may look at it later.
@@ -307,11 +333,7 @@ fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: O
         feeds::Feed::Client(client) => Feed::Client(client.0),
     };
     to.feeds = (0..stream.map_or(0, |stream| stream.slices)).map(feed).collect();
-    to.delay = client.receiving().and_then(|receiving| {
-        let last = PacketId(receiving.buffer().next().0.checked_sub(1)?);
-        let (stamp, _) = receiving.buffer().get(last)?;
-        Some(receiving.clock().age(now, stamp))
-    });
+    to.delay = client.receiving().and_then(|receiving| receiving.delay(now));
 }
 
 fn of_server(
@@ -332,14 +354,17 @@ fn of_server(
             children,
             round_trip: peer.least_round_trip(viewer.session),
             heard: now.since(viewer.heard),
+            is_suspect: viewer.contribution.is_suspect(),
+            told: viewer.told.clone(),
         }
     });
     let clients = clients.collect();
-    let number = |node| tracker.viewers().find(|viewer| viewer.node == node).map(|viewer| viewer.contact.client.0);
+    let numbers: BTreeMap<NodeId, u32> =
+        tracker.viewers().map(|viewer| (viewer.node, viewer.contact.client.0)).collect();
     let edges = |slice: u8| {
         let edge = |viewer: &anabranch_proto::stream::tracker::Viewer<_>| {
             let parent = book.parent(usize::from(slice), viewer.node)?;
-            Some((viewer.contact.client.0, number(parent)))
+            Some((viewer.contact.client.0, numbers.get(&parent).copied()))
         };
         tracker.viewers().filter_map(edge).collect()
     };

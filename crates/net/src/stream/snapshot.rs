@@ -4,7 +4,9 @@
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::message::Mode;
+use anabranch_proto::stream::message::{Mode, Report};
+
+use super::outages::Outage;
 
 /// Server or viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub enum Feed {
 }
 
 /// A viewer, as the server knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFigures {
     /// Its number.
     pub client: u32,
@@ -54,6 +56,10 @@ pub struct ClientFigures {
     pub round_trip: Option<Duration>,
     /// Since it was last heard of.
     pub heard: Duration,
+    /// Whether several of its children miss it.
+    pub is_suspect: bool,
+    /// How it has said that it fares.
+    pub told: Option<Report>,
 }
 
 /// What only the server knows.
@@ -100,9 +106,11 @@ pub struct Snapshot {
     pub delay: Option<Duration>,
     /// Datagrams that have come, in bytes: video, manifests, maps and questions.
     pub received_bytes: u64,
-    /// QUIC packets that have left, in bytes.
+    /// UDP payload that has left, in bytes: all of QUIC's packets.
     pub sent_bytes: u64,
-    /// Of those, lost.
+    /// UDP datagrams that have left.
+    pub sent_packets: u64,
+    /// Of those that ask for an ACK, lost, in bytes.
     pub lost_bytes: u64,
     /// Received over the last period.
     pub download: Rate,
@@ -122,6 +130,8 @@ pub struct Snapshot {
     pub children: usize,
     /// Where each slice comes from, at a viewer.
     pub feeds: Vec<Feed>,
+    /// When slices stopped coming, at a viewer.
+    pub outages: Vec<Outage>,
     /// Packets for the application that it did not take in time.
     pub untaken_packets: u64,
     /// What only the server knows.

@@ -462,6 +462,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         watching.next_report = now + REPORT_PERIOD;
+        let delay = watching.receiving.delay(now);
         let mut parents: Vec<ParentReport> = Vec::new();
         watching.feeds.take_counts(|parent, expected, received| {
             match parents.iter_mut().find(|report| report.parent == parent) {
@@ -480,7 +481,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
         let neighbours = watching.mesh.len() as u8;
         let (capacity, sent) = self.measured.report();
-        let report = Report { capacity, sent, played: self.played, skipped: self.skipped, neighbours, parents };
+        let (played, skipped) = (self.played, self.skipped);
+        let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
         sessions.send(server, Message::Report(Box::new(report)));
     }
 

@@ -70,11 +70,12 @@ pub struct Contribution {
 }
 
 impl Contribution {
-    /// Of somebody who announces `upload`, in a stream of `slices` slices.
-    pub fn new(announced: Rate, slices: usize) -> Contribution {
+    /// Of somebody who announces `upload`, and may have `proven` children before anything is known: one
+    /// stream's worth, unless it is known already.
+    pub fn new(announced: Rate, proven: usize) -> Contribution {
         Contribution {
             announced,
-            proven: slices,
+            proven,
             threshold: usize::MAX,
             expected: 0,
             received: 0,
@@ -85,6 +86,11 @@ impl Contribution {
             suspect_since: None,
             is_gone: false,
         }
+    }
+
+    /// Whether several of its children miss it.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect_since.is_some()
     }
 
     /// What it says that it can send.
@@ -100,6 +106,11 @@ impl Contribution {
             None => usize::MAX,
         };
         announced.min(self.proven).min(most)
+    }
+
+    /// Whether it has passed on nothing when it could.
+    pub fn is_idle(&self) -> bool {
+        self.proven == 0 && self.failures > 0
     }
 
     /// `child`, which gets `slices` of its slices, says what came of them in a period in which a slice has

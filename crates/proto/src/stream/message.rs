@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
 use super::content::{ClientId, Content, Manifest, Ticket};
@@ -113,6 +114,9 @@ pub struct Report {
     pub played: u64,
     /// Packets that came too late for them.
     pub skipped: u64,
+    /// How old the last packet was that went to them, in whole milliseconds: beyond the fastest way from the
+    /// source. None before the first.
+    pub delay: Option<Duration>,
     /// How many neighbours it has.
     pub neighbours: u8,
     /// What became of its parents' pushes.
@@ -268,7 +272,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
                 2 + 2 + parents + children
             }
             Message::Neighbours(contacts) => 1 + CONTACT * contacts.len(),
-            Message::Report(report) => 4 * 8 + 2 + 10 * report.parents.len(),
+            Message::Report(report) => 4 * 8 + 4 + 2 + 10 * report.parents.len(),
             Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use super::buffer::{Buffer, BufferConfig, Inserted, Release};
 use super::content::{Content, Manifest};
@@ -77,6 +77,14 @@ impl<C: Content> Receiving<C> {
     /// What is here.
     pub fn buffer(&self) -> &Buffer<C::Packet> {
         &self.buffer
+    }
+
+    /// How old the last packet was that went to players, in whole milliseconds: beyond the fastest way from the
+    /// source. None before the first.
+    pub fn delay(&self, now: Time) -> Option<Duration> {
+        let last = PacketId(self.buffer().next().0.checked_sub(1)?);
+        let (stamp, _) = self.buffer().get(last)?;
+        Some(Duration::from_millis(self.clock().age(now, stamp).as_nanos() / 1_000_000))
     }
 
     /// The source's clock.

@@ -55,6 +55,8 @@ pub enum ServerEvent {
     Left(ClientId, bool),
     /// Most of its children got forged packets from it: it may not come back.
     Excluded(ClientId),
+    /// There is not enough for all, and it passes nothing on: it may come back later.
+    LeftOut(ClientId),
 }
 
 /// One stream's server.
@@ -274,19 +276,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         sessions.event(ServerEvent::Left(client, was_silent));
     }
 
-    /// Somebody forges: it is out, and its key does not come in again.
-    fn exclude(&mut self, client: ClientId, sessions: &mut impl Sessions<Self>) {
+    /// Somebody has to go. Who forges may not come in again.
+    fn send_away(&mut self, client: ClientId, why: Refusal, sessions: &mut impl Sessions<Self>) {
         let Some(contact) = self.tracker.viewer(client).map(|viewer| viewer.contact) else { return };
-        if self.excluded.len() == MOST_EXCLUDED {
-            self.excluded.pop_front();
+        let is_forger = why == Refusal::Excluded;
+        if is_forger {
+            if self.excluded.len() == MOST_EXCLUDED {
+                self.excluded.pop_front();
+            }
+            self.excluded.push_back(contact.key);
         }
-        self.excluded.push_back(contact.key);
         if let Some(session) = self.peers.session_of(client) {
             sessions.close(session);
             self.forget(session);
         }
         self.tracker.leave(client);
-        sessions.event(ServerEvent::Excluded(client));
+        sessions.event(if is_forger { ServerEvent::Excluded(client) } else { ServerEvent::LeftOut(client) });
     }
 
     fn forget(&mut self, session: SessionId) -> Option<ClientId> {
@@ -315,8 +320,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.tracker.give_up_suspects(now);
         if now >= self.next_review {
             self.next_review = now + REVIEW_PERIOD;
-            for client in self.tracker.review(now) {
-                self.exclude(client, sessions);
+            for (client, why) in self.tracker.review(now) {
+                self.send_away(client, why, sessions);
             }
         }
         if now >= self.next_tickets {

@@ -14,7 +14,7 @@ use super::contribution::Contribution;
 use super::message::{Assignment, Children, Contact, Parent, Report, SilentFeed};
 use super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
-use crate::session::{Remote, SessionId};
+use crate::session::{PeerKey, Remote, SessionId};
 
 /// How trees are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +55,19 @@ const REST: Duration = Duration::from_millis(30_000);
 /// What former children say of a viewer is heard for so long: some reports.
 const HEARD_OF_FORMER: Duration = Duration::from_millis(5000);
 
+/// Who has missed a slice so lately is not blamed if others miss it as well: it takes some tries to find
+/// another parent.
+const MISSED: Duration = Duration::from_millis(3000);
+
+/// Who has come so lately is not blamed: its own parents have to be reached and asked, and may fail.
+const GRACE: Duration = Duration::from_millis(2000);
+
+/// Who passes nothing on and had to go, because there is not enough for all, comes back no sooner.
+const LEFT_OUT: Duration = Duration::from_millis(60_000);
+
+/// Keys of those that are remembered at most.
+const MOST_LEFT_OUT: usize = 4096;
+
 /// What reports may tell of a slice in a period, of what it has on average: the source is not even.
 const MOST_REPORTED: u32 = 2;
 
@@ -88,6 +101,8 @@ pub struct Viewer<A> {
     pub joined: Time,
     /// When it last said something.
     pub heard: Time,
+    /// How it said last that it fares, without what it said of its parents.
+    pub told: Option<Report>,
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
@@ -96,6 +111,8 @@ pub struct Viewer<A> {
     has_new_places: bool,
     /// Who was its child, and until when: what they say of it counts for a while.
     former: Vec<(ClientId, Time)>,
+    /// When it last missed each slice.
+    missed: Vec<Time>,
 }
 
 /// All who watch.
@@ -116,6 +133,8 @@ pub struct Tracker<A> {
     parent_changes: u64,
     /// Who is to be asked whether it is there.
     questions: Vec<SessionId>,
+    /// Who had to go since it passes nothing on, and when. It begins with one child if it comes back.
+    left_out: BTreeMap<PeerKey, Time>,
     /// The time of the last call that told it.
     now: Time,
     /// Whether there are places enough to keep some free.
@@ -170,6 +189,7 @@ impl<A: Copy + Eq> Tracker<A> {
             server_children: SliceSet::default(),
             parent_changes: 0,
             questions: Vec::new(),
+            left_out: BTreeMap::new(),
             now: Time::ZERO,
             has_spare: true,
             allowance: 0.0,
@@ -308,7 +328,12 @@ impl<A: Copy + Eq> Tracker<A> {
         if self.slots.len() >= self.config.most_clients {
             return Err(Refusal::Full);
         }
-        let contribution = Contribution::new(upload, usize::from(self.config.slices));
+        let left_out = self.left_out.get(&remote.key).copied();
+        if left_out.is_some_and(|at| now.since(at) < LEFT_OUT) {
+            return Err(Refusal::Overloaded);
+        }
+        let proven = if left_out.is_some() { 1 } else { usize::from(self.config.slices) };
+        let contribution = Contribution::new(upload, proven);
         let places = contribution.places(self.viewer_places(upload), 0);
         self.weigh(1);
         let (node, placed) = self.book.join(self.planned(places), &self.latencies, &mut self.changes);
@@ -337,11 +362,13 @@ impl<A: Copy + Eq> Tracker<A> {
             contribution,
             joined: now,
             heard: now,
+            told: None,
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
             places,
             has_new_places: true,
             former: Vec::new(),
+            missed: vec![Time::ZERO; usize::from(self.config.slices)],
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -400,7 +427,9 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
-        let Some(child) = self.viewer(client).map(|viewer| viewer.node) else { return };
+        let Some(viewer) = self.viewer_mut(client) else { return };
+        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
             let Some(parent) = self.book.parent(slice, child) else { continue };
@@ -449,17 +478,26 @@ impl<A: Copy + Eq> Tracker<A> {
         let slice = usize::from(feed.slice);
         let current =
             self.book.parent(slice, node).and_then(|parent| self.contact(parent)).map(|contact| contact.client);
-        let mut is_reassigned = false;
         if current == feed.parent {
-            is_reassigned = self.take_place_of_parent(slice, node, feed.asked);
-        }
-        if let Some(viewer) = self.viewer_mut(child)
-            && !is_reassigned
-        {
-            // It has tried others than the one whom the server has named, or too early.
+            self.take_place_of_parent(slice, node, feed.asked);
+        } else if let Some(viewer) = self.viewer_mut(child) {
+            // It has not heard whom the server has named.
             viewer.new_parents.insert(feed.slice);
         }
+        if let Some(viewer) = self.viewer_mut(child) {
+            viewer.missed[slice] = now;
+        }
         if feed.is_excused {
+            return;
+        }
+        let reaches = |node| self.book.depth(slice, node).is_some();
+        let is_fed = feed.parent.and_then(|parent| self.viewer(parent)).is_some_and(|parent| {
+            let misses = parent.missed[slice] > Time::ZERO && now.since(parent.missed[slice]) < MISSED;
+            let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
+            is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
+        });
+        // Who does not get it itself, or has only just come, is not to blame.
+        if !is_fed {
             return;
         }
         let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
@@ -471,8 +509,8 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places
-    /// that stay free otherwise; else from whoever is best. Whether it has another parent.
-    fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) -> bool {
+    /// that stay free otherwise; else from whoever is best, if anybody has room.
+    fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) {
         let asked = asked.and_then(|asked| self.viewer(asked)).map(|viewer| (viewer.node, self.bears(viewer)));
         if let Some((node, places)) = asked {
             let (planned, held) = self.book.places(node);
@@ -481,9 +519,8 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         let asked = asked.map(|(node, _)| node);
-        let is_reassigned = self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
+        self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
         self.note_changes();
-        is_reassigned
     }
 
     /// Whom to ask since the last call whether they are there: several children miss them.
@@ -510,10 +547,10 @@ impl<A: Copy + Eq> Tracker<A> {
         self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
     }
 
-    /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to be
-    /// excluded.
-    pub fn review(&mut self, now: Time) -> Vec<ClientId> {
-        let mut forgers = Vec::new();
+    /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to go: those
+    /// who forge, for ever; and where there is not enough for all, those who pass nothing on.
+    pub fn review(&mut self, now: Time) -> Vec<(ClientId, Refusal)> {
+        let mut going = Vec::new();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &self.viewers[slot] else { continue };
             let node = viewer.node;
@@ -523,13 +560,25 @@ impl<A: Copy + Eq> Tracker<A> {
             viewer.former.retain(|&(_, until)| now < until);
             let former = viewer.former.iter().filter(|(child, _)| !children.contains(child)).count();
             if viewer.contribution.is_forger(now, children.len() + former) {
-                forgers.push(viewer.contact.client);
+                going.push((viewer.contact.client, Refusal::Excluded));
             }
             viewer.contribution.review(now, places, held);
         }
         self.weigh(0);
         self.recount_all();
-        forgers
+        if !self.has_spare {
+            let idle = self.viewers().filter(|viewer| viewer.contribution.is_idle());
+            let idle: Vec<Contact<A>> = idle.map(|viewer| viewer.contact).collect();
+            for contact in idle {
+                if self.left_out.len() == MOST_LEFT_OUT {
+                    let oldest = self.left_out.iter().min_by_key(|&(_, at)| *at).map(|(key, _)| *key);
+                    oldest.map(|key| self.left_out.remove(&key));
+                }
+                self.left_out.insert(contact.key, now);
+                going.push((contact.client, Refusal::Overloaded));
+            }
+        }
+        going
     }
 
     /// The different viewers that get anything from `node`.
@@ -636,3 +685,6 @@ impl<A: Copy + Eq> Tracker<A> {
         Children { slice, children: children.collect() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
 use super::content::{ClientId, Content, MAX_GENERATION, Manifest, Ticket};
@@ -412,12 +413,20 @@ fn read_assignment(reader: &mut Reader<'_>) -> Result<Assignment<SocketAddr>, Co
     Ok(Assignment { parents, children, places })
 }
 
+/// Stands for no delay.
+const NO_DELAY: u32 = u32::MAX;
+
 fn write_report(report: &Report, writer: &mut Writer<'_>) {
     let parents = &report.parents[..report.parents.len().min(MOST_AT_ONCE)];
     writer.u64(report.capacity.bits_per_sec());
     writer.u64(report.sent.bits_per_sec());
     writer.u64(report.played);
     writer.u64(report.skipped);
+    writer.u32(
+        report.delay.map_or(NO_DELAY, |delay| {
+            u32::try_from(delay.as_nanos() / 1_000_000).unwrap_or(NO_DELAY).min(NO_DELAY - 1)
+        }),
+    );
     writer.u8(report.neighbours);
     writer.u8(parents.len() as u8);
     for parent in parents {
@@ -431,6 +440,8 @@ fn write_report(report: &Report, writer: &mut Writer<'_>) {
 fn read_report(reader: &mut Reader<'_>) -> Result<Report, CodecError> {
     let (capacity, sent) = (rate(reader)?, rate(reader)?);
     let (played, skipped) = (reader.u64()?, reader.u64()?);
+    let delay = Some(reader.u32()?).filter(|&delay| delay != NO_DELAY);
+    let delay = delay.map(|delay| Duration::from_millis(u64::from(delay)));
     let (neighbours, count) = (reader.u8()?, usize::from(reader.u8()?));
     let count = reader.count("parents", count, MOST_AT_ONCE, PARENT_REPORT)?;
     let parent = |_| {
@@ -438,7 +449,7 @@ fn read_report(reader: &mut Reader<'_>) -> Result<Report, CodecError> {
         Ok(ParentReport { parent, expected: reader.u16()?, received: reader.u16()?, forged: reader.u16()? })
     };
     let parents = (0..count).map(parent).collect::<Result<_, CodecError>>()?;
-    Ok(Report { capacity, sent, played, skipped, neighbours, parents })
+    Ok(Report { capacity, sent, played, skipped, delay, neighbours, parents })
 }
 
 fn read_silent(reader: &mut Reader<'_>) -> Result<SilentFeed, CodecError> {

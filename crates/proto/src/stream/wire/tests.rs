@@ -144,12 +144,14 @@ fn reports() -> impl Strategy<Value = Report> {
         received,
         forged,
     });
-    (rates(), rates(), any::<(u64, u64, u8)>(), prop::collection::vec(parent, 0..=MOST_AT_ONCE)).prop_map(
-        |(capacity, sent, (played, skipped, neighbours), parents)| Report {
+    let delay = prop::option::of((0..u32::MAX).prop_map(|ms| Duration::from_millis(u64::from(ms))));
+    (rates(), rates(), any::<(u64, u64, u8)>(), delay, prop::collection::vec(parent, 0..=MOST_AT_ONCE)).prop_map(
+        |(capacity, sent, (played, skipped, neighbours), delay, parents)| Report {
             capacity,
             sent,
             played,
             skipped,
+            delay,
             neighbours,
             parents,
         },

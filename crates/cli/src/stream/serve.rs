@@ -1,0 +1,219 @@
+//! `anabranch stream serve`: a source in, a link out.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anabranch_control::flow::registry::Entry;
+use anabranch_control::units::Rate;
+use anabranch_gateway::input::{Input, Source, SourceOptions};
+use anabranch_gateway::outlet::Outlet;
+use anabranch_media::cutter::Cut;
+use anabranch_net::identity_file;
+use anabranch_net::stream::node::{self, InputError, NodeEvent, ServeOptions, StreamNode, Video};
+use anabranch_proto::stream::message::Mode;
+use anabranch_proto::stream::packet::MAX_SLICES;
+use tokio::sync::mpsc;
+
+use super::events::Events;
+use super::local::{self, Http, HttpArgs};
+use super::overview::{self, About};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the server has not taken yet is offered again after this.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Arguments of `stream serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+SOURCE is a file, - for standard input, http://, https:// or udp:// of a transport stream, or `ingest`: then \
+ffmpeg -i ... -c copy -f mpegts -method PUT http://127.0.0.1:8080/ingest puts one in. Anything else goes \
+through your ffmpeg with --via-ffmpeg.
+
+Viewers of a stream send it on to each other, and so see each other's network addresses. The link holds the \
+stream's public key: nobody else can send anything under it.")]
+pub struct Args {
+    /// Where the video comes from: an MPEG transport stream
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// Let your ffmpeg read SOURCE, whatever it is, and copy it into a transport stream
+    #[arg(long)]
+    via_ffmpeg: bool,
+    /// Begin a file again at its end
+    #[arg(long = "loop")]
+    is_looped: bool,
+    /// What whoever puts in a stream has to say, as a bearer token
+    #[arg(long, value_name = "TOKEN")]
+    ingest_token: Option<String>,
+    /// Where viewers reach the server
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7443")]
+    listen: SocketAddr,
+    /// An address for the link, if it is another than this machine sees, as behind a router
+    #[arg(long, value_name = "ADDRESS")]
+    announce: Vec<SocketAddr>,
+    /// What this machine can send: viewers beyond it are fed by viewers
+    #[arg(long, value_name = "RATE", default_value = "10 Mbit/s", value_parser = local::upload)]
+    upload: Rate,
+    /// Never send more than --upload
+    #[arg(long)]
+    limit: bool,
+    /// How the stream travels: trees that push, a mesh that repairs, or both
+    #[arg(long, value_name = "MODE", default_value = "hybrid")]
+    mode: ModeArg,
+    /// Into how many slices the stream is cut, each with a tree of its own
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_SLICES)))]
+    slices: u8,
+    /// What players hold, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = local::buffer)]
+    buffer: Duration,
+    /// The most viewers
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    most_viewers: u32,
+    /// What decides how fast the server sends; see `anabranch controllers`
+    #[arg(long, value_name = "NAME", default_value = node::DEFAULT_CONTROLLER, value_parser = local::controller)]
+    controller: &'static Entry,
+    /// The file with the stream's key [default: anabranch/stream-key in $XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    http: HttpArgs,
+    /// Print one JSON object with the link, then one each second with what a page is told
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a stream travels.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ModeArg {
+    Hybrid,
+    Trees,
+    Mesh,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Mode {
+        match mode {
+            ModeArg::Hybrid => Mode::Hybrid,
+            ModeArg::Trees => Mode::Trees,
+            ModeArg::Mesh => Mode::Mesh,
+        }
+    }
+}
+
+/// Serves until the source or the user ends it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let source = Source::parse(&args.source, args.via_ffmpeg)?;
+    let path = args.key.clone().map_or_else(identity_file::stream_path, Ok)?;
+    let identity = identity_file::load_or_make(&path)?;
+    let options = SourceOptions {
+        is_looped: args.is_looped,
+        ingest_token: args.ingest_token.clone(),
+        ..SourceOptions::default()
+    };
+    let (node, video, events) = StreamNode::serve(ServeOptions {
+        announce: args.announce.clone(),
+        mode: args.mode.into(),
+        slices: args.slices,
+        is_limited: args.limit,
+        controller: args.controller.name.to_owned(),
+        buffer: local::span(args.buffer),
+        most_clients: args.most_viewers as usize,
+        ..ServeOptions::new(args.listen, identity, args.upload)
+    })?;
+    let outlet = local::outlet(args.buffer);
+    let (input, cuts) = Input::start(source, &options)?;
+    let http = args.http.start(&outlet, Some(input.handle()))?;
+    let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
+    if args.json {
+        println!("{}", serde_json::json!({ "link": about.link.to_string(), "page": http.page() }));
+    } else {
+        println!("{}", about.link);
+        eprintln!("watch it with: anabranch stream watch {}", about.link);
+        eprintln!("page and players here: {}", http.page());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let ended = runtime.block_on(serve(args, &node, &video, events, cuts, &outlet, http, &about, &interrupt))?;
+    let detail = input.status().get().detail;
+    node.stop()?;
+    match ended {
+        Ended::ByUser => Ok(()),
+        Ended::Source => {
+            outlet.end();
+            match detail {
+                Some(detail) => Err(Failure::new(format!("the source is over: {detail}"))),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Why serving is over.
+enum Ended {
+    ByUser,
+    Source,
+}
+
+#[allow(clippy::too_many_arguments, reason = "what serves is made in one place and used in one")]
+async fn serve(
+    args: &Args,
+    node: &StreamNode,
+    video: &node::Input,
+    mut events: mpsc::Receiver<NodeEvent>,
+    mut cuts: mpsc::Receiver<Cut>,
+    outlet: &Outlet,
+    mut http: Http,
+    about: &About<'_>,
+    interrupt: &Interrupt,
+) -> Result<Ended, Failure> {
+    let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            cut = cuts.recv() => match cut {
+                Some(cut) => push(video, outlet, cut).await?,
+                None => return Ok(Ended::Source),
+            },
+            Some(event) = events.recv() => {
+                let words = noted.note(local::uptime(node), &event);
+                if let (Some(words), false) = (words, args.json) {
+                    eprintln!("{words}");
+                }
+            }
+            Some(request) = http.overviews.recv() => {
+                // Whoever asked may have gone.
+                let _ = request.send(overview::of(about, &node.snapshot(), &noted));
+            }
+            changed = snapshots.changed(), if args.json => {
+                changed.map_err(|_| Failure::new("the server has stopped by itself"))?;
+                local::print(&overview::of(about, &node.snapshot(), &noted))?;
+            }
+            _ = look.tick() => {
+                if interrupt.is_raised() {
+                    return Ok(Ended::ByUser);
+                }
+                if !node.is_running() {
+                    return Err(Failure::new("the server has stopped by itself"));
+                }
+            }
+        }
+    }
+}
+
+/// Gives players here and viewers a piece of the stream; waits while the server cannot take it.
+async fn push(video: &node::Input, outlet: &Outlet, cut: Cut) -> Result<(), Failure> {
+    outlet.push([cut.bytes.clone()]);
+    let mut next = Video { bytes: cut.bytes, is_entry_point: cut.is_entry_point };
+    loop {
+        match video.push(next) {
+            Ok(()) => return Ok(()),
+            Err(InputError::Full(back)) => next = back,
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}

@@ -1,0 +1,196 @@
+//! `anabranch stream watch`: a link in, video out, and on to others.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anabranch_control::flow::registry::Entry;
+use anabranch_control::units::Rate;
+use anabranch_gateway::outlet::Outlet;
+use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::link::Link;
+use anabranch_net::stream::node::{self, NodeEvent, StreamNode, WatchOptions};
+use tokio::sync::mpsc;
+
+use super::events::Events;
+use super::local::{self, Http, HttpArgs};
+use super::overview::{self, About};
+use super::told::{self, EACH, Told};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Packets that are handed to players together at most.
+const PORTION: usize = 64;
+
+/// Arguments of `stream watch`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Whoever watches sends the stream on to others, and is seen by them with its network address. Any player plays \
+http://127.0.0.1:8080/stream.ts, or /index.m3u8; a browser shows the page at http://127.0.0.1:8080/. With \
+--output -, the stream goes to standard output: anabranch stream watch LINK --output - | mpv -")]
+pub struct Args {
+    /// What `anabranch stream serve` printed
+    #[arg(value_name = "LINK", value_parser = link)]
+    link: Link,
+    /// What this machine can send to others
+    #[arg(long, value_name = "RATE", default_value = "5 Mbit/s", value_parser = local::upload)]
+    upload: Rate,
+    /// Never send more than --upload
+    #[arg(long)]
+    limit: bool,
+    /// Where others reach this viewer [default: any free port]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// What players hold, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = local::buffer)]
+    buffer: Duration,
+    /// What decides how fast this viewer sends; see `anabranch controllers`
+    #[arg(long, value_name = "NAME", default_value = node::DEFAULT_CONTROLLER, value_parser = local::controller)]
+    controller: &'static Entry,
+    #[command(flatten)]
+    http: HttpArgs,
+    /// Serve no page and no players
+    #[arg(long, conflicts_with_all = ["http", "http_name", "http_origin"])]
+    no_http: bool,
+    /// Write the stream to standard output, for a player behind a pipe
+    #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with = "json")]
+    output: Option<String>,
+    /// Print one JSON object each second with what a page is told
+    #[arg(long)]
+    json: bool,
+}
+
+fn link(text: &str) -> Result<Link, String> {
+    text.parse::<Link>().map_err(|error| error.to_string())
+}
+
+/// Watches until the user ends it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    // A viewer needs no name that lasts.
+    let (node, events) = StreamNode::watch(WatchOptions {
+        listen: args.listen,
+        is_limited: args.limit,
+        controller: args.controller.name.to_owned(),
+        buffer: local::span(args.buffer),
+        ..WatchOptions::new(args.link.clone(), PeerIdentity::generate(), args.upload)
+    })?;
+    let outlet = local::outlet(args.buffer);
+    let http = if args.no_http { None } else { Some(args.http.start(&outlet, None)?) };
+    let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
+    if let Some(http) = &http {
+        eprintln!("page: {}", http.page());
+        eprintln!("for players: {}", http.stream());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    runtime.block_on(watch(args, &node, events, &outlet, http, &about, &interrupt))?;
+    node.stop()?;
+    Ok(())
+}
+
+async fn watch(
+    args: &Args,
+    node: &StreamNode,
+    mut events: mpsc::Receiver<NodeEvent>,
+    outlet: &Outlet,
+    mut http: Option<Http>,
+    about: &About<'_>,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
+    let mut look = tokio::time::interval(LOOK);
+    let (mut taken, mut released, mut started) = (Vec::new(), Vec::new(), None);
+    loop {
+        tokio::select! {
+            count = events.recv_many(&mut taken, PORTION) => {
+                if count == 0 {
+                    return Err(Failure::new("the viewer has stopped by itself"));
+                }
+                let pieces = taken.iter().filter_map(|event| match event {
+                    NodeEvent::Packet { bytes, .. } => Some(bytes.clone()),
+                    _ => None,
+                });
+                if args.output.is_some() {
+                    // A player that is gone is the end, as for any program before a pipe.
+                    let mut stdout = std::io::stdout().lock();
+                    pieces.clone().try_for_each(|bytes| stdout.write_all(&bytes))?;
+                    stdout.flush()?;
+                }
+                put(outlet, &taken, pieces);
+                if args.json {
+                    for event in &taken {
+                        let NodeEvent::Packet { number, .. } = event else { continue };
+                        started.get_or_insert_with(|| began.elapsed().as_secs_f64());
+                        if number.is_multiple_of(EACH) {
+                            released.push((*number, told::unix_s()));
+                        }
+                    }
+                }
+                for event in taken.drain(..) {
+                    tell(&event);
+                    noted.note(local::uptime(node), &event);
+                }
+            }
+            request = next(&mut http) => {
+                // Whoever asked may have gone.
+                let _ = request.send(overview::of(about, &node.snapshot(), &noted));
+            }
+            changed = snapshots.changed(), if args.json => {
+                changed.map_err(|_| Failure::new("the viewer has stopped by itself"))?;
+                let snapshot = node.snapshot();
+                let outages = snapshot.outages.iter();
+                let told = Told {
+                    overview: &overview::of(about, &snapshot, &noted),
+                    started_after_s: started,
+                    released: &released,
+                    outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
+                };
+                local::print(&told)?;
+                released.clear();
+            }
+            _ = look.tick() => {
+                if interrupt.is_raised() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Hands on what came, with its gaps in their places.
+fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::sync::Arc<[u8]>>) {
+    if !events.iter().any(|event| matches!(event, NodeEvent::Gap { .. })) {
+        return outlet.push(pieces);
+    }
+    for event in events {
+        match event {
+            NodeEvent::Packet { bytes, .. } => outlet.push([bytes.clone()]),
+            NodeEvent::Gap { .. } => outlet.note_gap(),
+            _ => {}
+        }
+    }
+}
+
+/// Says what a person at a terminal wants to know.
+fn tell(event: &NodeEvent) {
+    match event {
+        NodeEvent::Welcomed(_) => eprintln!("the server lets this viewer in"),
+        NodeEvent::Overloaded => eprintln!("nobody has room to pass the stream on to another viewer; trying again"),
+        NodeEvent::Unreachable(why) => eprintln!("{why}; trying again"),
+        NodeEvent::Gap { packets, .. } => eprintln!("{packets} packets did not come in time"),
+        _ => {}
+    }
+}
+
+/// The next page that wants to know how things stand; never, where there is no HTTP server.
+async fn next(http: &mut Option<Http>) -> anabranch_gateway::server::OverviewRequest {
+    if let Some(http) = http
+        && let Some(request) = http.overviews.recv().await
+    {
+        return request;
+    }
+    std::future::pending().await
+}

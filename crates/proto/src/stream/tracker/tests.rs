@@ -1,0 +1,144 @@
+use super::*;
+use crate::stream::message::ParentReport;
+
+const SLICES: u8 = 8;
+const MBIT: fn(u64) -> Rate = |megabits| Rate::from_bits_per_sec(1_000_000 * megabits);
+
+fn at(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+/// Viewers of a stream of 1 Mbit/s, who can send `upload` each; the server can send it `copies` times.
+fn audience(viewers: u32, upload: Rate, copies: u64) -> (Tracker<u32>, Vec<ClientId>) {
+    let mut tracker = Tracker::new(TrackerConfig {
+        slices: SLICES,
+        moves: Moves::ALL,
+        // A third of a copy for what is kept free, and for headers.
+        upload: Rate::from_bits_per_sec(1_340_000 * copies),
+        reserve: 0.0,
+        silence: Duration::from_millis(10_000),
+        has_backups: true,
+        most_clients: 100,
+    });
+    tracker.set_bitrate(MBIT(1));
+    let clients =
+        (0..viewers).map(|viewer| join(&mut tracker, at(0), viewer, upload).expect("there is room")).collect();
+    (tracker, clients)
+}
+
+fn join(tracker: &mut Tracker<u32>, now: Time, viewer: u32, upload: Rate) -> Result<ClientId, Refusal> {
+    let mut key = [0; 32];
+    key[..4].copy_from_slice(&viewer.to_be_bytes());
+    let remote = Remote { address: viewer, key: PeerKey(key), is_initiator: true };
+    tracker.join(now, SessionId(viewer), &remote, upload, None)
+}
+
+fn parent_of(tracker: &Tracker<u32>, slice: u8, client: ClientId) -> Option<ClientId> {
+    let node = tracker.viewer(client)?.node;
+    tracker.contact(tracker.book.parent(usize::from(slice), node)?).map(|contact| contact.client)
+}
+
+/// Each slice that one viewer gets from another: slice, child, parent.
+fn fed(tracker: &Tracker<u32>, clients: &[ClientId]) -> Vec<(u8, ClientId, ClientId)> {
+    let all = clients.iter().flat_map(|&child| (0..SLICES).map(move |slice| (slice, child)));
+    all.filter_map(|(slice, child)| Some((slice, child, parent_of(tracker, slice, child)?))).collect()
+}
+
+fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool) -> SilentFeed {
+    SilentFeed { slice, parent: Some(parent), asked, is_excused }
+}
+
+#[test]
+fn a_child_keeps_the_parent_that_it_has_found_itself() {
+    let (mut tracker, clients) = audience(12, MBIT(4), 3);
+    let mut kept = 0;
+    for (slice, child, parent) in fed(&tracker, &clients) {
+        let node = |client| tracker.viewer(client).unwrap().node;
+        let backups = tracker.book.backups(usize::from(slice), node(child));
+        let Some(asked) = backups[0].and_then(|node| tracker.contact(node)).map(|contact| contact.client) else {
+            continue;
+        };
+        if parent_of(&tracker, slice, child) != Some(parent) {
+            continue;
+        }
+        tracker.on_silent(at(5000), child, &silent(slice, parent, Some(asked), true));
+        assert_eq!(parent_of(&tracker, slice, child), Some(asked));
+        kept += 1;
+    }
+    assert!(kept > 10, "{kept}");
+}
+
+#[test]
+fn places_are_kept_free_for_children_in_need_only_where_there_are_enough() {
+    let (plenty, _) = audience(12, MBIT(4), 3);
+    assert!(plenty.has_spare);
+    for viewer in plenty.viewers() {
+        assert_eq!(plenty.book.places(viewer.node).0, plenty.planned(viewer.places));
+        assert!(plenty.planned(viewer.places) <= viewer.places);
+    }
+    // Each passes on what it gets, and no more.
+    let (scarce, _) = audience(12, Rate::from_bits_per_sec(1_150_000), 1);
+    assert!(!scarce.has_spare);
+    assert!(scarce.viewers().all(|viewer| scarce.book.places(viewer.node).0 == viewer.places));
+}
+
+#[test]
+fn nobody_is_blamed_by_who_is_not_its_child_nor_when_it_has_just_come() {
+    let (mut tracker, clients) = audience(12, MBIT(4), 3);
+    let feeds = fed(&tracker, &clients);
+    let suspect = |tracker: &mut Tracker<u32>| !tracker.take_questions().is_empty();
+    for &(slice, child, parent) in &feeds {
+        tracker.on_silent(at(1000), child, &silent(slice, parent, None, false));
+    }
+    assert!(!suspect(&mut tracker), "they have just come");
+    let (mut tracker, clients) = audience(12, MBIT(4), 3);
+    let victim = fed(&tracker, &clients)[0].2;
+    for &liar in &clients {
+        for slice in 0..SLICES {
+            if parent_of(&tracker, slice, liar) != Some(victim) {
+                tracker.on_silent(at(5000), liar, &silent(slice, victim, None, false));
+            }
+        }
+    }
+    assert!(!suspect(&mut tracker), "none of them is its child");
+}
+
+#[test]
+fn who_passes_nothing_on_goes_where_there_is_not_enough_and_comes_back_later() {
+    let (mut tracker, clients) = audience(12, Rate::from_bits_per_sec(1_150_000), 1);
+    let idle = fed(&tracker, &clients)[0].2;
+    let mut gone = Vec::new();
+    // Whoever it has for children misses all of it.
+    for second in 3..30 {
+        for (slice, child, parent) in fed(&tracker, &clients) {
+            if parent == idle {
+                let report = ParentReport { parent, expected: 30, received: 0, forged: 0 };
+                tracker.on_report(at(1000 * second), child, &Report { parents: vec![report], ..Report::default() });
+                tracker.on_silent(at(1000 * second), child, &silent(slice, parent, None, false));
+            }
+        }
+        gone.extend(tracker.review(at(1000 * second)));
+        if !gone.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(gone, [(idle, Refusal::Overloaded)]);
+    let number = clients.iter().position(|&client| client == idle).unwrap() as u32;
+    tracker.leave(idle);
+    assert_eq!(join(&mut tracker, at(40_000), number, MBIT(1)), Err(Refusal::Overloaded));
+    let again = join(&mut tracker, at(120_000), number, Rate::from_bits_per_sec(1_150_000)).expect("after a while");
+    assert!(tracker.viewer(again).unwrap().places <= 1, "it has to prove itself");
+}
+
+#[test]
+fn trees_get_better_at_a_bounded_price() {
+    let (mut tracker, clients) = audience(40, MBIT(4), 3);
+    tracker.take_questions();
+    let before = tracker.parent_changes();
+    for tick in 0..200 {
+        tracker.improve(at(50 * tick));
+    }
+    // Ten seconds of thirty in which each place may change once, and what a turn goes beyond.
+    let most = clients.len() as u64 * u64::from(SLICES) / 3 + 40;
+    assert!(tracker.parent_changes() - before <= most, "{} changes", tracker.parent_changes() - before);
+}

@@ -1,0 +1,39 @@
+import { expect, it } from 'vitest'
+import { parseOverview } from '../src/lib/overview'
+import { hereSaid, inputSaid, parentName, privacySentence, sentence, watchCommand } from '../src/lib/words'
+import { asText, sample } from './sample'
+
+const { here } = parseOverview(asText(sample()))
+
+it('says each state of a peer differently, with what the peer adds', () => {
+  const states = ['connecting', 'live', 'overloaded', 'unreachable'] as const
+  expect(new Set(states.map((state) => hereSaid({ ...here, state }, 'viewer').sentence)).size).toBe(4)
+  expect(hereSaid({ ...here, state: 'unreachable', detail: 'no route to host' }, 'viewer').sentence).toMatch(/ No route to host\.$/)
+  expect(hereSaid(here, 'server').sentence).not.toBe(hereSaid(here, 'viewer').sentence)
+})
+
+it('says the input in words', () => {
+  const input = { source: 'x', detail: 'connection refused', receivedBytes: 0, skippedBytes: 0, restarts: 0 }
+  expect(inputSaid({ ...input, state: 'failed' })).toMatchObject({ word: 'Failed', tone: 'bad' })
+  expect(inputSaid({ ...input, state: 'waiting' }).sentence).toMatch(/Connection refused\.$/)
+})
+
+it('tells the server from nobody', () => {
+  const feed = { slice: 0, parent: null, isServer: true, state: 'live' as const }
+  expect(parentName(feed)).toBe('the server')
+  expect(parentName({ ...feed, isServer: false })).toBe('nobody')
+})
+
+it('makes a sentence of words', () => {
+  expect(['no room ', 'Done.', '', 'why?'].map(sentence)).toEqual(['No room.', 'Done.', '', 'Why?'])
+})
+
+it('quotes a link for the shell where the shell would read it otherwise', () => {
+  expect(watchCommand('anabranch://192.0.2.1:7443/ab')).toBe('anabranch stream watch anabranch://192.0.2.1:7443/ab')
+  expect(watchCommand("anabranch://x/?a=1&b='$(rm)")).toBe("anabranch stream watch 'anabranch://x/?a=1&b='\\''$(rm)'")
+})
+
+it('says who sees addresses', () => {
+  expect(privacySentence(false)).toMatch(/see each other's network addresses/)
+  expect(privacySentence(true)).toMatch(/do not see each other's addresses/)
+})
