@@ -2,15 +2,16 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_gateway::input::{Source, SourceOptions};
 use anabranch_gateway::overview::InputState;
 use anabranch_gateway::server::Bounds;
+use anabranch_media::pattern;
 use common::{LONG, Live, until};
 
 /// A program that is ended when this is dropped.
@@ -284,6 +285,43 @@ fn a_repeated_clip_plays_without_a_complaint_as_a_stream_and_in_segments() {
     let (count, errors) = frames(&live.served.url("/index.m3u8"), "%+6");
     assert!((50..=75).contains(&count), "{count}: {errors}");
     assert!(errors.is_empty(), "{errors}");
+}
+
+/// How late ffmpeg shows each of so many pictures, by what is in their pixels.
+fn delays(url: &str, count: u32) -> Vec<Duration> {
+    const SIZE: (usize, usize) = (320, 192);
+    let output = ["-fps_mode", "passthrough", "-pix_fmt", "gray", "-f", "rawvideo", "-"];
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-rw_timeout", "30000000", "-i", url]).args(output);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut player = Program(command.spawn().unwrap());
+    let mut stdout = player.0.stdout.take().unwrap();
+    let (mut luma, mut last) = (vec![0; SIZE.0 * SIZE.1], None);
+    let next = |_| {
+        stdout.read_exact(&mut luma).unwrap();
+        let counter = pattern::read(&luma, SIZE.0, SIZE.1).expect("its squares are read");
+        let before = last.replace(counter.frame);
+        assert!(before.is_none_or(|before| before + 1 == counter.frame), "{before:?}, then {}", counter.frame);
+        counter.age(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn a_test_picture_tells_how_late_a_player_shows_it() {
+    if !is_installed("ffmpeg") || !is_installed("ffprobe") {
+        return;
+    }
+    let source = Source::parse("pattern:2Mbit/s", false).unwrap();
+    let live = Live::start(source, &SourceOptions::default(), Bounds::default());
+    receives(&live);
+    plays(&live, "test picture");
+    let delays = delays(&live.served.url("/stream.ts"), 150);
+    let (first, last) = (delays[0], *delays.last().unwrap());
+    println!("test picture: the first is shown {} ms late, the last {} ms", first.as_millis(), last.as_millis());
+    // It begins with a burst of three seconds and more, and shows what comes as soon as it is there.
+    assert!(first > Duration::from_secs(3) && first < LONG, "{first:?}");
+    assert!(last < first, "{last:?} after {first:?}: ffmpeg plays as fast as it gets pictures");
 }
 
 #[test]

@@ -162,6 +162,7 @@ mod tests {
         let all =
             PatternConfig { width: 1280, height: 720, frames_per_s: 50, keyframe_interval: 10, bits_per_s: 8_000_000 };
         assert_eq!(parse("keyframes=10,8M,size=1280x720,fps=50"), Ok(all));
+        assert!(parse("size=1920x1080,fps=60,bitrate=50M").is_ok(), "the most of everything");
         assert_eq!(parse("fps=30").unwrap().keyframe_interval, 30, "a second of them");
     }
 

@@ -94,7 +94,7 @@ impl Pattern {
         let unit = self.encoder.encode(&picture, is_keyframe);
         // All packets up to the end of this picture: the rate holds from the stream's beginning on.
         let due = share(self.frame, bits_per_s, u64::from(frames_per_s) * PACKET_BITS);
-        let mut bytes = Vec::with_capacity((due - self.packets) as usize * PACKET);
+        let mut bytes = Vec::with_capacity(due.saturating_sub(self.packets) as usize * PACKET);
         if is_keyframe {
             self.muxer.put_tables(&mut bytes);
         }
@@ -127,7 +127,7 @@ fn least_packets(config: &PatternConfig, mut encoder: Encoder) -> u64 {
     };
     let key = packets(&checks, 0, true);
     let other = packets(&checks.map(|is_white| !is_white), 1, false);
-    // One more: the rate allows a picture a packet less than another.
+    // One more, wherever the bar stands.
     (muxer::TABLES + key).max(other) + 1
 }
 
