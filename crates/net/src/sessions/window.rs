@@ -33,6 +33,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::round_trip::RoundTripEstimator;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
+use anabranch_proto::flow::loss_shares::{LossShares, packets_wait};
 
 /// A packet is settled without an answer when one that left so many percent of a round trip later is
 /// acknowledged: the library has declared it lost long before if it counted (RFC 9002, 6.1.2).
@@ -135,6 +136,7 @@ struct State {
     is_app_limited: bool,
     /// The pacer holds back a packet that may leave by the window.
     awaits_pacer: bool,
+    loss_shares: LossShares,
     /// Members whose silence has changed.
     silences: Vec<Silence>,
     /// No member's silence is due earlier.
@@ -167,6 +169,7 @@ impl State {
         });
         self.members[number as usize] = Some(Member { mtu: Bytes::new(u64::from(mtu)), ..Member::default() });
         self.newest = Some(number);
+        self.loss_shares.join(number as usize);
         number
     }
 
@@ -292,6 +295,10 @@ impl State {
         if acked.is_empty() && lost.is_empty() && marked == 0 {
             return;
         }
+        if !is_persistent && !self.learns_of(now, number, &lost, lost_bytes, &rtt) {
+            let packets: Vec<Sent> = lost.drain(..).map(|lost| lost.sent).collect();
+            self.abandon(now, number, packets, false);
+        }
         let feedback = Feedback {
             receiver: PeerId(number),
             rtt,
@@ -313,6 +320,15 @@ impl State {
         lost.clear();
         let member = self.member(number);
         (member.acked, member.lost) = (acked, lost);
+    }
+
+    /// Whether the controller is to learn of these losses as such: see [`LossShares`].
+    fn learns_of(&mut self, now: Time, number: u32, lost: &[Lost], lost_bytes: Bytes, rtt: &RoundTrip) -> bool {
+        let Some(newest) = lost.last().map(|lost| lost.sent.at) else { return true };
+        let of = |bytes: Bytes| (bytes + lost_bytes).get() as f64;
+        let own = self.member(number).counted;
+        let share = of(own) / of(self.in_flight);
+        self.loss_shares.weigh(now, number as usize, share, newest, packets_wait(rtt))
     }
 
     fn run_timer(&mut self, now: Time) {
@@ -414,6 +430,7 @@ impl SharedWindow {
             newest_acked: Time::ZERO,
             is_app_limited: true,
             awaits_pacer: false,
+            loss_shares: LossShares::default(),
             silences: Vec::new(),
             silence_due: Time::MAX,
         })))

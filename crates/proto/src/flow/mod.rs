@@ -12,6 +12,7 @@ pub(crate) mod answer;
 mod config;
 #[cfg(test)]
 mod hostile;
+pub mod loss_shares;
 mod message;
 pub(crate) mod ranges;
 mod receiver;

@@ -16,6 +16,7 @@ use anabranch_control::units::{Bytes, Rate};
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, Piece};
 use super::config::{LossRecovery, SenderConfig};
+use super::loss_shares::{LossShares, packets_wait};
 use super::space::{Ecn, Space};
 
 /// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
@@ -89,6 +90,9 @@ pub struct SharedWindow {
     acked: Vec<Sent>,
     lost: Losses,
     newly_lost: Vec<(PeerId, u64, LossCause)>,
+    loss_shares: LossShares,
+    /// Packets that are lost, of which the controller does not learn as losses.
+    excused: Vec<Sent>,
     packets_sent: u64,
     packets_lost: u64,
     spurious_losses: u64,
@@ -119,6 +123,8 @@ impl SharedWindow {
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
+            loss_shares: LossShares::default(),
+            excused: Vec::new(),
             packets_sent: 0,
             packets_lost: 0,
             spurious_losses: 0,
@@ -139,6 +145,7 @@ impl SharedWindow {
     /// A receiver comes, under a number that is the next one or one whose receiver is gone.
     pub fn join(&mut self, receiver: PeerId) {
         let fresh = Space::of_many(&self.config);
+        self.loss_shares.join(receiver.0 as usize);
         match self.spaces.get_mut(receiver.0 as usize) {
             Some(space) => *space = fresh,
             None => {
@@ -382,6 +389,9 @@ impl SharedWindow {
         }
         if self.come_and_go {
             self.note_ack_wait(now, &mut rtt, answer.ack_delay);
+            if !persistent_congestion {
+                self.excuse_losses(now, from);
+            }
         }
         let feedback = Feedback {
             receiver: from,
@@ -399,6 +409,25 @@ impl SharedWindow {
         };
         self.controller.on_feedback(now, &feedback, &mut self.rng);
         self.refresh();
+    }
+
+    /// Takes losses out of what the controller is going to learn that weigh too little.
+    #[inline]
+    fn excuse_losses(&mut self, now: Time, from: PeerId) {
+        let Some(newest) = self.lost.packets.iter().map(|lost| lost.sent.at).max() else { return };
+        let lost = self.lost.packets.len() as f64;
+        let own = f64::from(self.spaces[from.0 as usize].packets_in_flight()) + lost;
+        let all = self.spaces.iter().map(|space| f64::from(space.packets_in_flight())).sum::<f64>() + lost;
+        let waits = packets_wait(&self.spaces[from.0 as usize].rtt.report(false));
+        if self.loss_shares.weigh(now, from.0 as usize, own / all, newest, waits) {
+            return;
+        }
+        self.excused.clear();
+        self.excused.extend(self.lost.packets.iter().map(|lost| lost.sent));
+        self.lost.clear();
+        let in_flight = self.in_flight;
+        let abandoned = Abandoned { receiver: from, packets: &self.excused, in_flight, is_gone: false };
+        self.controller.on_abandoned(now, &abandoned);
     }
 
     /// Takes what the receiver waited before it answered out of the sample: it is no delay of the
