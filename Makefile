@@ -1,17 +1,23 @@
 # Two commands do all the set-up: `make demo` and `make test`.
-# They need Rust (stable), a C compiler and nothing else.
+# They need Rust (stable) and a C compiler. The page's own tests need Node 20 or later, and are skipped without.
 
 CARGO ?= cargo
 
-.PHONY: demo test verdicts quick full lint fuzz bench clean
+.PHONY: demo test web verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives.
 demo:
 	$(CARGO) run --profile demo --locked -p anabranch -- demo
 
 ## Everything that must hold before a change lands.
-test: lint
+test: lint web
 	$(CARGO) test --workspace --locked
+
+## The page: its types, that what is committed was built from it, and its tests.
+web:
+	@if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
+	  cd web && npm ci --no-audit --no-fund --silent && npm run --silent check && npm test --silent; \
+	else echo "Node 20 or later is not here: the tests of the page in web/ are skipped"; fi
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:
