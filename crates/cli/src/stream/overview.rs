@@ -106,7 +106,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         upload: Upload {
             sent_bytes: snapshot.sent_bytes + HEADERS * snapshot.sent_packets,
             sent_bits_per_s: Some(bits(snapshot.upload)),
-            capacity_bits_per_s: None,
+            capacity_bits_per_s: snapshot.capacity.map(bits),
             limit_bits_per_s: snapshot.upload_limit.map(bits),
         },
         download_bits_per_s: Some(bits(snapshot.download)),

@@ -334,7 +334,10 @@ impl StreamNode {
             has_backups: options.mode == Mode::Hybrid,
             most_clients: options.most_clients,
         };
-        let config = ServerConfig { mode: options.mode, tracker, begin_behind: options.buffer, buffer };
+        // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half of
+        // that time to come.
+        let begin_behind = Duration::from_nanos(options.buffer.as_nanos() / 2);
+        let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
         let app = Server::new(config, options.identity.clone(), runtime.now(), rng);

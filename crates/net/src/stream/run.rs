@@ -98,6 +98,7 @@ impl Running {
             lost_bytes: 0,
             download: Rate::ZERO,
             upload: Rate::ZERO,
+            capacity: None,
             upload_limit: limit,
             window_bytes: 0,
             in_flight_bytes: 0,
@@ -327,6 +328,7 @@ fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: O
     to.played_packets = client.played();
     to.skipped_packets = client.skipped();
     to.children = client.children();
+    to.capacity = client.capacity();
     let feed = |slice| match client.feed(slice) {
         feeds::Feed::None => Feed::None,
         feeds::Feed::Server => Feed::Server,

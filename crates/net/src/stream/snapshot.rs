@@ -116,6 +116,8 @@ pub struct Snapshot {
     pub download: Rate,
     /// Sent over the last period.
     pub upload: Rate,
+    /// What it can send, measured while packets waited to leave; at a viewer.
+    pub capacity: Option<Rate>,
     /// The user's limit.
     pub upload_limit: Option<Rate>,
     /// What the congestion controller lets be in flight, in bytes.

@@ -161,6 +161,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.watching.as_ref().map_or(0, |watching| watching.pushing.held())
     }
 
+    /// What it can send, as far as that is known.
+    pub fn capacity(&self) -> Option<Rate> {
+        self.measured.capacity()
+    }
+
     /// Packets that have gone to players.
     pub fn played(&self) -> u64 {
         self.played
@@ -481,6 +486,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
         let neighbours = watching.mesh.len() as u8;
         let (capacity, sent) = self.measured.report();
+        let capacity = capacity.unwrap_or_default();
         let (played, skipped) = (self.played, self.skipped);
         let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
         sessions.send(server, Message::Report(Box::new(report)));

@@ -55,13 +55,18 @@ impl Measured {
         }
     }
 
-    /// What it can send, as far as that is known, and what it has sent since the last report.
-    pub fn report(&mut self) -> (Rate, Rate) {
+    /// What it can send; none where nothing has had to wait in the last minute.
+    pub fn capacity(&self) -> Option<Rate> {
+        self.spans.iter().map(|&(_, rate)| rate).max()
+    }
+
+    /// What it can send, none or not, and what it has sent since the last report.
+    pub fn report(&mut self) -> (Option<Rate>, Rate) {
         let (Some(reported), Some(last)) = (self.reported, self.last) else { return Default::default() };
         self.reported = Some(last);
         let sent = rate(reported, last);
-        let borne = self.spans.iter().map(|&(_, rate)| rate).max().unwrap_or_default();
-        (borne.max(sent), sent)
+        // For a while it may send more than it could before.
+        (self.capacity().map(|capacity| capacity.max(sent)), sent)
     }
 }
 
@@ -90,13 +95,13 @@ mod tests {
     fn what_is_delivered_while_packets_wait_is_what_can_be_sent() {
         let (mut measured, mut delivered) = (Measured::default(), 0);
         look(&mut measured, &mut delivered, (0, 2), 5000, false);
-        assert_eq!(measured.report(), (Rate::from_bits_per_sec(800_000), Rate::from_bits_per_sec(800_000)));
+        assert_eq!(measured.report(), (None, Rate::from_bits_per_sec(800_000)), "nothing has waited");
         look(&mut measured, &mut delivered, (2, 5), 10_000, true);
         look(&mut measured, &mut delivered, (5, 20), 5000, false);
         let (capacity, sent) = measured.report();
-        assert_eq!(capacity, Rate::from_bits_per_sec(1_600_000), "what was borne once is not forgotten at once");
+        assert_eq!(capacity, Some(Rate::from_bits_per_sec(1_600_000)), "what was borne once is not forgotten at once");
         assert!(sent < Rate::from_bits_per_sec(1_000_000), "{sent}");
         look(&mut measured, &mut delivered, (20, 100), 2500, false);
-        assert_eq!(measured.report().0, Rate::from_bits_per_sec(400_000), "but after a minute");
+        assert_eq!(measured.report().0, None, "but after a minute");
     }
 }

@@ -106,7 +106,7 @@ pub struct ParentReport {
 /// What a client tells the server regularly, also as a sign of life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What it could send, as its controller has measured.
+    /// What it could send, as its controller has measured while packets waited to leave; 0 if none has.
     pub capacity: Rate,
     /// What it has sent.
     pub sent: Rate,
