@@ -29,6 +29,7 @@ FIGURES = {
     "fig-7.8": ("raiber-fig-7.8", [0]),
     "fig-7.9": ("raiber-fig-7.9", [0]),
     "fig-7.10": ("raiber-fig-7.10", [0]),
+    "fig-7.11": ("raiber-fig-7.11", [0]),
     "table-7.2": ("raiber-table-7.2", [0, 1]),
     "table-7.7": ("raiber-table-7.7", [0, 1]),
 }
