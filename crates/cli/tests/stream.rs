@@ -121,6 +121,20 @@ fn a_stream_keeps_its_key_and_a_link_with_another_one_is_not_believed() {
 }
 
 #[test]
+fn a_file_that_is_over_ends_the_server_once_viewers_have_it() {
+    let place = Place::new("");
+    let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../media/tests/clip.ts");
+    let options = ["--listen", "127.0.0.1:0", "--key", "key", "--http", "127.0.0.1:0", "--buffer", "1", "--json"];
+    let mut server = Running::start(&place, &[&["stream", "serve", clip][..], &options].concat());
+    let over = server.until(|line| line["input"]["detail"] == "the file is over");
+    assert_eq!(over["input"]["received_bytes"].as_u64().unwrap(), std::fs::metadata(clip).unwrap().len());
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    std::fs::write(place.path("none.ts"), vec![b'x'; 100_000]).unwrap();
+    let said = place.say(&[&["stream", "serve", "none.ts"][..], &options].concat());
+    assert!(said.code == Some(2) && said.stderr.contains("transport stream"), "{said:?}");
+}
+
+#[test]
 fn the_demo_serves_to_the_end_though_a_viewer_is_killed() {
     let place = Place::new("");
     let said = place.say(&["stream", "demo", "--clients", "4", "--kill", "1", "--seconds", "12", "--json"]);

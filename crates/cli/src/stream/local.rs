@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::units::Rate;
-use anabranch_gateway::input::InputHandle;
+use anabranch_gateway::input::{InputHandle, Status};
 use anabranch_gateway::outlet::{Outlet, OutletConfig};
+use anabranch_gateway::overview::{Here, Overview, Stream};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
 use anabranch_net::stream::node::StreamNode;
 use prometheus_client::registry::Registry;
@@ -106,6 +107,17 @@ pub fn uptime(node: &StreamNode) -> Duration {
 /// The same span, as machines have it.
 pub fn span(duration: Duration) -> anabranch_control::time::Duration {
     anabranch_control::time::Duration::from_secs_f64(duration.as_secs_f64())
+}
+
+/// What pages are told and the peer's machines do not know: players here, and the input.
+pub fn complete(overview: Overview, outlet: &Outlet, input: Option<&Status>) -> Overview {
+    let here = Here {
+        players: outlet.players(),
+        buffered_s: outlet.buffered().map(|buffered| buffered.as_secs_f64()),
+        ..overview.here
+    };
+    let stream = Stream { has_video: outlet.has_video(), ..overview.stream };
+    Overview { here, stream, input: input.map(Status::get), ..overview }
 }
 
 /// Prints an object on a line of its own.

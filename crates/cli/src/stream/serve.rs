@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_control::flow::registry::Entry;
 use anabranch_control::units::Rate;
-use anabranch_gateway::input::{Input, Source, SourceOptions};
+use anabranch_gateway::input::{Input, Source, SourceOptions, Status};
 use anabranch_gateway::outlet::Outlet;
+use anabranch_gateway::overview::InputState;
 use anabranch_media::cutter::Cut;
 use anabranch_net::identity_file;
 use anabranch_net::stream::node::{self, InputError, NodeEvent, ServeOptions, StreamNode, Video};
@@ -23,6 +24,9 @@ use crate::interrupt::Interrupt;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Viewers are served for so long after what players hold is over: what came last is repaired too.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the server has not taken yet is offered again after this.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -137,18 +141,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("page and players here: {}", http.page());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let ended = runtime.block_on(serve(args, &node, &video, events, cuts, &outlet, http, &about, &interrupt))?;
-    let detail = input.status().get().detail;
+    let ended = runtime.block_on(serve(
+        args,
+        &node,
+        &video,
+        events,
+        cuts,
+        &outlet,
+        http,
+        &about,
+        &input.status(),
+        &interrupt,
+    ))?;
+    let status = input.status().get();
     node.stop()?;
-    match ended {
-        Ended::ByUser => Ok(()),
-        Ended::Source => {
-            outlet.end();
-            match detail {
-                Some(detail) => Err(Failure::new(format!("the source is over: {detail}"))),
-                None => Ok(()),
-            }
+    match (ended, status.state) {
+        (Ended::Source, InputState::Failed) => {
+            Err(Failure::new(status.detail.unwrap_or_else(|| "the source has failed".to_owned())))
         }
+        _ => Ok(()),
     }
 }
 
@@ -168,15 +179,21 @@ async fn serve(
     outlet: &Outlet,
     mut http: Http,
     about: &About<'_>,
+    status: &Status,
     interrupt: &Interrupt,
 ) -> Result<Ended, Failure> {
     let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
     let mut look = tokio::time::interval(LOOK);
+    // When the last viewer has what came last, once the source is over.
+    let mut end: Option<Instant> = None;
     loop {
         tokio::select! {
-            cut = cuts.recv() => match cut {
+            cut = cuts.recv(), if end.is_none() => match cut {
                 Some(cut) => push(video, outlet, cut).await?,
-                None => return Ok(Ended::Source),
+                None => {
+                    outlet.end();
+                    end = Some(Instant::now() + args.buffer + LAST_WORDS);
+                }
             },
             Some(event) = events.recv() => {
                 let words = noted.note(local::uptime(node), &event);
@@ -190,11 +207,15 @@ async fn serve(
             }
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the server has stopped by itself"))?;
-                local::print(&overview::of(about, &node.snapshot(), &noted))?;
+                let overview = overview::of(about, &node.snapshot(), &noted);
+                local::print(&local::complete(overview, outlet, Some(status)))?;
             }
             _ = look.tick() => {
                 if interrupt.is_raised() {
                     return Ok(Ended::ByUser);
+                }
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    return Ok(Ended::Source);
                 }
                 if !node.is_running() {
                     return Err(Failure::new("the server has stopped by itself"));

@@ -143,7 +143,7 @@ async fn watch(
                 let snapshot = node.snapshot();
                 let outages = snapshot.outages.iter();
                 let told = Told {
-                    overview: &overview::of(about, &snapshot, &noted),
+                    overview: &local::complete(overview::of(about, &snapshot, &noted), outlet, None),
                     started_after_s: started,
                     released: &released,
                     outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
