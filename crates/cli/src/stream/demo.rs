@@ -90,11 +90,10 @@ impl Viewer {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["stream", "watch", link, "--json", "--limit", "--upload", upload, "--listen", "127.0.0.1:0"]);
         command.args(["--buffer", &args.buffer.as_secs_f64().to_string()]);
-        // The first one shows its page.
-        match number {
-            0 => command.stderr(Stdio::null()),
-            _ => command.arg("--no-http").stderr(Stdio::null()),
-        };
+        // The first one has a page, and says where.
+        if number > 0 {
+            command.arg("--no-http").stderr(Stdio::null());
+        }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or_else(|| Failure::new("a viewer has no output"))?;
         let (sender, lines) = mpsc::channel();

@@ -120,10 +120,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
 }
 
 fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Overlay {
-    // Viewers tell of packets; all are about as long as the source's.
-    let each = figures.source_bytes as f64 / figures.source_packets.max(1) as f64;
-    let played: u64 = figures.clients.iter().filter_map(|client| Some(client.told.as_ref()?.played)).sum();
-    let delivered = (played as f64 * each) as u64;
+    let delivered = delivered_bytes(figures);
     let delays = figures.clients.iter().filter_map(|client| client.told.as_ref()?.delay).map(seconds);
     let sent_bytes = snapshot.sent_bytes + HEADERS * snapshot.sent_packets;
     let mut counts = vec![0; DELAYS_S.len() + 1];
@@ -147,6 +144,14 @@ fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Ove
     }
 }
 
+/// What viewers say that they got, in bytes of video. Whoever lies got no more packets than there are.
+fn delivered_bytes(figures: &ServerFigures) -> u64 {
+    let told = figures.clients.iter().filter_map(|client| client.told.as_ref());
+    let played: f64 = told.map(|told| told.played.min(figures.source_packets) as f64).sum();
+    // They tell of packets; all are about as long as the source's.
+    (played * figures.source_bytes as f64 / figures.source_packets.max(1) as f64) as u64
+}
+
 fn tree(slice: usize, edges: &[(u32, Option<u32>)]) -> Tree {
     let edges = edges.iter().map(|(child, parent)| (u64::from(*child), parent.map(u64::from)));
     Tree { slice: slice as u32, edges: edges.collect() }
@@ -161,7 +166,7 @@ fn client(figures: &ClientFigures) -> Client {
         ClientState::Suspect
     } else if seconds(figures.heard) > SILENT_AFTER.as_secs_f64() {
         ClientState::Silent
-    } else if skipped as f64 > (played + skipped) as f64 * LATE {
+    } else if skipped as f64 > (played as f64 + skipped as f64) * LATE {
         ClientState::Late
     } else {
         ClientState::Live
@@ -178,5 +183,36 @@ fn client(figures: &ClientFigures) -> Client {
         delay_s: told.and_then(|told| told.delay).map(seconds),
         round_trip_s: figures.round_trip.map(seconds),
         buffered_s: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_control::time::Duration;
+    use anabranch_proto::stream::message::Report;
+
+    use super::*;
+
+    fn viewer(number: u32, played: u64, skipped: u64) -> ClientFigures {
+        ClientFigures {
+            client: number,
+            announced: Rate::ZERO,
+            places: 0,
+            children: 0,
+            round_trip: None,
+            heard: Duration::ZERO,
+            is_suspect: false,
+            told: Some(Report { played, skipped, ..Report::default() }),
+        }
+    }
+
+    #[test]
+    fn what_viewers_claim_is_no_more_than_there_was_and_breaks_nothing() {
+        let clients = vec![viewer(1, 50, 0), viewer(2, u64::MAX, u64::MAX), viewer(3, u64::MAX, 0)];
+        let figures = ServerFigures { source_bytes: 131_600, source_packets: 100, clients, ..ServerFigures::default() };
+        assert_eq!(delivered_bytes(&figures), 1316 * 250);
+        assert_eq!(client(&figures.clients[1]).state, ClientState::Late);
+        assert_eq!(client(&figures.clients[2]).state, ClientState::Live);
+        assert_eq!(delivered_bytes(&ServerFigures::default()), 0);
     }
 }
