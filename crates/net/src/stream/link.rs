@@ -39,6 +39,9 @@ pub enum LinkError {
     /// An address is none.
     #[error("{0:?} is no address; expected HOST:PORT, as in 192.0.2.1:7443, [2001:db8::1]:7443 or stream.example:7443")]
     Address(String),
+    /// Nobody knows its names.
+    #[error("no address is known of {0}: is the name right, and is there a network?")]
+    Unknown(String),
     /// There are too many.
     #[error("expected at most {MOST_ADDRESSES} addresses in a link; got {0}")]
     TooMany(usize),
@@ -84,7 +87,7 @@ impl Link {
     pub fn look_up(&self) -> Result<Vec<SocketAddr>, LinkError> {
         let found: Vec<SocketAddr> =
             self.addresses.iter().filter_map(|address| address.to_socket_addrs().ok()).flatten().collect();
-        if found.is_empty() { Err(LinkError::Address(self.addresses.join(","))) } else { Ok(found) }
+        if found.is_empty() { Err(LinkError::Unknown(self.addresses.join(","))) } else { Ok(found) }
     }
 }
 
@@ -170,5 +173,12 @@ mod tests {
         assert_eq!(read(&upper).unwrap().to_string(), format!("anabranch://{key}@stream.example:7443"));
         assert!(Link::new(PeerKey::default(), &[]).is_err());
         assert!(LinkError::Key("x".into()).to_string().contains("64 hexadecimal digits"));
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_is_said_to_be_unknown_and_not_to_be_wrong() {
+        // RFC 2606, 2: no such name will ever be.
+        let link: Link = format!("anabranch://{}@nobody.invalid:1", "ab".repeat(32)).parse().unwrap();
+        assert_eq!(link.look_up(), Err(LinkError::Unknown("nobody.invalid:1".to_owned())));
     }
 }
