@@ -6,6 +6,7 @@ pub mod client;
 pub mod content;
 pub mod contribution;
 pub mod feeds;
+mod following;
 pub mod matching;
 pub mod measured;
 pub mod mesh;
@@ -22,6 +23,7 @@ pub mod source_clock;
 pub mod tracker;
 mod trading;
 pub mod tree;
+mod upkeep;
 pub mod uplink;
 pub mod wire;
 
