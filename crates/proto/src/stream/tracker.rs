@@ -5,12 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
+use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::content::ClientId;
 use super::contribution::Contribution;
+use super::exploration::{self, Member};
 use super::message::{Assignment, Children, Contact, Parent, Report, SilentFeed};
 use super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
@@ -38,7 +41,7 @@ pub struct TrackerConfig {
 
 /// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
 /// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
-const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
+pub(super) const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
 
 /// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
 const ACK: f64 = 65.0 / 1316.0;
@@ -113,6 +116,8 @@ pub struct Viewer<A> {
     former: Vec<(ClientId, Time)>,
     /// When it last missed each slice.
     missed: Vec<Time>,
+    /// Children that it can bear, as exploration has shown.
+    explored: Option<usize>,
 }
 
 /// All who watch.
@@ -149,6 +154,8 @@ pub struct Tracker<A> {
 pub struct Latencies {
     /// From the server, by slot.
     server: Vec<Option<Duration>>,
+    /// Between viewers, by slot, where they are explored.
+    explored: Option<PairRtts>,
 }
 
 impl LinkLatency for Latencies {
@@ -156,7 +163,10 @@ impl LinkLatency for Latencies {
         let known = |slot: usize| self.server.get(slot).copied().flatten();
         match (from, to) {
             (0, slot) | (slot, 0) => known(slot),
-            _ => None,
+            (from, to) => {
+                let explored = self.explored.as_ref().filter(|links| from.max(to) < links.peers())?;
+                explored.mean_between(Slot(from as u16), Slot(to as u16))
+            }
         }
     }
 }
@@ -270,7 +280,55 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have, as far as anybody knows.
     fn bears(&self, viewer: &Viewer<A>) -> usize {
         let held = self.book.places(viewer.node).1;
-        viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held)
+        let places = viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held);
+        places.min(viewer.explored.unwrap_or(usize::MAX))
+    }
+
+    /// Who can be explored.
+    pub fn members(&self) -> Vec<Member<A>> {
+        let member = |viewer: &Viewer<A>| Member {
+            contact: viewer.contact,
+            slot: viewer.node.slot(),
+            session: viewer.session,
+            announced: self.viewer_places(viewer.contribution.announced()),
+            held: self.book.places(viewer.node).1,
+        };
+        self.viewers().map(member).collect()
+    }
+
+    /// What is known of links between viewers: what explores them notes it here.
+    pub fn explored_links(&mut self) -> &mut PairRtts {
+        let slots = self.config.most_clients + 1;
+        self.latencies.explored.get_or_insert_with(|| exploration::links(slots))
+    }
+
+    /// Viewers bear as many children in all trees as exploration has shown; where nothing is said of one, as
+    /// it was.
+    pub fn set_explored(&mut self, places: impl Fn(ClientId) -> Option<usize>) {
+        for slot in 1..self.viewers.len() {
+            let Some(viewer) = &mut self.viewers[slot] else { continue };
+            let (node, explored) = (viewer.node, places(viewer.contact.client));
+            if viewer.explored != explored {
+                viewer.explored = explored;
+                self.recount(node);
+            }
+        }
+    }
+
+    /// What the stream takes on the wire, one slice of it.
+    pub fn slice_rate(&self) -> Rate {
+        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices))
+    }
+
+    /// The server may send so much from now on.
+    pub fn set_upload(&mut self, upload: Rate) {
+        self.config.upload = upload;
+        self.recount_all();
+    }
+
+    /// What the server may send.
+    pub fn upload(&self) -> Rate {
+        self.config.upload
     }
 
     /// What a node that may have `places` children gets of them while nobody's parent fails.
@@ -369,6 +427,7 @@ impl<A: Copy + Eq> Tracker<A> {
             has_new_places: true,
             former: Vec::new(),
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
+            explored: None,
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -394,9 +453,9 @@ impl<A: Copy + Eq> Tracker<A> {
         new * usize::from(self.config.slices) <= spare
     }
 
-    /// How many copies of the stream the server can send.
-    pub fn copies(&self) -> usize {
-        self.places(self.config.upload) / usize::from(self.config.slices)
+    /// How many copies of `packets` packets of the stream the server can send.
+    pub fn copies_of(&self, packets: usize) -> usize {
+        packets * self.places(self.config.upload) / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
