@@ -163,6 +163,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         streams::figure_7_11::run
     ),
     experiment!(
+        Streams,
+        "raiber-churn",
+        "Are silent clients removed, many clients' trees optimised, and what does exploring cost?",
+        streams::churn::run
+    ),
+    experiment!(
         Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",
@@ -236,6 +242,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Flows, "xavier-fig-3", "What does Xavier's bonus for growth buy?", xavier::fig_3),
     experiment!(Flows, "xavier-fig-4", "Which of Xavier's features are needed?", xavier::fig_4),
     experiment!(Flows, "remy-golden", "Do Remy's tables do here what they do in Remy's simulator?", remy_golden::run),
+    experiment!(Streams, "stream-trees", "How far above the best trees do the moves stop?", streams::trees::run),
     experiment!(Streams, "stream-modes", "Trees, a mesh or both: what arrives, and at what cost?", streams::modes::run),
     experiment!(
         Streams,

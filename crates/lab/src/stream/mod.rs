@@ -7,9 +7,11 @@ mod measuring;
 mod run;
 pub mod run_files;
 mod trees;
+mod viewers;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use liar::{Lie, Viewer};
 pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond};
 pub use run::run;
 pub use trees::Trees;
+pub use viewers::{Death, Monitored, ViewerMeasured};

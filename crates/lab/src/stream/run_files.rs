@@ -58,6 +58,8 @@ impl StreamMetrics {
             ("sent_manifest_bytes", json!(sent.manifests)),
             ("sent_map_bytes", json!(sent.maps)),
             ("sent_want_bytes", json!(sent.wants)),
+            ("sent_explored_bytes", json!(sent.explored)),
+            ("sent_gossip_bytes", json!(sent.gossip)),
             ("sent_acks_alone", json!(sent.acks_alone)),
             ("sent_other_packets", json!(sent.others)),
         ]

@@ -2,11 +2,15 @@
 //! ([Raiber 2010], 3.2, 6.4), a mesh repairs ([Efthymiopoulos 2015], 2).
 
 pub mod buffer;
+pub mod chains;
 pub mod client;
 pub mod content;
 pub mod contribution;
+pub mod enabler;
+pub mod exploration;
 pub mod feeds;
 mod following;
+pub mod gossip;
 pub mod matching;
 pub mod measured;
 pub mod mesh;

@@ -4,11 +4,14 @@
 //! leaving, and by what others report of them.
 
 mod blame;
-mod capacity;
+pub(super) mod capacity;
+mod explored;
 
 use std::collections::BTreeMap;
 
+use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
+use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
@@ -92,6 +95,8 @@ pub struct Viewer<A> {
     former: Vec<(ClientId, Time)>,
     /// When it last missed each slice.
     missed: Vec<Time>,
+    /// Children that it can bear, as exploration has shown.
+    explored: Option<usize>,
 }
 
 /// All who watch.
@@ -128,6 +133,8 @@ pub struct Tracker<A> {
 pub struct Latencies {
     /// From the server, by slot.
     server: Vec<Option<Duration>>,
+    /// Between viewers, by slot, where they are explored.
+    explored: Option<PairRtts>,
 }
 
 impl LinkLatency for Latencies {
@@ -135,7 +142,10 @@ impl LinkLatency for Latencies {
         let known = |slot: usize| self.server.get(slot).copied().flatten();
         match (from, to) {
             (0, slot) | (slot, 0) => known(slot),
-            _ => None,
+            (from, to) => {
+                let explored = self.explored.as_ref().filter(|links| from.max(to) < links.peers())?;
+                explored.mean_between(Slot(from as u16), Slot(to as u16))
+            }
         }
     }
 }
@@ -267,6 +277,7 @@ impl<A: Copy + Eq> Tracker<A> {
             has_new_places: true,
             former: Vec::new(),
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
+            explored: None,
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -292,9 +303,9 @@ impl<A: Copy + Eq> Tracker<A> {
         new * usize::from(self.config.slices) <= spare
     }
 
-    /// How many copies of the stream the server can send.
-    pub fn copies(&self) -> usize {
-        self.places(self.config.upload) / usize::from(self.config.slices)
+    /// How many copies of `packets` packets of the stream the server can send.
+    pub fn copies_of(&self, packets: usize) -> usize {
+        packets * self.places(self.config.upload) / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.

@@ -8,7 +8,7 @@ use super::{Tracker, Viewer};
 
 /// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
 /// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
-const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
+pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
 
 /// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
 const ACK: f64 = 65.0 / 1316.0;
@@ -57,7 +57,24 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have, as far as anybody knows.
     pub(super) fn bears(&self, viewer: &Viewer<A>) -> usize {
         let held = self.book.places(viewer.node).1;
-        viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held)
+        let places = viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held);
+        places.min(viewer.explored.unwrap_or(usize::MAX))
+    }
+
+    /// What the stream takes on the wire, one slice of it.
+    pub fn slice_rate(&self) -> Rate {
+        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices))
+    }
+
+    /// The server may send so much from now on.
+    pub fn set_upload(&mut self, upload: Rate) {
+        self.config.upload = upload;
+        self.recount_all();
+    }
+
+    /// What the server may send.
+    pub fn upload(&self) -> Rate {
+        self.config.upload
     }
 
     /// What a node that may have `places` children gets of them while nobody's parent fails.
