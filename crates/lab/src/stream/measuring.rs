@@ -15,14 +15,11 @@ use anabranch_proto::stream::peer::StreamEvent;
 use anabranch_proto::stream::server::ServerEvent;
 use anabranch_sim::fabric::NodeId;
 
+use super::delays::ReleaseDelays;
 use super::liar::Viewer;
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::world::{Observer, Transit};
-
-/// Delays are counted in classes of ten milliseconds, up to ten seconds.
-const CLASS: Duration = Duration::from_millis(10);
-const CLASSES: usize = 1000;
 
 /// What a viewer has got.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +43,7 @@ pub(super) struct Measuring {
     /// When each packet left the source.
     pub sent: Vec<Time>,
     pub watched: BTreeMap<u32, Watched>,
-    delays: Vec<u64>,
+    pub delays: ReleaseDelays,
     pub seconds: Vec<StreamSecond>,
     /// From when on it counts, and until when.
     from: Time,
@@ -92,7 +89,7 @@ impl Measuring {
             per_second,
             sent: Vec::new(),
             watched: BTreeMap::new(),
-            delays: vec![0; CLASSES + 1],
+            delays: ReleaseDelays::default(),
             seconds: Vec::new(),
             from,
             played: 0,
@@ -130,8 +127,7 @@ impl Measuring {
                     if let Some(&sent) = self.sent.get(id.0 as usize)
                         && watched.started.is_some_and(|started| started < now)
                     {
-                        let class = (now.since(sent).as_nanos() / CLASS.as_nanos()) as usize;
-                        self.delays[class.min(CLASSES)] += 1;
+                        self.delays.note(now.since(sent));
                     }
                 }
             }
@@ -145,28 +141,6 @@ impl Measuring {
                 }
             }
         }
-    }
-
-    /// How many packets took at most so many seconds from the source to the release, and more than those of the
-    /// class before; in classes of `width`, which is a multiple of ten milliseconds.
-    pub fn delay_classes(&self, width: Duration) -> Vec<(f64, u64)> {
-        let each = (width.as_nanos() / CLASS.as_nanos()) as usize;
-        let used = self.delays.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
-        let classes = self.delays[..used].chunks(each).enumerate();
-        classes.map(|(class, counts)| ((width * (class as u64 + 1)).as_secs_f64(), counts.iter().sum())).collect()
-    }
-
-    /// The delay from the source to the release that this share of the packets had at most; none without
-    /// a packet.
-    pub fn delay(&self, share: f64) -> Option<Duration> {
-        let total: u64 = self.delays.iter().sum();
-        let rank = (total as f64 * share).ceil() as u64;
-        let mut below = 0;
-        let class = self.delays.iter().position(|&count| {
-            below += count;
-            below >= rank.max(1)
-        })?;
-        Some(CLASS * (class as u64 + 1))
     }
 }
 
@@ -260,6 +234,10 @@ pub struct StreamMetrics {
     pub startup_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
+    /// From the source to the release: half of the packets.
+    pub release_p50_s: f64,
+    /// The same of 95 %.
+    pub release_p95_s: f64,
     /// Until a slice comes again whose parent has died: 99 %; 0 if none has.
     pub slices_back_p99_s: f64,
     /// Bytes beside packets of the stream that came first, of those packets with their headers, in
@@ -273,12 +251,12 @@ pub struct StreamMetrics {
     pub forged_packets: u64,
     /// How often a viewer got another parent for a slice.
     pub parent_changes: u64,
-    /// What left all peers.
-    pub sent: Sent,
-    /// Slices whose parent was missed.
-    pub silent_feeds: u64,
-    /// Attempts to join that were refused for want of room.
-    pub overloaded: u64,
+    /// What left all peers; none where it is encrypted.
+    pub sent: Option<Sent>,
+    /// Slices whose parent was missed; none where viewers do not tell.
+    pub silent_feeds: Option<u64>,
+    /// Attempts to join that were refused for want of room; none where viewers do not tell.
+    pub overloaded: Option<u64>,
     /// Packets that arrived at a peer.
     pub packet_hops: u64,
 }
@@ -287,7 +265,7 @@ pub struct StreamMetrics {
 pub const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
 
 /// The value that this share of `values` is at most; not a number of none.
-pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil() as usize;
     values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)

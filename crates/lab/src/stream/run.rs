@@ -19,17 +19,14 @@ use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
-use anabranch_scenario::stream::{Rates, StreamScenario};
+use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
-use anabranch_sim::delay::DelayModel;
 use anabranch_sim::fabric::NodeId;
-use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::{Capacity, Jitter, LinkConfig};
-use anabranch_sim::varying::{Change, Course};
 
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, Watched, quantile};
+use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
@@ -38,26 +35,11 @@ use crate::world::{AsTheyAre, World};
 /// What a player misses of its buffer when a hole is given up.
 const MARGIN: Duration = Duration::from_millis(300);
 
-/// How long an uplink's or downlink's queue is: what homes have, and a tenth of what some had.
-const QUEUE: Duration = Duration::from_millis(100);
-
-/// When the audience begins to come: the server knows its stream by then.
-const OPENING: Duration = Duration::from_millis(1000);
-
-/// A keyframe comes so often.
-const KEYFRAMES: Duration = Duration::from_millis(1000);
-
-/// What liars who drop drop.
-const DROPPED: f64 = 0.5;
-
 /// How finely it is looked when slices are back.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How long it is looked for slices that do not come back.
 const LOOKED: Duration = Duration::from_millis(10_000);
-
-/// Delays are told in classes of this.
-const DELAY_CLASS: Duration = Duration::from_millis(50);
 
 type Payload = Packet<Message<u32, Simulated>, Datagram<Simulated>>;
 
@@ -76,9 +58,8 @@ fn key_of(node: u32) -> PeerKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cue {
     Packet,
-    Join,
-    Leave(u32),
-    Kill,
+    /// The next act of the script.
+    Audience,
     /// It is looked which slices have come back.
     Look,
     /// What is measured counts from now on.
@@ -90,7 +71,7 @@ struct Stage<'a> {
     world: StreamWorld,
     cues: BTreeMap<(Time, u64), Cue>,
     order: u64,
-    rng: Rng,
+    script: std::vec::IntoIter<(Time, Act)>,
     packets: u64,
     next_keyframe: Time,
     killed: u64,
@@ -118,34 +99,23 @@ pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
     stage.measured()
 }
 
-fn link(name: &str, rate: Rate, loss: f64) -> LinkConfig {
-    LinkConfig {
-        name: name.into(),
-        rate: Some(Course::constant(rate)),
-        delay: Course::constant(Duration::ZERO),
-        capacity: Capacity::Time(QUEUE),
-        discipline: None,
-        loss: if loss > 0.0 { LossModel::Random(Course::constant(loss)) } else { LossModel::None },
-        jitter: Jitter::NONE,
-    }
-}
-
 impl Stage<'_> {
     fn new(scenario: &StreamScenario) -> Stage<'_> {
         let audience = &scenario.audience;
         let links =
             AccessLinks { up: link("up", audience.upload.mean(), 0.0), down: link("down", audience.download, 0.0) };
-        let delay = DelayModel::Plane { span: audience.span, access: audience.access, stretch: 1.0 };
-        let fabric = Access::new(AccessConfig { delay, jitter: 0.0, links }, audience.clients + 1, scenario.seed);
-        let per_second = (scenario.stream.bitrate.bytes_per_sec() / MAX_PACKET as f64).ceil() as u64;
-        let from = Time::ZERO + OPENING + audience.arrival;
-        let world = World::new(fabric, AsTheyAre, Measuring::new(per_second, from), ());
+        let access = AccessConfig { delay: delays(audience), jitter: 0.0, links };
+        let fabric = Access::new(access, audience.clients + 1, scenario.seed);
+        let measuring = Measuring::new(packets_per_second(scenario), counts_from(scenario));
+        let world = World::new(fabric, AsTheyAre, measuring, ());
+        let Script(acts) = Script::of(scenario);
+        let times: Vec<Time> = acts.iter().map(|(at, _)| *at).collect();
         let mut stage = Stage {
             scenario,
             world,
             cues: BTreeMap::new(),
             order: 0,
-            rng: Rng::stream(scenario.seed, "audience"),
+            script: acts.into_iter(),
             packets: 0,
             next_keyframe: Time::ZERO,
             killed: 0,
@@ -154,19 +124,13 @@ impl Stage<'_> {
             slices_back: Vec::new(),
             sent_before: Vec::new(),
             dead: BTreeMap::new(),
-            counted_from: from,
+            counted_from: counts_from(scenario),
             monitored: Vec::new(),
         };
         stage.join_server();
-        stage.cue(from, Cue::Count);
+        stage.cue(counts_from(scenario), Cue::Count);
         stage.cue(Time::ZERO, Cue::Packet);
-        for client in 0..audience.clients as u64 {
-            let share = Duration::from_nanos(audience.arrival.as_nanos() * client / (audience.clients as u64).max(1));
-            stage.cue(Time::ZERO + OPENING + share, Cue::Join);
-        }
-        if scenario.churn.kill_share > 0.0 {
-            stage.cue(Time::ZERO + scenario.churn.kill_at, Cue::Kill);
-        }
+        times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
         stage
     }
 
@@ -225,46 +189,14 @@ impl Stage<'_> {
         debug_assert_eq!(node, SERVER);
     }
 
-    fn join_client(&mut self) {
-        let StreamScenario { audience, liars, churn, .. } = self.scenario;
-        let number = self.world.len();
-        let upload = audience.upload.of(number as u64 - 1, self.scenario.seed);
-        // One draw decides what somebody is, so that shares add up.
-        let draw = self.rng.uniform();
-        let mut threshold = 0.0;
-        let mut is = |share: f64| {
-            let before = threshold;
-            threshold += share;
-            (before..threshold).contains(&draw)
-        };
-        let (free_rides, claims, drops, poisons) =
-            (is(liars.free_riders), is(liars.claimers), is(liars.droppers), is(liars.poisoners));
-        let lie = match (free_rides, drops, poisons) {
-            (true, _, _) => Lie::FreeRider,
-            (_, true, _) => Lie::Drops(DROPPED),
-            (_, _, true) => Lie::Poisons,
-            _ => Lie::None,
-        };
-        let factor = if claims { liars.claim_factor } else { 1.0 };
-        let claimed = Rate::from_bytes_per_sec_f64(upload.bytes_per_sec() * factor);
+    fn join_client(&mut self, arriving: &Arriving) {
+        let Arriving { node, upload, claimed, lie, is_honest } = *arriving;
+        let audience = &self.scenario.audience;
         let config = ClientConfig { server: SERVER.0, source: key_of(0), upload: claimed, buffer: self.buffer() };
-        let mut links =
-            AccessLinks { up: link("up", upload, 0.0), down: link("down", audience.download, audience.loss) };
-        if let (Some(every), &Rates::Uniform(low, high)) = (audience.upload_every, &audience.upload) {
-            links.up.rate = Some(Course { first: upload, change: Change::Uniform { every, low, high } });
-        }
-        let node = self.join(StreamPeer::Client(Client::new(config)), lie, links);
-        let watched = super::measuring::Watched {
-            joined: self.world.now(),
-            is_honest: lie == Lie::None && !claims,
-            ..Default::default()
-        };
-        self.world.observer_mut().watched.insert(node.0, watched);
-        if let Some(mean) = churn.mean_stay {
-            // Exponential: who stays long stays longer.
-            let stay = -mean.as_secs_f64() * libm::log(1.0 - self.rng.uniform());
-            self.cue(self.world.now() + Duration::from_secs_f64(stay), Cue::Leave(node.0));
-        }
+        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload));
+        debug_assert_eq!(joined.0, node, "nodes are numbered as they come");
+        let watched = Watched { joined: self.world.now(), is_honest, ..Default::default() };
+        self.world.observer_mut().watched.insert(node, watched);
     }
 
     fn play(&mut self, monitor: &dyn Monitor) {
@@ -286,14 +218,13 @@ impl Stage<'_> {
             }
             match cue {
                 Cue::Packet => self.send_packet(at),
-                Cue::Join => self.join_client(),
-                Cue::Leave(node) => {
-                    if self.bury(at, NodeId(node)) {
-                        self.cue(at, Cue::Join);
-                    }
-                }
                 Cue::Count => self.sent_before = self.sent(),
-                Cue::Kill => self.kill(at),
+                Cue::Audience => match self.script.next() {
+                    Some((_, Act::Join(arriving))) => self.join_client(&arriving),
+                    Some((_, Act::Leave(node))) => self.bury(at, NodeId(node)),
+                    Some((_, Act::Kill(nodes))) => self.kill(at, &nodes),
+                    None => unreachable!("there is a cue for each act"),
+                },
                 Cue::Look => self.look(at),
             }
         }
@@ -350,14 +281,12 @@ impl Stage<'_> {
         }
     }
 
-    /// A viewer is gone, without a word; false if it was already.
-    fn bury(&mut self, now: Time, node: NodeId) -> bool {
+    /// A viewer is gone, without a word.
+    fn bury(&mut self, now: Time, node: NodeId) {
         let client = self.client(node).and_then(Client::id);
-        let was_there = self.world.leave(node).is_some();
-        if was_there {
+        if self.world.leave(node).is_some() {
             self.dead.insert(node, (client, now));
         }
-        was_there
     }
 
     /// Bytes that each node has sent, with all headers.
@@ -396,16 +325,14 @@ impl Stage<'_> {
 
     /// Some die; from now on it is looked how long it takes until their children get what they got from
     /// them.
-    fn kill(&mut self, now: Time) {
-        let mut alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
-        let count = (alive.len() as f64 * self.scenario.churn.kill_share).round() as usize;
+    fn kill(&mut self, now: Time, nodes: &[u32]) {
         let mut dead: Vec<ClientId> = Vec::new();
-        for _ in 0..count {
-            let node = alive.swap_remove(self.rng.below(alive.len()));
-            dead.extend(self.client(node).and_then(Client::id));
-            self.bury(now, node);
+        for &node in nodes {
+            dead.extend(self.client(NodeId(node)).and_then(Client::id));
+            self.bury(now, NodeId(node));
         }
-        self.killed += count as u64;
+        let alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
+        self.killed += nodes.len() as u64;
         self.killed_at = now;
         let mut waiting = Vec::new();
         for &node in &alive {
@@ -466,20 +393,21 @@ impl Stage<'_> {
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
-            latency_p95_s: observed.delay(0.95).map_or(f64::NAN, |delay| delay.as_secs_f64())
-                + self.scenario.stream.buffer.as_secs_f64(),
+            latency_p95_s: observed.delays.quantile(0.95) + self.scenario.stream.buffer.as_secs_f64(),
+            release_p50_s: observed.delays.quantile(0.5),
+            release_p95_s: observed.delays.quantile(0.95),
             slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
             overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,
             forged_packets: observed.forged,
             parent_changes,
-            sent: observed.sent_by_kind,
-            silent_feeds: observed.silent,
-            overloaded: observed.overloaded,
+            sent: Some(observed.sent_by_kind),
+            silent_feeds: Some(observed.silent),
+            overloaded: Some(observed.overloaded),
             packet_hops: observed.packet_hops,
         };
-        let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delay_classes(DELAY_CLASS));
+        let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delays.classes());
         StreamMeasured { metrics, seconds, delays, trees, viewers, deaths, explorations, monitored }
     }
 }

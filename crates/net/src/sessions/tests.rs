@@ -159,7 +159,7 @@ impl World {
         let peer = QuicSessions::new(app, config, &identity, controller, &Rng::stream(1, "test")).unwrap();
         self.identities.push(identity);
         let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        self.runtime.add_gathering(socket, peer).unwrap()
+        self.runtime.add_gathering_in_order(socket, peer).unwrap()
     }
 
     fn address(&self, peer: usize) -> SocketAddr {

@@ -442,7 +442,7 @@ impl Node {
         let rng = Rng::stream(random_seed(), "stream sessions");
         let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, controller, &rng)?;
         sessions.set_bounds(Bounds { rate: limit, ..Bounds::default() });
-        runtime.add_gathering(socket, sessions)?;
+        runtime.add_gathering_in_order(socket, sessions)?;
         let (events, receiver) = mpsc::channel(MOST_EVENTS);
         let is_stopped = Arc::new(AtomicBool::new(false));
         let waker = runtime.waker();
