@@ -13,7 +13,7 @@ use super::gossip::{Gossip, Mass};
 use super::message::{ChainLink, Datagram, Message};
 use super::packet::Stamp;
 use super::receiving::{Arrived, Verdict};
-use super::tracker::OVERHEAD;
+use super::tracker::capacity::OVERHEAD;
 use crate::session::{SessionId, Sessions};
 
 /// Chains that a client is part of at most; the oldest are forgotten for others. A server has some tens.

@@ -20,16 +20,13 @@ use anabranch_control::units::Rate;
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, SILENCE, Step};
+use super::feeds::{Feed, Feeds, SILENCE};
 use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
-use super::message::{
-    Assignment, Contact, Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, ParentReport, Report, SilentFeed, StreamInfo,
-    Welcome,
-};
+use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
 use super::packet::{MAX_SLICES, PacketId, SliceSet};
-use super::peers::{GREETING_TIME, Peers};
+use super::peers::Peers;
 use super::pushing::Pushing;
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::serving::{Subscription, next_datagram, subscribe};
@@ -37,7 +34,7 @@ use super::uplink::Uplink;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// How often a client looks for silent slices, and for what else time brings.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// How often it reports to the server: each report is a sign of life as well.
 pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
@@ -47,9 +44,6 @@ const RETRY: Duration = Duration::from_millis(2000);
 
 /// How often what is missing is sought.
 pub(super) const ROUND: Duration = Duration::from_millis(100);
-
-/// A session that nobody uses is closed after this: a parent that was left, a backup.
-const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
 /// The most sessions of a client.
 pub const MOST_SESSIONS: usize = 512;
@@ -115,14 +109,14 @@ pub struct Client<A, C: Content> {
     pub(super) watching: Option<Watching<A, C>>,
     pub(super) uplink: Uplink<C>,
     pub(super) chains: Chains,
-    played: u64,
-    skipped: u64,
+    pub(super) played: u64,
+    pub(super) skipped: u64,
     /// Those who sent what is not the source's: packets since the last report, and none of them is dealt
     /// with any more.
-    forged: BTreeMap<ClientId, u16>,
-    forgers: VecDeque<ClientId>,
+    pub(super) forged: BTreeMap<ClientId, u16>,
+    pub(super) forgers: VecDeque<ClientId>,
     pub(super) measured: Measured,
-    next_tick: Time,
+    pub(super) next_tick: Time,
     retry_at: Time,
 }
 
@@ -218,96 +212,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         sessions.event(ClientEvent::Welcomed(info));
     }
 
-    fn on_assignment(&mut self, now: Time, assignment: Assignment<A>, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &mut self.watching else { return };
-        watching.pushing.set_places(usize::from(assignment.places));
-        for children in assignment.children {
-            watching.pushing.on_assigned(now, children.slice, children.children);
-        }
-        let mut steps = Vec::new();
-        for parent in &assignment.parents {
-            watching.feeds.on_parent(now, parent, |step| steps.push(step));
-        }
-        self.follow(now, steps, sessions);
-    }
-
-    /// Does what the feeds have decided.
-    pub(super) fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
-        let (mut silent, mut missed) = (Vec::new(), SliceSet::default());
-        let mut steps = VecDeque::from(steps);
-        while let Some(step) = steps.pop_front() {
-            match step {
-                Step::Ask(slice, contact) => match self.reach(now, &contact, sessions) {
-                    Some(session) => self.subscribe(now, slice, session, sessions),
-                    // Who cannot be asked is as good as silent.
-                    None => {
-                        let Some(watching) = &mut self.watching else { return };
-                        watching.feeds.on_unreachable(now, slice, |step| steps.push_back(step));
-                    }
-                },
-                Step::AskServer(slice) => {
-                    if let Some(server) = self.server {
-                        self.subscribe(now, slice, server, sessions);
-                    }
-                }
-                Step::Leave(slice, session) => {
-                    sessions.send(session, Message::Unsubscribe(SliceSet(1 << slice)));
-                }
-                Step::TellChildren(slice) => missed.insert(slice),
-                Step::Silent(feed) => {
-                    silent.push(feed);
-                    sessions.event(ClientEvent::Silent(feed));
-                }
-            }
-        }
-        if let Some(server) = self.server
-            && !silent.is_empty()
-        {
-            sessions.send(server, Message::Silent(silent));
-        }
-        self.tell_children(missed, sessions);
-    }
-
-    /// Those below wait for this client to mend it, and stay.
-    fn tell_children(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &self.watching else { return };
-        let mut stalled: BTreeMap<SessionId, SliceSet> = BTreeMap::new();
-        for slice in missed.iter() {
-            for child in watching.pushing.children(slice) {
-                stalled.entry(child).or_default().insert(slice);
-            }
-        }
-        for (child, slices) in stalled {
-            sessions.send(child, Message::Stalled(slices));
-        }
-    }
-
-    fn subscribe(&mut self, now: Time, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &mut self.watching else { return };
-        let from = watching.feeds.set_session(now, slice, session);
-        sessions.send(session, Message::Subscribe { slices: SliceSet(1 << slice), from });
-    }
-
-    /// The session with another client, which begins if there is none. None leads to somebody who forges.
-    pub(super) fn reach(
-        &mut self,
-        now: Time,
-        contact: &Contact<A>,
-        sessions: &mut impl Sessions<Self>,
-    ) -> Option<SessionId> {
-        if self.forgers.contains(&contact.client) {
-            return None;
-        }
-        if let Some(session) = self.peers.session_of(contact.client) {
-            return Some(session);
-        }
-        let ticket = self.watching.as_ref()?.ticket.clone();
-        let session = sessions.open(contact.address, Some(contact.key))?;
-        self.peers.begin(now, session, Some(contact.client));
-        sessions.send(session, Message::Greet(Box::new(ticket)));
-        Some(session)
-    }
-
     /// Whether `session` leads to the server, or to somebody who is one of its clients.
     fn is_proved(&self, session: SessionId) -> bool {
         Some(session) == self.server || self.peers.get(session).is_some_and(|peer| peer.client.is_some())
@@ -327,7 +231,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
     }
 
-    fn end(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn end(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
         sessions.close(session);
         self.forget(session);
     }
@@ -435,84 +339,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             }
             sessions.event(ClientEvent::Release(release));
         }
-    }
-
-    fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        self.next_tick = now + TICK;
-        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
-        let Some(watching) = &mut self.watching else { return };
-        let mut steps = Vec::new();
-        if watching.info.mode.has_trees() {
-            watching.feeds.watch(now, watching.receiving.announced(), |step| steps.push(step));
-        }
-        let mut full: Vec<(SessionId, u8)> = Vec::new();
-        watching.pushing.drop_unassigned(now, |session, slice| full.push((session, slice)));
-        for (session, slice) in full {
-            sessions.send(session, Message::Full(SliceSet(1 << slice)));
-        }
-        if now >= watching.next_question {
-            for (from, first, last) in watching.receiving.missing_manifests() {
-                watching.next_question = now + ROUND;
-                self.uplink.tell(from, Datagram::WantManifests(first, last));
-            }
-        }
-        let mode = watching.info.mode;
-        if mode.has_mesh() {
-            self.trade(now);
-        }
-        if mode == Mode::Mesh {
-            self.gossip(now, sessions);
-        }
-        self.follow(now, steps, sessions);
-        self.close_unused(now, sessions);
-        self.report(now, sessions);
-    }
-
-    /// Ends sessions with those who have not said who they are, and those that serve nobody.
-    fn close_unused(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &self.watching else { return };
-        let is_unused = |(session, peer): &(SessionId, &super::peers::Peer<A>)| {
-            let is_stranger = peer.client.is_none() && now >= peer.used + GREETING_TIME;
-            let serves = || !watching.pushing.served(*session).is_empty();
-            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
-            let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
-            Some(*session) != self.server && (is_stranger || is_idle())
-        };
-        let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
-        for session in unused {
-            self.end(session, sessions);
-        }
-    }
-
-    fn report(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        let (Some(watching), Some(server)) = (&mut self.watching, self.server) else { return };
-        if now < watching.next_report {
-            return;
-        }
-        watching.next_report = now + REPORT_PERIOD;
-        let delay = watching.receiving.delay(now);
-        let mut parents: Vec<ParentReport> = Vec::new();
-        watching.feeds.take_counts(|parent, expected, received| {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => {
-                    report.expected = report.expected.saturating_add(expected);
-                    report.received = report.received.saturating_add(received);
-                }
-                None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
-            }
-        });
-        for (parent, forged) in std::mem::take(&mut self.forged) {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => report.forged = forged,
-                None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
-            }
-        }
-        let neighbours = watching.mesh.len() as u8;
-        let (capacity, sent) = self.measured.report();
-        let capacity = capacity.unwrap_or_default();
-        let (played, skipped) = (self.played, self.skipped);
-        let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
-        sessions.send(server, Message::Report(Box::new(report)));
     }
 
     /// Nothing can be had from the server: a new attempt, later.
@@ -704,23 +530,5 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         // Where a mesh repairs, a push waits no longer than its child does until it looks for another parent.
         let push_patience = if info.mode == Mode::Hybrid { SILENCE.min(patience) } else { patience };
         next_datagram(now, uplink, (push_patience, patience), get)
-    }
-}
-
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
-    /// Who was asked for `slices` has no room or is gone, for which it is excused; or forges, for which it is
-    /// not.
-    fn on_refused(
-        &mut self,
-        now: Time,
-        from: SessionId,
-        slices: SliceSet,
-        is_excused: bool,
-        sessions: &mut impl Sessions<Self>,
-    ) {
-        let Some(watching) = &mut self.watching else { return };
-        let mut steps = Vec::new();
-        watching.feeds.on_refused(now, from, slices, is_excused, |step| steps.push(step));
-        self.follow(now, steps, sessions);
     }
 }

@@ -9,6 +9,7 @@ pub mod contribution;
 pub mod enabler;
 pub mod exploration;
 pub mod feeds;
+mod following;
 pub mod gossip;
 pub mod matching;
 pub mod measured;
@@ -26,6 +27,7 @@ pub mod source_clock;
 pub mod tracker;
 mod trading;
 pub mod tree;
+mod upkeep;
 pub mod uplink;
 pub mod wire;
 

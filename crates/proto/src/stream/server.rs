@@ -20,7 +20,8 @@ use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
 use super::serving::{Subscription, next_datagram, subscribe};
 use super::source::{Signed, Source};
-use super::tracker::{OVERHEAD, Refusal, Tracker, TrackerConfig};
+use super::tracker::capacity::OVERHEAD;
+use super::tracker::{Refusal, Tracker, TrackerConfig};
 use super::uplink::Uplink;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
