@@ -174,9 +174,10 @@ pub fn helper(lab: &StreamLab) -> Result<Findings, ExperimentError> {
     }
     let mut chart = XyChart::new(Axis::new("time", "s"), Axis::new("helper over demand", "%").from_zero());
     for (slot, ((name, share), runs)) in HELPED.iter().zip(&measured).enumerate() {
-        let points = runs[0].monitored.iter().map(|second| {
-            (second.at.as_nanos() as f64 * 1e-9, 100.0 * second.helper.bytes_per_sec() / demand)
-        });
+        let points = runs[0]
+            .monitored
+            .iter()
+            .map(|second| (second.at.as_nanos() as f64 * 1e-9, 100.0 * second.helper.bytes_per_sec() / demand));
         let named = format!("{name}: viewers send {share} times the demand");
         chart = chart.series(Series::line(named, points.collect()).slot(slot));
     }
