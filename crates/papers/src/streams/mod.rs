@@ -11,6 +11,7 @@ pub mod liars;
 mod matrix;
 pub mod modes;
 pub mod steady;
+pub mod system;
 pub mod trees;
 
 use anabranch_control::units::Rate;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
@@ -25,7 +25,7 @@ use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
-use super::packet::{MAX_SLICES, PacketId, SliceSet};
+use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
 use super::peers::Peers;
 use super::pushing::Pushing;
 use super::receiving::{Arrived, Receiving, Verdict};
@@ -208,6 +208,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     next_report: now + REPORT_PERIOD,
                 });
             }
+        }
+        if let Some(watching) = &mut self.watching
+            && info.mode == Mode::Mesh
+            && info.bitrate > Rate::ZERO
+        {
+            watching.mesh.note_past(now, (info.begin, info.edge.0), Bytes::new(MAX_PACKET as u64) / info.bitrate);
         }
         sessions.event(ClientEvent::Welcomed(info));
     }

@@ -7,6 +7,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
+use super::answers::Answers;
 use super::buffer::{Buffer, BufferConfig};
 use super::chains::Monitoring;
 use super::content::{ClientId, Content, Manifest, Ticket};
@@ -89,6 +90,7 @@ pub struct Server<A, C: Content> {
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
+    answers: Answers,
     exploration: Option<Exploration>,
     monitoring: Monitoring,
     enabler: Option<Enabler>,
@@ -123,6 +125,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
+            answers: Answers::default(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
@@ -499,7 +502,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 }
             }
             Datagram::Want(ids) if self.config.mode.has_mesh() => {
-                self.uplink.ask(now, session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
+                let Server { answers, uplink, config, .. } = self;
+                let is_granted = |id: &PacketId| config.mode.has_trees() || answers.grant(now, *id);
+                uplink.ask(now, session, ids.iter().copied().filter(is_granted), now + ANSWERED_WITHIN, 0);
             }
             Datagram::Mass(epoch, mass) => self.monitoring.on_mass(epoch, mass),
             _ => {}

@@ -143,7 +143,8 @@ impl LinkLatency for Latencies {
         match (from, to) {
             (0, slot) | (slot, 0) => known(slot),
             (from, to) => {
-                let explored = self.explored.as_ref().filter(|links| from.max(to) < links.peers())?;
+                let is_pair = |links: &&PairRtts| from != to && from.max(to) < links.peers();
+                let explored = self.explored.as_ref().filter(is_pair)?;
                 explored.mean_between(Slot(from as u16), Slot(to as u16))
             }
         }
