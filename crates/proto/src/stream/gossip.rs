@@ -28,7 +28,7 @@ pub const EPOCH: Duration = Duration::from_millis(5000);
 /// half of them.
 pub const ROUND: Duration = Duration::from_millis(160);
 
-/// Of a round's end, so that what is on its way is not lost to the epoch.
+/// Of an epoch's beginning and end, so that nothing is given to who is not yet, or no longer, in it.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// No weight is greater: it would be that of all peers of a very large audience.
@@ -148,7 +148,8 @@ impl Gossip {
         self.mean = self.mass.mean().or(self.mean);
         self.epoch = Some(epoch);
         self.mass = own();
-        self.next_round = EPOCH * u64::from(epoch);
+        // Others see it begin a little later, and would throw away what is of an epoch to come.
+        self.next_round = EPOCH * u64::from(epoch) + SETTLING;
         true
     }
 
