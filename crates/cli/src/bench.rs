@@ -2,6 +2,7 @@
 
 mod dumbbell;
 mod emulator;
+mod env;
 mod overlay;
 mod processor_time;
 mod quic;
@@ -26,6 +27,8 @@ enum What {
     Overlay(overlay::Args),
     /// Reset, step, observation and snapshot of a world of flows, as an agent waits for them
     World(world::Args),
+    /// Steps a second of learning environments, many at once
+    Env(env::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
     /// Accuracy and speed of the link emulator on real packets
@@ -43,6 +46,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
         What::World(args) => world::run(args),
+        What::Env(args) => env::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),

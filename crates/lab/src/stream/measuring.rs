@@ -7,14 +7,18 @@ use anabranch_proto::machine::Machine;
 use anabranch_proto::session::{FlowSessions, WireLength};
 use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::ClientEvent;
+use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::exploration::Explorations;
 use anabranch_proto::stream::message::Datagram;
 use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamEvent;
+use anabranch_proto::stream::server::ServerEvent;
 use anabranch_sim::fabric::NodeId;
 
 use super::delays::ReleaseDelays;
 use super::liar::Viewer;
 use super::trees::Trees;
+use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::world::{Observer, Transit};
 
 /// What a viewer has got.
@@ -26,6 +30,9 @@ pub(super) struct Watched {
     pub started: Option<Time>,
     pub played: u64,
     pub skipped: u64,
+    /// The same, of the time that counts.
+    pub counted_played: u64,
+    pub counted_skipped: u64,
 }
 
 /// Sees what happens.
@@ -51,6 +58,8 @@ pub(super) struct Measuring {
     pub silent: u64,
     pub sent_by_kind: Sent,
     pub packet_hops: u64,
+    /// When the server has removed whom.
+    pub removed: BTreeMap<ClientId, Time>,
 }
 
 /// What left, in bytes of datagrams without the headers of their packets, and packets without any.
@@ -64,6 +73,10 @@ pub struct Sent {
     pub maps: u64,
     /// What is asked for.
     pub wants: u64,
+    /// Packets that explore.
+    pub explored: u64,
+    /// What peers know together.
+    pub gossip: u64,
     /// Packets with nothing but an ACK.
     pub acks_alone: u64,
     /// Packets with messages, of handshakes and probes.
@@ -88,6 +101,7 @@ impl Measuring {
             silent: 0,
             sent_by_kind: Sent::default(),
             packet_hops: 0,
+            removed: BTreeMap::new(),
         }
     }
 
@@ -107,6 +121,7 @@ impl Measuring {
                     watched.started = Some(now);
                 }
                 if counts {
+                    watched.counted_played += 1;
                     self.played += 1;
                     self.honest_played += u64::from(watched.is_honest);
                     if let Some(&sent) = self.sent.get(id.0 as usize)
@@ -120,6 +135,7 @@ impl Measuring {
                 watched.skipped += count;
                 second.skipped += count;
                 if counts {
+                    watched.counted_skipped += count;
                     self.skipped += count;
                     self.honest_skipped += if watched.is_honest { *count } else { 0 };
                 }
@@ -139,6 +155,8 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
         };
         let count = match datagram {
             Datagram::Packet { .. } => &mut sent.packets,
+            Datagram::Explore { .. } => &mut sent.explored,
+            Datagram::Mass(..) => &mut sent.gossip,
             Datagram::Manifest(_) => &mut sent.manifests,
             Datagram::Have(_) => &mut sent.maps,
             Datagram::Want(_) | Datagram::WantManifests(..) => &mut sent.wants,
@@ -157,6 +175,9 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
             StreamEvent::Client(ClientEvent::Overloaded) => self.overloaded += 1,
             StreamEvent::Client(ClientEvent::Silent(_)) => self.silent += 1,
             StreamEvent::Client(ClientEvent::Forged(_)) => self.forged += 1,
+            StreamEvent::Server(ServerEvent::Left(client, _)) => {
+                self.removed.insert(client, now);
+            }
             _ => {}
         }
     }
@@ -182,6 +203,14 @@ pub struct StreamMeasured {
     pub delays: Vec<(f64, u64)>,
     /// The trees at the end.
     pub trees: Trees,
+    /// Each viewer that came, in the order in which they did.
+    pub viewers: Vec<ViewerMeasured>,
+    /// Those who left or died, unannounced.
+    pub deaths: Vec<Death>,
+    /// What became of exploration packets; none where nothing is explored.
+    pub explorations: Option<Explorations>,
+    /// What the server knew by gossip, where it did.
+    pub monitored: Vec<Monitored>,
 }
 
 /// What a run has measured.

@@ -9,6 +9,7 @@ mod run;
 pub mod run_files;
 pub mod script;
 mod trees;
+mod viewers;
 
 pub use content::{Simulated, SimulatedPacket};
 pub use delays::ReleaseDelays;
@@ -16,3 +17,4 @@ pub use liar::{Lie, Viewer};
 pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond, quantile};
 pub use run::run;
 pub use trees::Trees;
+pub use viewers::{Death, Monitored, ViewerMeasured};

@@ -10,6 +10,8 @@ use anabranch_proto::session::{FlowSessions, Packet, PeerKey, SessionConfig};
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
 use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::enabler::EnablerConfig;
+use anabranch_proto::stream::exploration::ExplorationConfig;
 use anabranch_proto::stream::feeds::Feed;
 use anabranch_proto::stream::message::{Datagram, Message, Mode};
 use anabranch_proto::stream::packet::MAX_PACKET;
@@ -24,8 +26,9 @@ use anabranch_sim::fabric::NodeId;
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
 use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, Watched, quantile};
-use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, packets_per_second};
+use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
+use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
 use crate::world::{AsTheyAre, World};
 
@@ -59,6 +62,8 @@ enum Cue {
     Audience,
     /// It is looked which slices have come back.
     Look,
+    /// What is measured counts from now on.
+    Count,
 }
 
 struct Stage<'a> {
@@ -74,6 +79,13 @@ struct Stage<'a> {
     /// Viewers and slices whose parent has died, and up to where it had pushed.
     waiting: Vec<(NodeId, u8, u64)>,
     slices_back: Vec<f64>,
+    /// Bytes that each node had sent when what is measured began to count.
+    sent_before: Vec<u64>,
+    /// Who left or died, and when; by node.
+    dead: BTreeMap<NodeId, (Option<ClientId>, Time)>,
+    /// What is measured counts from then on.
+    counted_from: Time,
+    monitored: Vec<Monitored>,
 }
 
 /// Runs `scenario` until its end, or until `monitor` interrupts it.
@@ -110,8 +122,13 @@ impl Stage<'_> {
             killed_at: Time::ZERO,
             waiting: Vec::new(),
             slices_back: Vec::new(),
+            sent_before: Vec::new(),
+            dead: BTreeMap::new(),
+            counted_from: counts_from(scenario),
+            monitored: Vec::new(),
         };
         stage.join_server();
+        stage.cue(counts_from(scenario), Cue::Count);
         stage.cue(Time::ZERO, Cue::Packet);
         times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
         stage
@@ -130,9 +147,8 @@ impl Stage<'_> {
         BufferConfig { patience, capacity: (packets.get() / MAX_PACKET as u64) as usize + 64 }
     }
 
-    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, up: Rate, down: Rate, loss: f64) -> NodeId {
+    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, links: AccessLinks) -> NodeId {
         let number = self.world.len() as u32;
-        let links = AccessLinks { up: link("up", up, 0.0), down: link("down", down, loss) };
         self.world.fabric_mut().set_next(links);
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
         let stream = &self.scenario.stream;
@@ -156,11 +172,20 @@ impl Stage<'_> {
         // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half
         // of that time to come.
         let begin_behind = Duration::from_nanos(stream.buffer.as_nanos() / 2);
-        let config = ServerConfig { mode: stream.mode, tracker, begin_behind, buffer: self.buffer() };
+        let share = stream.exploration();
+        let config = ServerConfig {
+            mode: stream.mode,
+            tracker,
+            begin_behind,
+            buffer: self.buffer(),
+            exploration: (share > 0.0).then(|| ExplorationConfig { share, ..ExplorationConfig::default() }),
+            helper: self.scenario.helper.map(|helper| EnablerConfig::between(helper.least, helper.most)),
+        };
         let rng = Rng::stream(self.scenario.seed, "server");
         let server = Server::new(config, key_of(0), Time::ZERO, rng);
-        let node =
-            self.join(StreamPeer::Server(server), Lie::None, audience.server_upload, audience.server_upload, 0.0);
+        let rate = audience.server_upload;
+        let links = AccessLinks { up: link("up", rate, 0.0), down: link("down", rate, 0.0) };
+        let node = self.join(StreamPeer::Server(server), Lie::None, links);
         debug_assert_eq!(node, SERVER);
     }
 
@@ -168,8 +193,7 @@ impl Stage<'_> {
         let Arriving { node, upload, claimed, lie, is_honest } = *arriving;
         let audience = &self.scenario.audience;
         let config = ClientConfig { server: SERVER.0, source: key_of(0), upload: claimed, buffer: self.buffer() };
-        let (download, loss) = (audience.download, audience.loss);
-        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, upload, download, loss);
+        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload));
         debug_assert_eq!(joined.0, node, "nodes are numbered as they come");
         let watched = Watched { joined: self.world.now(), is_honest, ..Default::default() };
         self.world.observer_mut().watched.insert(node, watched);
@@ -189,13 +213,15 @@ impl Stage<'_> {
             self.world.step(at);
             while at >= next_second {
                 monitor.on_second();
+                self.note_monitored(next_second);
                 next_second += Duration::SECOND;
             }
             match cue {
                 Cue::Packet => self.send_packet(at),
+                Cue::Count => self.sent_before = self.sent(),
                 Cue::Audience => match self.script.next() {
                     Some((_, Act::Join(arriving))) => self.join_client(&arriving),
-                    Some((_, Act::Leave(node))) => drop(self.world.leave(NodeId(node))),
+                    Some((_, Act::Leave(node))) => self.bury(at, NodeId(node)),
                     Some((_, Act::Kill(nodes))) => self.kill(at, &nodes),
                     None => unreachable!("there is a cue for each act"),
                 },
@@ -207,6 +233,28 @@ impl Stage<'_> {
             monitor.on_second();
             next_second += Duration::SECOND;
         }
+    }
+
+    fn server(&self) -> &Server<u32, Simulated> {
+        match self.world.node(SERVER).map(|server| server.app().peer()) {
+            Some(StreamPeer::Server(server)) => server,
+            _ => unreachable!("node 0 is the server, which never leaves"),
+        }
+    }
+
+    /// What the server has found by gossip, and what there really is.
+    fn note_monitored(&mut self, at: Time) {
+        let server = self.server();
+        let Some(mean) = server.monitored() else { return };
+        let helper = server.tracker().upload();
+        let watched = &self.world.observer().watched;
+        let here = watched.keys().filter(|&&node| !self.dead.contains_key(&NodeId(node)));
+        let upload =
+            |&node: &u32| self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed).bytes_per_sec();
+        let (viewers, all) = here.fold((0, 0.0), |(viewers, all), node| (viewers + 1, all + upload(node)));
+        let mean_of_lines = Rate::from_bytes_per_sec_f64((all + helper.bytes_per_sec()) / f64::from(viewers + 1));
+        let surplus = server.advice().map(|advice| advice.surplus);
+        self.monitored.push(Monitored { at, mean, mean_of_lines, helper, surplus });
     }
 
     fn send_packet(&mut self, now: Time) {
@@ -233,13 +281,55 @@ impl Stage<'_> {
         }
     }
 
+    /// A viewer is gone, without a word.
+    fn bury(&mut self, now: Time, node: NodeId) {
+        let client = self.client(node).and_then(Client::id);
+        if self.world.leave(node).is_some() {
+            self.dead.insert(node, (client, now));
+        }
+    }
+
+    /// Bytes that each node has sent, with all headers.
+    fn sent(&self) -> Vec<u64> {
+        (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).collect()
+    }
+
+    fn viewers(&self) -> Vec<ViewerMeasured> {
+        let (end, watched) = (self.world.now(), &self.world.observer().watched);
+        let sent = self.sent();
+        let viewer = |(&node, watched): (&u32, &Watched)| {
+            let number = node as usize;
+            let death = self.dead.get(&NodeId(node)).map(|&(_, at)| at);
+            let from = watched.joined.max(self.counted_from);
+            let span = death.unwrap_or(end).since(from);
+            let bytes = sent[number] - self.sent_before.get(number).copied().unwrap_or(0);
+            ViewerMeasured {
+                upload: self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed),
+                sent: Rate::from_bytes_per_sec_f64(bytes as f64 / span.as_secs_f64().max(1e-9)),
+                span,
+                played: watched.counted_played,
+                skipped: watched.counted_skipped,
+                stayed: death.is_none(),
+            }
+        };
+        watched.iter().map(viewer).collect()
+    }
+
+    /// Of those whom the server had let in.
+    fn deaths(&self) -> Vec<Death> {
+        let removed = &self.world.observer().removed;
+        let death =
+            |&(client, at): &(Option<ClientId>, Time)| Some(Death { at, removed: removed.get(&client?).copied() });
+        self.dead.values().filter_map(death).collect()
+    }
+
     /// Some die; from now on it is looked how long it takes until their children get what they got from
     /// them.
     fn kill(&mut self, now: Time, nodes: &[u32]) {
         let mut dead: Vec<ClientId> = Vec::new();
         for &node in nodes {
             dead.extend(self.client(NodeId(node)).and_then(Client::id));
-            self.world.leave(NodeId(node));
+            self.bury(now, NodeId(node));
         }
         let alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
         self.killed += nodes.len() as u64;
@@ -277,16 +367,13 @@ impl Stage<'_> {
     fn measured(mut self) -> StreamMeasured {
         // What is not back counts as the longest time.
         self.slices_back.extend(self.waiting.iter().map(|_| LOOKED.as_secs_f64()));
+        let (viewers, deaths) = (self.viewers(), self.deaths());
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
-        let all_bytes: u64 =
-            (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).sum();
-        let (parent_changes, trees) = match self.world.node(SERVER).map(|server| server.app().peer()) {
-            Some(StreamPeer::Server(server)) => {
-                let tracker = server.tracker();
-                (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)))
-            }
-            _ => unreachable!("node 0 is the server, which never leaves"),
-        };
+        let all_bytes: u64 = self.sent().into_iter().sum();
+        let tracker = self.server().tracker();
+        let (parent_changes, trees) =
+            (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)));
+        let (explorations, monitored) = (self.server().explorations(), std::mem::take(&mut self.monitored));
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
@@ -321,6 +408,6 @@ impl Stage<'_> {
             packet_hops: observed.packet_hops,
         };
         let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delays.classes());
-        StreamMeasured { metrics, seconds, delays, trees }
+        StreamMeasured { metrics, seconds, delays, trees, viewers, deaths, explorations, monitored }
     }
 }

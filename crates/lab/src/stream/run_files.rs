@@ -60,6 +60,8 @@ impl StreamMetrics {
             ("sent_manifest_bytes", sent(|sent| sent.manifests)),
             ("sent_map_bytes", sent(|sent| sent.maps)),
             ("sent_want_bytes", sent(|sent| sent.wants)),
+            ("sent_explored_bytes", sent(|sent| sent.explored)),
+            ("sent_gossip_bytes", sent(|sent| sent.gossip)),
             ("sent_acks_alone", sent(|sent| sent.acks_alone)),
             ("sent_other_packets", sent(|sent| sent.others)),
         ]

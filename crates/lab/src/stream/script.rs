@@ -7,11 +7,12 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_proto::stream::packet::MAX_PACKET;
-use anabranch_scenario::stream::{Audience, StreamScenario};
+use anabranch_scenario::stream::{Audience, Rates, StreamScenario};
+use anabranch_sim::access::AccessLinks;
 use anabranch_sim::delay::DelayModel;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter, LinkConfig};
-use anabranch_sim::varying::Course;
+use anabranch_sim::varying::{Change, Course};
 
 use super::liar::Lie;
 
@@ -159,6 +160,15 @@ pub fn link(name: &str, rate: Rate, loss: f64) -> LinkConfig {
         loss: if loss > 0.0 { LossModel::Random(Course::constant(loss)) } else { LossModel::None },
         jitter: Jitter::NONE,
     }
+}
+
+/// Both links of a viewer's home whose line can send `upload` at first.
+pub fn links(audience: &Audience, upload: Rate) -> AccessLinks {
+    let mut links = AccessLinks { up: link("up", upload, 0.0), down: link("down", audience.download, audience.loss) };
+    if let (Some(every), &Rates::Uniform(low, high)) = (audience.upload_every, &audience.upload) {
+        links.up.rate = Some(Course { first: upload, change: Change::Uniform { every, low, high } });
+    }
+    links
 }
 
 /// How far homes are from each other.

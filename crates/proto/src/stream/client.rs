@@ -15,19 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::buffer::{BufferConfig, Release};
+use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, SILENCE, Step};
+use super::feeds::{Feed, Feeds, SILENCE};
+use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
-use super::message::{
-    Assignment, Contact, Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, ParentReport, Report, SilentFeed, StreamInfo,
-    Welcome,
-};
-use super::packet::{MAX_SLICES, PacketId, SliceSet};
-use super::peers::{GREETING_TIME, Peers};
+use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
+use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
+use super::peers::Peers;
 use super::pushing::Pushing;
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::serving::{Subscription, next_datagram, subscribe};
@@ -35,7 +34,7 @@ use super::uplink::Uplink;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// How often a client looks for silent slices, and for what else time brings.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// How often it reports to the server: each report is a sign of life as well.
 pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
@@ -45,9 +44,6 @@ const RETRY: Duration = Duration::from_millis(2000);
 
 /// How often what is missing is sought.
 pub(super) const ROUND: Duration = Duration::from_millis(100);
-
-/// A session that nobody uses is closed after this: a parent that was left, a backup.
-const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
 /// The most sessions of a client.
 pub const MOST_SESSIONS: usize = 512;
@@ -94,6 +90,7 @@ pub(super) struct Watching<A, C: Content> {
     pub(super) feeds: Feeds<A>,
     pub(super) pushing: Pushing,
     pub(super) mesh: Mesh,
+    pub(super) monitoring: Monitoring,
     /// Of each slice, the packet up to which its feed had pushed at the last tick.
     pub(super) pushed: Vec<PacketId>,
     pub(super) next_map: Time,
@@ -111,14 +108,15 @@ pub struct Client<A, C: Content> {
     pub(super) peers: Peers<A>,
     pub(super) watching: Option<Watching<A, C>>,
     pub(super) uplink: Uplink<C>,
-    played: u64,
-    skipped: u64,
+    pub(super) chains: Chains,
+    pub(super) played: u64,
+    pub(super) skipped: u64,
     /// Those who sent what is not the source's: packets since the last report, and none of them is dealt
     /// with any more.
-    forged: BTreeMap<ClientId, u16>,
-    forgers: VecDeque<ClientId>,
-    measured: Measured,
-    next_tick: Time,
+    pub(super) forged: BTreeMap<ClientId, u16>,
+    pub(super) forgers: VecDeque<ClientId>,
+    pub(super) measured: Measured,
+    pub(super) next_tick: Time,
     retry_at: Time,
 }
 
@@ -131,6 +129,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             peers: Peers::default(),
             watching: None,
             uplink: Uplink::default(),
+            chains: Chains::default(),
             played: 0,
             skipped: 0,
             forged: BTreeMap::new(),
@@ -166,6 +165,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.measured.capacity()
     }
 
+    /// What peers can send and do not, on average, as gossip has shown.
+    pub fn monitored(&self) -> Option<Mean> {
+        self.watching.as_ref().and_then(|watching| watching.monitoring.gossip().mean())
+    }
+
     /// Packets that have gone to players.
     pub fn played(&self) -> u64 {
         self.played
@@ -183,7 +187,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     fn on_welcome(&mut self, now: Time, welcome: Welcome<C>, sessions: &mut impl Sessions<Self>) {
         let Welcome { stream: info, ticket } = welcome;
-        let slices = info.slices.clamp(1, MAX_SLICES);
+        let (slices, ClientId(client)) = (info.slices.clamp(1, MAX_SLICES), ticket.client);
         let info = StreamInfo { slices, ..info };
         match &mut self.watching {
             // Let in again: what is here stays.
@@ -196,6 +200,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
                     mesh: Mesh::default(),
+                    monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![info.begin; usize::from(slices)],
                     next_map: now,
                     next_round: now,
@@ -204,97 +209,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 });
             }
         }
-        sessions.event(ClientEvent::Welcomed(info));
-    }
-
-    fn on_assignment(&mut self, now: Time, assignment: Assignment<A>, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &mut self.watching else { return };
-        watching.pushing.set_places(usize::from(assignment.places));
-        for children in assignment.children {
-            watching.pushing.on_assigned(now, children.slice, children.children);
-        }
-        let mut steps = Vec::new();
-        for parent in &assignment.parents {
-            watching.feeds.on_parent(now, parent, |step| steps.push(step));
-        }
-        self.follow(now, steps, sessions);
-    }
-
-    /// Does what the feeds have decided.
-    pub(super) fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
-        let (mut silent, mut missed) = (Vec::new(), SliceSet::default());
-        let mut steps = VecDeque::from(steps);
-        while let Some(step) = steps.pop_front() {
-            match step {
-                Step::Ask(slice, contact) => match self.reach(now, &contact, sessions) {
-                    Some(session) => self.subscribe(now, slice, session, sessions),
-                    // Who cannot be asked is as good as silent.
-                    None => {
-                        let Some(watching) = &mut self.watching else { return };
-                        watching.feeds.on_unreachable(now, slice, |step| steps.push_back(step));
-                    }
-                },
-                Step::AskServer(slice) => {
-                    if let Some(server) = self.server {
-                        self.subscribe(now, slice, server, sessions);
-                    }
-                }
-                Step::Leave(slice, session) => {
-                    sessions.send(session, Message::Unsubscribe(SliceSet(1 << slice)));
-                }
-                Step::TellChildren(slice) => missed.insert(slice),
-                Step::Silent(feed) => {
-                    silent.push(feed);
-                    sessions.event(ClientEvent::Silent(feed));
-                }
-            }
-        }
-        if let Some(server) = self.server
-            && !silent.is_empty()
+        if let Some(watching) = &mut self.watching
+            && info.mode == Mode::Mesh
+            && info.bitrate > Rate::ZERO
         {
-            sessions.send(server, Message::Silent(silent));
+            watching.mesh.note_past(now, (info.begin, info.edge.0), Bytes::new(MAX_PACKET as u64) / info.bitrate);
         }
-        self.tell_children(missed, sessions);
-    }
-
-    /// Those below wait for this client to mend it, and stay.
-    fn tell_children(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &self.watching else { return };
-        let mut stalled: BTreeMap<SessionId, SliceSet> = BTreeMap::new();
-        for slice in missed.iter() {
-            for child in watching.pushing.children(slice) {
-                stalled.entry(child).or_default().insert(slice);
-            }
-        }
-        for (child, slices) in stalled {
-            sessions.send(child, Message::Stalled(slices));
-        }
-    }
-
-    fn subscribe(&mut self, now: Time, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &mut self.watching else { return };
-        let from = watching.feeds.set_session(now, slice, session);
-        sessions.send(session, Message::Subscribe { slices: SliceSet(1 << slice), from });
-    }
-
-    /// The session with another client, which begins if there is none. None leads to somebody who forges.
-    pub(super) fn reach(
-        &mut self,
-        now: Time,
-        contact: &Contact<A>,
-        sessions: &mut impl Sessions<Self>,
-    ) -> Option<SessionId> {
-        if self.forgers.contains(&contact.client) {
-            return None;
-        }
-        if let Some(session) = self.peers.session_of(contact.client) {
-            return Some(session);
-        }
-        let ticket = self.watching.as_ref()?.ticket.clone();
-        let session = sessions.open(contact.address, Some(contact.key))?;
-        self.peers.begin(now, session, Some(contact.client));
-        sessions.send(session, Message::Greet(Box::new(ticket)));
-        Some(session)
+        sessions.event(ClientEvent::Welcomed(info));
     }
 
     /// Whether `session` leads to the server, or to somebody who is one of its clients.
@@ -316,7 +237,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
     }
 
-    fn end(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn end(&mut self, session: SessionId, sessions: &mut impl Sessions<Self>) {
         sessions.close(session);
         self.forget(session);
     }
@@ -337,14 +258,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let (from, id) = (arrived.from, arrived.id);
         let slice = id.slice(watching.info.slices);
         match watching.receiving.on_packet(now, arrived) {
-            Verdict::New | Verdict::Late => {
-                watching.mesh.on_packet(id);
-                for child in watching.pushing.children(slice) {
-                    if child != from {
-                        self.uplink.push(now, child, id);
-                    }
-                }
-            }
+            Verdict::New | Verdict::Late => self.on_new(now, from, id),
             Verdict::Copy => {}
             // Who sends it is there, whatever it is worth.
             Verdict::Unproven => return watching.feeds.on_unproven(now, slice, from),
@@ -354,6 +268,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if let Some(peer) = self.peers.get_mut(from) {
             peer.used = now;
         }
+        let Some(watching) = &mut self.watching else { return };
         let mut left = None;
         watching.feeds.on_packet(now, slice, from, id, |step| left = Some(step));
         if let Some(step) = left {
@@ -362,9 +277,23 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.release(now, sessions);
     }
 
+    /// A packet was not here: others may want it.
+    pub(super) fn on_new(&mut self, now: Time, from: SessionId, id: PacketId) {
+        let Some(watching) = &mut self.watching else { return };
+        watching.mesh.on_packet(id);
+        if let Some((_, packet)) = watching.receiving.buffer().get(id) {
+            watching.monitoring.on_packet(C::packet_length(packet));
+        }
+        for child in watching.pushing.children(id.slice(watching.info.slices)) {
+            if child != from {
+                self.uplink.push(now, child, id);
+            }
+        }
+    }
+
     /// What comes over a session is who it says it is: there is no doubt who forges, and nothing more to be
     /// had from it.
-    fn on_forged(&mut self, now: Time, from: SessionId, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn on_forged(&mut self, now: Time, from: SessionId, sessions: &mut impl Sessions<Self>) {
         let client = self.peers.get(from).and_then(|peer| peer.client);
         sessions.event(ClientEvent::Forged(client));
         let Some(client) = client else { return };
@@ -407,7 +336,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
     }
 
-    fn release(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn release(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &mut self.watching else { return };
         while let Some(release) = watching.receiving.release(now) {
             match &release {
@@ -416,80 +345,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             }
             sessions.event(ClientEvent::Release(release));
         }
-    }
-
-    fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        self.next_tick = now + TICK;
-        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
-        let Some(watching) = &mut self.watching else { return };
-        let mut steps = Vec::new();
-        if watching.info.mode.has_trees() {
-            watching.feeds.watch(now, watching.receiving.announced(), |step| steps.push(step));
-        }
-        let mut full: Vec<(SessionId, u8)> = Vec::new();
-        watching.pushing.drop_unassigned(now, |session, slice| full.push((session, slice)));
-        for (session, slice) in full {
-            sessions.send(session, Message::Full(SliceSet(1 << slice)));
-        }
-        if now >= watching.next_question {
-            for (from, first, last) in watching.receiving.missing_manifests() {
-                watching.next_question = now + ROUND;
-                self.uplink.tell(from, Datagram::WantManifests(first, last));
-            }
-        }
-        if watching.info.mode.has_mesh() {
-            self.trade(now);
-        }
-        self.follow(now, steps, sessions);
-        self.close_unused(now, sessions);
-        self.report(now, sessions);
-    }
-
-    /// Ends sessions with those who have not said who they are, and those that serve nobody.
-    fn close_unused(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        let Some(watching) = &self.watching else { return };
-        let is_unused = |(session, peer): &(SessionId, &super::peers::Peer<A>)| {
-            let is_stranger = peer.client.is_none() && now >= peer.used + GREETING_TIME;
-            let serves = || !watching.pushing.served(*session).is_empty();
-            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
-            let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
-            Some(*session) != self.server && (is_stranger || is_idle())
-        };
-        let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
-        for session in unused {
-            self.end(session, sessions);
-        }
-    }
-
-    fn report(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        let (Some(watching), Some(server)) = (&mut self.watching, self.server) else { return };
-        if now < watching.next_report {
-            return;
-        }
-        watching.next_report = now + REPORT_PERIOD;
-        let delay = watching.receiving.delay(now);
-        let mut parents: Vec<ParentReport> = Vec::new();
-        watching.feeds.take_counts(|parent, expected, received| {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => {
-                    report.expected = report.expected.saturating_add(expected);
-                    report.received = report.received.saturating_add(received);
-                }
-                None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
-            }
-        });
-        for (parent, forged) in std::mem::take(&mut self.forged) {
-            match parents.iter_mut().find(|report| report.parent == parent) {
-                Some(report) => report.forged = forged,
-                None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
-            }
-        }
-        let neighbours = watching.mesh.len() as u8;
-        let (capacity, sent) = self.measured.report();
-        let capacity = capacity.unwrap_or_default();
-        let (played, skipped) = (self.played, self.skipped);
-        let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
-        sessions.send(server, Message::Report(Box::new(report)));
     }
 
     /// Nothing can be had from the server: a new attempt, later.
@@ -566,6 +421,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Message::Ping if is_server => sessions.send(session, Message::Pong),
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
+            Message::Chain(link) if is_server => self.on_chain(now, &link, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
             Message::Greet(ticket) => self.on_greeting(now, session, *ticket, sessions),
             Message::Subscribe { slices, from } => {
@@ -621,6 +477,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Datagram::Have(map) => self.on_map(session, map),
             Datagram::Want(ids) => self.on_wanted(now, session, &ids),
+            Datagram::Explore { chain, nonce, id, stamp, packet } => {
+                self.on_explored(now, (chain, nonce), Arrived { from: session, id, stamp, packet }, sessions);
+            }
+            Datagram::Mass(epoch, mass) => {
+                if let Some(watching) = &mut self.watching {
+                    watching.monitoring.on_mass(epoch, mass);
+                }
+            }
         }
     }
 
@@ -672,23 +536,5 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         // Where a mesh repairs, a push waits no longer than its child does until it looks for another parent.
         let push_patience = if info.mode == Mode::Hybrid { SILENCE.min(patience) } else { patience };
         next_datagram(now, uplink, (push_patience, patience), get)
-    }
-}
-
-impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
-    /// Who was asked for `slices` has no room or is gone, for which it is excused; or forges, for which it is
-    /// not.
-    fn on_refused(
-        &mut self,
-        now: Time,
-        from: SessionId,
-        slices: SliceSet,
-        is_excused: bool,
-        sessions: &mut impl Sessions<Self>,
-    ) {
-        let Some(watching) = &mut self.watching else { return };
-        let mut steps = Vec::new();
-        watching.feeds.on_refused(now, from, slices, is_excused, |step| steps.push(step));
-        self.follow(now, steps, sessions);
     }
 }

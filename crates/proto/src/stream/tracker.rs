@@ -3,16 +3,22 @@
 //! The server alone decides [Raiber 2010, 6.4.2]: peers have no say in the trees but by joining, by
 //! leaving, and by what others report of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod blame;
+pub(super) mod capacity;
+mod explored;
 
+use std::collections::BTreeMap;
+
+use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
+use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::content::ClientId;
 use super::contribution::Contribution;
-use super::message::{Assignment, Children, Contact, Parent, Report, SilentFeed};
-use super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
+use super::message::{Assignment, Children, Contact, Parent, Report};
+use super::packet::SliceSet;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
@@ -36,17 +42,6 @@ pub struct TrackerConfig {
     pub most_clients: usize,
 }
 
-/// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
-/// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
-const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
-
-/// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
-const ACK: f64 = 65.0 / 1316.0;
-
-/// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
-/// without: a child that has found another parent keeps it.
-const SPARE_PART: usize = 8;
-
 /// How long a place in a tree stays as it is, in the mean, where nothing but a better tree would change
 /// it. A change costs two handshake packets of 1228 B and some 4 kB that come twice; a slice of
 /// 100 kbit/s brings sixty times as much in that time.
@@ -55,21 +50,8 @@ const REST: Duration = Duration::from_millis(30_000);
 /// What former children say of a viewer is heard for so long: some reports.
 const HEARD_OF_FORMER: Duration = Duration::from_millis(5000);
 
-/// Who has missed a slice so lately is not blamed if others miss it as well: it takes some tries to find
-/// another parent.
-const MISSED: Duration = Duration::from_millis(3000);
-
-/// Who has come so lately is not blamed: its own parents have to be reached and asked, and may fail.
-const GRACE: Duration = Duration::from_millis(2000);
-
 /// Who passes nothing on and had to go, because there is not enough for all, comes back no sooner.
 const LEFT_OUT: Duration = Duration::from_millis(60_000);
-
-/// Keys of those that are remembered at most.
-const MOST_LEFT_OUT: usize = 4096;
-
-/// What reports may tell of a slice in a period, of what it has on average: the source is not even.
-const MOST_REPORTED: u32 = 2;
 
 /// Latencies that a step of the trees may ask for: a millisecond of work.
 const STEP_WORK: usize = 50_000;
@@ -113,6 +95,8 @@ pub struct Viewer<A> {
     former: Vec<(ClientId, Time)>,
     /// When it last missed each slice.
     missed: Vec<Time>,
+    /// Children that it can bear, as exploration has shown.
+    explored: Option<usize>,
 }
 
 /// All who watch.
@@ -149,6 +133,8 @@ pub struct Tracker<A> {
 pub struct Latencies {
     /// From the server, by slot.
     server: Vec<Option<Duration>>,
+    /// Between viewers, by slot, where they are explored.
+    explored: Option<PairRtts>,
 }
 
 impl LinkLatency for Latencies {
@@ -156,7 +142,11 @@ impl LinkLatency for Latencies {
         let known = |slot: usize| self.server.get(slot).copied().flatten();
         match (from, to) {
             (0, slot) | (slot, 0) => known(slot),
-            _ => None,
+            (from, to) => {
+                let is_pair = |links: &&PairRtts| from != to && from.max(to) < links.peers();
+                let explored = self.explored.as_ref().filter(is_pair)?;
+                explored.mean_between(Slot(from as u16), Slot(to as u16))
+            }
         }
     }
 }
@@ -231,87 +221,6 @@ impl<A: Copy + Eq> Tracker<A> {
         self.viewers[*self.slots.get(&client)?].as_mut()
     }
 
-    /// Children that a viewer may have that can send `upload`.
-    fn viewer_places(&self, upload: Rate) -> usize {
-        self.places(Rate::from_bytes_per_sec_f64(
-            (upload.bytes_per_sec() - ACK * self.bitrate.bytes_per_sec()).max(0.0),
-        ))
-    }
-
-    /// Children that somebody may have that can send `upload` to them.
-    fn places(&self, upload: Rate) -> usize {
-        let slice = self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices);
-        if slice <= 0.0 {
-            return 0;
-        }
-        (upload.bytes_per_sec() * (1.0 - self.config.reserve) / slice) as usize
-    }
-
-    /// The stream takes `bitrate`: all places are counted anew if that differs by more than a tenth.
-    pub fn set_bitrate(&mut self, bitrate: Rate) {
-        let (before, after) = (self.bitrate.bytes_per_sec(), bitrate.bytes_per_sec());
-        if (before - after).abs() <= 0.1 * before {
-            return;
-        }
-        self.bitrate = bitrate;
-        self.weigh(0);
-        self.recount_all();
-    }
-
-    fn set_places(&mut self, node: NodeId, places: usize) {
-        if self.book.places(node).0 == places {
-            return;
-        }
-        // Who is left without a place waits in the book for the next one.
-        let _ = self.book.set_places(node, places, &self.latencies, &mut self.changes);
-        self.note_changes();
-    }
-
-    /// Children that a viewer may have, as far as anybody knows.
-    fn bears(&self, viewer: &Viewer<A>) -> usize {
-        let held = self.book.places(viewer.node).1;
-        viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held)
-    }
-
-    /// What a node that may have `places` children gets of them while nobody's parent fails.
-    fn planned(&self, places: usize) -> usize {
-        if self.has_spare { places - places / SPARE_PART } else { places }
-    }
-
-    fn recount(&mut self, node: NodeId) {
-        let Some(viewer) = &self.viewers[node.slot()] else { return };
-        let places = self.bears(viewer);
-        // Nobody has to leave for the sake of what is to stay free.
-        let planned = self.planned(places).max(self.book.places(node).1.min(places));
-        if let Some(viewer) = &mut self.viewers[node.slot()] {
-            viewer.has_new_places |= viewer.places != places;
-            viewer.places = places;
-        }
-        self.set_places(node, planned);
-    }
-
-    fn recount_all(&mut self) {
-        let server = self.places(self.config.upload);
-        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
-        let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
-        for node in nodes {
-            self.recount(node);
-        }
-    }
-
-    /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
-    /// is not any more, the free ones are given away.
-    fn weigh(&mut self, more: usize) {
-        let places = |places: usize| places - places / SPARE_PART;
-        let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
-        let needed = (self.len() + more) * usize::from(self.config.slices);
-        let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
-        if had_spare && !self.has_spare {
-            self.recount_all();
-        }
-    }
-
     /// Somebody wants to watch who believes that it can send `upload`.
     ///
     /// # Errors
@@ -369,6 +278,7 @@ impl<A: Copy + Eq> Tracker<A> {
             has_new_places: true,
             former: Vec::new(),
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
+            explored: None,
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -394,9 +304,9 @@ impl<A: Copy + Eq> Tracker<A> {
         new * usize::from(self.config.slices) <= spare
     }
 
-    /// How many copies of the stream the server can send.
-    pub fn copies(&self) -> usize {
-        self.places(self.config.upload) / usize::from(self.config.slices)
+    /// How many copies of `packets` packets of the stream the server can send.
+    pub fn copies_of(&self, packets: usize) -> usize {
+        packets * self.places(self.config.upload) / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -421,174 +331,6 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         chosen.into_iter().map(|other| others[other].contact).collect()
-    }
-
-    /// Somebody says how it fares, and how its parents do. It is believed of those whom the server has
-    /// named to it.
-    pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
-        self.on_heard(now, client);
-        let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told = Some(Report { parents: Vec::new(), ..*report });
-        let child = viewer.node;
-        let mut fed: Vec<(NodeId, u32)> = Vec::new();
-        for slice in 0..usize::from(self.config.slices) {
-            let Some(parent) = self.book.parent(slice, child) else { continue };
-            match fed.iter_mut().find(|(other, _)| *other == parent) {
-                Some((_, slices)) => *slices += 1,
-                None => fed.push((parent, 1)),
-            }
-        }
-        let packets = self.packets_of_a_slice() * MOST_REPORTED;
-        for told in report.parents.iter().take(usize::from(MAX_SLICES)) {
-            let Some(viewer) = self.viewer_mut(told.parent) else { continue };
-            let slices = fed.iter().find(|(parent, _)| *parent == viewer.node).map_or(0, |(_, slices)| *slices);
-            let was_child = || viewer.former.iter().any(|&(child, until)| child == client && now < until);
-            if slices > 0 || was_child() {
-                viewer.contribution.on_report(now, client, slices, packets, told);
-            }
-        }
-    }
-
-    /// Packets of a slice in a period of reports.
-    fn packets_of_a_slice(&self) -> u32 {
-        let bytes = (self.bitrate * super::client::REPORT_PERIOD).get();
-        (bytes / MAX_PACKET as u64 / u64::from(self.config.slices.max(1))) as u32 + 1
-    }
-
-    /// Somebody has said something.
-    pub fn on_heard(&mut self, now: Time, client: ClientId) {
-        let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.heard = now;
-        if viewer.contribution.on_heard() {
-            let node = viewer.node;
-            let places = self.viewers[node.slot()].as_ref().map_or(0, |viewer| self.planned(self.bears(viewer)));
-            let _ = self.book.readmit(node, places, &self.latencies, &mut self.changes);
-            self.note_changes();
-            self.recount(node);
-        }
-    }
-
-    /// A child says that nothing comes from its parent. Where parents have backups, it gets another, and
-    /// a parent whom several miss gets no child before it is heard of again.
-    pub fn on_silent(&mut self, now: Time, child: ClientId, feed: &SilentFeed) {
-        if !self.config.has_backups || feed.slice >= self.config.slices {
-            return;
-        }
-        let Some(node) = self.viewer(child).map(|viewer| viewer.node) else { return };
-        let slice = usize::from(feed.slice);
-        let current =
-            self.book.parent(slice, node).and_then(|parent| self.contact(parent)).map(|contact| contact.client);
-        if current == feed.parent {
-            self.take_place_of_parent(slice, node, feed.asked);
-        } else if let Some(viewer) = self.viewer_mut(child) {
-            // It has not heard whom the server has named.
-            viewer.new_parents.insert(feed.slice);
-        }
-        if let Some(viewer) = self.viewer_mut(child) {
-            viewer.missed[slice] = now;
-        }
-        if feed.is_excused {
-            return;
-        }
-        let reaches = |node| self.book.depth(slice, node).is_some();
-        let is_fed = feed.parent.and_then(|parent| self.viewer(parent)).is_some_and(|parent| {
-            let misses = parent.missed[slice] > Time::ZERO && now.since(parent.missed[slice]) < MISSED;
-            let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
-            is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
-        });
-        // Who does not get it itself, or has only just come, is not to blame.
-        if !is_fed {
-            return;
-        }
-        let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
-        if viewer.contribution.on_silent(now, child) {
-            let (node, session) = (viewer.node, viewer.session);
-            self.questions.push(session);
-            self.recount(node);
-        }
-    }
-
-    /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places
-    /// that stay free otherwise; else from whoever is best, if anybody has room.
-    fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) {
-        let asked = asked.and_then(|asked| self.viewer(asked)).map(|viewer| (viewer.node, self.bears(viewer)));
-        if let Some((node, places)) = asked {
-            let (planned, held) = self.book.places(node);
-            if held >= planned && held < places {
-                self.set_places(node, held + 1);
-            }
-        }
-        let asked = asked.map(|(node, _)| node);
-        self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
-        self.note_changes();
-    }
-
-    /// Whom to ask since the last call whether they are there: several children miss them.
-    pub fn take_questions(&mut self) -> Vec<SessionId> {
-        std::mem::take(&mut self.questions)
-    }
-
-    /// Those who were asked and have not answered hold nobody and get nothing any more, until they are
-    /// heard of.
-    pub fn give_up_suspects(&mut self, now: Time) {
-        let give_up = |viewer: &mut Viewer<A>| viewer.contribution.give_up(now).then_some(viewer.node);
-        let gone: Vec<NodeId> = self.viewers.iter_mut().flatten().filter_map(give_up).collect();
-        for node in gone {
-            // What others have to spare is for those who are there.
-            let _ = self.book.exclude(node, &self.latencies, &mut self.changes);
-            self.note_changes();
-            self.recount(node);
-        }
-    }
-
-    /// Who has been silent for too long.
-    pub fn silent(&self, now: Time) -> Vec<ClientId> {
-        let is_silent = |viewer: &&Viewer<A>| now.since(viewer.heard) >= self.config.silence;
-        self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
-    }
-
-    /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to go: those
-    /// who forge, for ever; and where there is not enough for all, those who pass nothing on.
-    pub fn review(&mut self, now: Time) -> Vec<(ClientId, Refusal)> {
-        let mut going = Vec::new();
-        for slot in 1..self.viewers.len() {
-            let Some(viewer) = &self.viewers[slot] else { continue };
-            let node = viewer.node;
-            let (places, held) = (viewer.places, self.book.places(node).1);
-            let children = self.children_of(node);
-            let Some(viewer) = &mut self.viewers[slot] else { continue };
-            viewer.former.retain(|&(_, until)| now < until);
-            let former = viewer.former.iter().filter(|(child, _)| !children.contains(child)).count();
-            if viewer.contribution.is_forger(now, children.len() + former) {
-                going.push((viewer.contact.client, Refusal::Excluded));
-            }
-            viewer.contribution.review(now, places, held);
-        }
-        self.weigh(0);
-        self.recount_all();
-        if !self.has_spare {
-            let idle = self.viewers().filter(|viewer| viewer.contribution.is_idle());
-            let idle: Vec<Contact<A>> = idle.map(|viewer| viewer.contact).collect();
-            for contact in idle {
-                if self.left_out.len() == MOST_LEFT_OUT {
-                    let oldest = self.left_out.iter().min_by_key(|&(_, at)| *at).map(|(key, _)| *key);
-                    oldest.map(|key| self.left_out.remove(&key));
-                }
-                self.left_out.insert(contact.key, now);
-                going.push((contact.client, Refusal::Overloaded));
-            }
-        }
-        going
-    }
-
-    /// The different viewers that get anything from `node`.
-    fn children_of(&self, node: NodeId) -> BTreeSet<ClientId> {
-        let slices = 0..usize::from(self.config.slices);
-        slices
-            .flat_map(|slice| self.book.children(slice, node))
-            .filter_map(|child| self.contact(child))
-            .map(|contact| contact.client)
-            .collect()
     }
 
     /// Makes one tree a little better, as often as changes may happen.

@@ -9,9 +9,10 @@
 
 use std::net::Ipv4Addr;
 
-use anabranch_lab::stream::script::{Arriving, Script, delays, link};
+use anabranch_lab::stream::script::{Arriving, Script, delays, link, links};
 use anabranch_net::clock::Clock;
 use anabranch_scenario::stream::StreamScenario;
+use anabranch_sim::access::AccessLinks;
 use anabranch_sim::delay::Delays;
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter, LinkConfig, LinkId, NetworkBuilder};
@@ -83,11 +84,13 @@ pub fn build(
         .zip(&uploads)
         .map(|(node, &upload)| {
             // The server's line loses nothing, and takes what it sends.
-            let (download, loss) =
-                if node == 0 { (audience.server_upload, 0.0) } else { (audience.download, audience.loss) };
-            let up = link(&format!("up {node}"), upload, 0.0);
-            let down = link(&format!("down {node}"), download, loss);
-            (network.link(up), network.link(down))
+            let AccessLinks { up, down } = match node {
+                0 => AccessLinks { up: link("up", upload, 0.0), down: link("down", upload, 0.0) },
+                _ => links(audience, upload),
+            };
+            let mut named =
+                |link: LinkConfig| network.link(LinkConfig { name: format!("{} {node}", link.name), ..link });
+            (named(up), named(down))
         })
         .collect();
     let (mut homes, mut devices) = (Vec::new(), Vec::new());

@@ -153,7 +153,17 @@ impl Seen {
             overloaded: None,
             packet_hops: emulator.routes.iter().map(|route| route.delivered).sum(),
         };
-        let measured = StreamMeasured { metrics, seconds, delays: delays.classes(), trees: Trees::default() };
+        // What only whoever looks into the peers could tell is not there.
+        let measured = StreamMeasured {
+            metrics,
+            seconds,
+            delays: delays.classes(),
+            trees: Trees::default(),
+            viewers: Vec::new(),
+            deaths: Vec::new(),
+            explorations: None,
+            monitored: Vec::new(),
+        };
         StreamOnPackets { measured, emulator, load, uploads }
     }
 }

@@ -1,0 +1,120 @@
+//! How a client follows what the server assigns and what its feeds decide: whom it reaches, asks, leaves and tells.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_control::time::Time;
+
+use super::client::{Client, ClientEvent};
+use super::content::Content;
+use super::feeds::Step;
+use super::message::{Assignment, Contact, Message};
+use super::packet::SliceSet;
+use crate::session::{SessionId, Sessions};
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
+    pub(super) fn on_assignment(&mut self, now: Time, assignment: Assignment<A>, sessions: &mut impl Sessions<Self>) {
+        let Some(watching) = &mut self.watching else { return };
+        watching.pushing.set_places(usize::from(assignment.places));
+        for children in assignment.children {
+            watching.pushing.on_assigned(now, children.slice, children.children);
+        }
+        let mut steps = Vec::new();
+        for parent in &assignment.parents {
+            watching.feeds.on_parent(now, parent, |step| steps.push(step));
+        }
+        self.follow(now, steps, sessions);
+    }
+
+    /// Does what the feeds have decided.
+    pub(super) fn follow(&mut self, now: Time, steps: Vec<Step<A>>, sessions: &mut impl Sessions<Self>) {
+        let (mut silent, mut missed) = (Vec::new(), SliceSet::default());
+        let mut steps = VecDeque::from(steps);
+        while let Some(step) = steps.pop_front() {
+            match step {
+                Step::Ask(slice, contact) => match self.reach(now, &contact, sessions) {
+                    Some(session) => self.subscribe(now, slice, session, sessions),
+                    // Who cannot be asked is as good as silent.
+                    None => {
+                        let Some(watching) = &mut self.watching else { return };
+                        watching.feeds.on_unreachable(now, slice, |step| steps.push_back(step));
+                    }
+                },
+                Step::AskServer(slice) => {
+                    if let Some(server) = self.server {
+                        self.subscribe(now, slice, server, sessions);
+                    }
+                }
+                Step::Leave(slice, session) => {
+                    sessions.send(session, Message::Unsubscribe(SliceSet(1 << slice)));
+                }
+                Step::TellChildren(slice) => missed.insert(slice),
+                Step::Silent(feed) => {
+                    silent.push(feed);
+                    sessions.event(ClientEvent::Silent(feed));
+                }
+            }
+        }
+        if let Some(server) = self.server
+            && !silent.is_empty()
+        {
+            sessions.send(server, Message::Silent(silent));
+        }
+        self.tell_children(missed, sessions);
+    }
+
+    /// Those below wait for this client to mend it, and stay.
+    pub(super) fn tell_children(&self, missed: SliceSet, sessions: &mut impl Sessions<Self>) {
+        let Some(watching) = &self.watching else { return };
+        let mut stalled: BTreeMap<SessionId, SliceSet> = BTreeMap::new();
+        for slice in missed.iter() {
+            for child in watching.pushing.children(slice) {
+                stalled.entry(child).or_default().insert(slice);
+            }
+        }
+        for (child, slices) in stalled {
+            sessions.send(child, Message::Stalled(slices));
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, now: Time, slice: u8, session: SessionId, sessions: &mut impl Sessions<Self>) {
+        let Some(watching) = &mut self.watching else { return };
+        let from = watching.feeds.set_session(now, slice, session);
+        sessions.send(session, Message::Subscribe { slices: SliceSet(1 << slice), from });
+    }
+
+    /// The session with another client, which begins if there is none. None leads to somebody who forges.
+    pub(super) fn reach(
+        &mut self,
+        now: Time,
+        contact: &Contact<A>,
+        sessions: &mut impl Sessions<Self>,
+    ) -> Option<SessionId> {
+        if self.forgers.contains(&contact.client) {
+            return None;
+        }
+        if let Some(session) = self.peers.session_of(contact.client) {
+            return Some(session);
+        }
+        let ticket = self.watching.as_ref()?.ticket.clone();
+        let session = sessions.open(contact.address, Some(contact.key))?;
+        self.peers.begin(now, session, Some(contact.client));
+        sessions.send(session, Message::Greet(Box::new(ticket)));
+        Some(session)
+    }
+
+    /// Who was asked for `slices` has no room or is gone, for which it is excused; or forges, for which it is
+    /// not.
+    pub(super) fn on_refused(
+        &mut self,
+        now: Time,
+        from: SessionId,
+        slices: SliceSet,
+        is_excused: bool,
+        sessions: &mut impl Sessions<Self>,
+    ) {
+        let Some(watching) = &mut self.watching else { return };
+        let mut steps = Vec::new();
+        watching.feeds.on_refused(now, from, slices, is_excused, |step| steps.push(step));
+        self.follow(now, steps, sessions);
+    }
+}

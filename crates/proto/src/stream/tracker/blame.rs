@@ -1,0 +1,195 @@
+//! What viewers say of each other, what it makes of whom they say it, and who has to go.
+
+use std::collections::BTreeSet;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::super::content::ClientId;
+use super::super::message::{Contact, Report, SilentFeed};
+use super::super::packet::{MAX_PACKET, MAX_SLICES};
+use super::super::tree::NodeId;
+use super::{Refusal, Tracker, Viewer};
+use crate::session::SessionId;
+
+/// Who has missed a slice so lately is not blamed if others miss it as well: it takes some tries to find
+/// another parent.
+const MISSED: Duration = Duration::from_millis(3000);
+
+/// Who has come so lately is not blamed: its own parents have to be reached and asked, and may fail.
+const GRACE: Duration = Duration::from_millis(2000);
+
+/// What reports may tell of a slice in a period, of what it has on average: the source is not even.
+const MOST_REPORTED: u32 = 2;
+
+/// Keys of those that are remembered at most.
+const MOST_LEFT_OUT: usize = 4096;
+
+impl<A: Copy + Eq> Tracker<A> {
+    /// Somebody says how it fares, and how its parents do. It is believed of those whom the server has
+    /// named to it.
+    pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
+        self.on_heard(now, client);
+        let Some(viewer) = self.viewer_mut(client) else { return };
+        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        let child = viewer.node;
+        let mut fed: Vec<(NodeId, u32)> = Vec::new();
+        for slice in 0..usize::from(self.config.slices) {
+            let Some(parent) = self.book.parent(slice, child) else { continue };
+            match fed.iter_mut().find(|(other, _)| *other == parent) {
+                Some((_, slices)) => *slices += 1,
+                None => fed.push((parent, 1)),
+            }
+        }
+        let packets = self.packets_of_a_slice() * MOST_REPORTED;
+        for told in report.parents.iter().take(usize::from(MAX_SLICES)) {
+            let Some(viewer) = self.viewer_mut(told.parent) else { continue };
+            let slices = fed.iter().find(|(parent, _)| *parent == viewer.node).map_or(0, |(_, slices)| *slices);
+            let was_child = || viewer.former.iter().any(|&(child, until)| child == client && now < until);
+            if slices > 0 || was_child() {
+                viewer.contribution.on_report(now, client, slices, packets, told);
+            }
+        }
+    }
+
+    /// Packets of a slice in a period of reports.
+    pub(super) fn packets_of_a_slice(&self) -> u32 {
+        let bytes = (self.bitrate * super::super::client::REPORT_PERIOD).get();
+        (bytes / MAX_PACKET as u64 / u64::from(self.config.slices.max(1))) as u32 + 1
+    }
+
+    /// Somebody has said something.
+    pub fn on_heard(&mut self, now: Time, client: ClientId) {
+        let Some(viewer) = self.viewer_mut(client) else { return };
+        viewer.heard = now;
+        if viewer.contribution.on_heard() {
+            let node = viewer.node;
+            let places = self.viewers[node.slot()].as_ref().map_or(0, |viewer| self.planned(self.bears(viewer)));
+            let _ = self.book.readmit(node, places, &self.latencies, &mut self.changes);
+            self.note_changes();
+            self.recount(node);
+        }
+    }
+
+    /// A child says that nothing comes from its parent. Where parents have backups, it gets another, and
+    /// a parent whom several miss gets no child before it is heard of again.
+    pub fn on_silent(&mut self, now: Time, child: ClientId, feed: &SilentFeed) {
+        if !self.config.has_backups || feed.slice >= self.config.slices {
+            return;
+        }
+        let Some(node) = self.viewer(child).map(|viewer| viewer.node) else { return };
+        let slice = usize::from(feed.slice);
+        let current =
+            self.book.parent(slice, node).and_then(|parent| self.contact(parent)).map(|contact| contact.client);
+        if current == feed.parent {
+            self.take_place_of_parent(slice, node, feed.asked);
+        } else if let Some(viewer) = self.viewer_mut(child) {
+            // It has not heard whom the server has named.
+            viewer.new_parents.insert(feed.slice);
+        }
+        if let Some(viewer) = self.viewer_mut(child) {
+            viewer.missed[slice] = now;
+        }
+        if feed.is_excused {
+            return;
+        }
+        let reaches = |node| self.book.depth(slice, node).is_some();
+        let is_fed = feed.parent.and_then(|parent| self.viewer(parent)).is_some_and(|parent| {
+            let misses = parent.missed[slice] > Time::ZERO && now.since(parent.missed[slice]) < MISSED;
+            let is_named = current == feed.parent || parent.former.iter().any(|&(former, _)| former == child);
+            is_named && reaches(parent.node) && !misses && now.since(parent.joined) >= GRACE
+        });
+        // Who does not get it itself, or has only just come, is not to blame.
+        if !is_fed {
+            return;
+        }
+        let Some(viewer) = feed.parent.and_then(|parent| self.viewer_mut(parent)) else { return };
+        if viewer.contribution.on_silent(now, child) {
+            let (node, session) = (viewer.node, viewer.session);
+            self.questions.push(session);
+            self.recount(node);
+        }
+    }
+
+    /// `child` gets `slice` from the one that it has asked itself, if that may be, be it one of the places
+    /// that stay free otherwise; else from whoever is best, if anybody has room.
+    pub(super) fn take_place_of_parent(&mut self, slice: usize, child: NodeId, asked: Option<ClientId>) {
+        let asked = asked.and_then(|asked| self.viewer(asked)).map(|viewer| (viewer.node, self.bears(viewer)));
+        if let Some((node, places)) = asked {
+            let (planned, held) = self.book.places(node);
+            if held >= planned && held < places {
+                self.set_places(node, held + 1);
+            }
+        }
+        let asked = asked.map(|(node, _)| node);
+        self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
+        self.note_changes();
+    }
+
+    /// Whom to ask since the last call whether they are there: several children miss them.
+    pub fn take_questions(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// Those who were asked and have not answered hold nobody and get nothing any more, until they are
+    /// heard of.
+    pub fn give_up_suspects(&mut self, now: Time) {
+        let give_up = |viewer: &mut Viewer<A>| viewer.contribution.give_up(now).then_some(viewer.node);
+        let gone: Vec<NodeId> = self.viewers.iter_mut().flatten().filter_map(give_up).collect();
+        for node in gone {
+            // What others have to spare is for those who are there.
+            let _ = self.book.exclude(node, &self.latencies, &mut self.changes);
+            self.note_changes();
+            self.recount(node);
+        }
+    }
+
+    /// Who has been silent for too long.
+    pub fn silent(&self, now: Time) -> Vec<ClientId> {
+        let is_silent = |viewer: &&Viewer<A>| now.since(viewer.heard) >= self.config.silence;
+        self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
+    }
+
+    /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to go: those
+    /// who forge, for ever; and where there is not enough for all, those who pass nothing on.
+    pub fn review(&mut self, now: Time) -> Vec<(ClientId, Refusal)> {
+        let mut going = Vec::new();
+        for slot in 1..self.viewers.len() {
+            let Some(viewer) = &self.viewers[slot] else { continue };
+            let node = viewer.node;
+            let (places, held) = (viewer.places, self.book.places(node).1);
+            let children = self.children_of(node);
+            let Some(viewer) = &mut self.viewers[slot] else { continue };
+            viewer.former.retain(|&(_, until)| now < until);
+            let former = viewer.former.iter().filter(|(child, _)| !children.contains(child)).count();
+            if viewer.contribution.is_forger(now, children.len() + former) {
+                going.push((viewer.contact.client, Refusal::Excluded));
+            }
+            viewer.contribution.review(now, places, held);
+        }
+        self.weigh(0);
+        self.recount_all();
+        if !self.has_spare {
+            let idle = self.viewers().filter(|viewer| viewer.contribution.is_idle());
+            let idle: Vec<Contact<A>> = idle.map(|viewer| viewer.contact).collect();
+            for contact in idle {
+                if self.left_out.len() == MOST_LEFT_OUT {
+                    let oldest = self.left_out.iter().min_by_key(|&(_, at)| *at).map(|(key, _)| *key);
+                    oldest.map(|key| self.left_out.remove(&key));
+                }
+                self.left_out.insert(contact.key, now);
+                going.push((contact.client, Refusal::Overloaded));
+            }
+        }
+        going
+    }
+
+    /// The different viewers that get anything from `node`.
+    pub(super) fn children_of(&self, node: NodeId) -> BTreeSet<ClientId> {
+        let slices = 0..usize::from(self.config.slices);
+        slices
+            .flat_map(|slice| self.book.children(slice, node))
+            .filter_map(|child| self.contact(child))
+            .map(|contact| contact.client)
+            .collect()
+    }
+}

@@ -1,0 +1,118 @@
+//! How many children each may have: as many as what it can send bears, some of them kept free for those whose
+//! parent fails.
+
+use anabranch_control::units::Rate;
+
+use super::super::tree::NodeId;
+use super::{Tracker, Viewer};
+
+/// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
+/// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
+pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
+
+/// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
+const ACK: f64 = 65.0 / 1316.0;
+
+/// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
+/// without: a child that has found another parent keeps it.
+const SPARE_PART: usize = 8;
+
+impl<A: Copy + Eq> Tracker<A> {
+    /// Children that a viewer may have that can send `upload`.
+    pub(super) fn viewer_places(&self, upload: Rate) -> usize {
+        self.places(Rate::from_bytes_per_sec_f64(
+            (upload.bytes_per_sec() - ACK * self.bitrate.bytes_per_sec()).max(0.0),
+        ))
+    }
+
+    /// Children that somebody may have that can send `upload` to them.
+    pub(super) fn places(&self, upload: Rate) -> usize {
+        let slice = self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices);
+        if slice <= 0.0 {
+            return 0;
+        }
+        (upload.bytes_per_sec() * (1.0 - self.config.reserve) / slice) as usize
+    }
+
+    /// The stream takes `bitrate`: all places are counted anew if that differs by more than a tenth.
+    pub fn set_bitrate(&mut self, bitrate: Rate) {
+        let (before, after) = (self.bitrate.bytes_per_sec(), bitrate.bytes_per_sec());
+        if (before - after).abs() <= 0.1 * before {
+            return;
+        }
+        self.bitrate = bitrate;
+        self.weigh(0);
+        self.recount_all();
+    }
+
+    pub(super) fn set_places(&mut self, node: NodeId, places: usize) {
+        if self.book.places(node).0 == places {
+            return;
+        }
+        // Who is left without a place waits in the book for the next one.
+        let _ = self.book.set_places(node, places, &self.latencies, &mut self.changes);
+        self.note_changes();
+    }
+
+    /// Children that a viewer may have, as far as anybody knows.
+    pub(super) fn bears(&self, viewer: &Viewer<A>) -> usize {
+        let held = self.book.places(viewer.node).1;
+        let places = viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held);
+        places.min(viewer.explored.unwrap_or(usize::MAX))
+    }
+
+    /// What the stream takes on the wire, one slice of it.
+    pub fn slice_rate(&self) -> Rate {
+        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices))
+    }
+
+    /// The server may send so much from now on.
+    pub fn set_upload(&mut self, upload: Rate) {
+        self.config.upload = upload;
+        self.recount_all();
+    }
+
+    /// What the server may send.
+    pub fn upload(&self) -> Rate {
+        self.config.upload
+    }
+
+    /// What a node that may have `places` children gets of them while nobody's parent fails.
+    pub(super) fn planned(&self, places: usize) -> usize {
+        if self.has_spare { places - places / SPARE_PART } else { places }
+    }
+
+    pub(super) fn recount(&mut self, node: NodeId) {
+        let Some(viewer) = &self.viewers[node.slot()] else { return };
+        let places = self.bears(viewer);
+        // Nobody has to leave for the sake of what is to stay free.
+        let planned = self.planned(places).max(self.book.places(node).1.min(places));
+        if let Some(viewer) = &mut self.viewers[node.slot()] {
+            viewer.has_new_places |= viewer.places != places;
+            viewer.places = places;
+        }
+        self.set_places(node, planned);
+    }
+
+    pub(super) fn recount_all(&mut self) {
+        let server = self.places(self.config.upload);
+        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
+        let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
+        for node in nodes {
+            self.recount(node);
+        }
+    }
+
+    /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
+    /// is not any more, the free ones are given away.
+    pub(super) fn weigh(&mut self, more: usize) {
+        let places = |places: usize| places - places / SPARE_PART;
+        let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
+        let needed = (self.len() + more) * usize::from(self.config.slices);
+        let had_spare = self.has_spare;
+        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        if had_spare && !self.has_spare {
+            self.recount_all();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a client does regularly: it looks for what is silent or missing, ends sessions that nobody uses, and reports.
+
+use anabranch_control::time::{Duration, Time};
+
+use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
+use super::content::Content;
+use super::message::{Datagram, Message, Mode, ParentReport, Report};
+use super::packet::SliceSet;
+use super::peers::GREETING_TIME;
+use crate::session::{SessionId, Sessions};
+
+/// A session that nobody uses is closed after this: a parent that was left, a backup.
+const UNUSED_STAY: Duration = Duration::from_millis(30000);
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
+    pub(super) fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        self.next_tick = now + TICK;
+        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
+        let Some(watching) = &mut self.watching else { return };
+        let mut steps = Vec::new();
+        if watching.info.mode.has_trees() {
+            watching.feeds.watch(now, watching.receiving.announced(), |step| steps.push(step));
+        }
+        let mut full: Vec<(SessionId, u8)> = Vec::new();
+        watching.pushing.drop_unassigned(now, |session, slice| full.push((session, slice)));
+        for (session, slice) in full {
+            sessions.send(session, Message::Full(SliceSet(1 << slice)));
+        }
+        if now >= watching.next_question {
+            for (from, first, last) in watching.receiving.missing_manifests() {
+                watching.next_question = now + ROUND;
+                self.uplink.tell(from, Datagram::WantManifests(first, last));
+            }
+        }
+        let mode = watching.info.mode;
+        if mode.has_mesh() {
+            self.trade(now);
+        }
+        if mode == Mode::Mesh {
+            self.gossip(now, sessions);
+        }
+        self.follow(now, steps, sessions);
+        self.close_unused(now, sessions);
+        self.report(now, sessions);
+    }
+
+    /// Ends sessions with those who have not said who they are, and those that serve nobody.
+    pub(super) fn close_unused(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        let Some(watching) = &self.watching else { return };
+        let is_unused = |(session, peer): &(SessionId, &super::peers::Peer<A>)| {
+            let is_stranger = peer.client.is_none() && now >= peer.used + GREETING_TIME;
+            let serves = || !watching.pushing.served(*session).is_empty();
+            let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
+            let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
+            Some(*session) != self.server && (is_stranger || is_idle())
+        };
+        let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
+        for session in unused {
+            self.end(session, sessions);
+        }
+    }
+
+    pub(super) fn report(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        let (Some(watching), Some(server)) = (&mut self.watching, self.server) else { return };
+        if now < watching.next_report {
+            return;
+        }
+        watching.next_report = now + REPORT_PERIOD;
+        let delay = watching.receiving.delay(now);
+        let mut parents: Vec<ParentReport> = Vec::new();
+        watching.feeds.take_counts(|parent, expected, received| {
+            match parents.iter_mut().find(|report| report.parent == parent) {
+                Some(report) => {
+                    report.expected = report.expected.saturating_add(expected);
+                    report.received = report.received.saturating_add(received);
+                }
+                None => parents.push(ParentReport { parent, expected, received, forged: 0 }),
+            }
+        });
+        for (parent, forged) in std::mem::take(&mut self.forged) {
+            match parents.iter_mut().find(|report| report.parent == parent) {
+                Some(report) => report.forged = forged,
+                None => parents.push(ParentReport { parent, expected: 0, received: 0, forged }),
+            }
+        }
+        let neighbours = watching.mesh.len() as u8;
+        let (capacity, sent) = self.measured.report();
+        let capacity = capacity.unwrap_or_default();
+        let (played, skipped) = (self.played, self.skipped);
+        let report = Report { capacity, sent, played, skipped, delay, neighbours, parents };
+        sessions.send(server, Message::Report(Box::new(report)));
+    }
+}
