@@ -26,7 +26,7 @@ pub const DATAGRAM_BUFFER: usize = 64 << 10;
 
 /// UDP payload with which a connection begins: a datagram with seven packets of an MPEG transport stream, and
 /// no more, so that with IP's and UDP's headers it is the 1400 bytes that Ethernet carries in the usual
-/// tunnels. Probes find out whether there is room for more.
+/// tunnels.
 pub const LEAST_MTU: u16 = 1372;
 
 /// How long a handshake may take.
@@ -67,6 +67,8 @@ fn transport(config: &SessionConfig, window: &SharedWindow) -> TransportConfig {
         .initial_mtu(LEAST_MTU)
         .ack_frequency_config(Some(acks))
         .enable_segmentation_offload(false)
+        // No datagram is longer than what a connection begins with: to look for more would be for nothing.
+        .mtu_discovery_config(None)
         .congestion_controller_factory(window.factory());
     transport
 }

@@ -43,8 +43,8 @@ use self::identity::PeerIdentity;
 use self::window::Silence;
 pub use self::wire::WireApplication;
 
-/// The longest packet that leaves: Ethernet's, for probes of the path's MTU reach no further.
-const LONGEST_PACKET: usize = 1452;
+/// The longest packet that leaves.
+const LONGEST_PACKET: usize = LEAST_MTU as usize;
 
 /// Datagrams in a row over sessions on which none may leave, after which an application is asked for no
 /// more before the next call.

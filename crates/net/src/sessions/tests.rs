@@ -381,7 +381,7 @@ fn datagrams_share_one_window_and_none_waits_in_a_queue() {
         let soon = world.runtime.now() + Duration::from_millis(20);
         world.runtime.turn(soon).unwrap();
         let machine = world.runtime.machine(0);
-        // A probe for the MTU or a repair leaves whatever the window says.
+        // A repair leaves whatever the window says.
         assert!(machine.in_flight() <= most + Bytes::new(3 * 1500), "{:?}", machine.in_flight());
     }
     assert!(total(&world) >= 5500, "{}", total(&world));

@@ -386,7 +386,8 @@ impl<A: Application> Books<A> {
         let Some(session) = slots[slot as usize].session.as_mut() else { return };
         let is_first = window.space(PeerId(slot)).packets_in_flight() == 0;
         let (number, ecn_capable) = window.send(now, PeerId(slot), piece, size);
-        let ack = session.acks.take_ack(now);
+        // QUIC libraries that we know (quinn, noq) let an ACK leave with other frames only once it is due.
+        let ack = session.acks.poll_ack(now);
         counters.acks_riding += u64::from(ack.is_some());
         let packet = Packet { to: session.peer, number, ack, content };
         let departure = Departure { ecn_capable, ..Departure::now(session.remote.address, packet.size()) };
