@@ -26,7 +26,6 @@ use anabranch_control::units::Rate;
 use anabranch_proto::session::SessionConfig;
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
-use anabranch_proto::stream::exploration::ExplorationConfig;
 use anabranch_proto::stream::message::{Mode, StreamInfo};
 use anabranch_proto::stream::packet::{MAX_PACKET, MAX_SLICES};
 use anabranch_proto::stream::peer::StreamPeer;
@@ -338,7 +337,8 @@ impl StreamNode {
         // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half of
         // that time to come.
         let begin_behind = Duration::from_nanos(options.buffer.as_nanos() / 2);
-        let exploration = (options.mode == Mode::Trees).then(ExplorationConfig::default);
+        // Exploration packets would be eight bytes longer than what every connection is sure to carry.
+        let exploration = None;
         let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer, exploration, helper: None };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
