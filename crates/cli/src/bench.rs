@@ -6,6 +6,7 @@ mod env;
 mod overlay;
 mod processor_time;
 mod quic;
+mod streams;
 mod transfer;
 mod udp;
 mod world;
@@ -37,6 +38,8 @@ enum What {
     Transfer(transfer::Args),
     /// Datagrams a second over real sockets: flows and a relay against plain senders
     Udp(udp::Args),
+    /// Processor time of a simulated stream, over the number of viewers
+    Streams(streams::Args),
     /// Goodput and processor time of QUIC on loopback, for each flow controller
     Quic(quic::Args),
 }
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),
         What::Udp(args) => udp::run(args),
+        What::Streams(args) => streams::run(args),
         What::Quic(args) => quic::run(args),
     }
 }

@@ -152,7 +152,7 @@ impl Stage<'_> {
         self.world.fabric_mut().set_next(links);
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
         let stream = &self.scenario.stream;
-        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now());
+        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).shared();
         let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
         self.world.join(FlowSessions::new(viewer, SessionConfig::default(), key_of(number), controller, &rng))

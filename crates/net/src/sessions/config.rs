@@ -47,6 +47,11 @@ pub fn std(duration: Duration) -> std::time::Duration {
     std::time::Duration::from_nanos(duration.as_nanos())
 }
 
+/// What we call so long a time.
+pub fn ours(duration: std::time::Duration) -> Duration {
+    Duration::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
 fn transport(config: &SessionConfig, window: &SharedWindow) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(config.ack.every.saturating_sub(1)))

@@ -388,6 +388,26 @@ fn datagrams_share_one_window_and_none_waits_in_a_queue() {
 }
 
 #[test]
+fn of_a_peer_that_floods_no_more_is_read_than_may_be_and_others_are_heard() {
+    let mut world = World::with_peers(2);
+    let most_packets_per_s = 1000;
+    let flooded = world.add(SessionConfig { most_packets_per_s, ..SessionConfig::default() });
+    let (flood, there) = world.opened(0, flooded);
+    let (other, others) = world.opened(1, flooded);
+    // It does not care for losses.
+    let bounds = Bounds { fixed: Some(Bytes::new(1_000_000)), ..Bounds::default() };
+    world.runtime.machine_mut(0).set_bounds(bounds);
+    world.act(0, |notes, _| notes.datagrams = [(flood, 20_000)].into_iter().collect());
+    let began = world.runtime.now();
+    world.until("a flood", |world| world.runtime.machine(flooded).counters().dropped > 1000);
+    let read = world.app(flooded).datagrams_from(there) as f64;
+    let span = world.runtime.now().since(began).as_secs_f64();
+    assert!(read <= 1000.0 * (span + 0.1) + 1.0, "{read} in {span} s");
+    world.act(1, |notes, _| notes.datagrams = [(other, 50)].into_iter().collect());
+    world.until("what another one sends", |world| world.app(flooded).datagrams_from(others) == 50);
+}
+
+#[test]
 fn packets_of_strangers_cost_nothing_and_a_flood_of_handshakes_disturbs_nobody() {
     let mut world = World::with_peers(2);
     let (one, other) = world.opened(1, 0);

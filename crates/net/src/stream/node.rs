@@ -465,7 +465,7 @@ fn buffer(buffer: Duration) -> Result<BufferConfig, StreamError> {
 
 fn controller(name: &str) -> Result<Box<dyn FlowController>, StreamError> {
     let entry = registry::find(name)?;
-    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO);
+    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).shared();
     (entry.build)(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
 }
 
