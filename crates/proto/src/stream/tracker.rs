@@ -16,6 +16,11 @@ use super::packet::{MAX_PACKET, MAX_SLICES, SliceSet};
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
+mod private;
+
+pub use self::private::PrivateViewer;
+use self::private::PrivateViewers;
+
 /// How trees are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrackerConfig {
@@ -123,6 +128,8 @@ pub struct Tracker<A> {
     /// By the slots of the book; the server's is empty.
     viewers: Vec<Option<Viewer<A>>>,
     slots: BTreeMap<ClientId, usize>,
+    /// Those who are in no tree.
+    private: PrivateViewers<A>,
     next_client: u32,
     latencies: Latencies,
     bitrate: Rate,
@@ -170,6 +177,8 @@ pub enum Refusal {
     Overloaded,
     /// It has been excluded: most of its children got forged packets from it.
     Excluded,
+    /// The server itself cannot feed another viewer whom nobody else may know.
+    NoRoomForPrivate,
 }
 
 impl<A: Copy + Eq> Tracker<A> {
@@ -182,6 +191,7 @@ impl<A: Copy + Eq> Tracker<A> {
             book: TreeBook::new(settings, 0),
             viewers: vec![None],
             slots: BTreeMap::new(),
+            private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
             bitrate: Rate::ZERO,
@@ -212,14 +222,49 @@ impl<A: Copy + Eq> Tracker<A> {
         self.parent_changes
     }
 
-    /// How many watch.
+    /// How many watch and pass the stream on.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Whether nobody watches.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.watching() == 0
+    }
+
+    /// How many watch, those whom nobody knows included.
+    pub fn watching(&self) -> usize {
+        self.slots.len() + self.private.viewers.len()
+    }
+
+    fn next_number(&mut self) -> ClientId {
+        self.next_client += 1;
+        ClientId(self.next_client - 1)
+    }
+
+    /// How many slices the stream has.
+    pub fn slices(&self) -> u8 {
+        self.config.slices
+    }
+
+    /// What the server can send.
+    pub fn upload(&self) -> Rate {
+        self.config.upload
+    }
+
+    /// Children of the server, over all slices.
+    pub fn server_held(&self) -> usize {
+        self.book.places(NodeId::SERVER).1 + self.private_viewers().count() * usize::from(self.config.slices)
+    }
+
+    /// Whose place in the book `node` is; none of the server's.
+    pub fn client_of(&self, node: NodeId) -> Option<ClientId> {
+        self.contact(node).map(|contact| contact.client)
+    }
+
+    /// Between the server and a viewer, once that is known.
+    pub fn round_trip(&self, node: NodeId) -> Option<Duration> {
+        self.latencies.server.get(node.slot()).copied().flatten().map(|latency| latency * 2)
     }
 
     /// Who has this number.
@@ -291,12 +336,16 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     fn recount_all(&mut self) {
-        let server = self.places(self.config.upload);
-        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
+        self.recount_server();
         let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
         for node in nodes {
             self.recount(node);
         }
+    }
+
+    fn recount_server(&mut self) {
+        let server = self.server_places();
+        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
     }
 
     /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
@@ -306,7 +355,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
         let needed = (self.len() + more) * usize::from(self.config.slices);
         let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        self.has_spare = borne + places(self.server_places()) >= needed;
         if had_spare && !self.has_spare {
             self.recount_all();
         }
@@ -325,7 +374,7 @@ impl<A: Copy + Eq> Tracker<A> {
         upload: Rate,
         round_trip: Option<Duration>,
     ) -> Result<ClientId, Refusal> {
-        if self.slots.len() >= self.config.most_clients {
+        if self.watching() >= self.config.most_clients {
             return Err(Refusal::Full);
         }
         let left_out = self.left_out.get(&remote.key).copied();
@@ -345,8 +394,7 @@ impl<A: Copy + Eq> Tracker<A> {
             self.note_changes();
             return Err(Refusal::Overloaded);
         }
-        let client = ClientId(self.next_client);
-        self.next_client += 1;
+        let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
         let slot = node.slot();
         if self.viewers.len() <= slot {
@@ -377,6 +425,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody watches no more.
     pub fn leave(&mut self, client: ClientId) {
+        if self.leave_private(client) {
+            return;
+        }
         let Some(slot) = self.slots.remove(&client) else { return };
         let Some(viewer) = self.viewers[slot].take() else { return };
         let _ = self.book.leave(viewer.node, &self.latencies, &mut self.changes);
@@ -396,7 +447,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// How many copies of the stream the server can send.
     pub fn copies(&self) -> usize {
-        self.places(self.config.upload) / usize::from(self.config.slices)
+        self.server_places() / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -427,8 +478,13 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
+        let told = Some(Report { parents: Vec::new(), ..*report });
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.told = told;
+            return;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        viewer.told = told;
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
@@ -457,6 +513,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody has said something.
     pub fn on_heard(&mut self, now: Time, client: ClientId) {
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.heard = now;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
         viewer.heard = now;
         if viewer.contribution.on_heard() {
@@ -543,14 +602,16 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Who has been silent for too long.
     pub fn silent(&self, now: Time) -> Vec<ClientId> {
-        let is_silent = |viewer: &&Viewer<A>| now.since(viewer.heard) >= self.config.silence;
-        self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
+        let all = self.viewers().map(|viewer| (viewer.contact.client, viewer.heard));
+        let all = all.chain(self.private_viewers().map(|viewer| (viewer.contact.client, viewer.heard)));
+        all.filter(|&(_, heard)| now.since(heard) >= self.config.silence).map(|(client, _)| client).collect()
     }
 
     /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to go: those
     /// who forge, for ever; and where there is not enough for all, those who pass nothing on.
     pub fn review(&mut self, now: Time) -> Vec<(ClientId, Refusal)> {
-        let mut going = Vec::new();
+        let mut going: Vec<(ClientId, Refusal)> =
+            self.too_many_private().into_iter().map(|client| (client, Refusal::NoRoomForPrivate)).collect();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &self.viewers[slot] else { continue };
             let node = viewer.node;
@@ -644,7 +705,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// What viewers have not been told yet of their places in the trees: to which session what goes.
     pub fn assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
-        let mut assignments = Vec::new();
+        let mut assignments = self.private_assignments();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
@@ -682,7 +743,7 @@ impl<A: Copy + Eq> Tracker<A> {
     fn children(&self, slice: u8, node: NodeId) -> Children {
         let nodes = self.book.children(usize::from(slice), node);
         let children = nodes.into_iter().filter_map(|child| self.contact(child)).map(|contact| contact.client);
-        Children { slice, children: children.collect() }
+        Children { slice, children: children.chain(self.private_children(node)).collect() }
     }
 }
 

@@ -62,8 +62,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         let uplink = &mut self.uplink;
-        // What is nearly too late, nobody but the server is sure to have.
-        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        // What is nearly too late, nobody but the server is sure to have; and whom it feeds alone has no other to ask.
+        let is_alone = self.asks_privacy || info.is_private;
+        let urgent_after = if is_alone { PULL_AFTER } else { self.config.buffer.patience / 3 * 2 };
+        let urgent_end = mesh.end_before(now, urgent_after);
         if let (Some(server), Some(urgent_end)) = (self.server, urgent_end) {
             let is_urgent = |id: &&PacketId| **id < urgent_end && !mesh.is_asked(**id);
             let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
