@@ -4,7 +4,7 @@
 mod content;
 mod liar;
 mod measuring;
-mod run;
+pub(crate) mod run;
 pub mod run_files;
 mod trees;
 
