@@ -29,8 +29,13 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
+        let told = Some(Report { parents: Vec::new(), ..*report });
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.told = told;
+            return;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        viewer.told = told;
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
@@ -59,6 +64,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody has said something.
     pub fn on_heard(&mut self, now: Time, client: ClientId) {
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.heard = now;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
         viewer.heard = now;
         if viewer.contribution.on_heard() {

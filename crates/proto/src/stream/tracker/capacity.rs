@@ -95,12 +95,16 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     pub(super) fn recount_all(&mut self) {
-        let server = self.places(self.config.upload);
-        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
+        self.recount_server();
         let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
         for node in nodes {
             self.recount(node);
         }
+    }
+
+    pub(super) fn recount_server(&mut self) {
+        let server = self.server_places();
+        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
     }
 
     /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
@@ -110,7 +114,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
         let needed = (self.len() + more) * usize::from(self.config.slices);
         let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        self.has_spare = borne + places(self.server_places()) >= needed;
         if had_spare && !self.has_spare {
             self.recount_all();
         }
