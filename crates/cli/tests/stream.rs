@@ -45,7 +45,7 @@ impl Running {
     }
 
     /// The first line for which `is_it`.
-    fn until(&mut self, is_it: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    fn until(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> bool) -> serde_json::Value {
         let began = Instant::now();
         loop {
             let line = self.line();

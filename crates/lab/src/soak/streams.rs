@@ -15,7 +15,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::stream::client::MOST_SESSIONS;
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::peer::StreamPeer;
-use anabranch_scenario::stream::{Audience, Churn, Liars, Rates, StreamConfig, StreamScenario};
+use anabranch_scenario::stream::{Audience, Churn, Helper, Liars, Rates, StreamConfig, StreamScenario};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -117,10 +117,12 @@ pub fn draw(seed: u64) -> StreamScenario {
             buffer: seconds(rng, 0.8, 6.0),
             controller: registry::find(CONTROLLERS[rng.below(CONTROLLERS.len())]).expect("it is registered"),
             parameters: toml::Table::new(),
+            exploration: rng.chance(0.3).then(|| 0.2 * rng.uniform()),
         },
         audience: Audience {
             clients: log_uniform(rng, 1.0, 50.0) as usize,
             arrival: seconds(rng, 0.05, 8.0),
+            upload_every: (matches!(upload, Rates::Uniform(..)) && rng.chance(0.5)).then(|| seconds(rng, 1.0, 10.0)),
             upload,
             download: rate(rng, 1.2 * bitrate, 20.0 * bitrate),
             server_upload: rate(rng, 0.5 * bitrate, 8.0 * bitrate),
@@ -140,6 +142,9 @@ pub fn draw(seed: u64) -> StreamScenario {
             droppers: now_and_then(rng, 0.5),
             poisoners: now_and_then(rng, 0.5),
         },
+        helper: rng
+            .chance(0.3)
+            .then(|| Helper { least: rate(rng, 0.5 * bitrate, bitrate), most: rate(rng, bitrate, 8.0 * bitrate) }),
     }
 }
 
@@ -196,7 +201,7 @@ fn run(seed: u64, monitor: &dyn Monitor) -> Option<(Soaked, Option<Failure>)> {
         viewers: metrics.clients,
         started: metrics.started,
         killed: metrics.killed,
-        overloaded: metrics.overloaded,
+        overloaded: metrics.overloaded.unwrap_or(0),
         forged: metrics.forged_packets,
         packet_hops: metrics.packet_hops,
         without_a_miss: u64::from(metrics.skipped_packets == 0),
