@@ -189,9 +189,8 @@ impl Stage<'_> {
             has_backups: stream.mode == Mode::Hybrid,
             most_clients: 2 * audience.clients + 16,
         };
-        // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half
-        // of that time to come.
-        let begin_behind = Duration::from_nanos(stream.buffer.as_nanos() / 2);
+        // So far behind the edge a whole GOP is there, if keyframes are a second apart.
+        let begin_behind = stream.buffer.min(KEYFRAMES);
         let config = ServerConfig { mode: stream.mode, tracker, begin_behind, buffer: self.buffer() };
         let rng = Rng::stream(self.scenario.seed, "server");
         let server = Server::new(config, key_of(0), Time::ZERO, rng);

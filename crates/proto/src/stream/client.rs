@@ -19,7 +19,7 @@ use anabranch_control::units::Rate;
 
 use super::buffer::{BufferConfig, Release};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, SILENCE};
+use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
@@ -124,7 +124,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             server: None,
             peers: Peers::default(),
             watching: None,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.upload),
             played: 0,
             skipped: 0,
             forged: BTreeMap::new(),
@@ -186,7 +186,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(self.config.source, self.config.buffer, info.begin),
+                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
                     mesh: Mesh::default(),
@@ -299,11 +299,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             Some(false) => return,
             Some(true) => {}
         }
-        for slice in manifest_slices(manifest.generation, watching.info.slices) {
-            for child in watching.pushing.children(slice) {
-                if child != from {
-                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
-                }
+        let slice = manifest_slice(manifest.generation, watching.info.slices);
+        for child in watching.pushing.children(slice) {
+            if child != from {
+                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         while let Some(arrived) = self.watching.as_mut().and_then(|watching| watching.receiving.next_proven()) {
@@ -329,12 +328,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 }
 
-/// The slices down whose trees the manifest of `generation` goes: two, so that it comes where one parent
-/// is gone, and others each time, so that each pair of parents is at work.
-pub fn manifest_slices(generation: u32, slices: u8) -> impl Iterator<Item = u8> {
-    let first = (generation % u32::from(slices)) as u8;
-    let second = (first + slices / 2) % slices;
-    [Some(first), (second != first).then_some(second)].into_iter().flatten()
+/// The slice down whose tree the manifest of `generation` goes: another each time, so that no parent that is
+/// gone keeps back more than one. Who misses one asks for it.
+pub fn manifest_slice(generation: u32, slices: u8) -> u8 {
+    (generation % u32::from(slices)) as u8
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
@@ -351,10 +348,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
         if Some(session) == self.server {
             sessions.send(session, Message::Join { upload: self.config.upload });
         } else if !remote.is_initiator {
-            if let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) {
+            if let (Some(peer), Some(_)) = (self.peers.get_mut(session), &self.watching) {
                 peer.remote = Some(*remote);
                 if peer.is_wanted {
-                    watching.mesh.add(session);
+                    self.become_neighbour(now, session);
                 }
             }
             return;
@@ -401,7 +398,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
-                let until = now + self.config.buffer.patience;
+                let patience = self.config.buffer.patience;
+                // Later it asks its neighbours.
+                let until = now + if watching.info.mode.has_mesh() { BEGINNING.min(patience) } else { patience };
                 let asked = Subscription { session, client, slices, from };
                 let Watching { pushing, receiving, .. } = watching;
                 let refused = subscribe(now, asked, until, (pushing, &mut self.uplink), receiving.buffer());
@@ -449,7 +448,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
-            Datagram::Have(map) => self.on_map(session, map),
+            Datagram::Have(map) => self.on_map(now, session, map),
             Datagram::Want(ids) => self.on_wanted(now, session, &ids),
         }
     }
@@ -477,6 +476,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                 self.peers.begin(now, server, None);
             }
         }
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
@@ -490,7 +490,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             receiving.buffer().release_at(now, receiving.clock())
         });
         let tick = if self.watching.is_some() { self.next_tick } else { Time::MAX };
-        retry.min(release).min(tick)
+        retry.min(release).min(tick).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

@@ -92,7 +92,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             tracker: Tracker::new(config.tracker),
             peers: Peers::default(),
             pushing,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.tracker.upload),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
@@ -141,10 +141,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let Signed { manifest, packets } = signed;
         let slices = self.config.tracker.slices;
         if self.config.mode.has_trees() {
-            for slice in super::client::manifest_slices(manifest.generation, slices) {
-                for child in self.pushing.children(slice) {
-                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
-                }
+            let slice = super::client::manifest_slice(manifest.generation, slices);
+            for child in self.pushing.children(slice) {
+                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         let seeds = if self.config.mode.has_trees() { Vec::new() } else { self.seeds(&manifest) };
@@ -225,6 +224,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                     StreamInfo { mode: self.config.mode, slices: self.config.tracker.slices, bitrate, begin, edge };
                 let ticket = self.ticket(now, client, remote.key);
                 sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
+                // By them it can tell what others send it before anybody pushes it any.
+                for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
+                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                }
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
@@ -428,13 +431,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         while let Some(signed) = self.source.poll(now) {
             self.distribute(now, signed);
         }
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
     }
 
     fn timer(&self, _now: Time) -> Time {
-        self.source.due().min(self.next_tick)
+        self.source.due().min(self.next_tick).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {
