@@ -204,9 +204,8 @@ impl Stage<'_> {
             has_backups: stream.mode == Mode::Hybrid,
             most_clients: 2 * audience.clients + 16,
         };
-        // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half
-        // of that time to come.
-        let begin_behind = Duration::from_nanos(stream.buffer.as_nanos() / 2);
+        // So far behind the edge a whole GOP is there, if keyframes are a second apart.
+        let begin_behind = stream.buffer.min(KEYFRAMES);
         let share = stream.exploration();
         let config = ServerConfig {
             mode: stream.mode,

@@ -20,7 +20,7 @@ use anabranch_control::units::{Bytes, Rate};
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, SILENCE};
+use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
 use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
@@ -135,7 +135,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             server: None,
             peers: Peers::default(),
             watching: None,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.upload),
             chains: Chains::default(),
             played: 0,
             skipped: 0,
@@ -232,7 +232,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(self.config.source, self.config.buffer, info.begin),
+                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
                     mesh: Mesh::default(),
@@ -360,11 +360,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             Some(false) => return,
             Some(true) => {}
         }
-        for slice in manifest_slices(manifest.generation, watching.info.slices) {
-            for child in watching.pushing.children(slice) {
-                if child != from {
-                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
-                }
+        let slice = manifest_slice(manifest.generation, watching.info.slices);
+        for child in watching.pushing.children(slice) {
+            if child != from {
+                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         while let Some(arrived) = self.watching.as_mut().and_then(|watching| watching.receiving.next_proven()) {
@@ -384,12 +383,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 }
 
-/// The slices down whose trees the manifest of `generation` goes: two, so that it comes where one parent
-/// is gone, and others each time, so that each pair of parents is at work.
-pub fn manifest_slices(generation: u32, slices: u8) -> impl Iterator<Item = u8> {
-    let first = (generation % u32::from(slices)) as u8;
-    let second = (first + slices / 2) % slices;
-    [Some(first), (second != first).then_some(second)].into_iter().flatten()
+/// The slice down whose tree the manifest of `generation` goes: another each time, so that no parent that is
+/// gone keeps back more than one. Who misses one asks for it.
+pub fn manifest_slice(generation: u32, slices: u8) -> u8 {
+    (generation % u32::from(slices)) as u8
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
@@ -408,10 +405,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             let private = self.asks_privacy.then_some(Message::JoinPrivately);
             sessions.send(session, private.unwrap_or(Message::Join { upload: self.config.upload }));
         } else if !remote.is_initiator {
-            if let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) {
+            if let (Some(peer), Some(_)) = (self.peers.get_mut(session), &self.watching) {
                 peer.remote = Some(*remote);
                 if peer.is_wanted {
-                    watching.mesh.add(session);
+                    self.become_neighbour(now, session);
                 }
             }
             return;
@@ -460,7 +457,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
-                let until = now + self.config.buffer.patience;
+                let patience = self.config.buffer.patience;
+                // Later it asks its neighbours.
+                let until = now + if watching.info.mode.has_mesh() { BEGINNING.min(patience) } else { patience };
                 let asked = Subscription { session, client, slices, from };
                 let Watching { pushing, receiving, .. } = watching;
                 let refused = subscribe(now, asked, until, (pushing, &mut self.uplink), receiving.buffer());
@@ -508,7 +507,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
-            Datagram::Have(map) => self.on_map(session, map),
+            Datagram::Have(map) => self.on_map(now, session, map),
             Datagram::Want(ids) => self.on_wanted(now, session, &ids),
             Datagram::Explore { chain, nonce, id, stamp, packet } => {
                 self.on_explored(now, (chain, nonce), Arrived { from: session, id, stamp, packet }, sessions);
@@ -538,6 +537,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
 
     fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         self.reach_server(now, sessions);
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
@@ -550,7 +550,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             receiving.buffer().release_at(now, receiving.clock())
         });
         let tick = if self.watching.is_some() { self.next_tick } else { Time::MAX };
-        self.reach_at().min(release).min(tick)
+        self.reach_at().min(release).min(tick).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

@@ -122,7 +122,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             enabler,
             peers: Peers::default(),
             pushing,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.tracker.upload),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
@@ -203,7 +203,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     fn distribute(&mut self, now: Time, signed: Signed<C>) {
         let Signed { manifest, packets } = signed;
         let slices = self.config.tracker.slices;
-        for slice in super::client::manifest_slices(manifest.generation, slices) {
+        if self.config.mode.has_trees() {
+            let slice = super::client::manifest_slice(manifest.generation, slices);
             for child in self.pushing.children(slice) {
                 self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
@@ -290,6 +291,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 self.telling.on_joined(now, client, begin);
                 let ticket = self.ticket(now, client, remote.key);
                 sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
+                // By them it can tell what others send it before anybody pushes it any.
+                for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
+                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                }
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
@@ -589,6 +594,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         while let Some(signed) = self.source.poll(now) {
             self.distribute(now, signed);
         }
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
@@ -597,7 +603,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn timer(&self, _now: Time) -> Time {
         let explores = self.exploration.as_ref().map_or(Time::MAX, Exploration::due);
-        self.source.due().min(self.next_tick).min(explores)
+        self.source.due().min(self.next_tick).min(explores).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

@@ -67,8 +67,9 @@ const UNKNOWN: Duration = Duration::from_millis(50);
 /// What forwarding takes at every hop: packets wait for their turn in an uplink of some Mbit/s.
 const FORWARDING: Duration = Duration::from_millis(2);
 
-/// Path latencies that differ by no more are equal: a change costs a child some packets.
-const SLACK: Duration = Duration::from_millis(5);
+/// Path latencies that differ by no more are equal: a change costs a child some packets that come twice, and
+/// perhaps a session, and a fiftieth of a second is no gain to who holds one or more.
+const SLACK: Duration = Duration::from_millis(20);
 
 /// Neighbours that a viewer looks for if it can send the stream once. As many find it.
 const NEIGHBOURS: usize = 6;
@@ -285,6 +286,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let contribution = Contribution::new(upload, proven);
         let places = contribution.places(self.viewer_places(upload), 0);
         self.weigh(1);
+        self.make_room();
         let (node, placed) = self.book.join(self.planned(places), &self.latencies, &mut self.changes);
         if let Err(Overloaded { waiting }) = &placed
             && waiting.iter().any(|&(_, waiting)| waiting == node)
@@ -336,19 +338,9 @@ impl<A: Copy + Eq> Tracker<A> {
         self.note_changes();
     }
 
-    /// Whether those who have come in the last `span`, and another, can get that much of the stream in
-    /// that time besides what is new: that takes each as many places again as it has parents.
-    pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
-        let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
-        let nodes = self.viewers().map(|viewer| viewer.node).chain([NodeId::SERVER]);
-        let spare: usize =
-            nodes.map(|node| self.book.places(node)).map(|(places, held)| places.saturating_sub(held)).sum();
-        new * usize::from(self.config.slices) <= spare
-    }
-
     /// How many copies of `packets` packets of the stream the server can send.
     pub fn copies_of(&self, packets: usize) -> usize {
-        packets * self.server_places() / usize::from(self.config.slices)
+        packets * self.server_room() / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -380,6 +372,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let places = self.len() * usize::from(self.config.slices);
         let a_second = places as f64 / REST.as_secs_f64();
         self.now = now;
+        self.take_waiting();
         let since = now.since(self.allowed_at).as_secs_f64();
         self.allowed_at = now;
         self.allowance = (self.allowance + a_second * since).min(a_second.max(1.0));

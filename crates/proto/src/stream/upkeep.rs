@@ -13,10 +13,14 @@ use crate::session::{SessionId, Sessions};
 /// A session that nobody uses is closed after this: a parent that was left, a backup.
 const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
+/// How long packets wait for a manifest that comes down another tree than theirs until it is asked for: a
+/// long way, and the time that it takes a generation to leave.
+const MANIFEST_PATIENCE: Duration = Duration::from_millis(150);
+
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     pub(super) fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         self.next_tick = now + TICK;
-        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
+        self.measured.on_tick(now, sessions.delivered(), self.uplink.waits_for_room());
         let Some(watching) = &mut self.watching else { return };
         let mut steps = Vec::new();
         if watching.info.mode.has_trees() {
@@ -28,7 +32,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             sessions.send(session, Message::Full(SliceSet(1 << slice)));
         }
         if now >= watching.next_question {
-            for (from, first, last) in watching.receiving.missing_manifests() {
+            let patience = if watching.info.mode.has_trees() { MANIFEST_PATIENCE } else { Duration::ZERO };
+            for (from, first, last) in watching.receiving.missing_manifests(now, patience) {
                 watching.next_question = now + ROUND;
                 self.uplink.tell(from, Datagram::WantManifests(first, last));
             }

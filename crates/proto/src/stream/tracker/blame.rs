@@ -129,7 +129,14 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         let asked = asked.map(|(node, _)| node);
-        self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
+        if !self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes) {
+            // Nobody else has room.
+            let (places, held) = self.book.places(NodeId::SERVER);
+            if held >= places && held < self.places(self.config.upload) {
+                self.set_places(NodeId::SERVER, held + 1);
+                self.book.reassign(slice, child, None, &self.latencies, &mut self.changes);
+            }
+        }
         self.note_changes();
     }
 

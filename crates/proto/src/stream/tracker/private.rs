@@ -69,7 +69,7 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// Children that the server may have in the trees: what private viewers leave.
-    pub(super) fn server_places(&self) -> usize {
+    pub(super) fn server_room(&self) -> usize {
         let taken = self.private.viewers.len() * usize::from(self.config.slices);
         self.places(self.config.upload).saturating_sub(taken)
     }
