@@ -2,9 +2,11 @@
 
 mod dumbbell;
 mod emulator;
+mod env;
 mod overlay;
 mod processor_time;
 mod quic;
+mod streams;
 mod transfer;
 mod udp;
 mod world;
@@ -26,6 +28,8 @@ enum What {
     Overlay(overlay::Args),
     /// Reset, step, observation and snapshot of a world of flows, as an agent waits for them
     World(world::Args),
+    /// Steps a second of learning environments, many at once
+    Env(env::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
     /// Accuracy and speed of the link emulator on real packets
@@ -34,6 +38,8 @@ enum What {
     Transfer(transfer::Args),
     /// Datagrams a second over real sockets: flows and a relay against plain senders
     Udp(udp::Args),
+    /// Processor time of a simulated stream, over the number of viewers
+    Streams(streams::Args),
     /// Goodput and processor time of QUIC on loopback, for each flow controller
     Quic(quic::Args),
 }
@@ -43,10 +49,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Overlay(args) => overlay::run(args),
         What::World(args) => world::run(args),
+        What::Env(args) => env::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),
         What::Udp(args) => udp::run(args),
+        What::Streams(args) => streams::run(args),
         What::Quic(args) => quic::run(args),
     }
 }

@@ -1,11 +1,14 @@
-//! `anabranch compare`: a scenario of flows in the simulator and on real packets, side by side.
+//! `anabranch compare`: a scenario in the simulator and on real packets, side by side.
+
+mod stream;
 
 use std::io::{self, Write};
 
+use anabranch_lab::flows::FlowScenario;
 use anabranch_lab::flows::summary::FlowsSummary;
 use serde_json::json;
 
-use crate::emulate::{OnRealPackets, read, say};
+use crate::emulate::{Emulable, OnRealPackets, read, say};
 use crate::failure::Failure;
 use crate::progress;
 use crate::run::{ScenarioArgs, timed_under};
@@ -33,12 +36,19 @@ struct Line {
 
 /// Runs both until their ends or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    match read(&args.what)? {
+        Emulable::Flows(scenario) => flows(args, &scenario),
+        Emulable::Stream(scenario) => stream::run(args, &scenario),
+    }
+}
+
+fn flows(args: &Args, scenario: &FlowScenario) -> Result<(), Failure> {
     let name = args.what.name();
     let mut lines: Vec<Line> = Vec::new();
     let mut saturated = 0;
     let progress = progress::until_interrupted()?;
     for repeat in 0..args.repeat {
-        let mut scenario = read(&args.what)?;
+        let mut scenario = scenario.clone();
         scenario.seed += repeat;
         scenario.sample_every = None;
         let (simulated, _) = timed_under(&progress, &scenario, &format!("{name}, simulated"))?;
@@ -71,11 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn add(
-    lines: &mut Vec<Line>,
-    scenario: &anabranch_lab::flows::FlowScenario,
-    [simulated, emulated]: &[FlowsSummary; 2],
-) {
+fn add(lines: &mut Vec<Line>, scenario: &FlowScenario, [simulated, emulated]: &[FlowsSummary; 2]) {
     let mut put = |subject: &str, controller: &str, metric: &'static str, values: [Option<f64>; 2]| {
         let [Some(ours), Some(theirs)] = values else { return };
         let known = lines.iter_mut().find(|line| line.subject == subject && line.metric == metric);

@@ -1,4 +1,6 @@
-//! `anabranch emulate`: a scenario of flows on real packets, over emulated links.
+//! `anabranch emulate`: a scenario on real packets, over emulated links.
+
+pub mod stream;
 
 use std::path::PathBuf;
 
@@ -7,6 +9,7 @@ use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
 use anabranch_report::output::create_dir;
 use anabranch_scenario::file::{self as scenario_file, AnyScenario};
+use anabranch_scenario::stream::StreamScenario;
 use anabranch_testbed::emulator::Report;
 
 use crate::failure::Failure;
@@ -44,16 +47,22 @@ impl Job for OnRealPackets<'_> {
     }
 }
 
-/// Reads a scenario of flows.
-pub fn read(what: &ScenarioArgs) -> Result<FlowScenario, Failure> {
+/// What runs on real packets.
+pub enum Emulable {
+    /// Flows over links.
+    Flows(FlowScenario),
+    /// A stream and its viewers.
+    Stream(StreamScenario),
+}
+
+/// Reads a scenario of flows, or of a stream.
+pub fn read(what: &ScenarioArgs) -> Result<Emulable, Failure> {
     match scenario_file::read_any(&what.scenario, &what.overrides()?)? {
-        AnyScenario::Flows(scenario) => Ok(scenario),
+        AnyScenario::Flows(scenario) => Ok(Emulable::Flows(scenario)),
+        AnyScenario::Stream(scenario) => Ok(Emulable::Stream(scenario)),
         AnyScenario::Overlay(_) => Err(Failure::new(format!(
-            "{}: this is an overlay; expected flows over links (`anabranch demo --senders` puts an overlay on sockets)",
-            what.name()
-        ))),
-        AnyScenario::Stream(_) => Err(Failure::new(format!(
-            "{}: this is a stream; expected flows over links (`anabranch run` simulates a stream)",
+            "{}: this is an overlay; expected flows over links, or a stream (`anabranch demo --senders` puts an \
+             overlay on sockets)",
             what.name()
         ))),
     }
@@ -61,8 +70,14 @@ pub fn read(what: &ScenarioArgs) -> Result<FlowScenario, Failure> {
 
 /// Runs the scenario in real time until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    match read(&args.what)? {
+        Emulable::Flows(scenario) => flows(args, scenario),
+        Emulable::Stream(scenario) => stream::run(args, &scenario),
+    }
+}
+
+fn flows(args: &Args, mut scenario: FlowScenario) -> Result<(), Failure> {
     let name = args.what.name();
-    let mut scenario = read(&args.what)?;
     match &args.out {
         Some(out) => create_dir(out)?,
         // Only files show it.

@@ -61,9 +61,9 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Run a scenario and say what it measured
     Run(run::Args),
-    /// Run a scenario of flows on real packets, over links that are emulated
+    /// Run a scenario of flows, or of a stream, on real packets over links that are emulated
     Emulate(emulate::Args),
-    /// Run a scenario of flows in the simulator and on real packets, side by side
+    /// Run a scenario of flows, or of a stream, in the simulator and on real packets, side by side
     Compare(compare::Args),
     /// Run a scenario over a grid of values and seeds, on all cores
     Sweep(sweep::Args),

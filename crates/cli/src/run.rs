@@ -148,7 +148,7 @@ fn print(finished: &Finished<'_>, stdout: &mut impl Write) -> io::Result<()> {
 }
 
 /// Values in a column beside their labels.
-fn print_labelled(rows: &[(&str, String)], stdout: &mut impl Write) -> io::Result<()> {
+pub fn print_labelled(rows: &[(&str, String)], stdout: &mut impl Write) -> io::Result<()> {
     let rows: Vec<Vec<String>> = rows.iter().map(|(label, value)| vec![(*label).to_owned(), value.clone()]).collect();
     table::print(&rows, 2.., stdout)
 }

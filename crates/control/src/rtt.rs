@@ -97,7 +97,8 @@ impl Estimates {
             Estimates::Compact(all) => {
                 let Estimate { mean, deviation } = estimate;
                 // A mean of 0 would say "no sample yet".
-                all[pair] = [Rounded::nearest(mean, Rounded(1)), Rounded::nearest(deviation, Rounded(0))];
+                let least = Rounded(u16::from(mean > 0.0));
+                all[pair] = [Rounded::nearest(mean, least), Rounded::nearest(deviation, Rounded(0))];
             }
         }
     }
@@ -173,6 +174,25 @@ impl PairRtts {
     pub fn mean_to(&self, peer: Slot) -> Option<Duration> {
         let mean = self.pairs.get(pair_index(usize::from(self.own), peer.index())).mean;
         (mean > 0.0).then(|| Duration::from_nanos(mean as u64))
+    }
+
+    /// The smoothed L between two peers, if that pair was sampled.
+    #[inline]
+    pub fn mean_between(&self, one: Slot, other: Slot) -> Option<Duration> {
+        let mean = self.pairs.get(pair_index(one.index(), other.index())).mean;
+        (mean > 0.0).then(|| Duration::from_nanos(mean as u64))
+    }
+
+    /// Nothing is known any more of the pairs of `peer`: its slot is another's now.
+    pub fn forget(&mut self, peer: Slot) {
+        for other in (0..=usize::from(self.own)).filter(|&other| other != peer.index()) {
+            self.pairs.set(pair_index(peer.index(), other), Estimate::default());
+        }
+    }
+
+    /// How many peers there can be.
+    pub fn peers(&self) -> usize {
+        usize::from(self.own)
     }
 
     /// Memory in bytes, this struct included.
@@ -251,6 +271,19 @@ mod tests {
         rtts.sample(&route(&[0, 1]), Duration::from_millis(20));
         rtts.sample(&route(&[1]), Duration::from_millis(10));
         assert_eq!(rtts.timeout(&route(&[1, 0])), rtts.timeout(&route(&[0, 1])));
+    }
+
+    #[test]
+    fn a_slot_that_is_anothers_now_is_forgotten_and_no_other() {
+        for compact in [false, true] {
+            let mut rtts = PairRtts::new(&RttConfig { compact, ..RttConfig::default() }, 5);
+            rtts.sample(&route(&[0, 3, 1]), Duration::from_millis(300));
+            assert_eq!(rtts.mean_between(Slot(1), Slot(3)).map(|l| l.as_nanos() / 1_000_000), Some(100));
+            rtts.sample(&route(&[0, 4]), Duration::from_millis(200));
+            rtts.forget(Slot(3));
+            assert_eq!((rtts.mean_between(Slot(0), Slot(3)), rtts.mean_between(Slot(1), Slot(3))), (None, None));
+            assert!(rtts.mean_between(Slot(0), Slot(4)).is_some() && rtts.mean_to(Slot(0)).is_some());
+        }
     }
 
     #[test]

@@ -126,6 +126,17 @@ impl<E: Endpoint> Runtime<E> {
         self.add_with(socket, machine, None, queue)
     }
 
+    /// As [`Runtime::add_gathering`], but all that goes to one destination stays in order: for endpoints whose peers
+    /// take for lost what others overtake, as QUIC's do (RFC 9002, 6.1).
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::add`].
+    pub fn add_gathering_in_order(&mut self, socket: Socket, machine: E) -> io::Result<usize> {
+        let queue = SendQueue::gathering_in_order(socket.max_segments());
+        self.add_with(socket, machine, None, queue)
+    }
+
     /// As [`Runtime::add`]; datagrams that leave together for one destination travel the system as
     /// one until a network device, or the receiving socket, takes them apart: faster, and coarser
     /// for a queue on the way.

@@ -1,8 +1,8 @@
 //! Datagrams on their way out of one socket, many in one system call.
 //!
 //! Neighbours of one length to one destination may leave as segments of one send
-//! (segmentation offload), and such that are no neighbours if their order does not matter; the others leave
-//! together by `sendmmsg`. What a full socket does
+//! (segmentation offload), and such that are no neighbours if their order does not matter, or matters to one
+//! destination alone; the others leave together by `sendmmsg`. What a full socket does
 //! not take stays for the next try, and what it refuses is counted.
 
 use std::cmp::Reverse;
@@ -54,6 +54,17 @@ impl Way {
     }
 }
 
+/// Which order of datagrams matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// That of all.
+    All,
+    /// That of those which go one way: their receiver takes what comes late for lost, as QUIC does.
+    EachWay,
+    /// That of those which go one way and have one length.
+    EachLength,
+}
+
 /// Datagrams for one destination, back to back.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -84,6 +95,7 @@ pub struct SendQueue {
     next: usize,
     /// Datagrams that a run holds at most.
     segments: usize,
+    order: Order,
     /// Where they are put in another order, if they may be; empty otherwise.
     sorted: Box<[u8]>,
     #[cfg(target_os = "linux")]
@@ -99,6 +111,7 @@ impl SendQueue {
             runs: Vec::new(),
             next: 0,
             segments: segments.max(1),
+            order: Order::All,
             sorted: Box::default(),
             #[cfg(target_os = "linux")]
             addresses: Vec::new(),
@@ -108,8 +121,17 @@ impl SendQueue {
     /// The same, but what leaves together is put in order of destinations and lengths first, so that more of
     /// it can be joined: for datagrams that each stand for themselves.
     pub fn gathering(segments: usize) -> SendQueue {
+        SendQueue::sorting(segments, Order::EachLength)
+    }
+
+    /// The same, but what goes one way stays in order: for protocols that number their packets.
+    pub fn gathering_in_order(segments: usize) -> SendQueue {
+        SendQueue::sorting(segments, Order::EachWay)
+    }
+
+    fn sorting(segments: usize, order: Order) -> SendQueue {
         let sorted = if segments > 1 { vec![0; CAPACITY].into() } else { Box::default() };
-        SendQueue { sorted, ..SendQueue::new(segments) }
+        SendQueue { order, sorted, ..SendQueue::new(segments) }
     }
 
     /// Whether nothing waits.
@@ -145,14 +167,19 @@ impl SendQueue {
         Some(&mut self.bytes[start..end])
     }
 
-    /// Puts what goes the same way side by side, the longest first, and what could be joined before the rest.
+    /// Puts what goes the same way side by side; if lengths may change places, the longest first, and what could be
+    /// joined before the rest.
     fn gather(&mut self) {
         // What has waited for a socket is in order already, but for what came since.
         if self.sorted.is_empty() || self.segments == 1 || self.next > 0 || self.runs.len() < 2 {
             return;
         }
         let mut runs = std::mem::take(&mut self.runs);
-        runs.sort_by_key(|run| (run.way, Reverse(run.segment)));
+        if self.order == Order::EachLength {
+            runs.sort_by_key(|run| (run.way, Reverse(run.segment)));
+        } else {
+            runs.sort_by_key(|run| run.way);
+        }
         std::mem::swap(&mut self.bytes, &mut self.sorted);
         self.used = 0;
         for run in &runs {
@@ -168,7 +195,9 @@ impl SendQueue {
                 }
             }
         }
-        self.runs.sort_by_key(Run::is_single);
+        if self.order == Order::EachLength {
+            self.runs.sort_by_key(Run::is_single);
+        }
     }
 
     /// Sends what waits; false if the socket is full and some of it still does.
@@ -328,6 +357,29 @@ mod tests {
         assert_eq!((counters.sent, counters.refused), (60, 0));
         let calls = if socket.max_segments() > 1 { 8 } else { 60 };
         assert!(counters.calls <= calls, "{counters:?}");
+    }
+
+    #[test]
+    fn what_goes_one_way_stays_in_order_whatever_its_length_where_order_matters() {
+        let ((socket, one), (_, two)) = (socket(), socket());
+        let mut queue = SendQueue::gathering_in_order(socket.max_segments());
+        let mut counters = SendCounters::default();
+        let lengths: Vec<usize> =
+            (0..60).map(|number| [1400, 1400, 100, 100, 1400, 1400, 7, 1300][number % 8]).collect();
+        for (number, &length) in lengths.iter().enumerate() {
+            let to = [&one, &two][number % 2].local_addr().unwrap();
+            queue.push(Way::to(to), length).expect("there is room").fill(number as u8);
+        }
+        assert!(queue.flush(&socket, &mut counters) && queue.is_empty());
+        let mut bytes = vec![0; 1 << 16];
+        for (which, receiver) in [one, two].iter().enumerate() {
+            for number in (0..60).filter(|number| number % 2 == which) {
+                assert_eq!(receiver.recv(&mut bytes).unwrap(), lengths[number], "datagram {number}");
+                assert!(bytes[..lengths[number]].iter().all(|&byte| usize::from(byte) == number), "datagram {number}");
+            }
+        }
+        assert_eq!((counters.sent, counters.refused), (60, 0));
+        assert!(socket.max_segments() == 1 || counters.calls < 40, "{counters:?}");
     }
 
     #[test]

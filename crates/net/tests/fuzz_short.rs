@@ -30,6 +30,7 @@ use anabranch_proto::message::{FileName, Message, Offer};
 use anabranch_proto::packet::{Packet, PacketId as PlacedPacket, Route};
 use anabranch_proto::session::PeerKey;
 use anabranch_proto::stream::content::{ClientId, Content, Manifest, Ticket};
+use anabranch_proto::stream::gossip::Mass;
 use anabranch_proto::stream::message::{
     Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, Message as StreamMessage, Mode, Parent,
     ParentReport, Report, SilentFeed, StreamInfo, Welcome,
@@ -277,6 +278,7 @@ fn streams() -> Vec<(String, Vec<u8>)> {
         StreamDatagram::Have(Arc::new(map)),
         StreamDatagram::Want([70, 64, 69].map(PacketId).into()),
         StreamDatagram::WantManifests(PacketId(64), PacketId(127)),
+        StreamDatagram::Mass(7, Mass { capacity: 6e5, idle: 1e5, received: 2e5, weight: 1.5 }),
     ];
     let mut inputs = Vec::new();
     for (number, message) in messages.iter().enumerate() {

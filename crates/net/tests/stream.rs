@@ -308,7 +308,7 @@ impl Doomed {
             let peer = QuicSessions::new(app, SessionConfig::default(), &identity, controller, &rng).unwrap();
             let mut runtime = Runtime::new(NoWork).unwrap();
             let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-            runtime.add_gathering(socket, peer).unwrap();
+            runtime.add_gathering_in_order(socket, peer).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 let soon = runtime.now() + Duration::from_millis(20);
                 runtime.turn(soon).unwrap();

@@ -163,6 +163,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         streams::figure_7_11::run
     ),
     experiment!(
+        Streams,
+        "raiber-churn",
+        "Are silent clients removed, many clients' trees optimised, and what does exploring cost?",
+        streams::churn::run
+    ),
+    experiment!(
         Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",
@@ -231,11 +237,42 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "Do the block window's two lemmas hold over packets?",
         efthymiopoulos::lemmas::run
     ),
+    experiment!(
+        Streams,
+        "efthymiopoulos-system-steady",
+        "Does every viewer of a mesh alone get the stream?",
+        streams::system::steady
+    ),
+    experiment!(
+        Streams,
+        "efthymiopoulos-system-changing",
+        "Does every viewer get the stream over lines that change?",
+        streams::system::changing
+    ),
+    experiment!(
+        Streams,
+        "efthymiopoulos-system-churn",
+        "Does every viewer get the stream while others go?",
+        streams::system::churn
+    ),
+    experiment!(
+        Streams,
+        "efthymiopoulos-system-properties",
+        "Is bandwidth idle only if all have the stream, and equally?",
+        streams::system::properties
+    ),
+    experiment!(
+        Streams,
+        "efthymiopoulos-system-helper",
+        "Does a server send just what viewers cannot?",
+        streams::system::helper
+    ),
     experiment!(Flows, "xavier-fig-1", "Where is Xavier between throughput and delay, at 15 Mbit/s?", xavier::fig_1),
     experiment!(Flows, "xavier-fig-2", "Where is Xavier between throughput and delay, at 3 Mbit/s?", xavier::fig_2),
     experiment!(Flows, "xavier-fig-3", "What does Xavier's bonus for growth buy?", xavier::fig_3),
     experiment!(Flows, "xavier-fig-4", "Which of Xavier's features are needed?", xavier::fig_4),
     experiment!(Flows, "remy-golden", "Do Remy's tables do here what they do in Remy's simulator?", remy_golden::run),
+    experiment!(Streams, "stream-trees", "How far above the best trees do the moves stop?", streams::trees::run),
     experiment!(Streams, "stream-modes", "Trees, a mesh or both: what arrives, and at what cost?", streams::modes::run),
     experiment!(
         Streams,

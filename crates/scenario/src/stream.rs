@@ -36,6 +36,18 @@ pub struct StreamScenario {
     pub churn: Churn,
     /// Who lies.
     pub liars: Liars,
+    /// How much the server may send where a mesh alone carries the stream, by what gossip finds: as much as its
+    /// line bears if nothing is said.
+    pub helper: Option<Helper>,
+}
+
+/// The least and the most that a server sends which only helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Helper {
+    /// The least.
+    pub least: Rate,
+    /// The most.
+    pub most: Rate,
 }
 
 impl StreamScenario {
@@ -49,6 +61,7 @@ impl StreamScenario {
                 bitrate: mbit(2),
                 slices: 20,
                 mode: Mode::Hybrid,
+                exploration: None,
                 buffer: Duration::from_millis(3000),
                 controller: registry::find("cubic").expect("it is registered"),
                 parameters: toml::Table::new(),
@@ -57,6 +70,7 @@ impl StreamScenario {
                 clients: 100,
                 arrival: Duration::from_millis(10_000),
                 upload: Rates::InTurn(vec![mbit(5)]),
+                upload_every: None,
                 download: mbit(50),
                 server_upload: mbit(20),
                 span: Duration::from_millis(100),
@@ -65,7 +79,16 @@ impl StreamScenario {
             },
             churn: Churn::default(),
             liars: Liars::default(),
+            helper: None,
         }
+    }
+}
+
+impl StreamConfig {
+    /// The part of what the server can send that explores viewers, if none is given: five percent where trees
+    /// alone carry the stream, as in [Raiber 2010].
+    pub fn exploration(&self) -> f64 {
+        self.exploration.unwrap_or(if self.mode == Mode::Trees { 0.05 } else { 0.0 })
     }
 }
 
@@ -78,6 +101,8 @@ pub struct StreamConfig {
     pub slices: u8,
     /// How it travels.
     pub mode: Mode,
+    /// The part of what the server can send that explores viewers; see [`StreamConfig::exploration`].
+    pub exploration: Option<f64>,
     /// What a player holds ready.
     pub buffer: Duration,
     /// The flow controller of every peer.
@@ -95,6 +120,9 @@ pub struct Audience {
     pub arrival: Duration,
     /// What each can send.
     pub upload: Rates,
+    /// How often each line's upload is drawn anew between the least and the most of `upload`, which is uniform
+    /// then; never if none is given.
+    pub upload_every: Option<Duration>,
     /// What each can receive.
     pub download: Rate,
     /// What the server can send.

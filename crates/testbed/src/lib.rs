@@ -25,6 +25,7 @@ mod realtime;
 mod receiving;
 mod sending;
 mod steering;
+pub mod stream;
 mod ticks;
 pub mod tun;
 mod udp;

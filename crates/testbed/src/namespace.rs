@@ -97,6 +97,16 @@ impl Namespace {
         ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// The counters of the device that is named as [`Tun`](crate::tun::Tun)'s are.
+    pub fn device_counters(&self) -> Result<DeviceCounters, TestbedError> {
+        let open = || {
+            let mut netlink = Netlink::open()?;
+            let index = netlink.index(crate::tun::NAME)?;
+            Ok(DeviceCounters { netlink, index })
+        };
+        self.run(open)?.map_err(TestbedError::system::<io::Error>("find a device's counters"))
+    }
+
     /// Sets a variable of the kernel for this namespace alone: `net.ipv4.tcp_rmem`, say.
     pub fn set_variable(&self, name: &str, value: &str) -> Result<(), TestbedError> {
         let is_plain =
@@ -106,5 +116,20 @@ impl Namespace {
         }
         let path: PathBuf = ["/proc/sys"].into_iter().chain(name.split('.')).collect();
         self.run(|| std::fs::write(&path, value))?.map_err(TestbedError::system(format!("set {name} to {value}")))
+    }
+}
+
+/// What the kernel counts at a device of a namespace.
+#[derive(Debug)]
+pub struct DeviceCounters {
+    netlink: Netlink,
+    index: u32,
+}
+
+impl DeviceCounters {
+    /// Bytes that have left by the device, with the headers of IP.
+    pub fn sent_bytes(&mut self) -> Result<u64, TestbedError> {
+        let statistics = self.netlink.statistics(self.index);
+        Ok(statistics.map_err(TestbedError::system("read a device's counters"))?.tx_bytes)
     }
 }

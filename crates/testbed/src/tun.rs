@@ -15,7 +15,7 @@ use crate::netlink::Netlink;
 const CONTROL: &str = "/dev/net/tun";
 
 /// The device's name in its namespace.
-const NAME: &str = "anabranch0";
+pub(crate) const NAME: &str = "anabranch0";
 
 /// Least MTU that IPv4 allows (RFC 791 section 3.2).
 const LEAST_MTU: u32 = 68;

@@ -13,9 +13,11 @@ pub struct Told<'a> {
     pub overview: &'a Overview,
     /// From the viewer's beginning until the first packet went to players, once it has.
     pub started_after_s: Option<f64>,
-    /// Of each hundredth packet that went to players since the last line: its number, and when that was in seconds
-    /// since 1970.
+    /// Of each tenth packet that went to players since the last line, and of the first of all: its number, and when
+    /// that was in seconds since 1970.
     pub released: &'a [(u64, f64)],
+    /// What players missed since the last line: the first packet's number, how many, and when, in seconds since 1970.
+    pub gaps: &'a [(u64, u64, f64)],
     /// When slices stopped coming for half a second or more: since the viewer's beginning, and for how long.
     pub outages_s: Vec<(f64, f64)>,
 }
@@ -45,7 +47,7 @@ pub struct LineUpload {
 }
 
 /// One of so many packets is told of.
-pub const EACH: u64 = 100;
+pub const EACH: u64 = 10;
 
 /// Now, in seconds since 1970.
 pub fn unix_s() -> f64 {

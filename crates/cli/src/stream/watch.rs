@@ -102,7 +102,7 @@ async fn watch(
 ) -> Result<(), Failure> {
     let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
     let mut look = tokio::time::interval(LOOK);
-    let (mut taken, mut released, mut started) = (Vec::new(), Vec::new(), None);
+    let (mut taken, mut released, mut gaps, mut started) = (Vec::new(), Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
             count = events.recv_many(&mut taken, PORTION) => {
@@ -122,10 +122,15 @@ async fn watch(
                 put(outlet, &taken, pieces);
                 if args.json {
                     for event in &taken {
-                        let NodeEvent::Packet { number, .. } = event else { continue };
-                        started.get_or_insert_with(|| began.elapsed().as_secs_f64());
-                        if number.is_multiple_of(EACH) {
-                            released.push((*number, told::unix_s()));
+                        match event {
+                            NodeEvent::Packet { number, .. } => {
+                                if number.is_multiple_of(EACH) || started.is_none() {
+                                    released.push((*number, told::unix_s()));
+                                }
+                                started.get_or_insert_with(|| began.elapsed().as_secs_f64());
+                            }
+                            NodeEvent::Gap { number, packets } => gaps.push((*number, *packets, told::unix_s())),
+                            _ => {}
                         }
                     }
                 }
@@ -146,10 +151,12 @@ async fn watch(
                     overview: &local::complete(overview::of(about, &snapshot, &noted), outlet, None),
                     started_after_s: started,
                     released: &released,
+                    gaps: &gaps,
                     outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
                 };
                 local::print(&told)?;
                 released.clear();
+                gaps.clear();
             }
             _ = look.tick() => {
                 if interrupt.is_raised() {

@@ -173,6 +173,10 @@ impl FlowController for Bounded {
         self.controller.set_ack_wait(wait);
     }
 
+    fn distinguishes_receivers(&self) -> bool {
+        self.controller.distinguishes_receivers()
+    }
+
     fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {
         self.controller.on_abandoned(now, abandoned);
     }

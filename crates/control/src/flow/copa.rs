@@ -243,7 +243,8 @@ impl FlowController for Copa {
         self.answer_heavy_loss(now, feedback);
         if let Some(sample) = feedback.rtt.latest {
             let rtt = sample.as_nanos();
-            let least = self.min_rtt.update(now.as_nanos(), rtt);
+            // Of receivers that come and go the base may rise: no queue was ever shorter than none.
+            let least = self.min_rtt.update(now.as_nanos(), rtt).max(feedback.rtt.min.as_nanos());
             let most = self.max_rtt.update(now, rtt, smoothed * MAX_RTT_ROUNDS);
             let standing = Duration::from_nanos(self.standing_rtt.update(now, rtt, smoothed / STANDING_SHARE));
             self.queueing_delay = standing - Duration::from_nanos(least);

@@ -96,6 +96,13 @@ pub trait FlowController: Debug + DynClone + Send + Sync {
         let _ = wait;
     }
 
+    /// Whether it keeps the round trips to each receiver apart. To one that takes all packets for those of
+    /// one path, a sender that many receivers share tells their mean least round trip, and the queue
+    /// beyond each one's own (`proto::flow::common_path`).
+    fn distinguishes_receivers(&self) -> bool {
+        false
+    }
+
     /// A receiver is gone, or was silent for so long that what is in flight to it does not count
     /// any more.
     fn on_abandoned(&mut self, now: Time, abandoned: &Abandoned<'_>) {

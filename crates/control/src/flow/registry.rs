@@ -189,7 +189,8 @@ mod tests {
     use crate::time::Time;
     use crate::units::Bytes;
 
-    const SETUP: Setup = Setup { packet: Bytes::new(1448), initial_window: Bytes::new(14480), start: Time::ZERO };
+    const SETUP: Setup =
+        Setup { packet: Bytes::new(1448), initial_window: Bytes::new(14480), start: Time::ZERO, shared: false };
 
     #[test]
     fn every_controller_is_made_from_its_defaults_with_a_window_and_a_trace() {

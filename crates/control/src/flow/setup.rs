@@ -12,6 +12,8 @@ pub struct Setup {
     pub initial_window: Bytes,
     /// When it begins.
     pub start: Time,
+    /// Whether receivers that come and go share it, who are sent what there is, in spells.
+    pub shared: bool,
 }
 
 impl Setup {
@@ -20,6 +22,11 @@ impl Setup {
 
     /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
     pub fn new(packet: Bytes, start: Time) -> Setup {
-        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start }
+        Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start, shared: false }
+    }
+
+    /// The same, for a window that receivers share who come and go.
+    pub fn shared(self) -> Setup {
+        Setup { shared: true, ..self }
     }
 }

@@ -14,6 +14,11 @@ use anabranch_scenario::flows::Steering;
 /// K = 3, as soft state that is refreshed (RFC 2205, 3.7): two decisions in a row may be missed.
 const LEASE_QUARTERS: u64 = 21;
 
+/// How long a directive holds that is renewed `every` so long.
+pub fn lease(every: Duration) -> Duration {
+    every * LEASE_QUARTERS / 4
+}
+
 /// The coordinator at work.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
@@ -63,8 +68,7 @@ impl Coordinator {
         // Not nothing, which admits a packet at a time: a flow without a share must still learn
         // when that ends.
         let window = (rate * min_rtt).max(Bytes::new(1));
-        let lease = self.steering.every * LEASE_QUARTERS / 4;
-        Bounds { expires: Some(self.looked + lease), ..self.steering.actuator.bounds(window) }
+        Bounds { expires: Some(self.looked + lease(self.steering.every)), ..self.steering.actuator.bounds(window) }
     }
 }
 

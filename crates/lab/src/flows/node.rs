@@ -176,6 +176,11 @@ impl FlowSource {
         self.application.is_on()
     }
 
+    /// Whether the application will never send anything again, and all that it sent has been acknowledged.
+    pub fn is_over(&self) -> bool {
+        !self.application.is_on() && self.application.wake == Time::MAX
+    }
+
     /// How long the application has been on, until `now`.
     pub fn on_time(&self, now: Time) -> Duration {
         self.application.on_time(now)

@@ -83,8 +83,19 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
     ///
     /// When a controller refuses its parameters, or the scenario is longer than times can be.
     pub fn new(scenario: Arc<FlowScenario>, observer: O) -> Result<FlowWorld<O>, FlowRunError> {
+        let watched = if scenario.sample_every.is_some() { (0..scenario.links.len()).collect() } else { Vec::new() };
+        FlowWorld::watching(scenario, &watched, observer)
+    }
+
+    /// The same, in which the links with the numbers `watched` alone are looked at: a link that is not may count a
+    /// packet before it happens.
+    ///
+    /// # Errors
+    ///
+    /// As [`FlowWorld::new`].
+    pub fn watching(scenario: Arc<FlowScenario>, watched: &[usize], observer: O) -> Result<FlowWorld<O>, FlowRunError> {
         let roles = roles(&scenario);
-        let fabric = links(&scenario, &roles);
+        let fabric = links(&scenario, &roles, watched);
         let longest = fabric.network().horizon().since(Time::ZERO);
         if scenario.length >= longest {
             return Err(FlowRunError::TooLong { longest });
@@ -239,6 +250,24 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
         }
     }
 
+    /// Bytes on the wire that the source of cross traffic with number `number` sends from now on before `until`, if
+    /// nothing changes it: what only an oracle knows.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn cross_to_come(&self, number: usize, until: Time) -> u64 {
+        let first = self.roles.len() - 2 * self.scenario.cross_traffic.len();
+        let Some(FlowNode::Cross(source)) = self.world.node(NodeId((first + number) as u32)) else {
+            unreachable!("cross traffic stays where it joined")
+        };
+        let (mut source, before) = (CrossSource::clone(source), source.sent());
+        while source.due() < until {
+            source.next(source.due());
+        }
+        (source.sent() - before) * u64::from(source.size)
+    }
+
     /// The links.
     pub fn network(&mut self) -> &mut Network<FlowMessage> {
         self.world.fabric_mut().network_mut()
@@ -265,13 +294,13 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
 }
 
 /// The scenario's links, with a way for each pair of nodes that send to one another.
-fn links(scenario: &FlowScenario, roles: &[Role]) -> Links<FlowMessage> {
+fn links(scenario: &FlowScenario, roles: &[Role], watched: &[usize]) -> Links<FlowMessage> {
     let mut network = NetworkBuilder::new();
     for link in &scenario.links {
-        let id = network.link(link.config());
-        if scenario.sample_every.is_some() {
-            network.watch(id);
-        }
+        network.link(link.config());
+    }
+    for &link in watched {
+        network.watch(LinkId(link as u32));
     }
     let mut ways = Vec::new();
     let mut way = |from: u32, to: u32, path: &[usize]| {

@@ -7,18 +7,19 @@ use anabranch_proto::machine::Machine;
 use anabranch_proto::session::{FlowSessions, WireLength};
 use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::ClientEvent;
+use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::exploration::Explorations;
 use anabranch_proto::stream::message::Datagram;
 use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamEvent;
+use anabranch_proto::stream::server::ServerEvent;
 use anabranch_sim::fabric::NodeId;
 
+use super::delays::ReleaseDelays;
 use super::liar::Viewer;
 use super::trees::Trees;
+use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::world::{Observer, Transit};
-
-/// Delays are counted in classes of ten milliseconds, up to ten seconds.
-const CLASS: Duration = Duration::from_millis(10);
-const CLASSES: usize = 1000;
 
 /// What a viewer has got.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,9 @@ pub(super) struct Watched {
     pub started: Option<Time>,
     pub played: u64,
     pub skipped: u64,
+    /// The same, of the time that counts.
+    pub counted_played: u64,
+    pub counted_skipped: u64,
 }
 
 /// Sees what happens.
@@ -39,7 +43,7 @@ pub(super) struct Measuring {
     /// When each packet left the source.
     pub sent: Vec<Time>,
     pub watched: BTreeMap<u32, Watched>,
-    delays: Vec<u64>,
+    pub delays: ReleaseDelays,
     pub seconds: Vec<StreamSecond>,
     /// From when on it counts, and until when.
     from: Time,
@@ -54,6 +58,8 @@ pub(super) struct Measuring {
     pub silent: u64,
     pub sent_by_kind: Sent,
     pub packet_hops: u64,
+    /// When the server has removed whom.
+    pub removed: BTreeMap<ClientId, Time>,
 }
 
 /// What left, in bytes of datagrams without the headers of their packets, and packets without any.
@@ -67,6 +73,10 @@ pub struct Sent {
     pub maps: u64,
     /// What is asked for.
     pub wants: u64,
+    /// Packets that explore.
+    pub explored: u64,
+    /// What peers know together.
+    pub gossip: u64,
     /// Packets with nothing but an ACK.
     pub acks_alone: u64,
     /// Packets with messages, of handshakes and probes.
@@ -79,7 +89,7 @@ impl Measuring {
             per_second,
             sent: Vec::new(),
             watched: BTreeMap::new(),
-            delays: vec![0; CLASSES + 1],
+            delays: ReleaseDelays::default(),
             seconds: Vec::new(),
             from,
             played: 0,
@@ -91,6 +101,7 @@ impl Measuring {
             silent: 0,
             sent_by_kind: Sent::default(),
             packet_hops: 0,
+            removed: BTreeMap::new(),
         }
     }
 
@@ -110,13 +121,13 @@ impl Measuring {
                     watched.started = Some(now);
                 }
                 if counts {
+                    watched.counted_played += 1;
                     self.played += 1;
                     self.honest_played += u64::from(watched.is_honest);
                     if let Some(&sent) = self.sent.get(id.0 as usize)
                         && watched.started.is_some_and(|started| started < now)
                     {
-                        let class = (now.since(sent).as_nanos() / CLASS.as_nanos()) as usize;
-                        self.delays[class.min(CLASSES)] += 1;
+                        self.delays.note(now.since(sent));
                     }
                 }
             }
@@ -124,33 +135,12 @@ impl Measuring {
                 watched.skipped += count;
                 second.skipped += count;
                 if counts {
+                    watched.counted_skipped += count;
                     self.skipped += count;
                     self.honest_skipped += if watched.is_honest { *count } else { 0 };
                 }
             }
         }
-    }
-
-    /// How many packets took at most so many seconds from the source to the release, and more than those of the
-    /// class before; in classes of `width`, which is a multiple of ten milliseconds.
-    pub fn delay_classes(&self, width: Duration) -> Vec<(f64, u64)> {
-        let each = (width.as_nanos() / CLASS.as_nanos()) as usize;
-        let used = self.delays.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
-        let classes = self.delays[..used].chunks(each).enumerate();
-        classes.map(|(class, counts)| ((width * (class as u64 + 1)).as_secs_f64(), counts.iter().sum())).collect()
-    }
-
-    /// The delay from the source to the release that this share of the packets had at most; none without
-    /// a packet.
-    pub fn delay(&self, share: f64) -> Option<Duration> {
-        let total: u64 = self.delays.iter().sum();
-        let rank = (total as f64 * share).ceil() as u64;
-        let mut below = 0;
-        let class = self.delays.iter().position(|&count| {
-            below += count;
-            below >= rank.max(1)
-        })?;
-        Some(CLASS * (class as u64 + 1))
     }
 }
 
@@ -165,6 +155,8 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
         };
         let count = match datagram {
             Datagram::Packet { .. } => &mut sent.packets,
+            Datagram::Explore { .. } => &mut sent.explored,
+            Datagram::Mass(..) => &mut sent.gossip,
             Datagram::Manifest(_) => &mut sent.manifests,
             Datagram::Have(_) => &mut sent.maps,
             Datagram::Want(_) | Datagram::WantManifests(..) => &mut sent.wants,
@@ -183,6 +175,9 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
             StreamEvent::Client(ClientEvent::Overloaded) => self.overloaded += 1,
             StreamEvent::Client(ClientEvent::Silent(_)) => self.silent += 1,
             StreamEvent::Client(ClientEvent::Forged(_)) => self.forged += 1,
+            StreamEvent::Server(ServerEvent::Left(client, _)) => {
+                self.removed.insert(client, now);
+            }
             _ => {}
         }
     }
@@ -208,6 +203,14 @@ pub struct StreamMeasured {
     pub delays: Vec<(f64, u64)>,
     /// The trees at the end.
     pub trees: Trees,
+    /// Each viewer that came, in the order in which they did.
+    pub viewers: Vec<ViewerMeasured>,
+    /// Those who left or died, unannounced.
+    pub deaths: Vec<Death>,
+    /// What became of exploration packets; none where nothing is explored.
+    pub explorations: Option<Explorations>,
+    /// What the server knew by gossip, where it did.
+    pub monitored: Vec<Monitored>,
 }
 
 /// What a run has measured.
@@ -231,6 +234,10 @@ pub struct StreamMetrics {
     pub startup_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
+    /// From the source to the release: half of the packets.
+    pub release_p50_s: f64,
+    /// The same of 95 %.
+    pub release_p95_s: f64,
     /// Until a slice comes again whose parent has died: 99 %; 0 if none has.
     pub slices_back_p99_s: f64,
     /// Bytes beside packets of the stream that came first, of those packets with their headers, in
@@ -244,12 +251,12 @@ pub struct StreamMetrics {
     pub forged_packets: u64,
     /// How often a viewer got another parent for a slice.
     pub parent_changes: u64,
-    /// What left all peers.
-    pub sent: Sent,
-    /// Slices whose parent was missed.
-    pub silent_feeds: u64,
-    /// Attempts to join that were refused for want of room.
-    pub overloaded: u64,
+    /// What left all peers; none where it is encrypted.
+    pub sent: Option<Sent>,
+    /// Slices whose parent was missed; none where viewers do not tell.
+    pub silent_feeds: Option<u64>,
+    /// Attempts to join that were refused for want of room; none where viewers do not tell.
+    pub overloaded: Option<u64>,
     /// Packets that arrived at a peer.
     pub packet_hops: u64,
 }
@@ -258,7 +265,7 @@ pub struct StreamMetrics {
 pub const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
 
 /// The value that this share of `values` is at most; not a number of none.
-pub(super) fn quantile(values: &mut [f64], share: f64) -> f64 {
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil() as usize;
     values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)

@@ -2,14 +2,19 @@
 //! access links.
 
 mod content;
+mod delays;
 mod liar;
 mod measuring;
 mod run;
 pub mod run_files;
+pub mod script;
 mod trees;
+mod viewers;
 
 pub use content::{Simulated, SimulatedPacket};
+pub use delays::ReleaseDelays;
 pub use liar::{Lie, Viewer};
-pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond};
+pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond, quantile};
 pub use run::run;
 pub use trees::Trees;
+pub use viewers::{Death, Monitored, ViewerMeasured};

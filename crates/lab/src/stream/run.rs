@@ -10,6 +10,8 @@ use anabranch_proto::session::{FlowSessions, Packet, PeerKey, SessionConfig};
 use anabranch_proto::stream::buffer::BufferConfig;
 use anabranch_proto::stream::client::{Client, ClientConfig};
 use anabranch_proto::stream::content::ClientId;
+use anabranch_proto::stream::enabler::EnablerConfig;
+use anabranch_proto::stream::exploration::ExplorationConfig;
 use anabranch_proto::stream::feeds::Feed;
 use anabranch_proto::stream::message::{Datagram, Message, Mode};
 use anabranch_proto::stream::packet::MAX_PACKET;
@@ -19,42 +21,25 @@ use anabranch_proto::stream::tracker::TrackerConfig;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
-use anabranch_sim::delay::DelayModel;
 use anabranch_sim::fabric::NodeId;
-use anabranch_sim::loss::LossModel;
-use anabranch_sim::network::{Capacity, Jitter, LinkConfig};
-use anabranch_sim::varying::Course;
 
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
-use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, quantile};
+use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, Watched, quantile};
+use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
+use super::viewers::{Death, Monitored, ViewerMeasured};
 use crate::monitor::Monitor;
 use crate::world::{AsTheyAre, World};
 
 /// What a player misses of its buffer when a hole is given up.
 const MARGIN: Duration = Duration::from_millis(300);
 
-/// How long an uplink's or downlink's queue is: what homes have, and a tenth of what some had.
-const QUEUE: Duration = Duration::from_millis(100);
-
-/// When the audience begins to come: the server knows its stream by then.
-const OPENING: Duration = Duration::from_millis(1000);
-
-/// A keyframe comes so often.
-const KEYFRAMES: Duration = Duration::from_millis(1000);
-
-/// What liars who drop drop.
-const DROPPED: f64 = 0.5;
-
 /// How finely it is looked when slices are back.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How long it is looked for slices that do not come back.
 const LOOKED: Duration = Duration::from_millis(10_000);
-
-/// Delays are told in classes of this.
-const DELAY_CLASS: Duration = Duration::from_millis(50);
 
 type Payload = Packet<Message<u32, Simulated>, Datagram<Simulated>>;
 
@@ -73,11 +58,12 @@ fn key_of(node: u32) -> PeerKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cue {
     Packet,
-    Join,
-    Leave(u32),
-    Kill,
+    /// The next act of the script.
+    Audience,
     /// It is looked which slices have come back.
     Look,
+    /// What is measured counts from now on.
+    Count,
 }
 
 struct Stage<'a> {
@@ -85,7 +71,7 @@ struct Stage<'a> {
     world: StreamWorld,
     cues: BTreeMap<(Time, u64), Cue>,
     order: u64,
-    rng: Rng,
+    script: std::vec::IntoIter<(Time, Act)>,
     packets: u64,
     next_keyframe: Time,
     killed: u64,
@@ -93,6 +79,13 @@ struct Stage<'a> {
     /// Viewers and slices whose parent has died, and up to where it had pushed.
     waiting: Vec<(NodeId, u8, u64)>,
     slices_back: Vec<f64>,
+    /// Bytes that each node had sent when what is measured began to count.
+    sent_before: Vec<u64>,
+    /// Who left or died, and when; by node.
+    dead: BTreeMap<NodeId, (Option<ClientId>, Time)>,
+    /// What is measured counts from then on.
+    counted_from: Time,
+    monitored: Vec<Monitored>,
 }
 
 /// Runs `scenario` until its end, or until `monitor` interrupts it.
@@ -106,50 +99,38 @@ pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
     stage.measured()
 }
 
-fn link(name: &str, rate: Rate, loss: f64) -> LinkConfig {
-    LinkConfig {
-        name: name.into(),
-        rate: Some(Course::constant(rate)),
-        delay: Course::constant(Duration::ZERO),
-        capacity: Capacity::Time(QUEUE),
-        discipline: None,
-        loss: if loss > 0.0 { LossModel::Random(Course::constant(loss)) } else { LossModel::None },
-        jitter: Jitter::NONE,
-    }
-}
-
 impl Stage<'_> {
     fn new(scenario: &StreamScenario) -> Stage<'_> {
         let audience = &scenario.audience;
         let links =
             AccessLinks { up: link("up", audience.upload.mean(), 0.0), down: link("down", audience.download, 0.0) };
-        let delay = DelayModel::Plane { span: audience.span, access: audience.access, stretch: 1.0 };
-        let fabric = Access::new(AccessConfig { delay, jitter: 0.0, links }, audience.clients + 1, scenario.seed);
-        let per_second = (scenario.stream.bitrate.bytes_per_sec() / MAX_PACKET as f64).ceil() as u64;
-        let from = Time::ZERO + OPENING + audience.arrival;
-        let world = World::new(fabric, AsTheyAre, Measuring::new(per_second, from), ());
+        let access = AccessConfig { delay: delays(audience), jitter: 0.0, links };
+        let fabric = Access::new(access, audience.clients + 1, scenario.seed);
+        let measuring = Measuring::new(packets_per_second(scenario), counts_from(scenario));
+        let world = World::new(fabric, AsTheyAre, measuring, ());
+        let Script(acts) = Script::of(scenario);
+        let times: Vec<Time> = acts.iter().map(|(at, _)| *at).collect();
         let mut stage = Stage {
             scenario,
             world,
             cues: BTreeMap::new(),
             order: 0,
-            rng: Rng::stream(scenario.seed, "audience"),
+            script: acts.into_iter(),
             packets: 0,
             next_keyframe: Time::ZERO,
             killed: 0,
             killed_at: Time::ZERO,
             waiting: Vec::new(),
             slices_back: Vec::new(),
+            sent_before: Vec::new(),
+            dead: BTreeMap::new(),
+            counted_from: counts_from(scenario),
+            monitored: Vec::new(),
         };
         stage.join_server();
+        stage.cue(counts_from(scenario), Cue::Count);
         stage.cue(Time::ZERO, Cue::Packet);
-        for client in 0..audience.clients as u64 {
-            let share = Duration::from_nanos(audience.arrival.as_nanos() * client / (audience.clients as u64).max(1));
-            stage.cue(Time::ZERO + OPENING + share, Cue::Join);
-        }
-        if scenario.churn.kill_share > 0.0 {
-            stage.cue(Time::ZERO + scenario.churn.kill_at, Cue::Kill);
-        }
+        times.into_iter().for_each(|at| stage.cue(at, Cue::Audience));
         stage
     }
 
@@ -166,13 +147,12 @@ impl Stage<'_> {
         BufferConfig { patience, capacity: (packets.get() / MAX_PACKET as u64) as usize + 64 }
     }
 
-    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, up: Rate, down: Rate, loss: f64) -> NodeId {
+    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, links: AccessLinks) -> NodeId {
         let number = self.world.len() as u32;
-        let links = AccessLinks { up: link("up", up, 0.0), down: link("down", down, loss) };
         self.world.fabric_mut().set_next(links);
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
         let stream = &self.scenario.stream;
-        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now());
+        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).shared();
         let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
         self.world.join(FlowSessions::new(viewer, SessionConfig::default(), key_of(number), controller, &rng))
@@ -191,50 +171,31 @@ impl Stage<'_> {
         };
         // So far behind the edge a whole GOP is there, if keyframes are a second apart.
         let begin_behind = stream.buffer.min(KEYFRAMES);
-        let config = ServerConfig { mode: stream.mode, tracker, begin_behind, buffer: self.buffer() };
+        let share = stream.exploration();
+        let config = ServerConfig {
+            mode: stream.mode,
+            tracker,
+            begin_behind,
+            buffer: self.buffer(),
+            exploration: (share > 0.0).then(|| ExplorationConfig { share, ..ExplorationConfig::default() }),
+            helper: self.scenario.helper.map(|helper| EnablerConfig::between(helper.least, helper.most)),
+        };
         let rng = Rng::stream(self.scenario.seed, "server");
         let server = Server::new(config, key_of(0), Time::ZERO, rng);
-        let node =
-            self.join(StreamPeer::Server(server), Lie::None, audience.server_upload, audience.server_upload, 0.0);
+        let rate = audience.server_upload;
+        let links = AccessLinks { up: link("up", rate, 0.0), down: link("down", rate, 0.0) };
+        let node = self.join(StreamPeer::Server(server), Lie::None, links);
         debug_assert_eq!(node, SERVER);
     }
 
-    fn join_client(&mut self) {
-        let StreamScenario { audience, liars, churn, .. } = self.scenario;
-        let number = self.world.len();
-        let upload = audience.upload.of(number as u64 - 1, self.scenario.seed);
-        // One draw decides what somebody is, so that shares add up.
-        let draw = self.rng.uniform();
-        let mut threshold = 0.0;
-        let mut is = |share: f64| {
-            let before = threshold;
-            threshold += share;
-            (before..threshold).contains(&draw)
-        };
-        let (free_rides, claims, drops, poisons) =
-            (is(liars.free_riders), is(liars.claimers), is(liars.droppers), is(liars.poisoners));
-        let lie = match (free_rides, drops, poisons) {
-            (true, _, _) => Lie::FreeRider,
-            (_, true, _) => Lie::Drops(DROPPED),
-            (_, _, true) => Lie::Poisons,
-            _ => Lie::None,
-        };
-        let factor = if claims { liars.claim_factor } else { 1.0 };
-        let claimed = Rate::from_bytes_per_sec_f64(upload.bytes_per_sec() * factor);
+    fn join_client(&mut self, arriving: &Arriving) {
+        let Arriving { node, upload, claimed, lie, is_honest } = *arriving;
+        let audience = &self.scenario.audience;
         let config = ClientConfig { server: SERVER.0, source: key_of(0), upload: claimed, buffer: self.buffer() };
-        let (download, loss) = (audience.download, audience.loss);
-        let node = self.join(StreamPeer::Client(Client::new(config)), lie, upload, download, loss);
-        let watched = super::measuring::Watched {
-            joined: self.world.now(),
-            is_honest: lie == Lie::None && !claims,
-            ..Default::default()
-        };
-        self.world.observer_mut().watched.insert(node.0, watched);
-        if let Some(mean) = churn.mean_stay {
-            // Exponential: who stays long stays longer.
-            let stay = -mean.as_secs_f64() * libm::log(1.0 - self.rng.uniform());
-            self.cue(self.world.now() + Duration::from_secs_f64(stay), Cue::Leave(node.0));
-        }
+        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload));
+        debug_assert_eq!(joined.0, node, "nodes are numbered as they come");
+        let watched = Watched { joined: self.world.now(), is_honest, ..Default::default() };
+        self.world.observer_mut().watched.insert(node, watched);
     }
 
     fn play(&mut self, monitor: &dyn Monitor) {
@@ -251,17 +212,18 @@ impl Stage<'_> {
             self.world.step(at);
             while at >= next_second {
                 monitor.on_second();
+                self.note_monitored(next_second);
                 next_second += Duration::SECOND;
             }
             match cue {
                 Cue::Packet => self.send_packet(at),
-                Cue::Join => self.join_client(),
-                Cue::Leave(node) => {
-                    if self.world.leave(NodeId(node)).is_some() {
-                        self.cue(at, Cue::Join);
-                    }
-                }
-                Cue::Kill => self.kill(at),
+                Cue::Count => self.sent_before = self.sent(),
+                Cue::Audience => match self.script.next() {
+                    Some((_, Act::Join(arriving))) => self.join_client(&arriving),
+                    Some((_, Act::Leave(node))) => self.bury(at, NodeId(node)),
+                    Some((_, Act::Kill(nodes))) => self.kill(at, &nodes),
+                    None => unreachable!("there is a cue for each act"),
+                },
                 Cue::Look => self.look(at),
             }
         }
@@ -270,6 +232,28 @@ impl Stage<'_> {
             monitor.on_second();
             next_second += Duration::SECOND;
         }
+    }
+
+    fn server(&self) -> &Server<u32, Simulated> {
+        match self.world.node(SERVER).map(|server| server.app().peer()) {
+            Some(StreamPeer::Server(server)) => server,
+            _ => unreachable!("node 0 is the server, which never leaves"),
+        }
+    }
+
+    /// What the server has found by gossip, and what there really is.
+    fn note_monitored(&mut self, at: Time) {
+        let server = self.server();
+        let Some(mean) = server.monitored() else { return };
+        let helper = server.tracker().upload();
+        let watched = &self.world.observer().watched;
+        let here = watched.keys().filter(|&&node| !self.dead.contains_key(&NodeId(node)));
+        let upload =
+            |&node: &u32| self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed).bytes_per_sec();
+        let (viewers, all) = here.fold((0, 0.0), |(viewers, all), node| (viewers + 1, all + upload(node)));
+        let mean_of_lines = Rate::from_bytes_per_sec_f64((all + helper.bytes_per_sec()) / f64::from(viewers + 1));
+        let surplus = server.advice().map(|advice| advice.surplus);
+        self.monitored.push(Monitored { at, mean, mean_of_lines, helper, surplus });
     }
 
     fn send_packet(&mut self, now: Time) {
@@ -296,18 +280,58 @@ impl Stage<'_> {
         }
     }
 
+    /// A viewer is gone, without a word.
+    fn bury(&mut self, now: Time, node: NodeId) {
+        let client = self.client(node).and_then(Client::id);
+        if self.world.leave(node).is_some() {
+            self.dead.insert(node, (client, now));
+        }
+    }
+
+    /// Bytes that each node has sent, with all headers.
+    fn sent(&self) -> Vec<u64> {
+        (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).collect()
+    }
+
+    fn viewers(&self) -> Vec<ViewerMeasured> {
+        let (end, watched) = (self.world.now(), &self.world.observer().watched);
+        let sent = self.sent();
+        let viewer = |(&node, watched): (&u32, &Watched)| {
+            let number = node as usize;
+            let death = self.dead.get(&NodeId(node)).map(|&(_, at)| at);
+            let from = watched.joined.max(self.counted_from);
+            let span = death.unwrap_or(end).since(from);
+            let bytes = sent[number] - self.sent_before.get(number).copied().unwrap_or(0);
+            ViewerMeasured {
+                upload: self.scenario.audience.upload.of(u64::from(node) - 1, self.scenario.seed),
+                sent: Rate::from_bytes_per_sec_f64(bytes as f64 / span.as_secs_f64().max(1e-9)),
+                span,
+                played: watched.counted_played,
+                skipped: watched.counted_skipped,
+                stayed: death.is_none(),
+            }
+        };
+        watched.iter().map(viewer).collect()
+    }
+
+    /// Of those whom the server had let in.
+    fn deaths(&self) -> Vec<Death> {
+        let removed = &self.world.observer().removed;
+        let death =
+            |&(client, at): &(Option<ClientId>, Time)| Some(Death { at, removed: removed.get(&client?).copied() });
+        self.dead.values().filter_map(death).collect()
+    }
+
     /// Some die; from now on it is looked how long it takes until their children get what they got from
     /// them.
-    fn kill(&mut self, now: Time) {
-        let mut alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
-        let count = (alive.len() as f64 * self.scenario.churn.kill_share).round() as usize;
+    fn kill(&mut self, now: Time, nodes: &[u32]) {
         let mut dead: Vec<ClientId> = Vec::new();
-        for _ in 0..count {
-            let node = alive.swap_remove(self.rng.below(alive.len()));
-            dead.extend(self.client(node).and_then(Client::id));
-            self.world.leave(node);
+        for &node in nodes {
+            dead.extend(self.client(NodeId(node)).and_then(Client::id));
+            self.bury(now, NodeId(node));
         }
-        self.killed += count as u64;
+        let alive: Vec<NodeId> = self.world.nodes().map(|(node, _)| node).filter(|&node| node != SERVER).collect();
+        self.killed += nodes.len() as u64;
         self.killed_at = now;
         let mut waiting = Vec::new();
         for &node in &alive {
@@ -342,16 +366,13 @@ impl Stage<'_> {
     fn measured(mut self) -> StreamMeasured {
         // What is not back counts as the longest time.
         self.slices_back.extend(self.waiting.iter().map(|_| LOOKED.as_secs_f64()));
+        let (viewers, deaths) = (self.viewers(), self.deaths());
         let server_bytes = self.world.fabric().count(SERVER, Direction::Up).bytes;
-        let all_bytes: u64 =
-            (0..self.world.len() as u32).map(|node| self.world.fabric().count(NodeId(node), Direction::Up).bytes).sum();
-        let (parent_changes, trees) = match self.world.node(SERVER).map(|server| server.app().peer()) {
-            Some(StreamPeer::Server(server)) => {
-                let tracker = server.tracker();
-                (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)))
-            }
-            _ => unreachable!("node 0 is the server, which never leaves"),
-        };
+        let all_bytes: u64 = self.sent().into_iter().sum();
+        let tracker = self.server().tracker();
+        let (parent_changes, trees) =
+            (tracker.parent_changes(), Trees::of(tracker, usize::from(self.scenario.stream.slices)));
+        let (explorations, monitored) = (self.server().explorations(), std::mem::take(&mut self.monitored));
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
@@ -371,20 +392,21 @@ impl Stage<'_> {
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
-            latency_p95_s: observed.delay(0.95).map_or(f64::NAN, |delay| delay.as_secs_f64())
-                + self.scenario.stream.buffer.as_secs_f64(),
+            latency_p95_s: observed.delays.quantile(0.95) + self.scenario.stream.buffer.as_secs_f64(),
+            release_p50_s: observed.delays.quantile(0.5),
+            release_p95_s: observed.delays.quantile(0.95),
             slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
             overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,
             forged_packets: observed.forged,
             parent_changes,
-            sent: observed.sent_by_kind,
-            silent_feeds: observed.silent,
-            overloaded: observed.overloaded,
+            sent: Some(observed.sent_by_kind),
+            silent_feeds: Some(observed.silent),
+            overloaded: Some(observed.overloaded),
             packet_hops: observed.packet_hops,
         };
-        let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delay_classes(DELAY_CLASS));
-        StreamMeasured { metrics, seconds, delays, trees }
+        let (seconds, delays) = (std::mem::take(&mut observed.seconds), observed.delays.classes());
+        StreamMeasured { metrics, seconds, delays, trees, viewers, deaths, explorations, monitored }
     }
 }

@@ -9,7 +9,7 @@ use anabranch_scenario::file::AnyScenario;
 use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Map, Value, json};
 
-use super::{StreamMeasured, StreamMetrics};
+use super::{Sent, StreamMeasured, StreamMetrics};
 
 /// More classes of delays cannot be told apart in a chart.
 const MOST_CLASSES: usize = 40;
@@ -35,7 +35,7 @@ fn number(value: f64) -> Value {
 impl StreamMetrics {
     /// Each number by its name; null where there was nothing to measure.
     pub fn to_map(&self) -> Map<String, Value> {
-        let sent = &self.sent;
+        let sent = |of: fn(&Sent) -> u64| json!(self.sent.as_ref().map(of));
         [
             ("simulated_s", number(self.simulated.as_secs_f64())),
             ("clients", json!(self.clients)),
@@ -46,6 +46,8 @@ impl StreamMetrics {
             ("savings_percent", number(self.savings_percent)),
             ("startup_p95_s", number(self.startup_p95_s)),
             ("latency_p95_s", number(self.latency_p95_s)),
+            ("release_p50_s", number(self.release_p50_s)),
+            ("release_p95_s", number(self.release_p95_s)),
             ("slices_back_p99_s", number(self.slices_back_p99_s)),
             ("overhead_percent", number(self.overhead_percent)),
             ("server_bytes", json!(self.server_bytes)),
@@ -54,12 +56,14 @@ impl StreamMetrics {
             ("parent_changes", json!(self.parent_changes)),
             ("silent_feeds", json!(self.silent_feeds)),
             ("overloaded", json!(self.overloaded)),
-            ("sent_packet_bytes", json!(sent.packets)),
-            ("sent_manifest_bytes", json!(sent.manifests)),
-            ("sent_map_bytes", json!(sent.maps)),
-            ("sent_want_bytes", json!(sent.wants)),
-            ("sent_acks_alone", json!(sent.acks_alone)),
-            ("sent_other_packets", json!(sent.others)),
+            ("sent_packet_bytes", sent(|sent| sent.packets)),
+            ("sent_manifest_bytes", sent(|sent| sent.manifests)),
+            ("sent_map_bytes", sent(|sent| sent.maps)),
+            ("sent_want_bytes", sent(|sent| sent.wants)),
+            ("sent_explored_bytes", sent(|sent| sent.explored)),
+            ("sent_gossip_bytes", sent(|sent| sent.gossip)),
+            ("sent_acks_alone", sent(|sent| sent.acks_alone)),
+            ("sent_other_packets", sent(|sent| sent.others)),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
@@ -90,8 +94,8 @@ impl StreamMetrics {
         if self.forged_packets > 0 {
             rows.push(("forged packets found", self.forged_packets.to_string()));
         }
-        if self.overloaded > 0 {
-            rows.push(("refused for want of room", self.overloaded.to_string()));
+        if let Some(overloaded) = self.overloaded.filter(|count| *count > 0) {
+            rows.push(("refused for want of room", overloaded.to_string()));
         }
         rows
     }

@@ -19,6 +19,7 @@ use noq_proto::{
 use rustls::pki_types::CertificateDer;
 
 use super::admission::Admission;
+use super::budget::Budget;
 use super::config::{self, HANDSHAKE_TIME};
 use super::identity::{self, PeerIdentity};
 use super::stream::{Inbound, Outbound};
@@ -58,6 +59,7 @@ pub struct Connection {
     remote: Remote<SocketAddr>,
     session: Option<SessionId>,
     traffic: Traffic,
+    budget: Budget,
     outbound: Outbound,
     inbound: Inbound,
     sending: Option<StreamId>,
@@ -131,7 +133,7 @@ impl<A: WireApplication> Books<A> {
         rng: Rng,
     ) -> Result<Books<A>, rustls::Error> {
         let began = Instant::now();
-        let window = SharedWindow::new(controller, rng, began);
+        let window = SharedWindow::new(&config, controller, rng, began);
         let (client, server) = config::configs(&config, identity, &window)?;
         let endpoint = noq_proto::Endpoint::new(Arc::new(EndpointConfig::default()), Some(Arc::new(server)), true);
         Ok(Books {
@@ -173,6 +175,12 @@ impl<A: WireApplication> Books<A> {
 
     pub fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
         self.connections.get_mut(handle.0)?.as_deref_mut()
+    }
+
+    /// A packet of a connection has come: whether it is one too many to read it.
+    pub fn is_flooded(&mut self, now: Time, handle: ConnectionHandle) -> bool {
+        let most = self.config.most_packets_per_s;
+        self.connection_mut(handle).is_some_and(|connection| !connection.budget.admit(now, most))
     }
 
     pub fn handle_of(&self, session: SessionId) -> Option<ConnectionHandle> {
@@ -261,6 +269,7 @@ impl<A: WireApplication> Books<A> {
             remote,
             session: None,
             traffic: Traffic::default(),
+            budget: Budget::default(),
             outbound: Outbound::default(),
             inbound: Inbound::default(),
             sending: None,

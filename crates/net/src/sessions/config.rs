@@ -26,7 +26,7 @@ pub const DATAGRAM_BUFFER: usize = 64 << 10;
 
 /// UDP payload with which a connection begins: a datagram with seven packets of an MPEG transport stream, and
 /// no more, so that with IP's and UDP's headers it is the 1400 bytes that Ethernet carries in the usual
-/// tunnels. Probes find out whether there is room for more.
+/// tunnels.
 pub const LEAST_MTU: u16 = 1372;
 
 /// How long a handshake may take.
@@ -45,6 +45,11 @@ pub const MISUSED: VarInt = VarInt::from_u32(2);
 /// What noq calls so long a time.
 pub fn std(duration: Duration) -> std::time::Duration {
     std::time::Duration::from_nanos(duration.as_nanos())
+}
+
+/// What we call so long a time.
+pub fn ours(duration: std::time::Duration) -> Duration {
+    Duration::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn transport(config: &SessionConfig, window: &SharedWindow) -> TransportConfig {
@@ -67,6 +72,8 @@ fn transport(config: &SessionConfig, window: &SharedWindow) -> TransportConfig {
         .initial_mtu(LEAST_MTU)
         .ack_frequency_config(Some(acks))
         .enable_segmentation_offload(false)
+        // No datagram is longer than what a connection begins with: to look for more would be for nothing.
+        .mtu_discovery_config(None)
         .congestion_controller_factory(window.factory());
     transport
 }

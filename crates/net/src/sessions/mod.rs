@@ -10,12 +10,15 @@
 //!   nothing is remembered of it. Then its network's handshakes are counted ([`admission`]), and those that are
 //!   not complete are few and end soon.
 //!
+//! - Of a peer that sends more than anybody needs the rest is thrown away unread ([`budget`]).
+//!
 //! What one peer can have kept here: [`MOST_BACKLOG`](anabranch_proto::session::MOST_BACKLOG) of messages that
 //! it does not read, [`RECEIVE_WINDOW`] of a stream with gaps, a message that is not whole, and two buffers of
 //! [`DATAGRAM_BUFFER`].
 
 pub mod admission;
 mod books;
+mod budget;
 mod config;
 pub mod identity;
 pub mod stream;
@@ -32,7 +35,7 @@ use anabranch_control::units::Bytes;
 use anabranch_proto::machine::{Arrival, Departure};
 use anabranch_proto::session::{Closed, PeerKey, Remote, SessionConfig, SessionCounters, SessionId, Sessions};
 use bytes::BytesMut;
-use noq_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Event, FourTuple, Incoming, StreamEvent};
+use noq_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Event, FourTuple, Incoming, PathId, StreamEvent};
 
 use crate::endpoint::{Endpoint, Port};
 
@@ -43,8 +46,8 @@ use self::identity::PeerIdentity;
 use self::window::Silence;
 pub use self::wire::WireApplication;
 
-/// The longest packet that leaves: Ethernet's, for probes of the path's MTU reach no further.
-const LONGEST_PACKET: usize = 1452;
+/// The longest packet that leaves.
+const LONGEST_PACKET: usize = LEAST_MTU as usize;
 
 /// Datagrams in a row over sessions on which none may leave, after which an application is asked for no
 /// more before the next call.
@@ -245,7 +248,8 @@ impl<A: WireApplication> QuicSessions<A> {
     /// Hands on what a connection has to tell.
     fn process(&mut self, now: Time, handle: ConnectionHandle) {
         let Some(connection) = self.books.connection(handle) else { return };
-        self.books.window.tell(now, connection.member);
+        let mean = connection.quic.rtt(PathId::ZERO).map(config::ours);
+        self.books.window.tell(now, connection.member, mean);
         self.books.set_dirty(handle);
         while let Some(event) = self.books.connection_mut(handle).and_then(|connection| connection.quic.poll()) {
             match event {
@@ -453,7 +457,9 @@ impl<A: WireApplication> Endpoint for QuicSessions<A> {
         let instant = self.books.instant(now);
         match self.books.endpoint.handle(instant, path, ecn, BytesMut::from(bytes), &mut self.packet) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(connection) = self.books.connection_mut(handle) {
+                if self.books.is_flooded(now, handle) {
+                    self.books.counters.dropped += 1;
+                } else if let Some(connection) = self.books.connection_mut(handle) {
                     connection.quic.handle_event(event);
                     self.process(now, handle);
                 }

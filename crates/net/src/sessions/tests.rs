@@ -159,7 +159,7 @@ impl World {
         let peer = QuicSessions::new(app, config, &identity, controller, &Rng::stream(1, "test")).unwrap();
         self.identities.push(identity);
         let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        self.runtime.add_gathering(socket, peer).unwrap()
+        self.runtime.add_gathering_in_order(socket, peer).unwrap()
     }
 
     fn address(&self, peer: usize) -> SocketAddr {
@@ -381,10 +381,30 @@ fn datagrams_share_one_window_and_none_waits_in_a_queue() {
         let soon = world.runtime.now() + Duration::from_millis(20);
         world.runtime.turn(soon).unwrap();
         let machine = world.runtime.machine(0);
-        // A probe for the MTU or a repair leaves whatever the window says.
+        // A repair leaves whatever the window says.
         assert!(machine.in_flight() <= most + Bytes::new(3 * 1500), "{:?}", machine.in_flight());
     }
     assert!(total(&world) >= 5500, "{}", total(&world));
+}
+
+#[test]
+fn of_a_peer_that_floods_no_more_is_read_than_may_be_and_others_are_heard() {
+    let mut world = World::with_peers(2);
+    let most_packets_per_s = 1000;
+    let flooded = world.add(SessionConfig { most_packets_per_s, ..SessionConfig::default() });
+    let (flood, there) = world.opened(0, flooded);
+    let (other, others) = world.opened(1, flooded);
+    // It does not care for losses.
+    let bounds = Bounds { fixed: Some(Bytes::new(1_000_000)), ..Bounds::default() };
+    world.runtime.machine_mut(0).set_bounds(bounds);
+    world.act(0, |notes, _| notes.datagrams = [(flood, 20_000)].into_iter().collect());
+    let began = world.runtime.now();
+    world.until("a flood", |world| world.runtime.machine(flooded).counters().dropped > 1000);
+    let read = world.app(flooded).datagrams_from(there) as f64;
+    let span = world.runtime.now().since(began).as_secs_f64();
+    assert!(read <= 1000.0 * (span + 0.1) + 1.0, "{read} in {span} s");
+    world.act(1, |notes, _| notes.datagrams = [(other, 50)].into_iter().collect());
+    world.until("what another one sends", |world| world.app(flooded).datagrams_from(others) == 50);
 }
 
 #[test]

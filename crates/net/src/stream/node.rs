@@ -337,7 +337,9 @@ impl StreamNode {
         // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half of
         // that time to come.
         let begin_behind = Duration::from_nanos(options.buffer.as_nanos() / 2);
-        let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer };
+        // Exploration packets would be eight bytes longer than what every connection is sure to carry.
+        let exploration = None;
+        let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer, exploration, helper: None };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
         let app = Server::new(config, options.identity.clone(), runtime.now(), rng);
@@ -440,7 +442,7 @@ impl Node {
         let rng = Rng::stream(random_seed(), "stream sessions");
         let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, controller, &rng)?;
         sessions.set_bounds(Bounds { rate: limit, ..Bounds::default() });
-        runtime.add_gathering(socket, sessions)?;
+        runtime.add_gathering_in_order(socket, sessions)?;
         let (events, receiver) = mpsc::channel(MOST_EVENTS);
         let is_stopped = Arc::new(AtomicBool::new(false));
         let waker = runtime.waker();
@@ -463,7 +465,7 @@ fn buffer(buffer: Duration) -> Result<BufferConfig, StreamError> {
 
 fn controller(name: &str) -> Result<Box<dyn FlowController>, StreamError> {
     let entry = registry::find(name)?;
-    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO);
+    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).shared();
     (entry.build)(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
 }
 

@@ -3,12 +3,16 @@
 //! Rows have the name of the mode that ran as their subject: `hybrid`, `trees` (the thesis's system alone) or
 //! `mesh` (that of [Efthymiopoulos 2015] alone).
 
+pub mod churn;
 pub mod controllers;
 pub mod crowd;
 pub mod figure_7_11;
 pub mod liars;
+mod matrix;
 pub mod modes;
 pub mod steady;
+pub mod system;
+pub mod trees;
 
 use anabranch_control::units::Rate;
 use anabranch_lab::stream::{PACKET_ON_WIRE, StreamMeasured};

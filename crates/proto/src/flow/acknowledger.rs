@@ -23,6 +23,16 @@ impl Default for AckPolicy {
     }
 }
 
+/// Receivers are never asked to put off an ACK for less, nor for longer than a round trip that is longer:
+/// what the sender learns is a round trip old anyway (draft-ietf-quic-ack-frequency, 4).
+pub const LEAST_ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// How long a receiver with the round trip `rtt` is asked to put off an ACK, `most` at most.
+#[inline]
+pub fn asked_ack_delay(most: Duration, rtt: Duration) -> Duration {
+    most.min(rtt.max(LEAST_ACK_DELAY))
+}
+
 /// How a packet has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
@@ -79,6 +89,12 @@ impl Acknowledger {
         }
         self.ce_count += u64::from(ce);
         if in_order { Arrived::InOrder } else { Arrived::OutOfOrder }
+    }
+
+    /// The other end asks that no packet waits for its ACK for longer than `delay`.
+    #[inline]
+    pub fn set_max_delay(&mut self, delay: Duration) {
+        self.policy.max_delay = delay;
     }
 
     /// The packet that has just arrived waits for an ACK, which is due `at_once` or when the policy

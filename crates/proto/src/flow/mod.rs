@@ -7,12 +7,14 @@
 //! sender finds losses by RFC 9002, repairs them, and asks a flow controller how much may
 //! be in flight and how fast. Numbers and offsets count from 0 for each receiver.
 
-pub(crate) mod acknowledger;
+pub mod acknowledger;
 pub(crate) mod answer;
+mod coming_and_going;
+mod common_path;
 mod config;
 #[cfg(test)]
 mod hostile;
-pub mod loss_shares;
+mod loss_shares;
 mod message;
 pub(crate) mod ranges;
 mod receiver;
@@ -21,6 +23,7 @@ mod reordering;
 mod scoreboard;
 mod sender;
 mod sending;
+pub mod shared_controller;
 pub(crate) mod shared_window;
 mod space;
 pub mod wire;

@@ -178,7 +178,7 @@ mod tests {
         let mut reordering = Reordering::default();
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (3, 0));
         (1..6).for_each(|number| reordering.on_lost(packet(number), 10, Time::ZERO));
-        assert_eq!(acknowledge(&mut reordering, (6, 8), 10), []);
+        assert!(acknowledge(&mut reordering, (6, 8), 10).is_empty());
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (3, 0));
         assert_eq!(acknowledge(&mut reordering, (1, 2), 10), [1, 2]);
         assert_eq!((reordering.packet_threshold(), reordering.multiple()), (u64::MAX, 2));

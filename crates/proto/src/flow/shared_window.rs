@@ -4,10 +4,7 @@
 
 use std::collections::VecDeque;
 
-use anabranch_control::delivery_rate::DeliveryRate;
-use anabranch_control::flow::{
-    Abandoned, Bounded, Bounds, Feedback, FlowController, Limits, LossCause, Lost, PeerId, RoundTrip, Sent, TcpRecovery,
-};
+use anabranch_control::flow::{Bounds, FlowController, Limits, LossCause, PeerId, RoundTrip, Sent};
 use anabranch_control::pacer::Pacer;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -16,11 +13,8 @@ use anabranch_control::units::{Bytes, Rate};
 use super::Ack;
 use super::answer::{AckError, Answer, Losses, Piece};
 use super::config::{LossRecovery, SenderConfig};
-use super::loss_shares::{LossShares, packets_wait};
+use super::shared_controller::{Learned, PACING_GAIN_PERCENT, SharedController};
 use super::space::{Ecn, Space};
-
-/// A paced window controller sends a window in 4/5 of a round trip (RFC 9002, 7.7).
-const PACING_GAIN_PERCENT: u64 = 125;
 
 /// Packets that leave at once under a pace that the sender sets itself: evenly.
 const PACING_BURST_PACKETS: u64 = 1;
@@ -63,36 +57,22 @@ pub enum Fault {
 /// The window, and the packets to each receiver.
 #[derive(Clone, Debug)]
 pub struct SharedWindow {
-    config: SenderConfig,
-    controller: Bounded,
-    rng: Rng,
+    pub(super) config: SenderConfig,
+    pub(super) shared: SharedController,
     limits: Limits,
     pacer: Pacer,
     catch_up: CatchUp,
-    delivery: DeliveryRate,
-    in_flight: Bytes,
-    spaces: Vec<Space>,
+    pub(super) spaces: Vec<Space>,
     /// Packets that must leave whatever the window says, each to this receiver.
-    probes: VecDeque<PeerId>,
-    /// Nothing is left to send although the window has room.
-    app_limited: bool,
+    pub(super) probes: VecDeque<PeerId>,
     /// The pacer holds back a packet that may leave by the window.
     awaits_pacer: bool,
     /// To whom the next packet goes, or the last one went, whose round trip sets the pace.
     paced_to: PeerId,
     fault: Option<Fault>,
-    /// Receivers come and go, and one that is silent says nothing of the others' way.
-    come_and_go: bool,
-    /// When the packet left that, of all that were acknowledged, left last.
-    newest_acked: Time,
-    /// How long acknowledged packets have waited for their ACK, in the mean.
-    ack_wait: Duration,
-    acked: Vec<Sent>,
-    lost: Losses,
-    newly_lost: Vec<(PeerId, u64, LossCause)>,
-    loss_shares: LossShares,
-    /// Packets that are lost, of which the controller does not learn as losses.
-    excused: Vec<Sent>,
+    pub(super) acked: Vec<Sent>,
+    pub(super) lost: Losses,
+    pub(super) newly_lost: Vec<(PeerId, u64, LossCause)>,
     packets_sent: u64,
     packets_lost: u64,
     spurious_losses: u64,
@@ -101,30 +81,24 @@ pub struct SharedWindow {
 impl SharedWindow {
     /// The window of `controller`, which draws from `rng`, for `receivers` receivers.
     pub fn new(config: SenderConfig, controller: Box<dyn FlowController>, receivers: usize, rng: Rng) -> SharedWindow {
-        let controller = Bounded::new(controller);
+        SharedWindow::over(config, SharedController::new(controller, rng), receivers)
+    }
+
+    pub(super) fn over(config: SenderConfig, shared: SharedController, receivers: usize) -> SharedWindow {
         SharedWindow {
             config,
-            limits: controller.limits(),
-            controller,
-            rng,
+            limits: shared.limits(),
+            shared,
             pacer: Pacer::default(),
             catch_up: CatchUp { span: Duration::ZERO, most: Bytes::ZERO },
-            delivery: DeliveryRate::default(),
-            in_flight: Bytes::ZERO,
             spaces: (0..receivers).map(|_| Space::new(&config)).collect(),
             probes: VecDeque::new(),
-            app_limited: true,
             awaits_pacer: false,
             paced_to: PeerId(0),
             fault: None,
-            come_and_go: false,
-            newest_acked: Time::ZERO,
-            ack_wait: Duration::ZERO,
             acked: Vec::new(),
             lost: Losses::default(),
             newly_lost: Vec::new(),
-            loss_shares: LossShares::default(),
-            excused: Vec::new(),
             packets_sent: 0,
             packets_lost: 0,
             spurious_losses: 0,
@@ -135,58 +109,6 @@ impl SharedWindow {
     #[inline(always)]
     pub fn config(&self) -> &SenderConfig {
         &self.config
-    }
-
-    /// The window of receivers that come and go, none yet.
-    pub fn without_receivers(config: SenderConfig, controller: Box<dyn FlowController>, rng: Rng) -> SharedWindow {
-        SharedWindow { come_and_go: true, ..SharedWindow::new(config, controller, 0, rng) }
-    }
-
-    /// A receiver comes, under a number that is the next one or one whose receiver is gone.
-    pub fn join(&mut self, receiver: PeerId) {
-        let fresh = Space::of_many(&self.config);
-        self.loss_shares.join(receiver.0 as usize);
-        match self.spaces.get_mut(receiver.0 as usize) {
-            Some(space) => *space = fresh,
-            None => {
-                debug_assert_eq!(receiver.0 as usize, self.spaces.len(), "receivers are numbered densely");
-                self.spaces.push(fresh);
-            }
-        }
-    }
-
-    /// A receiver goes: what is in flight to it counts no more (RFC 9002, 6.4).
-    pub fn leave(&mut self, now: Time, receiver: PeerId) {
-        self.probes.retain(|to| *to != receiver);
-        self.abandon(now, receiver, true);
-    }
-
-    /// A receiver has been silent for so long that what is in flight to it counts no more. If
-    /// another one has answered to what left later, the others' way is open, and the controller
-    /// learns nothing of a loss; else that is a persistent congestion, which needs that no
-    /// packet to anybody arrived (RFC 9002, 7.6.2).
-    pub fn give_up(&mut self, now: Time, receiver: PeerId) {
-        let space = &mut self.spaces[receiver.0 as usize];
-        if space.oldest().is_some_and(|oldest| oldest <= self.newest_acked) {
-            return self.abandon(now, receiver, false);
-        }
-        self.acked.clear();
-        self.lost.clear();
-        self.newly_lost.clear();
-        space.abandon(|number, sent| {
-            self.lost.numbers.push(number);
-            self.lost.packets.push(Lost { sent, cause: LossCause::RetransmissionTimeout });
-        });
-        self.tell(now, receiver, Answer::default(), true);
-    }
-
-    fn abandon(&mut self, now: Time, receiver: PeerId, is_gone: bool) {
-        self.acked.clear();
-        self.spaces[receiver.0 as usize].abandon(|_, sent| self.acked.push(sent));
-        self.in_flight -= self.acked.iter().map(|sent| sent.size).sum();
-        let abandoned = Abandoned { receiver, packets: &self.acked, in_flight: self.in_flight, is_gone };
-        self.controller.on_abandoned(now, &abandoned);
-        self.refresh();
     }
 
     /// The packets to `to`.
@@ -215,7 +137,7 @@ impl SharedWindow {
 
     /// Bounds that hold for the controller's window from now on.
     pub fn set_bounds(&mut self, bounds: Bounds) {
-        self.controller.set(bounds);
+        self.shared.set_bounds(bounds);
         self.refresh();
     }
 
@@ -237,7 +159,7 @@ impl SharedWindow {
     #[inline(always)]
     pub fn admits(&mut self, now: Time, to: PeerId, size: Bytes) -> bool {
         if !self.fits(size) || !self.spaces[to.0 as usize].has_room() {
-            self.app_limited = false;
+            self.shared.set_held_back();
             self.look_for_fault();
             return false;
         }
@@ -249,7 +171,7 @@ impl SharedWindow {
     #[inline(always)]
     pub fn has_room(&mut self, now: Time, size: Bytes) -> bool {
         if !self.fits(size) {
-            self.app_limited = false;
+            self.shared.set_held_back();
             self.look_for_fault();
             return false;
         }
@@ -258,8 +180,7 @@ impl SharedWindow {
 
     #[inline(always)]
     fn fits(&self, size: Bytes) -> bool {
-        self.in_flight + size <= self.limits.window
-            || (self.in_flight == Bytes::ZERO && self.limits.window > Bytes::ZERO)
+        self.shared.fits(size, self.limits.window)
     }
 
     /// The next packet goes to `to`.
@@ -275,7 +196,7 @@ impl SharedWindow {
     #[inline(always)]
     fn is_released(&mut self, now: Time) -> bool {
         if self.limits.rate.is_some() && self.pacer.release() > now {
-            self.app_limited = false;
+            self.shared.set_held_back();
             self.awaits_pacer = true;
             self.look_for_fault();
             return false;
@@ -286,16 +207,13 @@ impl SharedWindow {
     /// There is nothing to send although the window has room.
     #[inline]
     pub fn set_app_limited(&mut self) {
-        if !self.app_limited || !self.delivery.is_app_limited() {
-            self.app_limited = true;
-            self.delivery.set_app_limited(self.in_flight);
-        }
+        self.shared.set_app_limited();
     }
 
     /// What TCP's recovery sends for want of new data, if the window has room for it.
     #[cold]
     pub fn rescue(&mut self) -> Option<(PeerId, Bytes)> {
-        if self.in_flight + self.config.packet > self.limits.window {
+        if self.in_flight() + self.config.packet > self.limits.window {
             return None;
         }
         let (to, piece) = (0u32..).zip(&mut self.spaces).find_map(|(to, space)| Some((to, space.rescue()?)))?;
@@ -310,11 +228,8 @@ impl SharedWindow {
         let (number, sent) = self.spaces[to.0 as usize].send(now, piece);
         sent.at = now;
         sent.size = size;
-        self.delivery.on_sent(sent, self.in_flight);
-        self.in_flight += size;
-        sent.in_flight = self.in_flight;
         self.packets_sent += 1;
-        if self.controller.on_sent(now, to, sent, &mut self.rng) {
+        if self.shared.on_sent(now, to, sent) {
             self.refresh();
         }
         if let Some(rate) = self.limits.rate {
@@ -354,98 +269,49 @@ impl SharedWindow {
     fn learn(&mut self, now: Time, from: PeerId, answer: Answer) {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
-        let mut persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
-        if self.come_and_go {
-            // RFC 9002, 7.6.2: no packet of any space, here of any receiver, may have arrived.
-            let first_lost = self.lost.packets.first().map_or(Time::MAX, |lost| lost.sent.at);
-            persistent_congestion &= self.newest_acked < first_lost;
-            self.newest_acked = self.acked.last().map_or(self.newest_acked, |sent| sent.at.max(self.newest_acked));
-        }
+        let persistent_congestion = space.detect_losses(now, self.config.max_ack_delay, &mut self.lost);
         self.tell(now, from, answer, persistent_congestion);
     }
 
     /// Keeps the books of what was acknowledged and lost, and tells the controller.
     #[inline]
-    fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
+    pub(super) fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
         let space = &mut self.spaces[from.0 as usize];
-        self.in_flight -= answer.pipe_bytes;
+        self.shared.release(answer.pipe_bytes);
         if space.take_must_send() {
             self.probes.push_back(from);
         }
+        let (rtt, tcp) = (space.rtt.report(answer.sampled), space.tcp());
+        let share = if self.lost.packets.is_empty() { 0.0 } else { self.share(from) };
         for (lost, &number) in self.lost.packets.iter().zip(&self.lost.numbers) {
             self.newly_lost.push((from, number, lost.cause));
-            self.in_flight -= lost.sent.size;
-            self.delivery.on_lost(lost.sent.size);
+            self.shared.release(lost.sent.size);
         }
         self.packets_lost += self.lost.packets.len() as u64;
         self.spurious_losses += answer.spurious_losses;
-        let mut rtt = space.rtt.report(answer.sampled);
-        let newest = self.acked.last();
-        let rate = newest.and_then(|newest| self.delivery.on_acked(now, answer.acked_bytes, newest, rtt.min));
-        let tcp = space.tcp();
-        let is_timeout = matches!(tcp, Some(TcpRecovery::Timeout { .. }));
-        if self.acked.is_empty() && self.lost.packets.is_empty() && answer.newly_marked == 0 && !is_timeout {
-            return;
-        }
-        if self.come_and_go {
-            self.note_ack_wait(now, &mut rtt, answer.ack_delay);
-            if !persistent_congestion {
-                self.excuse_losses(now, from);
-            }
-        }
-        let feedback = Feedback {
+        let learned = Learned {
             receiver: from,
             rtt,
+            ack_delay: answer.ack_delay,
             acked: &self.acked,
             lost: &self.lost.packets,
             acked_bytes: answer.acked_bytes,
-            in_flight: self.in_flight,
-            delivered: self.delivery.delivered(),
-            rate,
-            ecn_marked_packets: answer.newly_marked,
+            share,
+            marked: answer.newly_marked,
             persistent_congestion,
             tcp,
-            app_limited: self.app_limited,
         };
-        self.controller.on_feedback(now, &feedback, &mut self.rng);
-        self.refresh();
+        if self.shared.on_learned(now, &learned) {
+            self.refresh();
+        }
     }
 
-    /// Takes losses out of what the controller is going to learn that weigh too little.
-    #[inline]
-    fn excuse_losses(&mut self, now: Time, from: PeerId) {
-        let Some(newest) = self.lost.packets.iter().map(|lost| lost.sent.at).max() else { return };
+    /// What of all that was in flight was on its way to `from`, whose losses were just found.
+    fn share(&self, from: PeerId) -> f64 {
         let lost = self.lost.packets.len() as f64;
         let own = f64::from(self.spaces[from.0 as usize].packets_in_flight()) + lost;
         let all = self.spaces.iter().map(|space| f64::from(space.packets_in_flight())).sum::<f64>() + lost;
-        let waits = packets_wait(&self.spaces[from.0 as usize].rtt.report(false));
-        if self.loss_shares.weigh(now, from.0 as usize, own / all, newest, waits) {
-            return;
-        }
-        self.excused.clear();
-        self.excused.extend(self.lost.packets.iter().map(|lost| lost.sent));
-        self.lost.clear();
-        let in_flight = self.in_flight;
-        let abandoned = Abandoned { receiver: from, packets: &self.excused, in_flight, is_gone: false };
-        self.controller.on_abandoned(now, &abandoned);
-    }
-
-    /// Takes what the receiver waited before it answered out of the sample: it is no delay of the
-    /// path. What the packets that it has acknowledged waited for that counts in the window all the
-    /// same, and where a receiver gets few packets it is long; the controller is told of it.
-    #[inline]
-    fn note_ack_wait(&mut self, now: Time, rtt: &mut RoundTrip, ack_delay: Duration) {
-        let Some(latest) = &mut rtt.latest else { return };
-        // As RFC 9002, 5.3, has it for the mean.
-        if *latest >= rtt.min + ack_delay {
-            *latest = *latest - ack_delay;
-        }
-        let packets = self.acked.len().max(1) as u64;
-        let sum: u64 = self.acked.iter().map(|sent| (now.since(sent.at) - *latest).as_nanos()).sum();
-        let wait = (sum / packets).min(self.config.max_ack_delay.as_nanos());
-        // 7/8 and 1/8, as in the mean of round trips.
-        self.ack_wait = Duration::from_nanos((self.ack_wait.as_nanos() * 7 + wait) / 8);
-        self.controller.set_ack_wait(self.ack_wait);
+        own / all
     }
 
     /// Time has come to `timer`, or later.
@@ -476,8 +342,7 @@ impl SharedWindow {
     /// The controller's time has come, perhaps.
     #[inline]
     pub fn on_controller_timer(&mut self, now: Time) {
-        if self.controller.timer().is_some_and(|due| due <= now) {
-            self.controller.on_timer(now, &mut self.rng);
+        if self.shared.on_timer(now) {
             self.refresh();
         }
     }
@@ -485,14 +350,14 @@ impl SharedWindow {
     /// When the controller waits for time to pass, or the pacer has room.
     #[inline(always)]
     pub fn controller_timer(&self) -> Time {
-        let due = self.controller.timer().unwrap_or(Time::MAX);
+        let due = self.shared.timer().unwrap_or(Time::MAX);
         if self.awaits_pacer { due.min(self.release()) } else { due }
     }
 
     /// When `on_timer` must be called, or `poll` once more.
     #[inline(always)]
     pub fn timer(&self) -> Option<Time> {
-        let mut earliest = self.controller.timer();
+        let mut earliest = self.shared.timer();
         let mut consider = |due: Option<Time>| {
             if let Some(due) = due {
                 earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
@@ -505,17 +370,19 @@ impl SharedWindow {
         earliest
     }
 
-    /// When the pacer has room for all that may leave at once: one wake for a burst.
+    /// When the pacer has room for all that may leave at once: one wake for a burst. A burst of many
+    /// receivers' packets is for what has come at once, and is not waited for.
     #[inline]
     fn release(&self) -> Time {
         let rate = self.limits.rate.unwrap_or(Rate::ZERO);
-        self.pacer.release() + (self.limits.burst - self.config.packet) / rate
+        let at_once = if self.shared.is_of_many() { self.config.packet * 2 } else { self.limits.burst };
+        self.pacer.release() + (at_once - self.config.packet) / rate
     }
 
     /// Asks the controller what holds now.
     #[inline]
-    fn refresh(&mut self) {
-        self.limits = self.controller.limits();
+    pub(super) fn refresh(&mut self) {
+        self.limits = self.shared.limits();
         if self.config.paced && self.limits.rate.is_none() {
             self.limits = self.pace(self.limits);
         }
@@ -537,7 +404,7 @@ impl SharedWindow {
 
     /// Nothing may leave and nothing is on its way that could change that.
     fn look_for_fault(&mut self) {
-        let waits = self.in_flight > Bytes::ZERO || self.controller.timer().is_some();
+        let waits = self.in_flight() > Bytes::ZERO || self.shared.timer().is_some();
         if self.limits.rate == Some(Rate::ZERO) {
             self.fault = Some(Fault::NoRate);
         } else if self.limits.window == Bytes::ZERO && !waits {
@@ -553,7 +420,7 @@ impl SharedWindow {
 
     /// Data in flight.
     pub fn in_flight(&self) -> Bytes {
-        self.in_flight
+        self.shared.in_flight()
     }
 
     /// What holds now.
@@ -593,7 +460,7 @@ impl SharedWindow {
             probe_timeouts: space.probe_timeouts(),
             ecn: space.ecn(),
             limits: self.limits,
-            in_flight: self.in_flight,
+            in_flight: self.in_flight(),
             packets_in_flight: self.spaces.iter().map(|space| u64::from(space.packets_in_flight())).sum(),
         }
     }
@@ -621,11 +488,11 @@ impl SharedWindow {
 
     /// Delivered data, all receivers together.
     pub fn delivered(&self) -> Bytes {
-        self.delivery.delivered()
+        self.shared.delivered()
     }
 
     /// The controller's named values.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        self.controller.trace(record);
+        self.shared.trace(record);
     }
 }

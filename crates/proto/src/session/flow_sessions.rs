@@ -199,8 +199,13 @@ impl<A: Application> FlowSessions<A> {
             _ => {}
         }
         // The application may have closed it.
+        let most_delay = self.books.config.ack.max_delay;
         let Some(session) = self.books.session_mut(slot) else { return };
         session.heard = now;
+        if packet.asked.delay_ms > 0 {
+            let asked = Duration::from_millis(u64::from(packet.asked.delay_ms));
+            session.acks.set_max_delay(asked.min(most_delay));
+        }
         if let Some(ack) = &packet.ack {
             self.on_ack(now, slot, ack);
         }

@@ -22,6 +22,10 @@ const ACK_FRAME: usize = 1 + 4 + 2 + 1 + 2;
 /// A gap and a range more.
 const ACK_RANGE: usize = 2 + 2;
 
+/// An ACK_FREQUENCY frame: type, sequence number, threshold, delay in microseconds, reordering threshold
+/// (draft-ietf-quic-ack-frequency, 4).
+const ACK_FREQUENCY_FRAME: usize = 2 + 1 + 1 + 4 + 1;
+
 /// A PING frame (RFC 9000, 19.2).
 const PING_FRAME: usize = 1;
 
@@ -52,7 +56,16 @@ pub struct Packet<M, D> {
     /// Its number, if it is one that is acknowledged.
     pub(super) number: u64,
     pub(super) ack: Option<Ack>,
+    pub(super) asked: AckRequest,
     pub(super) content: Content<M, D>,
+}
+
+/// How long its ACK may be put off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AckRequest {
+    pub delay_ms: u16,
+    /// The other end does not know it yet.
+    pub is_new: bool,
 }
 
 /// What a packet carries beside an ACK.
@@ -102,7 +115,13 @@ pub(super) struct Welcome {
 
 impl<M, D> Default for Packet<M, D> {
     fn default() -> Packet<M, D> {
-        Packet { to: ConnectionId::default(), number: 0, ack: None, content: Content::Nothing }
+        Packet {
+            to: ConnectionId::default(),
+            number: 0,
+            ack: None,
+            asked: AckRequest::default(),
+            content: Content::Nothing,
+        }
     }
 }
 
@@ -111,6 +130,7 @@ impl<M, D: WireLength> Packet<M, D> {
     #[inline]
     pub(super) fn size(&self) -> u32 {
         let ack = self.ack.as_ref().map_or(0, |ack| ACK_FRAME + ACK_RANGE * ack.ranges.count().saturating_sub(1));
+        let asked = if self.asked.is_new { ACK_FREQUENCY_FRAME } else { 0 };
         let frames = match &self.content {
             Content::Nothing => 0,
             Content::Datagram(datagram) => DATAGRAM_FRAME + datagram.wire_length(),
@@ -120,7 +140,7 @@ impl<M, D: WireLength> Packet<M, D> {
             Content::Hello(_) | Content::Welcome(_) => return (UDP_IPV4 + FIRST_DATAGRAM) as u32,
             Content::Reset => return (UDP_IPV4 + RESET) as u32,
         };
-        (UDP_IPV4 + SHORT_HEADER + ack + frames) as u32
+        (UDP_IPV4 + SHORT_HEADER + ack + asked + frames) as u32
     }
 
     /// Whether a datagram of the application is in it.

@@ -376,7 +376,13 @@ fn hostile() -> impl Strategy<Value = Carried> {
             let ranges = |(low, span): (u64, u64)| AckRanges::new([(low, low.saturating_add(span))]);
             let ack = ack.map(|ack| Ack { ranges: ranges(ack), delay: MS(length.into()), ce_count: number });
             // The token is filled in by the test where the enemy knows it.
-            Carried { to: ConnectionId { slot, token: u32::from(knows) }, number, ack, content }
+            Carried {
+                to: ConnectionId { slot, token: u32::from(knows) },
+                number,
+                ack,
+                asked: Default::default(),
+                content,
+            }
         },
     )
 }
@@ -401,4 +407,29 @@ proptest! {
         // Of those that strangers have begun, none has lasted: each was confirmed or is over.
         prop_assert_eq!(net.peers[0].books.half_open, 0);
     }
+}
+
+#[test]
+fn an_ack_that_is_not_due_leaves_with_nothing_else() {
+    let mut net = Net::new(&[SessionConfig::default(); 2]);
+    let session = net.open(0, 1, None).unwrap();
+    net.run(MS(200));
+    let before = net.peers[1].counters();
+    net.act(0, |log, _| log.datagrams.push((session, Note(100))));
+    net.run(MS(15));
+    // The datagram came 5 ms ago, and nine more may come for 20 ms.
+    net.act(1, |log, _| log.datagrams.push((SessionId(0), Note(100))));
+    let counters = |net: &Net| {
+        let now = net.peers[1].counters();
+        (
+            now.datagrams_sent - before.datagrams_sent,
+            now.acks_riding - before.acks_riding,
+            now.acks_alone - before.acks_alone,
+        )
+    };
+    assert_eq!(counters(&net), (1, 0, 0));
+    net.run(MS(19));
+    assert_eq!(counters(&net), (1, 0, 0));
+    net.run(MS(2));
+    assert_eq!(counters(&net), (1, 0, 1), "25 ms after the datagram came");
 }

@@ -15,15 +15,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 
 use super::buffer::{BufferConfig, Release};
+use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
+use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
-use super::packet::{MAX_SLICES, PacketId, SliceSet};
+use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
 use super::peers::Peers;
 use super::pushing::Pushing;
 use super::receiving::{Arrived, Receiving, Verdict};
@@ -88,6 +90,7 @@ pub(super) struct Watching<A, C: Content> {
     pub(super) feeds: Feeds<A>,
     pub(super) pushing: Pushing,
     pub(super) mesh: Mesh,
+    pub(super) monitoring: Monitoring,
     /// Of each slice, the packet up to which its feed had pushed at the last tick.
     pub(super) pushed: Vec<PacketId>,
     pub(super) next_map: Time,
@@ -105,6 +108,7 @@ pub struct Client<A, C: Content> {
     pub(super) peers: Peers<A>,
     pub(super) watching: Option<Watching<A, C>>,
     pub(super) uplink: Uplink<C>,
+    pub(super) chains: Chains,
     pub(super) played: u64,
     pub(super) skipped: u64,
     /// Those who sent what is not the source's: packets since the last report, and none of them is dealt
@@ -125,6 +129,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             peers: Peers::default(),
             watching: None,
             uplink: Uplink::new(config.upload),
+            chains: Chains::default(),
             played: 0,
             skipped: 0,
             forged: BTreeMap::new(),
@@ -160,6 +165,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.measured.capacity()
     }
 
+    /// What peers can send and do not, on average, as gossip has shown.
+    pub fn monitored(&self) -> Option<Mean> {
+        self.watching.as_ref().and_then(|watching| watching.monitoring.gossip().mean())
+    }
+
     /// Packets that have gone to players.
     pub fn played(&self) -> u64 {
         self.played
@@ -177,7 +187,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     fn on_welcome(&mut self, now: Time, welcome: Welcome<C>, sessions: &mut impl Sessions<Self>) {
         let Welcome { stream: info, ticket } = welcome;
-        let slices = info.slices.clamp(1, MAX_SLICES);
+        let (slices, ClientId(client)) = (info.slices.clamp(1, MAX_SLICES), ticket.client);
         let info = StreamInfo { slices, ..info };
         match &mut self.watching {
             // Let in again: what is here stays.
@@ -190,6 +200,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
                     mesh: Mesh::default(),
+                    monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![info.begin; usize::from(slices)],
                     next_map: now,
                     next_round: now,
@@ -197,6 +208,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     next_report: now + REPORT_PERIOD,
                 });
             }
+        }
+        if let Some(watching) = &mut self.watching
+            && info.mode == Mode::Mesh
+            && info.bitrate > Rate::ZERO
+        {
+            watching.mesh.note_past(now, (info.begin, info.edge.0), Bytes::new(MAX_PACKET as u64) / info.bitrate);
         }
         sessions.event(ClientEvent::Welcomed(info));
     }
@@ -241,14 +258,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let (from, id) = (arrived.from, arrived.id);
         let slice = id.slice(watching.info.slices);
         match watching.receiving.on_packet(now, arrived) {
-            Verdict::New | Verdict::Late => {
-                watching.mesh.on_packet(id);
-                for child in watching.pushing.children(slice) {
-                    if child != from {
-                        self.uplink.push(now, child, id);
-                    }
-                }
-            }
+            Verdict::New | Verdict::Late => self.on_new(now, from, id),
             Verdict::Copy => {}
             // Who sends it is there, whatever it is worth.
             Verdict::Unproven => return watching.feeds.on_unproven(now, slice, from),
@@ -258,6 +268,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if let Some(peer) = self.peers.get_mut(from) {
             peer.used = now;
         }
+        let Some(watching) = &mut self.watching else { return };
         let mut left = None;
         watching.feeds.on_packet(now, slice, from, id, |step| left = Some(step));
         if let Some(step) = left {
@@ -266,9 +277,23 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.release(now, sessions);
     }
 
+    /// A packet was not here: others may want it.
+    pub(super) fn on_new(&mut self, now: Time, from: SessionId, id: PacketId) {
+        let Some(watching) = &mut self.watching else { return };
+        watching.mesh.on_packet(id);
+        if let Some((_, packet)) = watching.receiving.buffer().get(id) {
+            watching.monitoring.on_packet(C::packet_length(packet));
+        }
+        for child in watching.pushing.children(id.slice(watching.info.slices)) {
+            if child != from {
+                self.uplink.push(now, child, id);
+            }
+        }
+    }
+
     /// What comes over a session is who it says it is: there is no doubt who forges, and nothing more to be
     /// had from it.
-    fn on_forged(&mut self, now: Time, from: SessionId, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn on_forged(&mut self, now: Time, from: SessionId, sessions: &mut impl Sessions<Self>) {
         let client = self.peers.get(from).and_then(|peer| peer.client);
         sessions.event(ClientEvent::Forged(client));
         let Some(client) = client else { return };
@@ -310,7 +335,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         }
     }
 
-    fn release(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+    pub(super) fn release(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         let Some(watching) = &mut self.watching else { return };
         while let Some(release) = watching.receiving.release(now) {
             match &release {
@@ -393,6 +418,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Message::Ping if is_server => sessions.send(session, Message::Pong),
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
+            Message::Chain(link) if is_server => self.on_chain(now, &link, sessions),
             Message::Assign(assignment) if is_server => self.on_assignment(now, *assignment, sessions),
             Message::Greet(ticket) => self.on_greeting(now, session, *ticket, sessions),
             Message::Subscribe { slices, from } => {
@@ -450,6 +476,14 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             }
             Datagram::Have(map) => self.on_map(now, session, map),
             Datagram::Want(ids) => self.on_wanted(now, session, &ids),
+            Datagram::Explore { chain, nonce, id, stamp, packet } => {
+                self.on_explored(now, (chain, nonce), Arrived { from: session, id, stamp, packet }, sessions);
+            }
+            Datagram::Mass(epoch, mass) => {
+                if let Some(watching) = &mut self.watching {
+                    watching.monitoring.on_mass(epoch, mass);
+                }
+            }
         }
     }
 

@@ -44,6 +44,9 @@ pub const MOST_NEIGHBOURS: usize = 32;
 /// The most packets that are sought in one round, the oldest first.
 pub const MOST_SOUGHT: usize = 512;
 
+/// How finely it is reckoned where the stream ended before somebody came.
+const PAST_STEP: Duration = Duration::from_millis(100);
+
 /// How far back the ends of the stream are remembered.
 const MEMORY: Duration = Duration::from_millis(10_000);
 
@@ -121,6 +124,11 @@ impl Mesh {
         neighbour.map.as_ref().map(|map| map.words.iter().map(|word| word.count_ones()).sum())
     }
 
+    /// Whether a neighbour has said that it has `id`.
+    pub fn is_anywhere(&self, id: PacketId) -> bool {
+        self.neighbours.iter().any(|neighbour| neighbour.map.as_ref().is_some_and(|map| map.contains(id)))
+    }
+
     /// The packet above all that neighbours have.
     pub fn end(&self) -> PacketId {
         let end = |map: &BufferMap| {
@@ -136,6 +144,17 @@ impl Mesh {
             self.ends.pop_front();
         }
         self.ends.push_back((now, end));
+    }
+
+    /// The stream was at `begin` and went on to `end`, which it has reached now; a packet takes `each`. Whoever
+    /// comes knows so how old what it begins with is.
+    pub fn note_past(&mut self, now: Time, (begin, end): (PacketId, PacketId), each: Duration) {
+        let span = now.since(Time::ZERO).min(MEMORY);
+        let known = (span.as_nanos() / each.as_nanos().max(1)).min(end.since(begin));
+        let step = (PAST_STEP.as_nanos() / each.as_nanos().max(1)).max(1);
+        for before in (0..=known / step).rev().map(|steps| steps * step) {
+            self.note_end(Time::ZERO + (now.since(Time::ZERO + each * before)), PacketId(end.0 - before));
+        }
     }
 
     /// Where it ended so long ago; none if that is not known.
@@ -295,6 +314,27 @@ mod tests {
         mesh.give_up(at(430), PacketId(0));
         let less: usize = asked(&mut mesh, at(430), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
         assert_eq!(less, 4);
+    }
+
+    #[test]
+    fn whoever_comes_knows_how_old_what_it_begins_with_is() {
+        let mut mesh = Mesh::default();
+        // 200 packets a second; it begins a second behind.
+        mesh.note_past(at(9000), (PacketId(800), PacketId(1000)), Duration::from_millis(5));
+        assert_eq!(mesh.end_before(at(9000), Duration::ZERO), Some(PacketId(1000)));
+        assert_eq!(mesh.end_before(at(9000), Duration::from_millis(500)), Some(PacketId(900)));
+        assert_eq!(mesh.end_before(at(9300), Duration::from_millis(1300)), Some(PacketId(800)));
+        assert_eq!(mesh.end_before(at(9000), Duration::from_millis(1100)), None);
+        mesh.note_end(at(9050), PacketId(1010));
+        assert_eq!(mesh.end_before(at(9050), Duration::ZERO), Some(PacketId(1010)));
+    }
+
+    #[test]
+    fn what_nobody_says_that_it_has_is_nowhere() {
+        let mut mesh = Mesh::default();
+        mesh.add(SessionId(0));
+        mesh.on_map(SessionId(0), map(64, &[0b101]));
+        assert_eq!([63, 64, 65, 66].map(|id| mesh.is_anywhere(PacketId(id))), [false, true, false, true]);
     }
 
     #[test]

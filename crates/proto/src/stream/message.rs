@@ -6,6 +6,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
 use super::content::{ClientId, Content, Manifest, Ticket};
+use super::gossip::Mass;
 use super::packet::{PacketId, SliceSet, Stamp};
 use crate::session::{PeerKey, WireLength};
 
@@ -137,6 +138,15 @@ pub struct SilentFeed {
     pub is_excused: bool,
 }
 
+/// A client's part of a chain of exploration: what comes of `chain` goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainLink<A> {
+    /// The chain's number.
+    pub chain: u32,
+    /// To whom; none if this client is the last, and tells the server.
+    pub next: Option<Contact<A>>,
+}
+
 /// What goes reliably and in order.
 #[derive(Clone, Debug)]
 pub enum Message<A, C: Content> {
@@ -178,6 +188,10 @@ pub enum Message<A, C: Content> {
     Full(SliceSet),
     /// From a parent: nothing comes to me either, and I am mending it.
     Stalled(SliceSet),
+    /// From the server: a part of a chain.
+    Chain(Box<ChainLink<A>>),
+    /// To the server, from the last of a chain: the packet with this number has come.
+    Explored(u32),
 }
 
 /// The server's answer to who may watch.
@@ -233,6 +247,21 @@ pub enum Datagram<C: Content> {
     Want(Arc<[PacketId]>),
     /// The manifests of the packets from the first of these to the second are missing.
     WantManifests(PacketId, PacketId),
+    /// A packet of the stream that explores the clients of a chain.
+    Explore {
+        /// Which chain.
+        chain: u32,
+        /// What the last of the chain tells the server.
+        nonce: u32,
+        /// Which packet.
+        id: PacketId,
+        /// When it left the source.
+        stamp: Stamp,
+        /// Its bytes.
+        packet: C::Packet,
+    },
+    /// Half of what a peer knows of all, in an epoch.
+    Mass(u32, Mass),
 }
 
 /// Bytes of a tag, of a packet's number and of its stamp.
@@ -250,6 +279,8 @@ impl<C: Content> WireLength for Datagram<C> {
             Datagram::Have(map) => 1 + 8 + 8 * map.words.len(),
             Datagram::Want(ids) => 1 + 8 + 2 * ids.len(),
             Datagram::WantManifests(..) => 1 + 8 + 8,
+            Datagram::Explore { packet, .. } => PACKET_HEADER + 4 + 4 + C::packet_length(packet),
+            Datagram::Mass(..) => 1 + 4 + 4 * 8,
         }
     }
 }
@@ -275,6 +306,8 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             Message::Report(report) => 4 * 8 + 4 + 2 + 10 * report.parents.len(),
             Message::Silent(feeds) => 1 + 10 * feeds.len(),
             Message::Subscribe { .. } => 16,
+            Message::Chain(link) => 4 + 1 + link.next.as_ref().map_or(0, |_| CONTACT),
+            Message::Explored(_) => 4,
             Message::Unsubscribe(_) | Message::Full(_) | Message::Stalled(_) => 8,
         };
         // A tag; what carries messages adds their lengths.

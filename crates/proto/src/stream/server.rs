@@ -5,9 +5,15 @@ use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 
+use super::answers::Answers;
 use super::buffer::{Buffer, BufferConfig};
+use super::chains::Monitoring;
 use super::content::{ClientId, Content, Manifest, Ticket};
+use super::enabler::{Advice, Enabler, EnablerConfig};
+use super::exploration::{Exploration, ExplorationConfig, Explorations};
+use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report, StreamInfo, Welcome};
 use super::packet::{PacketId, Stamp};
@@ -15,6 +21,7 @@ use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
 use super::serving::{Subscription, next_datagram, subscribe};
 use super::source::{Signed, Source};
+use super::tracker::capacity::OVERHEAD;
 use super::tracker::{Refusal, Tracker, TrackerConfig};
 use super::uplink::Uplink;
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
@@ -27,6 +34,9 @@ const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
 
 /// How long a ticket is good; a new one is given when half of the time is over.
 const TICKET_LIFE: Duration = Duration::from_millis(60_000);
+
+/// How long an ACK's way counts as where no round trip was seen yet.
+const UNKNOWN_WAY: Duration = Duration::from_millis(500);
 
 /// Keys that are excluded at most; the oldest are forgiven for others.
 const MOST_EXCLUDED: usize = 4096;
@@ -42,6 +52,11 @@ pub struct ServerConfig {
     pub begin_behind: Duration,
     /// Packets that are kept, and when they are not sent any more.
     pub buffer: BufferConfig,
+    /// How viewers are explored whom trees reach; not at all if nothing is said.
+    pub exploration: Option<ExplorationConfig>,
+    /// How much the server sends where a mesh alone carries the stream, by what gossip finds; always the
+    /// tracker's upload if nothing is said.
+    pub helper: Option<EnablerConfig>,
 }
 
 /// What a server tells of.
@@ -75,6 +90,10 @@ pub struct Server<A, C: Content> {
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
+    answers: Answers,
+    exploration: Option<Exploration>,
+    monitoring: Monitoring,
+    enabler: Option<Enabler>,
     rng: Rng,
     next_tick: Time,
     next_review: Time,
@@ -87,16 +106,25 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let mut pushing = Pushing::new(config.tracker.slices);
         // Who is not assigned to the server gets nothing from it.
         pushing.set_places(0);
+        let enabler = config.helper.map(Enabler::new);
+        let exploration = config.exploration.filter(|_| config.mode.has_trees());
+        let mut tracker = Tracker::new(config.tracker);
+        let upload = enabler.as_ref().map_or(config.tracker.upload, Enabler::helper);
+        tracker.set_upload(upload);
         Server {
             source: Source::new(secret, start),
-            tracker: Tracker::new(config.tracker),
+            tracker,
+            exploration: exploration.map(|config| Exploration::new(config, rng.clone())),
+            monitoring: Monitoring::new(0),
+            enabler,
             peers: Peers::default(),
             pushing,
-            uplink: Uplink::new(config.tracker.upload),
+            uplink: Uplink::new(upload),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
+            answers: Answers::default(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
@@ -123,6 +151,21 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     /// How many slices it has.
     pub fn slices(&self) -> u8 {
         self.config.tracker.slices
+    }
+
+    /// What has become of exploration packets; none where nothing is explored.
+    pub fn explorations(&self) -> Option<Explorations> {
+        self.exploration.as_ref().map(Exploration::counts)
+    }
+
+    /// What gossip has shown; none before the end of the first epoch.
+    pub fn monitored(&self) -> Option<Mean> {
+        self.monitoring.gossip().mean()
+    }
+
+    /// The helper's last step; none where the server helps by no law, or before the first epoch.
+    pub fn advice(&self) -> Option<Advice> {
+        self.enabler.as_ref().and_then(Enabler::last)
     }
 
     /// Children of the server, over all slices.
@@ -169,15 +212,16 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     /// the server can serve, in turn. They get its manifest, too.
     fn seeds(&mut self, manifest: &Arc<Manifest<C>>) -> Vec<Vec<SessionId>> {
         let viewers: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
-        let copies = self.tracker.copies().min(viewers.len());
         let packets = usize::from(manifest.packets);
+        // Some packets one copy more than others, where copies do not come out even.
+        let before = |packet: usize| self.tracker.copies_of(packet).max(packet).min(packet * viewers.len());
         let seed = |number: usize| viewers[(self.next_seed + number) % viewers.len()];
         let seeds: Vec<Vec<SessionId>> =
-            (0..packets).map(|packet| (0..copies).map(|copy| seed(packet * copies + copy)).collect()).collect();
-        for told in 0..(packets * copies).min(viewers.len()) {
+            (0..packets).map(|packet| (before(packet)..before(packet + 1)).map(seed).collect()).collect();
+        for told in 0..before(packets).min(viewers.len()) {
             self.uplink.tell(seed(told), Datagram::Manifest(Arc::clone(manifest)));
         }
-        self.next_seed = (self.next_seed + packets * copies) % viewers.len().max(1);
+        self.next_seed = (self.next_seed + before(packets)) % viewers.len().max(1);
         seeds
     }
 
@@ -187,13 +231,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         Ticket { client, key, expires, signature }
     }
 
-    fn on_join(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        upload: anabranch_control::units::Rate,
-        sessions: &mut impl Sessions<Self>,
-    ) {
+    fn on_join(&mut self, now: Time, session: SessionId, upload: Rate, sessions: &mut impl Sessions<Self>) {
         let Some(peer) = self.peers.get(session) else { return };
         let (None, Some(remote)) = (peer.client, peer.remote) else { return };
         if self.excluded.contains(&remote.key) {
@@ -321,7 +359,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.forget(session);
         }
         self.tracker.give_up_suspects(now);
-        if now >= self.next_review {
+        let is_review = now >= self.next_review;
+        if is_review {
             self.next_review = now + REVIEW_PERIOD;
             for (client, why) in self.tracker.review(now) {
                 self.send_away(client, why, sessions);
@@ -337,9 +376,58 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
         if self.config.mode.has_trees() {
             self.tracker.improve(now);
+        } else {
+            self.monitor(now, sessions);
         }
+        self.explore(now, is_review, sessions);
         self.pushing.drop_unassigned(now, |_, _| {});
         self.tell_places(now, sessions);
+    }
+}
+
+impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
+    /// Chains are drawn, and what was learned is what viewers bear: after the trees have changed, so that what
+    /// is learned next is of them [Raiber 2010, 3.2.3].
+    fn explore(&mut self, now: Time, is_review: bool, sessions: &mut impl Sessions<Self>) {
+        let Some(exploration) = &mut self.exploration else { return };
+        let (members, rates) = (self.tracker.members(), (self.tracker.upload(), self.tracker.slice_rate()));
+        let told = exploration.on_tick(now, &members, rates, self.tracker.explored_links());
+        for (session, link) in told {
+            sessions.send(session, Message::Chain(Box::new(link)));
+        }
+        exploration.expire(now, self.tracker.explored_links());
+        if is_review {
+            self.tracker.set_explored(|client| exploration.places(client));
+        }
+    }
+
+    /// Exploration packets leave that are due: the newest of the stream.
+    fn depart(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        let Server { exploration: Some(exploration), tracker, kept, uplink, .. } = self else { return };
+        let back = |session| sessions.least_round_trip(session).unwrap_or(UNKNOWN_WAY);
+        let Some(departure) = exploration.depart(now, tracker.explored_links(), back) else { return };
+        let newest = kept.end().0.checked_sub(1).map(PacketId);
+        if let Some((id, (stamp, packet))) = newest.and_then(|id| Some((id, kept.get(id)?))) {
+            let (chain, nonce, packet) = (departure.chain, departure.nonce, packet.clone());
+            uplink.tell(departure.session, Datagram::Explore { chain, nonce, id, stamp, packet });
+        }
+    }
+
+    /// The server takes part in gossip, and does what the law says with its result.
+    fn monitor(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        let stamp = self.source.stamp(now);
+        let viewers = self.tracker.len();
+        let is_over = self.monitoring.on_time(now, stamp, self.tracker.upload(), sessions.delivered());
+        if is_over && let (Some(mean), Some(enabler)) = (self.monitoring.gossip().mean(), &mut self.enabler) {
+            let bitrate = Rate::from_bytes_per_sec_f64(self.source.bitrate(now).bytes_per_sec() * OVERHEAD);
+            let advice = enabler.on_epoch(&mean, viewers + 1, viewers, bitrate);
+            self.tracker.set_upload(advice.helper);
+            self.uplink.set_rate(advice.helper);
+        }
+        let to: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
+        if let Some((to, epoch, mass)) = self.monitoring.give(stamp, &to) {
+            self.uplink.tell(to, Datagram::Mass(epoch, mass));
+        }
     }
 }
 
@@ -386,6 +474,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 }
             }
             Message::Unsubscribe(slices) => self.pushing.on_unsubscribe(session, slices),
+            Message::Explored(nonce) => {
+                let round_trip = sessions.least_round_trip(session);
+                if let Some(exploration) = &mut self.exploration {
+                    exploration.on_ack(now, client, nonce, round_trip, self.tracker.explored_links());
+                }
+            }
             _ => {}
         }
     }
@@ -411,8 +505,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 }
             }
             Datagram::Want(ids) if self.config.mode.has_mesh() => {
-                self.uplink.ask(now, session, ids.iter().copied(), now + ANSWERED_WITHIN, 0);
+                let Server { answers, uplink, config, .. } = self;
+                let is_granted = |id: &PacketId| config.mode.has_trees() || answers.grant(now, *id);
+                uplink.ask(now, session, ids.iter().copied().filter(is_granted), now + ANSWERED_WITHIN, 0);
             }
+            Datagram::Mass(epoch, mass) => self.monitoring.on_mass(epoch, mass),
             _ => {}
         }
     }
@@ -435,10 +532,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
+        self.depart(now, sessions);
     }
 
     fn timer(&self, _now: Time) -> Time {
-        self.source.due().min(self.next_tick).min(self.uplink.timer())
+        let explores = self.exploration.as_ref().map_or(Time::MAX, Exploration::due);
+        self.source.due().min(self.next_tick).min(explores).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

@@ -38,7 +38,14 @@ fn server(mode: Mode, upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
         has_backups: mode == Mode::Hybrid,
         most_clients: 100,
     };
-    let config = ServerConfig { mode, tracker, begin_behind: Duration::from_millis(3000), buffer: buffer() };
+    let config = ServerConfig {
+        mode,
+        tracker,
+        begin_behind: Duration::from_millis(3000),
+        buffer: buffer(),
+        exploration: None,
+        helper: None,
+    };
     StreamPeer::Server(Server::new(config, 0, Time::ZERO, anabranch_control::rng::Rng::stream(1, "server")))
 }
 

@@ -4,11 +4,14 @@
 //! leaving, and by what others report of them.
 
 mod blame;
-mod capacity;
+pub(super) mod capacity;
+mod explored;
 
 use std::collections::BTreeMap;
 
+use anabranch_control::path::Slot;
 use anabranch_control::rng::Rng;
+use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
@@ -93,6 +96,8 @@ pub struct Viewer<A> {
     former: Vec<(ClientId, Time)>,
     /// When it last missed each slice.
     missed: Vec<Time>,
+    /// Children that it can bear, as exploration has shown.
+    explored: Option<usize>,
 }
 
 /// All who watch.
@@ -129,6 +134,8 @@ pub struct Tracker<A> {
 pub struct Latencies {
     /// From the server, by slot.
     server: Vec<Option<Duration>>,
+    /// Between viewers, by slot, where they are explored.
+    explored: Option<PairRtts>,
 }
 
 impl LinkLatency for Latencies {
@@ -136,7 +143,11 @@ impl LinkLatency for Latencies {
         let known = |slot: usize| self.server.get(slot).copied().flatten();
         match (from, to) {
             (0, slot) | (slot, 0) => known(slot),
-            _ => None,
+            (from, to) => {
+                let is_pair = |links: &&PairRtts| from != to && from.max(to) < links.peers();
+                let explored = self.explored.as_ref().filter(is_pair)?;
+                explored.mean_between(Slot(from as u16), Slot(to as u16))
+            }
         }
     }
 }
@@ -269,6 +280,7 @@ impl<A: Copy + Eq> Tracker<A> {
             has_new_places: true,
             former: Vec::new(),
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
+            explored: None,
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -284,9 +296,9 @@ impl<A: Copy + Eq> Tracker<A> {
         self.note_changes();
     }
 
-    /// How many copies of the stream the server can send.
-    pub fn copies(&self) -> usize {
-        self.places(self.config.upload) / usize::from(self.config.slices)
+    /// How many copies of `packets` packets of the stream the server can send.
+    pub fn copies_of(&self, packets: usize) -> usize {
+        packets * self.places(self.config.upload) / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.

@@ -70,10 +70,17 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         let uplink = &mut self.uplink;
-        // What is nearly too late, nobody but the server is sure to have.
+        // What is nearly too late, nobody but the server is sure to have; nor, where no tree brings it, what no
+        // neighbour has although it is not new.
         let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
-        if let (Some(server), Some(urgent_end)) = (self.server, urgent_end) {
-            let is_urgent = |id: &&PacketId| **id < urgent_end && !mesh.is_asked(**id);
+        let nowhere_end =
+            if info.mode.has_trees() { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
+        if let Some(server) = self.server {
+            let is_urgent = |id: &&PacketId| {
+                let is_late = urgent_end.is_some_and(|end| **id < end);
+                let is_nowhere = || nowhere_end.is_some_and(|end| **id < end) && !mesh.is_anywhere(**id);
+                (is_late || is_nowhere()) && !mesh.is_asked(**id)
+            };
             let urgent: Vec<PacketId> = sought.iter().filter(is_urgent).copied().take(MAX_WANTED).collect();
             for &id in &urgent {
                 mesh.note_asked(now, server, id);

@@ -32,6 +32,7 @@ mod backups;
 mod changes;
 mod displace;
 mod optimise;
+pub mod optimum;
 mod reassign;
 mod slice_tree;
 mod upkeep;

@@ -4,7 +4,7 @@ use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
 use super::content::Content;
-use super::message::{Datagram, Message, ParentReport, Report};
+use super::message::{Datagram, Message, Mode, ParentReport, Report};
 use super::packet::SliceSet;
 use super::peers::GREETING_TIME;
 use crate::session::{SessionId, Sessions};
@@ -37,8 +37,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.uplink.tell(from, Datagram::WantManifests(first, last));
             }
         }
-        if watching.info.mode.has_mesh() {
+        let mode = watching.info.mode;
+        if mode.has_mesh() {
             self.trade(now);
+        }
+        if mode == Mode::Mesh {
+            self.gossip(now, sessions);
         }
         self.follow(now, steps, sessions);
         self.close_unused(now, sessions);

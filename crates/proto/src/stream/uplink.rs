@@ -31,6 +31,9 @@ const MOST_TOLD: usize = 2048;
 /// have been known to be too small.
 const MOST_PUSHES: usize = 1 << 16;
 
+/// Exploration packets that wait at most.
+const MOST_BEHIND: usize = 256;
+
 /// Packets that one neighbour may have asked for and not got: three seconds of 4 Mbit/s, with which a
 /// viewer begins.
 pub const MOST_ASKED: usize = 1152;
@@ -64,6 +67,11 @@ pub struct Uplink<C: Content> {
     told: VecDeque<(SessionId, Datagram<C>)>,
     /// Each with the time since which it waits.
     pushes: VecDeque<(SessionId, PacketId, Time)>,
+    /// What leaves behind pushes, each with how many pushes had waited before it, all in all.
+    behind: VecDeque<(u64, SessionId, Datagram<C>)>,
+    /// Pushes that have waited so far, and that wait no more.
+    pushed: u64,
+    popped: u64,
     /// By session.
     asked: Vec<Asked>,
     /// How many packets are asked for, over all sessions.
@@ -94,6 +102,9 @@ impl<C: Content> Uplink<C> {
         Uplink {
             told: VecDeque::new(),
             pushes: VecDeque::new(),
+            behind: VecDeque::new(),
+            pushed: 0,
+            popped: 0,
             asked: Vec::new(),
             asked_packets: 0,
             rate,
@@ -101,6 +112,11 @@ impl<C: Content> Uplink<C> {
             counted: Time::ZERO,
             held_until: Time::MAX,
         }
+    }
+
+    /// It can send `rate` from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
     }
 
     /// When an answer that was held back may leave; `Time::MAX` if none was.
@@ -133,6 +149,14 @@ impl<C: Content> Uplink<C> {
     pub fn push(&mut self, now: Time, to: SessionId, id: PacketId) {
         if self.pushes.len() < MOST_PUSHES {
             self.pushes.push_back((to, id, now));
+            self.pushed += 1;
+        }
+    }
+
+    /// Sends `datagram` behind the pushes before it, as one of them.
+    pub fn push_behind(&mut self, to: SessionId, datagram: Datagram<C>) {
+        if self.behind.len() < MOST_BEHIND {
+            self.behind.push_back((self.pushed, to, datagram));
         }
     }
 
@@ -169,7 +193,7 @@ impl<C: Content> Uplink<C> {
 
     /// Whether anything waits only until the window has room.
     pub fn waits_for_room(&self) -> bool {
-        !self.told.is_empty() || !self.pushes.is_empty()
+        !self.told.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
     }
 
     /// What leaves next, and to whom; pushes that have waited for `patience` do not.
@@ -181,7 +205,15 @@ impl<C: Content> Uplink<C> {
             self.left -= HEADERS + datagram.wire_length() as f64;
             return Some((to, Next::Ready(datagram)));
         }
-        while let Some((to, id, since)) = self.pushes.pop_front() {
+        loop {
+            if self.behind.front().is_some_and(|&(before, ..)| before <= self.popped)
+                && let Some((_, to, datagram)) = self.behind.pop_front()
+            {
+                self.left -= HEADERS + datagram.wire_length() as f64;
+                return Some((to, Next::Ready(datagram)));
+            }
+            let Some((to, id, since)) = self.pushes.pop_front() else { break };
+            self.popped += 1;
             if now.since(since) < patience {
                 self.left -= PACKET;
                 return Some((to, Next::Push(id)));
@@ -211,7 +243,11 @@ impl<C: Content> Uplink<C> {
     /// A session is over: what was for it is not for the next one of its number.
     pub fn forget(&mut self, session: SessionId) {
         self.told.retain(|(to, _)| *to != session);
+        self.behind.retain(|(_, to, _)| *to != session);
+        // Who was before the others is not known any more: what waits behind leaves a little sooner.
+        let before = self.pushes.len();
         self.pushes.retain(|(to, ..)| *to != session);
+        self.popped += (before - self.pushes.len()) as u64;
         if let Some(asked) = self.asked.get_mut(session.index()) {
             self.asked_packets -= asked.ids.len();
             *asked = Asked::default();
@@ -254,6 +290,23 @@ mod tests {
         uplink.on_timer(due);
         assert_eq!(uplink.timer(), Time::MAX);
         assert!(matches!(uplink.pop(due, patience), Some((SessionId(2), Next::Reply(PacketId(7))))));
+    }
+
+    #[test]
+    fn what_is_behind_pushes_leaves_in_their_turn() {
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
+        uplink.push(at(0), SessionId(1), PacketId(1));
+        uplink.push(at(0), SessionId(2), PacketId(2));
+        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
+        uplink.push(at(0), SessionId(3), PacketId(3));
+        let patience = Duration::from_millis(250);
+        let order: Vec<u32> = std::iter::from_fn(|| uplink.pop(at(10), patience)).map(|(to, _)| to.0).collect();
+        assert_eq!(order, [1, 2, 9, 3]);
+        uplink.push(at(20), SessionId(1), PacketId(4));
+        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
+        uplink.forget(SessionId(1));
+        assert_eq!(uplink.pop(at(30), patience).map(|(to, _)| to.0), Some(9), "nothing is before it any more");
+        assert!(uplink.is_empty());
     }
 
     #[test]

@@ -20,6 +20,11 @@
 //!                                                 11 greet        ticket
 //!                                                 12 subscribe    slices 8, from 8
 //!                                                 13 unsubscribe, 14 full, 15 stalled: slices 8
+//!  6 explore        chain 4, nonce 4, id 8,       16 chain        chain 4, which 1, next contact
+//!                   stamp 4, bytes                17 explored     nonce 4
+//!  7 mass           epoch 4, capacity 8, idle 8,
+//!                   received 8, weight 8, each an
+//!                   IEEE 754 binary64
 //! ```
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -29,9 +34,10 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 
 use super::content::{ClientId, Content, MAX_GENERATION, Manifest, Ticket};
+use super::gossip::Mass;
 use super::message::{
-    Assignment, BufferMap, Children, Contact, Datagram, MAX_WANTED, Message, Mode, Parent, ParentReport, Report,
-    SilentFeed, StreamInfo, Welcome,
+    Assignment, BufferMap, ChainLink, Children, Contact, Datagram, MAX_WANTED, Message, Mode, Parent, ParentReport,
+    Report, SilentFeed, StreamInfo, Welcome,
 };
 use super::packet::{MAX_SLICES, PacketId, SliceSet, Stamp};
 use crate::codec::{CodecError, Reader, Writer};
@@ -114,6 +120,20 @@ pub fn write_datagram<C: WireContent>(datagram: &Datagram<C>, out: &mut Vec<u8>)
             writer.u64(first.0);
             writer.u64(last.0);
         }
+        Datagram::Explore { chain, nonce, id, stamp, packet } => {
+            writer.u8(6);
+            writer.u32(*chain);
+            writer.u32(*nonce);
+            writer.u64(id.0);
+            writer.u32(stamp.0);
+            C::write_packet(packet, writer);
+        }
+        Datagram::Mass(epoch, mass) => {
+            writer.u8(7);
+            writer.u32(*epoch);
+            let Mass { capacity, idle, received, weight } = mass;
+            [capacity, idle, received, weight].into_iter().for_each(|value| writer.u64(value.to_bits()));
+        }
     }
 }
 
@@ -151,6 +171,20 @@ pub fn read_datagram<C: WireContent>(bytes: &[u8]) -> Result<Datagram<C>, CodecE
             Datagram::Want((0..wanted).map(offset).collect::<Result<_, _>>()?)
         }
         5 => Datagram::WantManifests(packet_id(&mut reader)?, packet_id(&mut reader)?),
+        6 => {
+            let (chain, nonce) = (reader.u32()?, reader.u32()?);
+            let (id, stamp) = (packet_id(&mut reader)?, Stamp(reader.u32()?));
+            Datagram::Explore { chain, nonce, id, stamp, packet: C::read_packet(reader.rest())? }
+        }
+        7 => {
+            let epoch = reader.u32()?;
+            let mut value = || reader.u64().map(f64::from_bits);
+            let mass = Mass { capacity: value()?, idle: value()?, received: value()?, weight: value()? };
+            if !mass.is_possible() {
+                return Err(CodecError::Value("mass"));
+            }
+            Datagram::Mass(epoch, mass)
+        }
         _ => return Err(CodecError::Value("datagram")),
     };
     reader.end()?;
@@ -224,6 +258,16 @@ pub fn write_message<C: WireContent>(message: &Message<SocketAddr, C>, out: &mut
             writer.u8(15);
             writer.u64(slices.0);
         }
+        Message::Chain(link) => {
+            writer.u8(16);
+            writer.u32(link.chain);
+            writer.u8(flags([link.next.is_some(), false, false]));
+            link.next.iter().for_each(|next| write_contact(next, writer));
+        }
+        Message::Explored(nonce) => {
+            writer.u8(17);
+            writer.u32(*nonce);
+        }
     }
 }
 
@@ -261,6 +305,16 @@ pub fn read_message<C: WireContent>(bytes: &[u8]) -> Result<Message<SocketAddr, 
         13 => Message::Unsubscribe(SliceSet(reader.u64()?)),
         14 => Message::Full(SliceSet(reader.u64()?)),
         15 => Message::Stalled(SliceSet(reader.u64()?)),
+        16 => {
+            let chain = reader.u32()?;
+            let next = match read_flags("chain", &mut reader)? {
+                [true, false, false] => Some(read_contact(&mut reader)?),
+                [false, false, false] => None,
+                _ => return Err(CodecError::Value("chain")),
+            };
+            Message::Chain(Box::new(ChainLink { chain, next }))
+        }
+        17 => Message::Explored(reader.u32()?),
         _ => return Err(CodecError::Value("message")),
     };
     reader.end()?;

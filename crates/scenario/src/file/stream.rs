@@ -13,12 +13,12 @@ use super::shape::{
 };
 use super::values::{BitRate, Millis, Number, Seconds, Seed, Share, Whole, Word, Words};
 use crate::stream::{
-    Audience, Churn, HIGHEST_BITRATE, LONGEST_BUFFER_S, LONGEST_RUN_S, Liars, MOST_CLIENTS, Rates, SHORTEST_BUFFER,
-    StreamConfig, StreamScenario,
+    Audience, Churn, HIGHEST_BITRATE, Helper, LONGEST_BUFFER_S, LONGEST_RUN_S, Liars, MOST_CLIENTS, Rates,
+    SHORTEST_BUFFER, StreamConfig, StreamScenario,
 };
 
 /// The tables that only a stream's scenario has.
-pub(super) const OWN: &[&str] = &["stream", "audience", "churn", "liars"];
+pub(super) const OWN: &[&str] = &["stream", "audience", "churn", "liars", "helper"];
 
 type RunSeconds = Seconds<0, LONGEST_RUN_S>;
 
@@ -30,6 +30,7 @@ keys! {
         audience: Section<AudienceKeys>,
         churn: Option<Section<ChurnKeys>>,
         liars: Option<Section<LiarKeys>>,
+        helper: Option<Section<HelperKeys>>,
     }
 }
 
@@ -48,6 +49,7 @@ keys! {
         bitrate: Optional<BitRate>,
         slices: Optional<Whole<1, { MAX_SLICES as u64 }>>,
         mode: Optional<Word<Mode>>,
+        exploration: Optional<Share>,
         buffer_s: Optional<Seconds<{ SHORTEST_BUFFER.as_nanos() }, LONGEST_BUFFER_S>>,
         controller: Optional<Controller>,
         parameters: Optional<Parameters>,
@@ -60,6 +62,7 @@ keys! {
         clients: Said<Whole<1, MOST_CLIENTS>>,
         arrival_s: Optional<RunSeconds>,
         upload: Optional<Rates>,
+        upload_every_s: Optional<Seconds<100_000_000, LONGEST_RUN_S>>,
         download: Optional<BitRate>,
         server_upload: Optional<BitRate>,
         span_ms: Optional<Millis>,
@@ -85,6 +88,14 @@ keys! {
         claimers: Optional<Share>,
         droppers: Optional<Share>,
         poisoners: Optional<Share>,
+    }
+}
+
+keys! {
+    /// `[helper]`.
+    pub struct HelperKeys {
+        least: Optional<BitRate>,
+        most: Said<BitRate>,
     }
 }
 
@@ -189,7 +200,9 @@ pub fn scenario(file: &Section<File>) -> Result<StreamScenario, Problem> {
         stream,
         churn: Churn::default(),
         liars: file.liars.as_ref().map_or(Ok(standard.liars), |liars| liars.liars())?,
+        helper: None,
     };
+    let helper = file.helper.as_ref().map(|helper| helper.helper(&scenario)).transpose()?;
     let churn = file.churn.as_ref().map_or(Ok(standard.churn), |churn| churn.churn(scenario.duration))?;
     if scenario.audience.arrival >= scenario.duration
         && let Some(arrival) = &file.audience.arrival_s
@@ -199,7 +212,7 @@ pub fn scenario(file: &Section<File>) -> Result<StreamScenario, Problem> {
             scenario.duration
         )));
     }
-    Ok(StreamScenario { churn, ..scenario })
+    Ok(StreamScenario { churn, helper, ..scenario })
 }
 
 impl Section<StreamKeys> {
@@ -225,6 +238,7 @@ impl Section<StreamKeys> {
             bitrate: self.bitrate.or_standard(standard.bitrate),
             slices: self.slices.as_ref().map_or(standard.slices, |slices| **slices as u8),
             mode: self.mode.or_standard(standard.mode),
+            exploration: self.exploration.as_ref().map(|share| **share),
             buffer: self.buffer_s.or_standard(standard.buffer),
             controller,
             parameters,
@@ -242,12 +256,20 @@ impl Section<AudienceKeys> {
             clients: *self.clients as usize,
             arrival: self.arrival_s.or_standard(standard.arrival),
             upload: self.upload.or_standard(standard.upload),
+            upload_every: self.upload_every_s.as_ref().map(|every| **every),
             download: self.download.or_standard(standard.download),
             server_upload: self.server_upload.or_standard(standard.server_upload),
             span: self.span_ms.or_standard(standard.span),
             access: self.access_ms.or_standard(standard.access),
             loss: self.loss.or_standard(standard.loss),
         };
+        if let Some(every) = &self.upload_every_s
+            && !matches!(audience.upload, Rates::Uniform(..))
+        {
+            return Err(
+                every.wrong("lines are drawn anew from a uniform distribution; expected upload = { least, most }")
+            );
+        }
         for (said, rate, who) in [
             (&self.download, audience.download, "a viewer's line could not take"),
             (&self.server_upload, audience.server_upload, "the server could not send"),
@@ -298,15 +320,33 @@ impl Section<LiarKeys> {
     }
 }
 
+impl Section<HelperKeys> {
+    fn helper(&self, scenario: &StreamScenario) -> Result<Helper, Problem> {
+        let (least, most) = (self.least.or_standard(scenario.stream.bitrate), *self.most);
+        if scenario.stream.mode != Mode::Mesh {
+            return Err(self
+                .wrong("a server only helps where a mesh alone carries the stream; expected stream.mode = \"mesh\""));
+        }
+        if most < least || most > scenario.audience.server_upload {
+            let upload = scenario.audience.server_upload;
+            return Err(self
+                .most
+                .wrong(format!("expected at least {least} and at most {upload}, which is its line's")));
+        }
+        Ok(Helper { least, most })
+    }
+}
+
 impl From<&StreamScenario> for File {
     fn from(scenario: &StreamScenario) -> File {
-        let StreamScenario { stream, audience, churn, liars, .. } = scenario;
+        let StreamScenario { stream, audience, churn, liars, helper, .. } = scenario;
         File {
             run: Some(said(Run { seconds: some(scenario.duration), seed: some(scenario.seed) })),
             stream: Some(said(StreamKeys {
                 bitrate: some(stream.bitrate),
                 slices: some(u64::from(stream.slices)),
                 mode: some(stream.mode),
+                exploration: stream.exploration.map(said),
                 buffer_s: some(stream.buffer),
                 controller: some(stream.controller),
                 parameters: Parameters::written(&stream.parameters),
@@ -315,6 +355,7 @@ impl From<&StreamScenario> for File {
                 clients: said(audience.clients as u64),
                 arrival_s: some(audience.arrival),
                 upload: some(audience.upload.clone()),
+                upload_every_s: audience.upload_every.map(said),
                 download: some(audience.download),
                 server_upload: some(audience.server_upload),
                 span_ms: some(audience.span),
@@ -333,6 +374,7 @@ impl From<&StreamScenario> for File {
                 droppers: some(liars.droppers),
                 poisoners: some(liars.poisoners),
             })),
+            helper: helper.map(|helper| said(HelperKeys { least: some(helper.least), most: said(helper.most) })),
         }
     }
 }
@@ -368,11 +410,25 @@ mod tests {
     fn what_is_written_is_read_as_it_was() {
         let text = "[run]\nseconds = 20\nseed = 9\n[stream]\nbitrate = \"1 Mbit/s\"\nslices = 4\nmode = \"mesh\"\n\
                     buffer_s = 1.5\ncontroller = \"copa\"\n[stream.parameters]\ndelta = 0.25\n[audience]\nclients = 3\n\
-                    upload = { median = \"5 Mbit/s\", sigma = 0.5 }\n[churn]\nmean_stay_s = 30\nkill_share = 0.25\n\
-                    kill_at_s = 10\n[liars]\nclaimers = 0.2\nclaim_factor = 4\n";
+                    upload = { least = \"1 Mbit/s\", most = \"5 Mbit/s\" }\nupload_every_s = 10\n[churn]\nmean_stay_s = 30\nkill_share = 0.25\n\
+                    kill_at_s = 10\n[liars]\nclaimers = 0.2\nclaim_factor = 4\n[helper]\nleast = \"2 Mbit/s\"\n\
+                    most = \"10 Mbit/s\"\n";
         let scenario = parsed(text).unwrap();
         let written = AnyScenario::Stream(scenario.clone()).to_toml();
         assert_eq!(format!("{:?}", parsed(&written).unwrap()), format!("{scenario:?}"), "{written}");
+    }
+
+    #[test]
+    fn a_helper_is_for_a_mesh_and_sends_no_more_than_its_line() {
+        let helper = |mode: &str, most: &str| {
+            let text = format!("[stream]\nmode = \"{mode}\"\n[audience]\nclients = 3\n[helper]\nmost = \"{most}\"\n");
+            parsed(&text).map(|scenario| scenario.helper.expect("it is there"))
+        };
+        let mbit = |mbit: u64| Rate::from_bits_per_sec(mbit * 1_000_000);
+        assert_eq!(helper("mesh", "10 Mbit/s").unwrap(), Helper { least: mbit(2), most: mbit(10) });
+        assert!(helper("mesh", "21 Mbit/s").unwrap_err().to_string().contains("at most"));
+        assert!(helper("mesh", "1 Mbit/s").unwrap_err().to_string().contains("at least"));
+        assert!(helper("hybrid", "10 Mbit/s").unwrap_err().to_string().contains("mesh"));
     }
 
     #[test]
@@ -388,6 +444,10 @@ mod tests {
         let wrong = "{ least = \"4 Mbit/s\", most = \"3 Mbit/s\" }";
         assert!(upload(wrong).unwrap_err().to_string().contains("at least"));
         assert!(upload("[]").unwrap_err().to_string().contains("no rate"));
+        let anew = format!("{uniform}\nupload_every_s = 10");
+        assert_eq!(upload(&anew).unwrap(), Rates::Uniform(mbit(2), mbit(3)));
+        let wrong = "\"2 Mbit/s\"\nupload_every_s = 10";
+        assert!(upload(wrong).unwrap_err().to_string().contains("a uniform distribution"));
         assert!(upload("3").unwrap_err().to_string().contains("a rate as"));
     }
 

@@ -25,6 +25,9 @@ use anabranch_net::clock::{Clock, std_duration};
 /// Packets that are read from a device before another has its turn.
 const BATCH: usize = 64;
 
+/// So many devices are tried each time whether packets wait.
+const FEW_DEVICES: usize = 4;
+
 /// Longest sleep: so soon a stop is seen.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
@@ -216,7 +219,8 @@ impl Engine {
     /// Reads what waits at the devices, a batch at most from each; how many packets.
     fn read(&mut self) -> Result<usize, TestbedError> {
         let mut all = 0;
-        for device in 0..self.devices.len() {
+        let waiting = self.has_packets()?;
+        for device in (0..self.devices.len()).filter(|&device| waiting[device]) {
             for _ in 0..BATCH {
                 match self.devices[device].read(&mut self.scratch) {
                     Ok(length) => {
@@ -230,6 +234,14 @@ impl Engine {
             }
         }
         Ok(all)
+    }
+
+    /// At which devices packets may wait: one question is cheaper than a try at each of many.
+    fn has_packets(&self) -> Result<Vec<bool>, TestbedError> {
+        if self.devices.len() <= FEW_DEVICES {
+            return Ok(vec![true; self.devices.len()]);
+        }
+        self.poll_devices(&Timespec { tv_sec: 0, tv_nsec: 0 })
     }
 
     /// A packet was read: it is offered to the model, after all that is due by now.
@@ -321,10 +333,15 @@ impl Engine {
     fn wait(&self, longest: Duration) -> Result<(), TestbedError> {
         let nanos = longest.as_nanos();
         let timeout = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+        self.poll_devices(&timeout).map(drop)
+    }
+
+    /// Waits until a packet waits somewhere, for so long at most; where some do.
+    fn poll_devices(&self, timeout: &Timespec) -> Result<Vec<bool>, TestbedError> {
         let mut waiting: Vec<PollFd<'_>> =
             self.devices.iter().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)).collect();
-        match poll(&mut waiting, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+        match poll(&mut waiting, Some(timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(waiting.iter().map(|device| !device.revents().is_empty()).collect()),
             Err(error) => Err(TestbedError::system("wait for packets")(error)),
         }
     }

@@ -72,6 +72,12 @@ impl MinRtt {
         now > self.seen + lifetime
     }
 
+    /// No round trip is below `least`: of receivers that come and go it may rise.
+    #[inline]
+    pub fn raise(&mut self, least: Duration) {
+        self.value = self.value.map(|value| value.max(least));
+    }
+
     /// Takes `sample`, seen at `seen`, for the least.
     #[inline]
     pub fn set(&mut self, sample: Duration, seen: Time) {

@@ -39,6 +39,8 @@ impl Bbr3 {
     #[inline]
     pub fn check_probe_rtt(&mut self, now: Time, ack: &Ack, feedback: &Feedback<'_>, rng: &mut Rng) {
         let stale = self.probe.min.is_stale(now, INTERVAL);
+        self.probe.min.raise(feedback.rtt.min);
+        self.min_rtt.raise(feedback.rtt.min);
         if let Some(sample) = feedback.rtt.latest
             && (stale || self.probe.min.get().is_none_or(|least| sample < least))
         {

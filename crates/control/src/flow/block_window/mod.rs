@@ -16,7 +16,8 @@
 //! is a delay of the queue in eq. 17 although eq. 16 adds dmin_p to it; gamma_2 is a share
 //! of U; what is lost counts as acknowledged; a sender without data keeps its U, and begins
 //! anew after a rest; the window has a floor; what waits for a receiver that puts off its
-//! ACKs has room of its own, which eq. 17, where each packet is acknowledged at once, does not need.
+//! ACKs has room of its own, which eq. 17, where each packet is acknowledged at once, does not
+//! need; a window that a peer's receivers share begins as TCP's does.
 
 #[cfg(test)]
 mod lemmas;
@@ -70,6 +71,8 @@ struct Config {
     /// `dmax_p - dmin_p` before a loss has shown it, ms.
     initial_queue_ms: f64,
     reference: Reference,
+    /// Begin as TCP does (RFC 5681, 3.1); without a word of it, where a peer's receivers share the window.
+    slow_start: Option<bool>,
 }
 
 impl Default for Config {
@@ -93,6 +96,7 @@ impl Default for Config {
             // 6.2: "a constant", not given. RFC 6817 2.5 lets nobody aim at more queue.
             initial_queue_ms: 100.0,
             reference: Reference::Queue,
+            slow_start: None,
         }
     }
 }
@@ -105,6 +109,21 @@ enum Fullest {
     RoundTrip(PeerId, Duration),
     /// What the queue can hold, as known when that receiver left.
     Queue(Duration),
+}
+
+/// A window that begins as TCP's does. Eq. 17 raises it by the part of a round trip that `d_ref` and `T` are,
+/// once in `t_c`: from what messages to a few receivers take to what a stream to many needs it would take
+/// many seconds, which an uplink's backlog does not live through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// It does not.
+    Never,
+    /// The floor grows by what is acknowledged while it is used up: twofold in a round trip.
+    Grows,
+    /// A loss or a queue of `d_ref` has shown that it is wide enough: it stays until `U` has been measured.
+    Stays(Time),
+    /// `U` decides.
+    Over,
 }
 
 /// The controller; data in bytes.
@@ -130,6 +149,7 @@ struct BlockWindow {
     window: f64,
     /// No window is smaller.
     floor: f64,
+    start: Start,
     /// `u(kT)`.
     injection: f64,
     /// What is left of it.
@@ -157,6 +177,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     let window = setup.initial_window.max(setup.packet).get() as f64;
     let span = |ms: f64| Duration::from_secs_f64(ms / 1e3);
     let period = span(config.period_ms);
+    let slow_starts = config.slow_start.unwrap_or(setup.shared);
     Ok(Box::new(BlockWindow {
         config,
         packet: setup.packet.get() as f64,
@@ -172,6 +193,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         delays: (Seconds::ZERO, 0),
         window,
         floor: window,
+        start: if slow_starts { Start::Grows } else { Start::Never },
         injection: window,
         allowance: window,
         ack_wait: Duration::ZERO,
@@ -235,17 +257,29 @@ impl BlockWindow {
         // say nothing about the bottleneck (section 5: only a queue makes U meaningful).
         let unused = self.app_limited && self.allowance >= self.packet;
         self.upload.end_period(unused, skipped);
-        if self.upload.is_filled() {
+        if self.upload.is_filled() && matches!(self.start, Start::Never | Start::Over) {
             self.floor = MINIMUM_WINDOW.in_bytes(self.packet);
         }
         self.base = self.receivers.base_delay().or(self.base);
         let (sum, count) = core::mem::take(&mut self.delays);
         if count > 0 {
             self.queue_delay = Some(sum / count as f64);
+            if self.start == Start::Grows && sum.0 >= self.reference().0 * count as f64 {
+                self.end_start(self.active_at);
+            }
+        }
+        if matches!(self.start, Start::Stays(until) if self.active_at >= until) {
+            self.start = Start::Over;
         }
         self.window = self.window();
         self.injection = injection(self.config.gamma, self.window, self.in_flight);
         self.allowance = self.injection;
+    }
+
+    /// The window is wide enough; it has doubled since what shows that has left.
+    fn end_start(&mut self, now: Time) {
+        self.floor = (self.floor / 2.0).max(MINIMUM_WINDOW.in_bytes(self.packet));
+        self.start = Start::Stays(now + self.rate_span);
     }
 
     /// Begins anew with `window`: the rate and the queue of before are no longer true. What
@@ -256,6 +290,9 @@ impl BlockWindow {
         self.delays = (Seconds::ZERO, 0);
         self.window = window;
         self.floor = window;
+        if self.start != Start::Never {
+            self.start = Start::Grows;
+        }
         self.injection = injection(self.config.gamma, window, self.in_flight);
         self.allowance = self.injection;
     }
@@ -283,18 +320,25 @@ impl FlowController for BlockWindow {
         self.app_limited = feedback.app_limited;
         self.active_at = now;
         self.upload.on_acked(feedback.acked_bytes);
+        if self.start == Start::Grows && !feedback.app_limited {
+            self.floor += feedback.acked_bytes.get() as f64;
+        }
         if let (Some(rtt), Some(newest)) = (feedback.rtt.latest, feedback.acked.last()) {
             self.receivers.on_round_trip(feedback.receiver, newest.at, rtt, feedback.rtt.min);
             let packets = feedback.acked.len() as u64;
             self.delays.0 += (rtt - feedback.rtt.min).seconds() * packets as f64;
             self.delays.1 += packets;
         }
-        if self.recovery.enter(now, feedback)
+        let is_lost = self.recovery.enter(now, feedback);
+        if is_lost && self.start == Start::Grows {
+            self.end_start(now);
+        }
+        if is_lost
             && let Some(first) = feedback.lost.first()
-            && let Some(rtt) = self.receivers.round_trip_before(feedback.receiver, first.sent.at)
+            && let Some((receiver, rtt)) = self.receivers.last_before(first.sent.at)
         {
             // dmax_p: the round trip of the last packet that came through (section 5).
-            self.fullest = Some(Fullest::RoundTrip(feedback.receiver, rtt));
+            self.fullest = Some(Fullest::RoundTrip(receiver, rtt));
         }
         if feedback.persistent_congestion {
             // RFC 9002 7.6.2; the paper has no answer to a path that delivers nothing.
@@ -305,6 +349,10 @@ impl FlowController for BlockWindow {
 
     fn set_ack_wait(&mut self, wait: Duration) {
         self.ack_wait = wait;
+    }
+
+    fn distinguishes_receivers(&self) -> bool {
+        true
     }
 
     /// What was on its way leaves the sum of eq. 17. Of a receiver that is gone only the queue

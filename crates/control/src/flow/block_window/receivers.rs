@@ -72,12 +72,18 @@ impl Receivers {
         *entry = Receiver { outstanding: entry.outstanding, ..Receiver::default() };
     }
 
-    /// The round trip of the last packet to `receiver` that left before `at` and came
-    /// through, as far back as is remembered. Of packets that left at one instant the last
-    /// waited longest.
-    pub fn round_trip_before(&self, receiver: PeerId, at: Time) -> Option<Duration> {
-        let recent = self.get(receiver)?.recent.iter().flatten();
-        recent.filter(|(sent_at, _)| *sent_at <= at).max().map(|(_, rtt)| *rtt)
+    /// Of all packets that came through the one that left last before `at`, as far back as is
+    /// remembered: to whom, and its round trip. All of them share the queue, and where each receiver
+    /// gets few the one before the lost one went to another. Of packets that left at one instant the
+    /// last waited longest.
+    pub fn last_before(&self, at: Time) -> Option<(PeerId, Duration)> {
+        let of = |(receiver, known): (u32, &Receiver)| {
+            let before = known.recent.iter().flatten().filter(|(sent_at, _)| *sent_at <= at);
+            let beyond = |rtt: Duration| rtt - known.min_rtt.unwrap_or(rtt);
+            before.map(|&(sent_at, rtt)| (sent_at, beyond(rtt), receiver, rtt)).max()
+        };
+        let (_, _, receiver, rtt) = (0..).zip(&self.known).filter_map(of).max()?;
+        Some((PeerId(receiver), rtt))
     }
 
     /// `dmin_p`.
@@ -136,11 +142,14 @@ mod tests {
         for i in 0..20 {
             receivers.on_round_trip(PeerId(0), at(i), ms(100 + i), ms(100));
         }
-        assert_eq!(receivers.round_trip_before(PeerId(0), at(15)), Some(ms(115)));
+        let before = |receivers: &Receivers, i: u64| receivers.last_before(at(i)).map(|(to, rtt)| (to.0, rtt));
+        assert_eq!(before(&receivers, 15), Some((0, ms(115))));
         receivers.on_round_trip(PeerId(0), at(18), ms(117), ms(100));
-        assert_eq!(receivers.round_trip_before(PeerId(0), at(18)), Some(ms(118)), "of two at one instant");
-        assert_eq!(receivers.round_trip_before(PeerId(0), at(3)), None, "long forgotten");
-        assert_eq!(receivers.round_trip_before(PeerId(7), at(15)), None, "never served");
+        assert_eq!(before(&receivers, 18), Some((0, ms(118))), "of two at one instant");
+        assert_eq!(before(&receivers, 3), None, "long forgotten");
+        receivers.on_round_trip(PeerId(2), at(15), ms(70), ms(30));
+        assert_eq!(before(&receivers, 15), Some((2, ms(70))), "of two receivers the one whose packet waited longer");
+        assert_eq!(before(&receivers, 14), Some((0, ms(114))));
     }
 
     #[test]

@@ -6,6 +6,11 @@ use crate::units::Bytes;
 /// Periods in `t_c` at most; a longer one is cut off.
 const MAX_PERIODS: u64 = 4096;
 
+/// Periods in a row in which the sender had enough data that show more than the whole span does: a
+/// round trip or so. A sender whose data comes in spells would else learn what it can send half a
+/// second late, each time.
+const SPELL: u32 = 25;
+
 /// One period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
@@ -25,12 +30,16 @@ pub struct Upload {
     acked: u128,
     /// How many of them were unused.
     unused: usize,
+    /// How many used ones came last in a row, and what was acknowledged in them.
+    spell: (u32, u128),
     /// Acknowledged in the present period.
     present: u64,
     /// The length of a period.
     period: Seconds,
     /// Bytes a second.
     rate: f64,
+    /// What it was at the end of the last whole span.
+    kept: f64,
 }
 
 impl Upload {
@@ -43,9 +52,11 @@ impl Upload {
             filled: 0,
             acked: 0,
             unused: 0,
+            spell: (0, 0),
             present: 0,
             period: period.seconds(),
             rate: 0.0,
+            kept: 0.0,
         }
     }
 
@@ -64,8 +75,21 @@ impl Upload {
             self.push(Period { acked: 0, unused });
         }
         let measured = self.acked as f64 / (self.period * self.filled as f64).0;
-        // The ACKs of a sender without data show what it sent, not what it could.
-        self.rate = if self.unused > 0 { self.rate.max(measured) } else { measured };
+        if self.is_filled() {
+            // The ACKs of a sender without data show what it sent, not what it could.
+            self.rate = if self.unused > 0 { self.kept.max(measured).max(self.of_spell()) } else { measured };
+            self.kept = self.rate;
+        } else {
+            // What would be kept for long must not be the burst of one period.
+            let spread = measured * self.filled as f64 / self.periods.len() as f64;
+            self.rate = if self.unused > 0 { spread } else { measured };
+        }
+    }
+
+    /// The rate of the last spell of used periods, if it is long enough to have one.
+    fn of_spell(&self) -> f64 {
+        let (periods, acked) = self.spell;
+        if periods < SPELL { 0.0 } else { acked as f64 / (self.period * f64::from(periods)).0 }
     }
 
     fn push(&mut self, period: Period) {
@@ -76,6 +100,11 @@ impl Upload {
         *place = period;
         self.acked += u128::from(period.acked);
         self.unused += usize::from(period.unused);
+        self.spell = if period.unused {
+            (0, 0)
+        } else {
+            (self.spell.0.saturating_add(1), self.spell.1 + u128::from(period.acked))
+        };
         self.next = (self.next + 1) % self.periods.len();
         self.filled = (self.filled + 1).min(self.periods.len());
     }
@@ -95,6 +124,7 @@ impl Upload {
     pub fn reset(&mut self) {
         self.periods.fill(Period::default());
         (self.next, self.filled, self.acked, self.unused, self.present, self.rate) = (0, 0, 0, 0, 0, 0.0);
+        (self.spell, self.kept) = ((0, 0), 0.0);
     }
 }
 
@@ -149,5 +179,29 @@ mod tests {
         assert!((high - 2_000_000.0).abs() < 1e-6, "{high}");
         let used = (0..5).map(|_| pass(1, false)).last().unwrap();
         assert!((used - 100_000.0).abs() < 1e-6, "{used}");
+    }
+
+    #[test]
+    fn the_burst_of_one_period_is_not_kept_for_the_rate() {
+        let mut upload = upload();
+        upload.on_acked(Bytes::new(10_000));
+        upload.end_period(false, 0);
+        assert!((upload.rate() - 1_000_000.0).abs() < 1e-6);
+        (0..4).for_each(|_| upload.end_period(true, 0));
+        assert!((upload.rate() - 200_000.0).abs() < 1e-6, "{}", upload.rate());
+    }
+
+    #[test]
+    fn a_spell_in_which_there_was_enough_to_send_raises_the_rate_at_once() {
+        let mut upload = Upload::new(Duration::from_millis(500), PERIOD);
+        let mut pass = |bytes: u64, unused| {
+            upload.on_acked(Bytes::new(bytes));
+            upload.end_period(unused, 0);
+            upload.rate()
+        };
+        (0..50).for_each(|_| _ = pass(1000, true));
+        let short = (1..SPELL).map(|_| pass(3000, false)).last().unwrap();
+        assert!(short < 200_000.0, "{short}");
+        assert!((pass(3000, false) - 300_000.0).abs() < 1e-6);
     }
 }

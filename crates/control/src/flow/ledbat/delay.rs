@@ -41,14 +41,15 @@ impl Delay {
         }
     }
 
-    /// Adds a round trip.
+    /// Adds a round trip; none was ever shorter than `least`, which rises only where receivers come and
+    /// go.
     #[inline]
-    pub fn update(&mut self, now: Time, rtt: Duration) {
+    pub fn update(&mut self, now: Time, rtt: Duration, least: Duration) {
         self.current[self.next] = rtt;
         self.next = (self.next + 1) % self.samples;
         let current = self.current[..self.samples].iter().copied().min().unwrap_or(rtt);
         let base = self.base.update(now.as_nanos() / MINUTE_NS, rtt.as_nanos());
-        self.queueing = current - Duration::from_nanos(base);
+        self.queueing = current - Duration::from_nanos(base).max(least);
     }
 
     /// The queueing delay.
@@ -75,14 +76,14 @@ mod tests {
         for minute in 0..10u64 {
             let rtt = if minute == 0 { ms(100) } else { ms(150) };
             for second in 0..60 {
-                delay.update(Time::ZERO + ms(1000 * (60 * minute + second)), rtt);
+                delay.update(Time::ZERO + ms(1000 * (60 * minute + second)), rtt, Duration::ZERO);
             }
         }
         assert_eq!((delay.base(), delay.queueing()), (Some(ms(100)), ms(50)));
-        delay.update(Time::ZERO + ms(600_000), ms(150));
+        delay.update(Time::ZERO + ms(600_000), ms(150), Duration::ZERO);
         assert_eq!((delay.base(), delay.queueing()), (Some(ms(150)), ms(0)));
         for sample in 0..8 {
-            delay.update(Time::ZERO + ms(601_000), ms(if sample == 4 { 170 } else { 250 }));
+            delay.update(Time::ZERO + ms(601_000), ms(if sample == 4 { 170 } else { 250 }), Duration::ZERO);
             assert_eq!(delay.queueing() == ms(100), sample == 3, "sample {sample}");
         }
     }

@@ -91,7 +91,7 @@ impl FlowController for Ledbat {
         let acked = feedback.acked_bytes.get() as f64;
         let minimum = MINIMUM_WINDOW.in_bytes(self.packet);
         if let Some(rtt) = feedback.rtt.latest {
-            self.delay.update(now, rtt);
+            self.delay.update(now, rtt, feedback.rtt.min);
             let off_target = 1.0 - self.delay.queueing().seconds() / self.target;
             if off_target < 0.0 || !feedback.app_limited {
                 self.window += self.gain * off_target * acked * self.packet / self.window;

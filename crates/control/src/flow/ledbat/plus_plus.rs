@@ -168,7 +168,7 @@ impl FlowController for LedbatPlusPlus {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let smoothed = feedback.rtt.smoothed;
         if let Some(rtt) = feedback.rtt.latest {
-            self.delay.update(now, rtt);
+            self.delay.update(now, rtt, feedback.rtt.min);
         }
         if self.recovery.enter(now, feedback) {
             let held = matches!(self.phase, Phase::Hold { .. });

@@ -9,7 +9,7 @@ use super::{Tracker, Viewer};
 
 /// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
 /// header 13; and its part of a manifest of nineteen hashes, 16 bytes each and 143 for headers and signature.
-const OVERHEAD: f64 = 1.0 + (77.0 + 16.0 + 7.5) / 1316.0;
+pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 16.0 + 7.5) / 1316.0;
 
 /// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
 const ACK: f64 = 65.0 / 1316.0;
@@ -66,7 +66,24 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have, as far as anybody knows.
     pub(super) fn bears(&self, viewer: &Viewer<A>) -> usize {
         let held = self.book.places(viewer.node).1;
-        viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held)
+        let places = viewer.contribution.places(self.viewer_places(viewer.contribution.announced()), held);
+        places.min(viewer.explored.unwrap_or(usize::MAX))
+    }
+
+    /// What the stream takes on the wire, one slice of it.
+    pub fn slice_rate(&self) -> Rate {
+        Rate::from_bytes_per_sec_f64(self.bitrate.bytes_per_sec() * OVERHEAD / f64::from(self.config.slices))
+    }
+
+    /// The server may send so much from now on.
+    pub fn set_upload(&mut self, upload: Rate) {
+        self.config.upload = upload;
+        self.recount_all();
+    }
+
+    /// What the server may send.
+    pub fn upload(&self) -> Rate {
+        self.config.upload
     }
 
     /// What a node that may have `places` children gets of them while nobody's parent fails.
@@ -100,17 +117,18 @@ impl<A: Copy + Eq> Tracker<A> {
         places.map(|(places, held)| places.saturating_sub(held)).sum()
     }
 
-    /// Children that the server may have if `more` viewers come: so many that one stream's worth of places stays free
-    /// besides theirs, and no more, since the upload of viewers costs nothing. Trees alone are as printed, and the
-    /// server holds as many as it can.
+    /// Children that the server may have if `more` viewers come: as many as it can send to while viewers have not
+    /// places for all and some to spare; else so many that one stream's worth of places stays free, since the upload
+    /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
         let most = self.planned(self.places(self.config.upload));
-        if !self.config.has_backups {
+        let slices = usize::from(self.config.slices);
+        let wanted = (more + 1) * slices;
+        let borne: usize = self.viewers().map(|viewer| self.planned(self.bears(viewer))).sum();
+        if !self.config.has_backups || !self.has_spare || borne < self.len() * slices + wanted {
             return most;
         }
-        let slices = usize::from(self.config.slices);
-        let (free, wanted) = (self.free(), (more + 1) * slices);
-        let held = self.book.places(NodeId::SERVER).1;
+        let (free, held) = (self.free(), self.book.places(NodeId::SERVER).1);
         let needed = if free < wanted { held + wanted - free } else { held - held.min(GIVEN_AWAY).min(free - wanted) };
         needed.max(LEAST_COPIES * slices).min(most)
     }

@@ -177,6 +177,9 @@ fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
         slice_sets().prop_map(Message::Unsubscribe),
         slice_sets().prop_map(Message::Full),
         slice_sets().prop_map(Message::Stalled),
+        (any::<u32>(), prop::option::of(contacts()))
+            .prop_map(|(chain, next)| Message::Chain(Box::new(ChainLink { chain, next }))),
+        any::<u32>().prop_map(Message::Explored),
     ]
 }
 
@@ -195,6 +198,15 @@ fn datagrams() -> impl Strategy<Value = Datagram<Plain>> {
             Datagram::Want(offsets.iter().map(|&offset| PacketId(base + u64::from(offset))).collect())
         }),
         (ids(), ids()).prop_map(|(first, last)| Datagram::WantManifests(first, last)),
+        (any::<[u32; 3]>(), ids(), prop::collection::vec(any::<u8>(), 0..1400)).prop_map(
+            |([chain, nonce, stamp], id, packet)| Datagram::Explore { chain, nonce, id, stamp: Stamp(stamp), packet }
+        ),
+        (any::<u32>(), 1e-6..1e4, prop::array::uniform3(0.0..=1.0)).prop_map(|(epoch, weight, [can, idle, got])| {
+            // What can be: at most ten gigabits for each peer that it weighs.
+            let most = 1.25e9 * weight;
+            let capacity = can * most;
+            Datagram::Mass(epoch, Mass { capacity, idle: idle * capacity, received: got * most, weight })
+        }),
     ]
 }
 
@@ -227,7 +239,7 @@ fn what_is_beyond_its_bounds_is_refused() {
     let refused = |bytes: &[u8]| read_message::<Plain>(bytes).unwrap_err();
     assert_eq!(refused(&[]), CodecError::Short);
     assert_eq!(refused(&[0]), CodecError::Value("message"));
-    assert_eq!(refused(&[16]), CodecError::Value("message"));
+    assert_eq!(refused(&[18]), CodecError::Value("message"));
     assert_eq!(refused(&[3, 0]), CodecError::Trailing);
     assert_eq!(refused(&[5, 0, 0, MAX_SLICES + 1, 0]), CodecError::TooMany("parents"));
     assert_eq!(refused(&[5, 0, 0, 1, 0, MAX_SLICES, 0]), CodecError::Value("slice"));
@@ -238,7 +250,8 @@ fn what_is_beyond_its_bounds_is_refused() {
     assert_eq!(refused(&[&[2, 3, 1][..], &[0; 80]].concat()), CodecError::Value("mode"));
     assert_eq!(refused(&[&[2, 2, 0][..], &[0; 80]].concat()), CodecError::Value("slices"));
     let refused = |bytes: &[u8]| read_datagram::<Plain>(bytes).unwrap_err();
-    assert_eq!(refused(&[6]), CodecError::Value("datagram"));
+    assert_eq!(refused(&[8]), CodecError::Value("datagram"));
+    assert_eq!(refused(&[&[7][..], &[0; 36]].concat()), CodecError::Value("mass"), "of nobody");
     assert_eq!(refused(&[&[2][..], &[0; 14]].concat()), CodecError::Value("packets"));
     assert_eq!(refused(&[&[2][..], &[0; 12], &[1, 0], &[0; 256]].concat()), CodecError::Value("packets"));
     assert_eq!(refused(&[&[3][..], &[0; 8 + 8 * (MOST_MAP_WORDS + 1)]].concat()), CodecError::TooMany("words"));

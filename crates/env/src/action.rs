@@ -1,0 +1,89 @@
+//! What an action is, and how a host's rate becomes bounds of its flows.
+//!
+//! An action is one number per host: the rate of all its flows together, relative to the link's, as in [C3].
+//! The host divides it: `rate_flow = rate_abs / flows`, `window = rate_flow * RTT_min`.
+
+use anabranch_control::flow::Bounds;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+/// The highest relative rate: a quarter more than the link has, so that a queue can be built on purpose.
+pub const MOST: f32 = 1.25;
+
+/// A pace needs room for whole packets: what [`Actuator::Rate`] adds to the window of a round trip, in packets. A
+/// window of less stops for an ACK where a rate would not (RFC 9002, 7.7, paces by 1.25 windows for the same cause).
+const RESERVE: u64 = 4;
+
+/// How a rate becomes bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Actuator {
+    /// The window is `rate * RTT_min`, whatever the controller says: the letter of [C3].
+    #[default]
+    Fixed,
+    /// The window begins with that and never exceeds it; the controller's answer to loss stays.
+    Bounded,
+    /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
+    Rate,
+}
+
+impl Actuator {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Actuator); 3] =
+        [("fixed", Actuator::Fixed), ("bounded", Actuator::Bounded), ("rate", Actuator::Rate)];
+
+    /// That of the name.
+    pub fn named(name: &str) -> Option<Actuator> {
+        Actuator::ALL.iter().find(|(known, _)| *known == name).map(|&(_, actuator)| actuator)
+    }
+
+    /// The bounds of a flow that may send `rate` with packets of `packet`, until `expires`.
+    pub fn bounds(self, rate: Rate, min_rtt: Duration, packet: Bytes, expires: Time) -> Bounds {
+        // Not nothing, which admits a packet at a time: a flow without a share must still learn
+        // when that ends.
+        let window = (rate * min_rtt).max(Bytes::new(1));
+        let expires = Some(expires);
+        match self {
+            Actuator::Fixed => Bounds { fixed: Some(window), expires, ..Bounds::default() },
+            Actuator::Bounded => Bounds { initial: Some(window), maximum: Some(window), expires, ..Bounds::default() },
+            Actuator::Rate => {
+                let window = window * 2 + packet * RESERVE;
+                // No rate is a pause of the whole lease; the least one sends a packet in it.
+                let rate = rate.max(Rate::from_bits_per_sec(1));
+                Bounds { fixed: Some(window), rate: Some(rate), expires, ..Bounds::default() }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate::from_bits_per_sec(8_000_000);
+    const RTT: Duration = Duration::from_millis(50);
+    const PACKET: Bytes = Bytes::new(1000);
+
+    #[test]
+    fn a_rate_becomes_the_window_of_a_round_trip() {
+        let bounds = |actuator: Actuator| actuator.bounds(RATE, RTT, PACKET, Time::from_secs_f64(2.0));
+        let fixed = bounds(Actuator::Fixed);
+        assert_eq!((fixed.fixed, fixed.rate, fixed.maximum), (Some(Bytes::new(50_000)), None, None));
+        let bounded = bounds(Actuator::Bounded);
+        assert_eq!((bounded.initial, bounded.maximum), (Some(Bytes::new(50_000)), Some(Bytes::new(50_000))));
+        assert_eq!((bounded.fixed, bounded.minimum), (None, None));
+        let rate = bounds(Actuator::Rate);
+        assert_eq!((rate.fixed, rate.rate), (Some(Bytes::new(104_000)), Some(RATE)));
+        for bounds in [fixed, bounded, rate] {
+            assert_eq!(bounds.expires, Some(Time::from_secs_f64(2.0)));
+        }
+    }
+
+    #[test]
+    fn no_rate_still_lets_a_byte_leave() {
+        for (_, actuator) in Actuator::ALL {
+            let bounds = actuator.bounds(Rate::ZERO, RTT, PACKET, Time::ZERO);
+            assert!(bounds.apply(PACKET) > Bytes::ZERO, "{actuator:?}");
+            assert_ne!(bounds.rate, Some(Rate::ZERO), "{actuator:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The environments by name: [C3]'s three scenarios, its cross traffic and its losses, and what it leaves open.
+//!
+//! [C3] tells neither rates nor delays of its three scenarios; ours are 5 Mbit/s, a round trip of 50 ms as in its
+//! other figures, and a queue of one round trip. What is drawn, is drawn for each episode.
+
+use std::sync::Arc;
+
+use anabranch_control::flow::registry::{self, Entry};
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_scenario::flows::topology::{Access, Dumbbell};
+use anabranch_scenario::flows::{
+    CrossTraffic, FlowScenario, FlowSpec, LinkSpec, PacketSpec, Pattern, QueueSpec, Receiver, Stack, Workload,
+};
+use anabranch_sim::loss::LossModel;
+use anabranch_sim::network::Capacity;
+use anabranch_sim::varying::Course;
+
+use crate::feature::Feature;
+use crate::spec::{Source, Spec};
+
+/// An environment with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about, in a line.
+    pub about: &'static str,
+    spec: fn() -> Spec,
+}
+
+impl Environment {
+    /// What it is.
+    pub fn spec(&self) -> Spec {
+        (self.spec)()
+    }
+}
+
+/// All, by name.
+pub const ALL: [Environment; 7] = [
+    Environment { name: "C3-Single", about: "one flow over 5 Mbit/s", spec: || fixed(&[0.0]) },
+    Environment { name: "C3-Parallel", about: "two flows that begin together", spec: || fixed(&[0.0, 0.0]) },
+    Environment { name: "C3-Staggered", about: "two flows, one of which begins later", spec: || drawn(staggered) },
+    Environment { name: "C3-Cross", about: "100 Mbit/s beside periodic cross traffic of 70", spec: cross },
+    Environment { name: "C3-Loss", about: "one flow whose packets are lost at random", spec: || drawn(lossy) },
+    Environment { name: "C3-Delayed", about: "C3-Cross, seen a second late", spec: || Spec { delay: 10, ..cross() } },
+    Environment { name: "C3-Random", about: "four hosts, rates, delays and queues drawn", spec: || drawn(random) },
+];
+
+/// That of the name.
+pub fn find(name: &str) -> Option<&'static Environment> {
+    ALL.iter().find(|entry| entry.name == name)
+}
+
+/// Simulated time of an episode over 5 Mbit/s: a hundred steps.
+const SHORT: Duration = Duration::from_millis(10_000);
+
+/// The same beside cross traffic: two of its longest periods.
+const LONG: Duration = Duration::from_millis(50_000);
+
+/// When a flow begins and, if before the episode does, ends.
+#[derive(Clone, Copy)]
+struct Times {
+    start: Time,
+    stop: Option<Time>,
+}
+
+impl Times {
+    fn from(start: f64) -> Times {
+        Times { start: Time::from_secs_f64(start), stop: None }
+    }
+}
+
+/// A sending host.
+#[derive(Clone)]
+struct Host {
+    rtt: Duration,
+    flows: Vec<Times>,
+}
+
+impl Host {
+    /// One flow over the usual round trip, which begins at that second.
+    fn from(start: f64) -> Host {
+        Host { rtt: RTT, flows: vec![Times::from(start)] }
+    }
+}
+
+/// What all have in common.
+struct Net {
+    rate: Rate,
+    /// One way, of the bottleneck.
+    delay: Duration,
+    /// What the queue holds, in time.
+    queue: Duration,
+    loss: f64,
+    length: Duration,
+    hosts: Vec<Host>,
+    /// Cross traffic on a pair of its own: its rate and pattern, and when it begins.
+    cross: Option<(Rate, Pattern, Time)>,
+}
+
+/// The controller beneath the bounds.
+fn controller() -> &'static Entry {
+    registry::find("cubic").expect("there is cubic")
+}
+
+const RTT: Duration = Duration::from_millis(50);
+const BOTTLENECK_DELAY: Duration = Duration::from_millis(5);
+
+impl Net {
+    fn scenario(&self) -> FlowScenario {
+        // What of the way is not the bottleneck's is divided between both access links.
+        let access = |rtt: Duration| Access {
+            rate: Rate::from_bits_per_sec(self.rate.bits_per_sec() * 10),
+            delay: Duration::from_nanos((rtt.as_nanos() / 2 - self.delay.as_nanos()) / 2),
+        };
+        let queue = QueueSpec::DropTail(Capacity::Bytes((self.rate * self.queue).get().max(2 * 1514)));
+        let loss = if self.loss > 0.0 { LossModel::Random(Course::constant(self.loss)) } else { LossModel::None };
+        let bottleneck = LinkSpec { loss, ..LinkSpec::new("bottleneck", self.rate, self.delay).with_queue(queue) };
+        let mut pairs: Vec<_> = self.hosts.iter().map(|host| (access(host.rtt), access(host.rtt))).collect();
+        pairs.extend(self.cross.iter().map(|_| (access(RTT), access(RTT))));
+        let unlimited = QueueSpec::DropTail(Capacity::Unlimited);
+        let (links, ways) = Dumbbell { pairs, bottleneck, access_queue: unlimited }.build();
+        let mut flows = Vec::new();
+        for (host, (Host { flows: times, .. }, way)) in self.hosts.iter().zip(&ways).enumerate() {
+            flows.extend(times.iter().enumerate().map(|(number, &times)| flow(format!("{host}.{number}"), way, times)));
+        }
+        let cross_traffic = self.cross.map(|(rate, pattern, start)| CrossTraffic {
+            name: "cross".into(),
+            path: ways[self.hosts.len()].there.clone(),
+            rate,
+            packet: Bytes::new(1500),
+            pattern,
+            start,
+            stop: None,
+        });
+        FlowScenario {
+            length: self.length,
+            seed: 1,
+            goodput_from: Time::ZERO,
+            delays_from: Time::ZERO,
+            sample_every: None,
+            links,
+            flows,
+            cross_traffic: cross_traffic.into_iter().collect(),
+            packets: PacketSpec::default(),
+            steering: None,
+        }
+    }
+}
+
+fn flow(name: String, way: &Receiver, Times { start, stop }: Times) -> FlowSpec {
+    FlowSpec {
+        name,
+        stack: Stack::Ours,
+        controller: controller(),
+        parameters: toml::Table::new(),
+        receivers: vec![way.clone()],
+        workload: Workload::Bulk,
+        start,
+        stop,
+        initial_window: None,
+        handshake: true,
+        steered: true,
+    }
+}
+
+fn five_mbit(hosts: Vec<Host>) -> Net {
+    Net {
+        rate: Rate::from_bits_per_sec(5_000_000),
+        delay: BOTTLENECK_DELAY,
+        queue: RTT,
+        loss: 0.0,
+        length: SHORT,
+        hosts,
+        cross: None,
+    }
+}
+
+/// Hosts with a flow each, which begin at these seconds.
+fn fixed(starts: &[f64]) -> Spec {
+    let hosts = starts.iter().map(|&start| Host::from(start)).collect();
+    Spec::of(Source::Fixed(Arc::new(five_mbit(hosts).scenario())))
+}
+
+fn drawn(draw: fn(&mut Rng) -> FlowScenario) -> Spec {
+    Spec::of(Source::Drawn(draw))
+}
+
+fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+    low + (high - low) * rng.uniform()
+}
+
+/// Uniform in its logarithm, so that each order of magnitude counts alike.
+fn log_between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+    low * (high / low).powf(rng.uniform())
+}
+
+/// The second host begins between a fifth and two thirds of the episode.
+fn staggered(rng: &mut Rng) -> FlowScenario {
+    five_mbit(vec![Host::from(0.0), Host::from(between(rng, 2.0, 6.5))]).scenario()
+}
+
+/// Each packet is lost with a probability between 0.1 and 10 %.
+fn lossy(rng: &mut Rng) -> FlowScenario {
+    Net { loss: log_between(rng, 0.001, 0.1), ..five_mbit(vec![Host::from(0.0)]) }.scenario()
+}
+
+/// [C3]'s cross traffic: 70 of 100 Mbit/s for a fifth of the time, which its figure leaves room for; on for 0.2 to
+/// 5 s, from any instant of its period on.
+fn crossed(rng: &mut Rng) -> FlowScenario {
+    let on = log_between(rng, 0.2, 5.0);
+    let pattern = Pattern::Periodic { on: Duration::from_secs_f64(on), off: Duration::from_secs_f64(4.0 * on) };
+    let start = Time::from_secs_f64(between(rng, 0.0, 5.0 * on));
+    let rate = |mbit: u64| Rate::from_bits_per_sec(mbit * 1_000_000);
+    Net { rate: rate(100), length: LONG, cross: Some((rate(70), pattern, start)), ..five_mbit(vec![Host::from(0.0)]) }
+        .scenario()
+}
+
+/// What finding the course of cross traffic takes is seen besides: its share, its age, and its last times.
+fn cross() -> Spec {
+    let mut spec = drawn(crossed);
+    spec.features.extend([Feature::CrossShare, Feature::CrossAge, Feature::CrossOn, Feature::CrossOff]);
+    spec
+}
+
+/// Four hosts of one to four flows over 2 to 50 Mbit/s; round trips of 20 to 80 ms; a queue of half to twice the
+/// mean one; hosts begin within the first half, and every second one ends before the episode does.
+fn random(rng: &mut Rng) -> FlowScenario {
+    let rate = Rate::from_bits_per_sec(log_between(rng, 2e6, 50e6) as u64);
+    let queue = Duration::from_secs_f64(0.05 * log_between(rng, 0.5, 2.0));
+    let length = SHORT.as_secs_f64();
+    let hosts = (0..4).map(|host| {
+        let rtt = Duration::from_secs_f64(between(rng, 0.02, 0.08));
+        let flows = 1 + rng.below(4);
+        let begin = if host == 0 { 0.0 } else { between(rng, 0.0, length / 2.0) };
+        let end = rng.chance(0.5).then(|| Time::from_secs_f64(between(rng, begin + length / 4.0, length)));
+        Host { rtt, flows: vec![Times { stop: end, ..Times::from(begin) }; flows] }
+    });
+    let hosts = hosts.collect();
+    Net { rate, queue, ..five_mbit(hosts) }.scenario()
+}

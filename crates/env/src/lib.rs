@@ -1,0 +1,24 @@
+//! Learning environments over simulated flows, after [C3]: a coordinator sees a link and the hosts that
+//! send over it, and tells each host the rate that its flows may have together.
+//!
+//! [`Session`] is one environment: a world of flows that is stepped by equal spans, observed by
+//! numbers with fixed places, and rewarded by terms. [`Vector`] steps many on several threads; what
+//! each of them sees does not depend on how many there are. [`catalogue`] has the environments by name.
+
+pub mod action;
+pub mod catalogue;
+pub mod feature;
+mod host;
+pub mod oracle;
+pub mod reward;
+pub mod session;
+pub mod spec;
+pub mod vector;
+mod watcher;
+
+pub use action::Actuator;
+pub use feature::Feature;
+pub use reward::{Terms, Weights};
+pub use session::{Ended, Session};
+pub use spec::{Spec, SpecError};
+pub use vector::{Autoreset, Vector};

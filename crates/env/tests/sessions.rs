@@ -1,0 +1,247 @@
+//! What one environment keeps: rates that are told are sent, what is seen has happened, and the same seed gives the
+//! same numbers.
+
+use std::sync::Arc;
+
+use anabranch_env::feature::Feature;
+use anabranch_env::oracle::{oracle, rule};
+use anabranch_env::spec::Source;
+use anabranch_env::{Actuator, Ended, Session, Spec, SpecError, Weights, catalogue};
+use anabranch_scenario::file::parse_flows;
+use anabranch_sim::network::LinkId;
+
+fn named(name: &str) -> Spec {
+    catalogue::find(name).unwrap().spec()
+}
+
+fn session(spec: Spec, seed: u64) -> Session {
+    Session::new(Arc::new(spec), seed).unwrap()
+}
+
+/// Mean throughput of each host and mean queue over the episode's second half, in which `rates` says what is told.
+fn steady(session: &mut Session, mut rates: impl FnMut(&mut Session, &mut [f32])) -> (Vec<f64>, f64) {
+    let end = session.scenario().length.as_secs_f64();
+    let hosts = session.hosts();
+    let (mut sums, mut queue, mut steps) = (vec![0.0; hosts], 0.0, 0.0);
+    let mut told = vec![0.0; hosts];
+    loop {
+        rates(session, &mut told);
+        let ended = session.step(&told).unwrap();
+        if session.now().as_secs_f64() > end / 2.0 {
+            session.seen().iter().zip(&mut sums).for_each(|(seen, sum)| *sum += seen.throughput);
+            queue += f64::from(session.terms().queue);
+            steps += 1.0;
+        }
+        if ended.is_over() {
+            assert_eq!(ended, Ended { terminated: false, truncated: true });
+            return (sums.iter().map(|sum| sum / steps).collect(), queue / steps);
+        }
+    }
+}
+
+#[test]
+fn a_host_sends_what_it_is_told_under_each_actuator() {
+    for (name, actuator) in Actuator::ALL {
+        for told in [0.25, 0.5, 0.9] {
+            let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
+            let (sent, _) = steady(&mut session, |_, rates| rates.fill(told));
+            // A window of a round trip is cut to whole packets: of 21.6 a twentieth, of 5.4 nearly a fifth.
+            let least = if actuator == Actuator::Rate { 0.97 } else { 0.78 };
+            let share = sent[0] / f64::from(told);
+            assert!((least..=1.03).contains(&share), "{name}: {told} became {sent:?}");
+        }
+    }
+}
+
+#[test]
+fn two_hosts_at_half_share_the_link_and_leave_no_queue() {
+    for (name, actuator) in Actuator::ALL {
+        let mut session = session(Spec { actuator, ..named("C3-Parallel") }, 1);
+        let (sent, queue) = steady(&mut session, |_, rates| rates.fill(0.48));
+        // Ten packets and a bit are ten: small windows waste short pipes, a pace does not.
+        let least = if actuator == Actuator::Rate { 0.93 } else { 0.7 };
+        assert!((sent[0] - sent[1]).abs() < 0.05 && sent[0] + sent[1] > least, "{name}: {sent:?}");
+        assert!(queue < 0.1, "{name}: {queue}");
+    }
+}
+
+#[test]
+fn more_than_the_link_carries_waits_and_is_dropped_and_costs() {
+    let reward = |told: f32| {
+        let mut session = session(Spec { actuator: Actuator::Rate, ..named("C3-Single") }, 1);
+        let mut sum = 0.0;
+        while !session.step(&[told]).unwrap().is_over() {
+            sum += session.reward();
+        }
+        (sum, session.terms())
+    };
+    let ((too_much, terms), (enough, _), (little, _)) = (reward(1.25), reward(0.97), reward(0.5));
+    assert!(terms.queue > 0.5 && terms.drop == 1.0, "{terms:?}");
+    assert!(enough > little && enough > too_much, "{enough}, {little}, {too_much}");
+}
+
+#[test]
+fn a_rate_for_nobody_costs_and_one_that_is_no_number_is_none() {
+    let mut waits = session(named("C3-Staggered"), 1);
+    waits.step(&[0.5, 0.5]).unwrap();
+    assert_eq!(waits.terms().sending, 0.5, "the second host has not begun");
+    waits.step(&[0.5, f32::NAN]).unwrap();
+    assert_eq!(waits.terms().sending, 0.0);
+    waits.step(&[9.0, -1.0]).unwrap();
+    assert_eq!(waits.seen().iter().map(|seen| seen.rate).collect::<Vec<_>>(), [1.25, 0.0]);
+}
+
+#[test]
+fn a_seed_says_everything_and_each_episode_differs_from_the_last() {
+    for environment in catalogue::ALL {
+        let run = |session: &mut Session| {
+            let mut seen = Vec::new();
+            let mut row = vec![0.0; session.observation_len()];
+            for step in 0..40 {
+                session.observe(&mut row);
+                seen.extend_from_slice(&row);
+                let rates: Vec<f32> = (0..session.hosts()).map(|host| 0.1 + 0.02 * (step + host) as f32).collect();
+                session.step(&rates).unwrap();
+                seen.push(session.reward());
+            }
+            seen
+        };
+        let (mut one, mut other) = (session(environment.spec(), 7), session(environment.spec(), 7));
+        let first = run(&mut one);
+        assert_eq!(first, run(&mut other), "{}", environment.name);
+        one.reset(Some(8)).unwrap();
+        run(&mut one);
+        one.reset(None).unwrap();
+        let second = run(&mut one);
+        one.reset(Some(7)).unwrap();
+        assert_eq!(first, run(&mut one), "{}: after a reset", environment.name);
+        one.reset(Some(8)).unwrap();
+        run(&mut one);
+        one.reset(None).unwrap();
+        assert_eq!(second, run(&mut one), "{}: the second episode of a seed", environment.name);
+        assert!(first.iter().all(|value| value.is_finite()));
+        let is_drawn = matches!(one.spec().source, Source::Drawn(_));
+        assert!(!is_drawn || first != second, "{}: episodes are drawn anew", environment.name);
+    }
+}
+
+/// What a link has counted it could have carried: a link that is not watched counts what it will.
+#[test]
+fn nothing_is_seen_before_it_happens() {
+    for environment in catalogue::ALL {
+        let mut session = session(environment.spec(), 3);
+        let link = LinkId(session.spec().link as u32);
+        let mut world = session.world().clone();
+        let rate = world.network().rate(link).unwrap().bytes_per_sec();
+        let rates = vec![1.25; session.hosts()];
+        for _ in 0..60 {
+            session.step(&rates).unwrap();
+            let mut world = session.world().clone();
+            let carried = world.network().count(link).bytes as f64;
+            let most = rate * session.now().as_secs_f64() + 1514.0;
+            assert!(carried <= most, "{}: {carried} bytes of {most} at {}", environment.name, session.now());
+        }
+    }
+}
+
+#[test]
+fn an_observation_that_is_late_is_the_one_of_then() {
+    let spec = Spec { history: 2, ..named("C3-Parallel") };
+    let late = Spec { delay: 3, ..spec.clone() };
+    let (mut now, mut then) = (session(spec, 1), session(late, 1));
+    let row = now.observation_len();
+    assert_eq!(then.observation_len(), row);
+    let mut seen = vec![vec![0.0; row]; 3];
+    for step in 0..30 {
+        let mut row = vec![0.0; row];
+        now.observe(&mut row);
+        seen.push(row.clone());
+        then.observe(&mut row);
+        assert_eq!(row, seen[step], "at step {step}");
+        assert_eq!(seen[step + 3][row.len() / 2..], seen[step + 2][..row.len() / 2], "the one before stands beside it");
+        let rates = [0.1 * (step % 5) as f32, 0.3];
+        now.step(&rates).unwrap();
+        then.step(&rates).unwrap();
+    }
+}
+
+#[test]
+fn flows_that_have_sent_all_end_an_episode() {
+    let text = r#"
+        [run]
+        seconds = 20
+        [dumbbell]
+        rate = "5 Mbit/s"
+        delay_ms = 10
+        access_rate = "50 Mbit/s"
+        access_delay_ms = 5
+        [[flow]]
+        controller = "cubic"
+        workload = { once_bytes = 500000 }
+        handshake = true
+    "#;
+    let scenario = Arc::new(parse_flows(text, "once.toml", &[]).unwrap());
+    let mut session = session(Spec::of(Source::Fixed(Arc::clone(&scenario))), 1);
+    let mut steps = 0;
+    let ended = loop {
+        let ended = session.step(&[0.9]).unwrap();
+        steps += 1;
+        if ended.is_over() {
+            break ended;
+        }
+    };
+    assert_eq!(ended, Ended { terminated: true, truncated: false });
+    // 500 kB at nine tenths of 5 Mbit/s take 0.93 s with headers, and two round trips.
+    assert!((9..=13).contains(&steps), "{steps}");
+    let (rewarded, now) = (session.reward(), session.now());
+    assert_eq!(session.step(&[0.9]), Ok(ended), "it stays over");
+    assert_eq!((session.reward(), session.now()), (rewarded, now));
+    session.reset(None).unwrap();
+    assert_eq!(session.ended(), Ended::default());
+}
+
+#[test]
+fn who_knows_what_comes_is_paid_more_than_who_knows_what_was() {
+    let total = |policy: fn(&mut Session, &mut [f32])| -> f32 {
+        (1..=4)
+            .map(|seed| {
+                let mut session = session(named("C3-Cross"), seed);
+                let (mut rates, mut sum) = ([0.0], 0.0);
+                loop {
+                    policy(&mut session, &mut rates);
+                    let ended = session.step(&rates).unwrap();
+                    sum += session.reward() / 500.0;
+                    if ended.is_over() {
+                        break sum / 4.0;
+                    }
+                }
+            })
+            .sum()
+    };
+    let (known, seen, full) =
+        (total(oracle), total(|session, rates| rule(session, rates)), total(|_, rates| rates.fill(1.0)));
+    assert!(known > seen && seen > full, "oracle {known}, rule {seen}, all of it {full}");
+    assert!((0.8..0.86).contains(&known), "{known}");
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_what_can() {
+    let refused = |spec: Spec| Session::new(Arc::new(spec), 1).unwrap_err().to_string();
+    let single = || named("C3-Single");
+    assert_eq!(
+        refused(Spec { features: Vec::new(), ..single() }),
+        format!("an observation needs a feature; there are: {}", Feature::ALL.map(Feature::name).join(", "))
+    );
+    assert_eq!(refused(Spec { history: 0, ..single() }), "history is 0, must be from 1 to 64");
+    assert_eq!(refused(Spec { delay: 65, ..single() }), "delay is 65, must be from 0 to 64");
+    assert_eq!(refused(Spec { link: 99, ..single() }), "the scenario has no link number 99; it has 6");
+    let weights = Weights { queue: f32::NAN, ..Weights::default() };
+    assert_eq!(refused(Spec { weights, ..single() }), "weight of queue is NaN, must be from 0 to 1000000");
+    // The way back carries ACKs alone.
+    assert_eq!(refused(Spec { link: 1, ..single() }), "no flow of the scenario passes link \"bottleneck-back\"");
+    assert!(matches!(Session::new(Arc::new(single()), 1), Ok(session) if session.hosts() == 1));
+    assert!(matches!(
+        Session::new(Arc::new(Spec { link: 99, ..single() }), 1),
+        Err(SpecError::NoLink { link: 99, .. })
+    ));
+}
