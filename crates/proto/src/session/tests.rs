@@ -7,7 +7,7 @@ use anabranch_control::units::Bytes;
 use proptest::prelude::*;
 
 use super::books::State;
-use super::packet::{Content, Hello, Messages, Welcome};
+use super::packet::{AckRequest, Content, Hello, Messages, Welcome};
 use super::*;
 use crate::flow::{Ack, AckRanges};
 use crate::machine::{Arrival, Departure, Machine, Out};
@@ -380,7 +380,7 @@ fn hostile() -> impl Strategy<Value = Carried> {
                 to: ConnectionId { slot, token: u32::from(knows) },
                 number,
                 ack,
-                asked: Default::default(),
+                asked: AckRequest::default(),
                 content,
             }
         },

@@ -22,6 +22,11 @@ use super::packet::SliceSet;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
+mod private;
+
+pub use self::private::PrivateViewer;
+use self::private::PrivateViewers;
+
 /// How trees are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrackerConfig {
@@ -108,6 +113,8 @@ pub struct Tracker<A> {
     /// By the slots of the book; the server's is empty.
     viewers: Vec<Option<Viewer<A>>>,
     slots: BTreeMap<ClientId, usize>,
+    /// Those who are in no tree.
+    private: PrivateViewers<A>,
     next_client: u32,
     latencies: Latencies,
     bitrate: Rate,
@@ -161,6 +168,8 @@ pub enum Refusal {
     Overloaded,
     /// It has been excluded: most of its children got forged packets from it.
     Excluded,
+    /// The server itself cannot feed another viewer whom nobody else may know.
+    NoRoomForPrivate,
 }
 
 impl<A: Copy + Eq> Tracker<A> {
@@ -173,6 +182,7 @@ impl<A: Copy + Eq> Tracker<A> {
             book: TreeBook::new(settings, 0),
             viewers: vec![None],
             slots: BTreeMap::new(),
+            private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
             bitrate: Rate::ZERO,
@@ -203,14 +213,44 @@ impl<A: Copy + Eq> Tracker<A> {
         self.parent_changes
     }
 
-    /// How many watch.
+    /// How many watch and pass the stream on.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Whether nobody watches.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.watching() == 0
+    }
+
+    /// How many watch, those whom nobody knows included.
+    pub fn watching(&self) -> usize {
+        self.slots.len() + self.private.viewers.len()
+    }
+
+    fn next_number(&mut self) -> ClientId {
+        self.next_client += 1;
+        ClientId(self.next_client - 1)
+    }
+
+    /// How many slices the stream has.
+    pub fn slices(&self) -> u8 {
+        self.config.slices
+    }
+
+    /// Children of the server, over all slices.
+    pub fn server_held(&self) -> usize {
+        self.book.places(NodeId::SERVER).1 + self.private_viewers().count() * usize::from(self.config.slices)
+    }
+
+    /// Whose place in the book `node` is; none of the server's.
+    pub fn client_of(&self, node: NodeId) -> Option<ClientId> {
+        self.contact(node).map(|contact| contact.client)
+    }
+
+    /// Between the server and a viewer, once that is known.
+    pub fn round_trip(&self, node: NodeId) -> Option<Duration> {
+        self.latencies.server.get(node.slot()).copied().flatten().map(|latency| latency * 2)
     }
 
     /// Who has this number.
@@ -235,7 +275,7 @@ impl<A: Copy + Eq> Tracker<A> {
         upload: Rate,
         round_trip: Option<Duration>,
     ) -> Result<ClientId, Refusal> {
-        if self.slots.len() >= self.config.most_clients {
+        if self.watching() >= self.config.most_clients {
             return Err(Refusal::Full);
         }
         let left_out = self.left_out.get(&remote.key).copied();
@@ -256,8 +296,7 @@ impl<A: Copy + Eq> Tracker<A> {
             self.note_changes();
             return Err(Refusal::Overloaded);
         }
-        let client = ClientId(self.next_client);
-        self.next_client += 1;
+        let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
         let slot = node.slot();
         if self.viewers.len() <= slot {
@@ -289,6 +328,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody watches no more.
     pub fn leave(&mut self, client: ClientId) {
+        if self.leave_private(client) {
+            return;
+        }
         let Some(slot) = self.slots.remove(&client) else { return };
         let Some(viewer) = self.viewers[slot].take() else { return };
         let _ = self.book.leave(viewer.node, &self.latencies, &mut self.changes);
@@ -298,7 +340,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// How many copies of `packets` packets of the stream the server can send.
     pub fn copies_of(&self, packets: usize) -> usize {
-        packets * self.places(self.config.upload) / usize::from(self.config.slices)
+        packets * self.server_room() / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -379,7 +421,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// What viewers have not been told yet of their places in the trees: to which session what goes.
     pub fn assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
-        let mut assignments = Vec::new();
+        let mut assignments = self.private_assignments();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
@@ -417,7 +459,7 @@ impl<A: Copy + Eq> Tracker<A> {
     fn children(&self, slice: u8, node: NodeId) -> Children {
         let nodes = self.book.children(usize::from(slice), node);
         let children = nodes.into_iter().filter_map(|child| self.contact(child)).map(|contact| contact.client);
-        Children { slice, children: children.collect() }
+        Children { slice, children: children.chain(self.private_children(node)).collect() }
     }
 }
 

@@ -72,7 +72,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let uplink = &mut self.uplink;
         // What is nearly too late, nobody but the server is sure to have; nor, where no tree brings it, what no
         // neighbour has although it is not new.
-        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        // Whom the server feeds alone has no other to ask.
+        let is_alone = self.asks_privacy || info.is_private;
+        let urgent_after = if is_alone { PULL_AFTER } else { self.config.buffer.patience / 3 * 2 };
+        let urgent_end = mesh.end_before(now, urgent_after);
         let nowhere_end =
             if info.mode.has_trees() { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
         if let Some(server) = self.server {

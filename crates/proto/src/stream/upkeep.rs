@@ -5,6 +5,7 @@ use anabranch_control::time::{Duration, Time};
 use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
 use super::content::Content;
 use super::message::{Datagram, Message, Mode, ParentReport, Report};
+use super::overlay::ASK_PERIOD;
 use super::packet::SliceSet;
 use super::peers::GREETING_TIME;
 use crate::session::{SessionId, Sessions};
@@ -47,6 +48,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.follow(now, steps, sessions);
         self.close_unused(now, sessions);
         self.report(now, sessions);
+        if now < self.looked_at_until
+            && now >= self.next_look
+            && let Some(server) = self.server
+        {
+            self.next_look = now + ASK_PERIOD;
+            sessions.send(server, Message::WantOverlay);
+        }
     }
 
     /// Ends sessions with those who have not said who they are, and those that serve nobody.
@@ -57,7 +65,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let serves = || !watching.pushing.served(*session).is_empty();
             let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
             let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
-            Some(*session) != self.server && (is_stranger || is_idle())
+            let is_server = Some(*session) == self.server || self.reaching.is_tried(*session);
+            !is_server && (is_stranger || is_idle())
         };
         let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
         for session in unused {

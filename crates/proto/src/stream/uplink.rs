@@ -275,6 +275,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_pushes_leaves_in_their_turn() {
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
+        uplink.push(at(0), SessionId(1), PacketId(1));
+        uplink.push(at(0), SessionId(2), PacketId(2));
+        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
+        uplink.push(at(0), SessionId(3), PacketId(3));
+        let patience = Duration::from_millis(250);
+        let order: Vec<u32> = std::iter::from_fn(|| uplink.pop(at(10), patience)).map(|(to, _)| to.0).collect();
+        assert_eq!(order, [1, 2, 9, 3]);
+        uplink.push(at(20), SessionId(1), PacketId(4));
+        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
+        uplink.forget(SessionId(1));
+        assert_eq!(uplink.pop(at(30), patience).map(|(to, _)| to.0), Some(9), "nothing is before it any more");
+        assert!(uplink.is_empty());
+    }
+
+    #[test]
     fn what_was_asked_for_waits_until_what_left_before_has_had_its_time() {
         // A packet takes 1.1 ms of ten megabits a second.
         let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
@@ -290,23 +307,6 @@ mod tests {
         uplink.on_timer(due);
         assert_eq!(uplink.timer(), Time::MAX);
         assert!(matches!(uplink.pop(due, patience), Some((SessionId(2), Next::Reply(PacketId(7))))));
-    }
-
-    #[test]
-    fn what_is_behind_pushes_leaves_in_their_turn() {
-        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
-        uplink.push(at(0), SessionId(1), PacketId(1));
-        uplink.push(at(0), SessionId(2), PacketId(2));
-        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
-        uplink.push(at(0), SessionId(3), PacketId(3));
-        let patience = Duration::from_millis(250);
-        let order: Vec<u32> = std::iter::from_fn(|| uplink.pop(at(10), patience)).map(|(to, _)| to.0).collect();
-        assert_eq!(order, [1, 2, 9, 3]);
-        uplink.push(at(20), SessionId(1), PacketId(4));
-        uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
-        uplink.forget(SessionId(1));
-        assert_eq!(uplink.pop(at(30), patience).map(|(to, _)| to.0), Some(9), "nothing is before it any more");
-        assert!(uplink.is_empty());
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl<A: Copy + Eq> Tracker<A> {
         for node in nodes {
             self.recount(node);
         }
-        self.set_places(NodeId::SERVER, self.server_places(0));
+        self.recount_server();
     }
 
     /// Places of viewers that nobody has.
@@ -121,7 +121,7 @@ impl<A: Copy + Eq> Tracker<A> {
     /// places for all and some to spare; else so many that one stream's worth of places stays free, since the upload
     /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
-        let most = self.planned(self.places(self.config.upload));
+        let most = self.planned(self.server_room());
         let slices = usize::from(self.config.slices);
         let wanted = (more + 1) * slices;
         let borne: usize = self.viewers().map(|viewer| self.planned(self.bears(viewer))).sum();
@@ -146,7 +146,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let waiting = self.book.waiting().count();
         if waiting > 0 {
             let (places, held) = self.book.places(NodeId::SERVER);
-            let most = self.places(self.config.upload);
+            let most = self.server_room();
             self.set_places(NodeId::SERVER, (held + waiting).min(most).max(places));
         }
     }
@@ -155,8 +155,12 @@ impl<A: Copy + Eq> Tracker<A> {
     /// that time besides what is new: that takes each as many places again as it has parents.
     pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
         let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
-        let server = self.places(self.config.upload).saturating_sub(self.book.places(NodeId::SERVER).1);
+        let server = self.server_room().saturating_sub(self.book.places(NodeId::SERVER).1);
         new * usize::from(self.config.slices) <= self.free() + server
+    }
+
+    pub(super) fn recount_server(&mut self) {
+        self.set_places(NodeId::SERVER, self.server_places(0));
     }
 
     /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
@@ -166,7 +170,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
         let needed = (self.len() + more) * usize::from(self.config.slices);
         let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        self.has_spare = borne + places(self.server_room()) >= needed;
         if had_spare && !self.has_spare {
             self.recount_all();
         }
