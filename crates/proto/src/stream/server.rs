@@ -111,9 +111,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let enabler = config.helper.map(Enabler::new);
         let exploration = config.exploration.filter(|_| config.mode.has_trees());
         let mut tracker = Tracker::new(config.tracker);
-        if let Some(enabler) = &enabler {
-            tracker.set_upload(enabler.helper());
-        }
+        let upload = enabler.as_ref().map_or(config.tracker.upload, Enabler::helper);
+        tracker.set_upload(upload);
         Server {
             source: Source::new(secret, start),
             tracker,
@@ -122,7 +121,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             enabler,
             peers: Peers::default(),
             pushing,
-            uplink: Uplink::new(config.tracker.upload),
+            uplink: Uplink::new(upload),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
@@ -485,6 +484,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             let bitrate = Rate::from_bytes_per_sec_f64(self.source.bitrate(now).bytes_per_sec() * OVERHEAD);
             let advice = enabler.on_epoch(&mean, viewers + 1, viewers, bitrate);
             self.tracker.set_upload(advice.helper);
+            self.uplink.set_rate(advice.helper);
         }
         let to: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
         if let Some((to, epoch, mass)) = self.monitoring.give(stamp, &to) {

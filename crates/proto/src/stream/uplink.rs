@@ -114,6 +114,11 @@ impl<C: Content> Uplink<C> {
         }
     }
 
+    /// It can send `rate` from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+    }
+
     /// When an answer that was held back may leave; `Time::MAX` if none was.
     pub fn timer(&self) -> Time {
         self.held_until

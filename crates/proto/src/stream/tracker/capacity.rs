@@ -117,17 +117,18 @@ impl<A: Copy + Eq> Tracker<A> {
         places.map(|(places, held)| places.saturating_sub(held)).sum()
     }
 
-    /// Children that the server may have if `more` viewers come: so many that one stream's worth of places stays free
-    /// besides theirs, and no more, since the upload of viewers costs nothing. Trees alone are as printed, and the
-    /// server holds as many as it can.
+    /// Children that the server may have if `more` viewers come: as many as it can send to while viewers have not
+    /// places for all and some to spare; else so many that one stream's worth of places stays free, since the upload
+    /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
         let most = self.planned(self.server_room());
-        if !self.config.has_backups {
+        let slices = usize::from(self.config.slices);
+        let wanted = (more + 1) * slices;
+        let borne: usize = self.viewers().map(|viewer| self.planned(self.bears(viewer))).sum();
+        if !self.config.has_backups || !self.has_spare || borne < self.len() * slices + wanted {
             return most;
         }
-        let slices = usize::from(self.config.slices);
-        let (free, wanted) = (self.free(), (more + 1) * slices);
-        let held = self.book.places(NodeId::SERVER).1;
+        let (free, held) = (self.free(), self.book.places(NodeId::SERVER).1);
         let needed = if free < wanted { held + wanted - free } else { held - held.min(GIVEN_AWAY).min(free - wanted) };
         needed.max(LEAST_COPIES * slices).min(most)
     }
