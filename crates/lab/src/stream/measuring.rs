@@ -25,6 +25,8 @@ const CLASSES: usize = 1000;
 pub(super) struct Watched {
     pub joined: Time,
     pub is_honest: bool,
+    /// Since when the server has let it in; none while it has not, or has sent it away.
+    pub let_in: Option<Time>,
     /// When a keyframe's second of the stream was whole.
     pub started: Option<Time>,
     pub played: u64,
@@ -91,6 +93,12 @@ impl Measuring {
             silent: 0,
             sent_by_kind: Sent::default(),
             packet_hops: 0,
+        }
+    }
+
+    fn set_let_in(&mut self, node: NodeId, let_in: Option<Time>) {
+        if let Some(watched) = self.watched.get_mut(&node.0) {
+            watched.let_in = let_in;
         }
     }
 
@@ -180,7 +188,12 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
     fn on_event(&mut self, now: Time, node: NodeId, event: <FlowSessions<Viewer> as Machine>::Event) {
         match event {
             StreamEvent::Client(ClientEvent::Release(release)) => self.on_release(now, node.0, &release),
-            StreamEvent::Client(ClientEvent::Overloaded) => self.overloaded += 1,
+            StreamEvent::Client(ClientEvent::Welcomed(_)) => self.set_let_in(node, Some(now)),
+            StreamEvent::Client(ClientEvent::Unreachable) => self.set_let_in(node, None),
+            StreamEvent::Client(ClientEvent::Overloaded) => {
+                self.overloaded += 1;
+                self.set_let_in(node, None);
+            }
             StreamEvent::Client(ClientEvent::Silent(_)) => self.silent += 1,
             StreamEvent::Client(ClientEvent::Forged(_)) => self.forged += 1,
             _ => {}
