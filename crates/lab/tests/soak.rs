@@ -66,7 +66,7 @@ fn what_is_stopped_reports_what_was_done() {
 
 #[test]
 fn no_stream_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
-    let run = |threads| streams::soak(1, 12, Some(threads), &Progress::default());
+    let run = |threads| streams::soak(30, 12, Some(threads), &Progress::default());
     let soaked = run(1);
     assert!(soaked.failures.is_empty(), "repeat with anabranch soak --streams --repeat SEED: {:#?}", soaked.failures);
     assert_eq!((soaked.cases, &soaked), (12, &run(3)));

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use anabranch_control::flow::registry::{self, Entry};
@@ -137,12 +138,37 @@ pub fn complete(overview: Overview, outlet: &Outlet, input: Option<&Status>) -> 
     Overview { here, stream, input: input.map(Status::get), ..overview }
 }
 
-/// Prints an object on a line of its own.
-pub fn print(object: &impl Serialize) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    serde_json::to_writer(&mut stdout, object)?;
-    writeln!(stdout)?;
-    Ok(stdout.flush()?)
+/// Lines that wait for whoever reads standard output; what is more is dropped.
+const MOST_LINES: usize = 16;
+
+/// Prints objects on lines of their own. Who does not read them holds up nothing, and misses some.
+#[derive(Debug)]
+pub struct Printer(SyncSender<Vec<u8>>);
+
+impl Printer {
+    /// Prints from now on, by a thread of its own.
+    pub fn start() -> Result<Printer, Failure> {
+        let (sender, lines) = sync_channel::<Vec<u8>>(MOST_LINES);
+        std::thread::Builder::new().name("printer".into()).spawn(move || {
+            let mut stdout = io::stdout();
+            while lines.recv().is_ok_and(|line| stdout.write_all(&line).and_then(|()| stdout.flush()).is_ok()) {}
+        })?;
+        Ok(Printer(sender))
+    }
+
+    /// Prints `object`, unless too much waits.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can read it any more.
+    pub fn print(&self, object: &impl Serialize) -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(object)?;
+        line.push(b'\n');
+        match self.0.try_send(line) {
+            Ok(()) | Err(TrySendError::Full(_)) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => Err(Failure::new("nobody reads the standard output any more")),
+        }
+    }
 }
 
 /// A flow controller by its name.

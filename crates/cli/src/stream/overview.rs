@@ -159,7 +159,7 @@ fn overlay(age: f64, view: &OverlayView, events: Vec<Event>) -> Overlay {
             sent_bits_per_s: Some(bits(view.load.sent)),
             sent_bytes,
             source_bytes: view.load.source_bytes,
-            children: u64::from(view.server_children),
+            children: fed_by_server(view),
             capacity_bits_per_s: None,
         },
         delivered_bytes: delivered,
@@ -172,6 +172,12 @@ fn overlay(age: f64, view: &OverlayView, events: Vec<Event>) -> Overlay {
         },
         events,
     }
+}
+
+/// How many viewers get any slice from the server: of those that are told, among whom they come first.
+fn fed_by_server(view: &OverlayView) -> u64 {
+    let edges = view.trees.iter().flatten().filter(|(_, parent)| parent.is_none());
+    edges.map(|(child, _)| child.0).collect::<std::collections::BTreeSet<u32>>().len() as u64
 }
 
 fn tree(slice: u32, edges: &[(ClientId, Option<ClientId>)]) -> Tree {
@@ -226,12 +232,16 @@ mod tests {
             delivered_bytes: 400,
             watching: 1000,
             viewers: vec![viewer(1, ViewerState::Late, Rate::ZERO), viewer(2, ViewerState::Live, Rate::ZERO)],
-            trees: vec![vec![(ClientId(1), None), (ClientId(2), Some(ClientId(1)))]],
+            trees: vec![
+                vec![(ClientId(1), None), (ClientId(2), Some(ClientId(1)))],
+                vec![(ClientId(1), None), (ClientId(2), Some(ClientId(1)))],
+            ],
             ..OverlayView::default()
         };
         let overlay = overlay(1.5, &view, Vec::new());
         assert_eq!((overlay.watching, overlay.savings, overlay.age_s), (1000, Some(1.0), 1.5));
         assert_eq!(overlay.trees[0].edges, [(1, None), (2, Some(1))]);
+        assert_eq!(overlay.server.children, 1, "a viewer, however many slices it gets");
         assert_eq!(overlay.clients[0].state, ClientState::Late);
         assert_eq!(overlay.clients[0].capacity_bits_per_s, None, "what is unknown is not zero");
         assert_eq!((overlay.clients[0].is_private, overlay.clients[1].is_private), (false, true));

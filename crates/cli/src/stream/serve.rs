@@ -17,7 +17,7 @@ use anabranch_proto::stream::packet::MAX_SLICES;
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs, Trouble};
+use super::local::{self, Http, HttpArgs, Printer, Trouble};
 use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -193,7 +193,7 @@ async fn serve(
 ) -> Result<Ended, Failure> {
     let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
-    let mut source = SaidOfSource::default();
+    let (mut source, printer) = (SaidOfSource::default(), Printer::start()?);
     // When the last viewer has what came last, once the source is over.
     let mut end: Option<Instant> = None;
     loop {
@@ -218,7 +218,7 @@ async fn serve(
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the server has stopped by itself"))?;
                 let overview = overview::of(about, &node.snapshot(), &noted);
-                local::print(&local::complete(overview, outlet, Some(status)))?;
+                printer.print(&local::complete(overview, outlet, Some(status)))?;
             }
             _ = look.tick() => {
                 trouble.look(node);

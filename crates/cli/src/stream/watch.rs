@@ -14,7 +14,7 @@ use anabranch_net::stream::node::{self, NodeEvent, StreamNode, WatchOptions};
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs, Trouble};
+use super::local::{self, Http, HttpArgs, Printer, Trouble};
 use super::overview::{self, About};
 use super::told::{self, EACH, Told};
 use crate::failure::Failure;
@@ -116,7 +116,7 @@ async fn watch(
 ) -> Result<(), Failure> {
     let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
-    let (mut missed, mut said_at) = (0, began);
+    let (mut missed, mut said_at, printer) = (0, began, Printer::start()?);
     let (mut taken, mut released, mut gaps, mut started) = (Vec::new(), Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
@@ -171,7 +171,7 @@ async fn watch(
                     gaps: &gaps,
                     outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
                 };
-                local::print(&told)?;
+                printer.print(&told)?;
                 released.clear();
                 gaps.clear();
             }

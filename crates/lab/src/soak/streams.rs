@@ -173,7 +173,7 @@ fn broken(seen: &Seen<'_>, end: Time, packets: u64) -> Option<(Rule, String)> {
         return Some((Rule::Genuine, format!("{name} holds a forged packet")));
     }
     let is_silent = client.played() + client.skipped() == 0;
-    (seen.is_honest && is_silent && end >= seen.joined + LONG_AGO)
+    (seen.is_honest && is_silent && seen.let_in.is_some_and(|let_in| end >= let_in + LONG_AGO))
         .then(|| (Rule::PlaysOrSays, format!("{name} was let in, plays nothing and says nothing")))
 }
 

@@ -26,6 +26,8 @@ use crate::world::{Observer, Transit};
 pub(super) struct Watched {
     pub joined: Time,
     pub is_honest: bool,
+    /// Since when the server has let it in; none while it has not, or has sent it away.
+    pub let_in: Option<Time>,
     /// When a keyframe's second of the stream was whole.
     pub started: Option<Time>,
     pub played: u64,
@@ -105,6 +107,12 @@ impl Measuring {
         }
     }
 
+    fn set_let_in(&mut self, node: NodeId, let_in: Option<Time>) {
+        if let Some(watched) = self.watched.get_mut(&node.0) {
+            watched.let_in = let_in;
+        }
+    }
+
     fn on_release<P>(&mut self, now: Time, node: u32, release: &Release<P>) {
         let Some(watched) = self.watched.get_mut(&node) else { return };
         let counts = now >= self.from;
@@ -172,7 +180,12 @@ impl Observer<FlowSessions<Viewer>> for Measuring {
     fn on_event(&mut self, now: Time, node: NodeId, event: <FlowSessions<Viewer> as Machine>::Event) {
         match event {
             StreamEvent::Client(ClientEvent::Release(release)) => self.on_release(now, node.0, &release),
-            StreamEvent::Client(ClientEvent::Overloaded) => self.overloaded += 1,
+            StreamEvent::Client(ClientEvent::Welcomed(_)) => self.set_let_in(node, Some(now)),
+            StreamEvent::Client(ClientEvent::Unreachable) => self.set_let_in(node, None),
+            StreamEvent::Client(ClientEvent::Overloaded) => {
+                self.overloaded += 1;
+                self.set_let_in(node, None);
+            }
             StreamEvent::Client(ClientEvent::Silent(_)) => self.silent += 1,
             StreamEvent::Client(ClientEvent::Forged(_)) => self.forged += 1,
             StreamEvent::Server(ServerEvent::Left(client, _)) => {

@@ -102,8 +102,8 @@ pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
 pub struct Seen<'a> {
     /// Server or viewer.
     pub peer: &'a StreamPeer<u32, Simulated>,
-    /// When it came.
-    pub joined: Time,
+    /// Since when the server has let it in; none while it has not, or has sent it away.
+    pub let_in: Option<Time>,
     /// Whether it tells the truth.
     pub is_honest: bool,
     /// Its sessions.
@@ -126,7 +126,7 @@ pub fn run_and_look<R>(
     let watched = &stage.world.observer().watched;
     let peers = stage.world.nodes().map(|(node, sessions)| Seen {
         peer: sessions.app().peer(),
-        joined: watched.get(&node.0).map_or(Time::ZERO, |watched| watched.joined),
+        let_in: watched.get(&node.0).and_then(|watched| watched.let_in),
         is_honest: watched.get(&node.0).is_some_and(|watched| watched.is_honest),
         sessions: sessions.sessions(),
     });

@@ -26,7 +26,7 @@ const VARIABLE: &str = "CHROMIUM";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the page's window is as large as.
-const WINDOW: (u32, u32) = (1440, 1500);
+const WINDOW: (u32, u32) = (1440, 2250);
 
 /// Counts frames from now on.
 const COUNT: &str = "(() => {
