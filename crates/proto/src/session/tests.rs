@@ -376,7 +376,7 @@ fn hostile() -> impl Strategy<Value = Carried> {
             let ranges = |(low, span): (u64, u64)| AckRanges::new([(low, low.saturating_add(span))]);
             let ack = ack.map(|ack| Ack { ranges: ranges(ack), delay: MS(length.into()), ce_count: number });
             // The token is filled in by the test where the enemy knows it.
-            Carried { to: ConnectionId { slot, token: u32::from(knows) }, number, ack, content }
+            Carried { to: ConnectionId { slot, token: u32::from(knows) }, number, ack, content, ..Packet::default() }
         },
     )
 }
