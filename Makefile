@@ -5,9 +5,9 @@ CARGO ?= cargo
 
 .PHONY: demo test web verdicts quick full lint fuzz bench clean
 
-## Sends a real file over 20 relays on this machine and checks what arrives.
+## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
-	$(CARGO) run --profile demo --locked -p anabranch -- demo
+	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
 
 ## Everything that must hold before a change lands.
 test: lint web

@@ -20,6 +20,7 @@ try {
   await test('a browser that gets no transport stream plays by HLS', playsByHls)
   await test('the overlay has a mark for everyone, in every slice', marksForEveryone)
   await test('a thousand viewers are drawn, and the page goes on answering', aThousand)
+  await test('of a crowd, a viewer\'s page shows the part around it and says so', partOfACrowd)
   await test('keys go from viewer to viewer', keysChoose)
   await test('a peer that goes away is said to be gone, its figures stay, and it is found again', goneAndBack)
   await test('what is unknown is said, and a narrow page does not scroll sideways', unknownAndNarrow)
@@ -207,6 +208,13 @@ async function aThousand() {
   const before = await page.$eval('header li:last-child', (item) => item.textContent)
   await until(page, (text) => document.querySelector('header li:last-child').textContent !== text, before)
   assert.equal(await page.$eval('main', (main) => main.dataset.link), 'live')
+}
+
+async function partOfACrowd() {
+  const { page } = await opened(await mocked(['--start-at', '20', '--clients', '1000', '--kill', '0', '--told', '100']))
+  await until(page, () => document.querySelector('[data-told]') !== null)
+  assert.match(await page.$eval('[data-told]', (told) => told.textContent), /^Shown are 100 of 1.000 viewers/)
+  assert.match(await page.$eval('header', (header) => header.textContent), /1.000.viewers/)
 }
 
 async function keysChoose() {

@@ -20,8 +20,8 @@ function random(seed) {
 }
 
 export class Script {
-  constructor({ clients, role, kill, killAtS, isPrivate, hasOverlay }) {
-    Object.assign(this, { role, killAtS, isPrivate, hasOverlay })
+  constructor({ clients, role, kill, killAtS, isPrivate, hasOverlay, told }) {
+    Object.assign(this, { role, killAtS, isPrivate, hasOverlay, told })
     const draw = random(7)
     this.clients = Array.from({ length: clients }, (_, index) => ({
       client: index + 1,
@@ -100,16 +100,23 @@ export class Script {
       here: this.hereAt(now, trees, players, wave, server, children),
       overlay: this.hasOverlay
         ? {
+            age_s: this.role === 'server' ? 0 : now % 2,
+            watching: clients.length,
             server,
             delivered_bytes: Math.round(delivered),
             savings: delivered > 0 ? 1 - server.sent_bytes / delivered : null,
-            clients,
-            trees,
+            clients: clients.filter((one) => this.isTold(one.client)),
+            trees: trees.map(({ slice, edges }) => ({ slice, edges: edges.filter(([child, parent]) => this.isTold(child) && (parent === null || this.isTold(parent))) })),
             delays_s: { upper_bounds: BOUNDS, counts: histogram(clients) },
             events: this.eventsAt(now),
           }
         : null,
     }
+  }
+
+  /** As the real server: of many viewers, those around the one who asks. */
+  isTold(client) {
+    return client <= (this.told ?? Infinity)
   }
 
   clientAt(one, now, children, wave) {
@@ -119,6 +126,7 @@ export class Script {
     return {
       client: one.client,
       state,
+      is_private: false,
       upload_bits_per_s: isHeard ? children * SLICE_RATE * wave : null,
       capacity_bits_per_s: isHeard && now > 2 ? one.capacity + children * SLICE_RATE : null,
       places: one.places,
@@ -140,6 +148,7 @@ export class Script {
     return {
       address: isServer ? '192.0.2.1:7443' : '198.51.100.23:41872',
       client: this.me,
+      is_private: this.isPrivate,
       state: 'live',
       detail: null,
       received_packets: packets,

@@ -2,7 +2,7 @@
 // no packet is sent. It plays a scripted overlay (mock/overlay.mjs) and a test picture that ffmpeg draws.
 //
 //   node mock/server.mjs [--port 4310] [--clients 20] [--role viewer|server] [--kill 5] [--kill-at 10]
-//                        [--start-at 0] [--private] [--without-overlay] [--without-ts] [--dist DIR]
+//                        [--start-at 0] [--private] [--without-overlay] [--told 100] [--without-ts] [--dist DIR]
 //
 // `--start-at` begins that many seconds into the script; `--without-ts` refuses /stream.ts, so that only HLS plays.
 import { createReadStream, existsSync, statSync } from 'node:fs'
@@ -24,6 +24,7 @@ const { values } = parseArgs({
     'start-at': { type: 'string', default: '0' },
     private: { type: 'boolean', default: false },
     'without-overlay': { type: 'boolean', default: false },
+    told: { type: 'string' },
     'without-ts': { type: 'boolean', default: false },
     dist: { type: 'string', default: join(here, '../../crates/gateway/page') },
   },
@@ -44,6 +45,7 @@ const script = new Script({
   killAtS: Number(values['kill-at']),
   isPrivate: values.private,
   hasOverlay: !values['without-overlay'],
+  told: values.told === undefined ? undefined : Number(values.told),
 })
 const startedAt = performance.now() - Number(values['start-at']) * 1000
 const overview = () => JSON.stringify(script.overviewAt((performance.now() - startedAt) / 1000, clip.players))

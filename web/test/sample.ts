@@ -18,6 +18,7 @@ export function sample() {
     here: {
       address: '198.51.100.7:7443' as string | null,
       client: 2 as number | null,
+      is_private: false,
       state: 'live',
       detail: null,
       received_packets: 100,
@@ -39,12 +40,15 @@ export function sample() {
       children_by_slice: [[], [1, 3]],
     },
     overlay: {
+      age_s: 0.4,
+      watching: 3,
       server: { sent_bits_per_s: 4e6 as number | null, sent_bytes: 300, source_bytes: 200, children: 2, capacity_bits_per_s: null },
       delivered_bytes: 1000,
       savings: 0.7 as number | null,
       clients: [1, 2, 3].map((client) => ({
         client,
         state: 'live',
+        is_private: false,
         upload_bits_per_s: (client === 3 ? null : client * 1e6) as number | null,
         capacity_bits_per_s: 4e6 as number | null,
         places: 5,

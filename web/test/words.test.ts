@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { parseOverview } from '../src/lib/overview'
-import { hereSaid, inputSaid, parentName, privacySentence, sentence, watchCommand } from '../src/lib/words'
+import { hereSaid, inputSaid, overlaySentence, parentName, privacySentence, sentence, watchCommand } from '../src/lib/words'
 import { asText, sample } from './sample'
 
 const { here } = parseOverview(asText(sample()))
@@ -34,6 +34,20 @@ it('quotes a link for the shell where the shell would read it otherwise', () => 
 })
 
 it('says who sees addresses', () => {
-  expect(privacySentence(false)).toMatch(/see each other's network addresses/)
-  expect(privacySentence(true)).toMatch(/do not see each other's addresses/)
+  const told = (stream: boolean, mine: boolean) => {
+    const overview = parseOverview(asText(sample()))
+    return privacySentence({ ...overview, stream: { ...overview.stream, isPrivate: stream }, here: { ...overview.here, isPrivate: mine } })
+  }
+  expect(told(false, false)).toMatch(/see each other's network addresses/)
+  expect(told(false, true)).toMatch(/no other viewer learns its address/)
+  expect(told(true, true)).toMatch(/do not see each other's addresses/)
+  expect(hereSaid({ ...here, isPrivate: true }, 'viewer').sentence).toMatch(/from the server alone/)
+})
+
+it('says what part of the viewers a page is told of, and how old that is', () => {
+  const { overlay } = parseOverview(asText(sample()))
+  if (overlay === null) throw new Error('the sample has an overlay')
+  expect(overlaySentence(overlay)).toBeNull()
+  expect(overlaySentence({ ...overlay, watching: 1000 })).toMatch(/^Shown are 3 of 1.000 viewers/)
+  expect(overlaySentence({ ...overlay, ageS: 90 })).toMatch(/^The server said so 1.min/)
 })

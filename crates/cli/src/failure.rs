@@ -22,6 +22,11 @@ impl Failure {
         Failure { message: format!("interrupted: {what}"), code: 130 }
     }
 
+    /// What it says.
+    pub fn words(&self) -> &str {
+        &self.message
+    }
+
     /// Says it on standard error.
     pub fn report(self) -> ExitCode {
         eprintln!("anabranch: {}", self.message);

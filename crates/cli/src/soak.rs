@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_lab::parallel::Progress;
 use anabranch_lab::soak::case::Case;
 use anabranch_lab::soak::runner::{Failure as Found, Length, Soaked, soak};
+use anabranch_lab::soak::streams;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -32,10 +33,16 @@ pub struct Args {
     /// How many cases run at once [default: the number of cores]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Soak live streams instead of file transfers
+    #[arg(long, conflicts_with = "hours")]
+    streams: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }
+
+/// Cases of streams, if nobody says how many.
+const STREAMS: u64 = 100;
 
 fn positive(text: &str) -> Result<f64, String> {
     let expected = || format!("expected a number of simulated hours above 0, got {text:?}");
@@ -54,6 +61,9 @@ struct Json<'a> {
 
 /// Runs the cases, until their end or Ctrl-C; fails when a rule was broken.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.streams {
+        return streams(args);
+    }
     let (first, length) = match (args.repeat, args.cases) {
         (Some(seed), _) => (seed, Length::Cases(1)),
         (None, Some(cases)) => (args.seed, Length::Cases(cases)),
@@ -77,6 +87,41 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         writeln!(stdout, "{}", serde_json::to_string(&json)?)?;
     } else {
         print(&soaked, wall_s, processor_s, &mut stdout)?;
+    }
+    match soaked.failures.len() {
+        0 if soaked.interrupted => Err(Failure::interrupted(format!("{} cases were over", soaked.cases))),
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of {} cases broke a rule", soaked.cases))),
+    }
+}
+
+/// The same for live streams.
+fn streams(args: &Args) -> Result<(), Failure> {
+    let (first, cases) = args.repeat.map_or((args.seed, args.cases.unwrap_or(STREAMS)), |seed| (seed, 1));
+    if let Some(seed) = args.repeat.filter(|_| !args.json) {
+        println!("{:#?}", streams::draw(seed));
+    }
+    let progress = progress::until_interrupted()?;
+    let bar = progress::show(&progress, "soak");
+    let started = Instant::now();
+    let soaked = streams::soak(first, cases, args.threads.map(NonZeroUsize::get), &progress);
+    bar.end();
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string(&soaked)?)?;
+    } else {
+        let streams::Soaked { cases, viewers, started: playing, killed, overloaded, forged, packet_hops, .. } = &soaked;
+        let hours = short(soaked.simulated_hours);
+        writeln!(stdout, "{cases} cases, {hours} simulated hours of live streams, seeds from {first} on")?;
+        writeln!(stdout, "viewers  {viewers} came, {playing} began to play, {killed} died at once")?;
+        writeln!(stdout, "refused  {overloaded} attempts to join, for want of room")?;
+        writeln!(stdout, "forged   {forged} packets were found to be")?;
+        writeln!(stdout, "no miss  in {} cases", soaked.without_a_miss)?;
+        writeln!(stdout, "{packet_hops} packets in {} s", short(started.elapsed().as_secs_f64()))?;
+        for found in &soaked.failures {
+            writeln!(stdout, "BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
+            writeln!(stdout, "         anabranch soak --streams --repeat {}", found.seed)?;
+        }
     }
     match soaked.failures.len() {
         0 if soaked.interrupted => Err(Failure::interrupted(format!("{} cases were over", soaked.cases))),

@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use common::Place;
@@ -12,18 +12,30 @@ use common::Place;
 /// How long anything may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A process that is killed at the end.
+/// A process that is killed at the end. What it says on standard error is kept by the pipe, which holds some pages.
 struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
+    words: BufReader<ChildStderr>,
 }
 
 impl Running {
     fn start(place: &Place, arguments: &[&str]) -> Running {
         let mut command = place.command(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Running { child, output }
+        let words = BufReader::new(child.stderr.take().unwrap());
+        Running { child, output, words }
+    }
+
+    /// Where it says that its page is.
+    fn page(&mut self) -> String {
+        let mut line = String::new();
+        while !line.starts_with("page: ") {
+            line.clear();
+            assert!(self.words.read_line(&mut line).unwrap() > 0, "it says nothing of a page");
+        }
+        line.trim_start_matches("page: ").trim().to_owned()
     }
 
     fn line(&mut self) -> serde_json::Value {
@@ -33,7 +45,7 @@ impl Running {
     }
 
     /// The first line for which `is_it`.
-    fn until(&mut self, is_it: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    fn until(&mut self, mut is_it: impl FnMut(&serde_json::Value) -> bool) -> serde_json::Value {
         let began = Instant::now();
         loop {
             let line = self.line();
@@ -54,9 +66,13 @@ impl Drop for Running {
 
 /// Serves the clip that media's tests have, over and over.
 fn serve(place: &Place) -> (Running, String, String) {
+    serve_with(place, &[])
+}
+
+fn serve_with(place: &Place, options: &[&str]) -> (Running, String, String) {
     let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../media/tests/clip.ts");
     let arguments = ["stream", "serve", clip, "--loop", "--listen", "127.0.0.1:0", "--key", "key", "--http"];
-    let mut server = Running::start(place, &[&arguments[..], &["127.0.0.1:0", "--json"]].concat());
+    let mut server = Running::start(place, &[&arguments[..], &["127.0.0.1:0", "--json"], options].concat());
     let first = server.line();
     let text = |key: &str| first[key].as_str().unwrap().to_owned();
     (server, text("link"), text("page"))
@@ -92,6 +108,117 @@ fn a_viewer_plays_and_tells_of_what_is_served() {
     let stream = get(&page, "/stream.ts", 64 << 10);
     let body = stream.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
     assert!(stream[body..].contains(&0x47) && stream.starts_with(b"HTTP/1.1 200"));
+}
+
+/// A viewer without a page.
+fn watch(place: &Place, link: &str, options: &[&str]) -> Running {
+    let arguments = ["stream", "watch", link, "--listen", "127.0.0.1:0", "--no-http", "--json"];
+    Running::start(place, &[&arguments[..], options].concat())
+}
+
+/// Holds a viewer that nobody may know to it: over its whole life it has one session, with the server, and all that
+/// came came from there; it passes nothing on, and was told of no other. Its number.
+fn deals_with_the_server_alone(viewer: &mut Running) -> u64 {
+    let mut met = Vec::new();
+    let last = viewer.until(|line| {
+        let here = &line["here"];
+        let from_server = here["server_share"].as_f64().is_none_or(|share| share == 1.0);
+        let is_fed_by_server = |feed: &serde_json::Value| feed["parent"].is_null();
+        let children = here["children_by_slice"].as_array().unwrap();
+        let is_alone = here["sessions"].as_u64().unwrap() <= 1
+            && from_server
+            && here["feeds"].as_array().unwrap().iter().all(is_fed_by_server)
+            && children.iter().all(|to| to.as_array().unwrap().is_empty());
+        if !is_alone {
+            met.push(line.clone());
+        }
+        here["played_packets"].as_u64() > Some(1000)
+    });
+    assert!(met.is_empty(), "{met:?}");
+    assert_eq!((&last["here"]["is_private"], &last["here"]["server_share"]), (&true.into(), &1.0.into()), "{last}");
+    last["here"]["client"].as_u64().unwrap()
+}
+
+#[test]
+fn viewers_of_a_private_stream_meet_nobody_but_the_server() {
+    let place = Place::new("");
+    let (mut server, link, _) = serve_with(&place, &["--private"]);
+    assert!(link.ends_with("/private"), "{link}");
+    // Whether a viewer knows it from the link or from the server alone.
+    let plain = link.trim_end_matches("/private");
+    let mut viewers = [watch(&place, &link, &[]), watch(&place, plain, &[]), watch(&place, plain, &["--private"])];
+    for viewer in &mut viewers {
+        deals_with_the_server_alone(viewer);
+    }
+    let seen = server.until(|line| line["overlay"]["watching"] == 3);
+    let clients = seen["overlay"]["clients"].as_array().unwrap();
+    assert!(clients.iter().all(|client| client["is_private"] == true), "{seen}");
+    assert_eq!(seen["stream"]["is_private"], true);
+}
+
+#[test]
+fn a_viewer_that_asks_for_it_is_named_to_nobody_in_a_public_stream() {
+    let place = Place::new("");
+    let (_server, link, _) = serve_with(&place, &["--upload", "4 Mbit/s"]);
+    let mut others: Vec<Running> = (0..4).map(|_| watch(&place, &link, &[])).collect();
+    let mut shy = watch(&place, &link, &["--private"]);
+    let number = deals_with_the_server_alone(&mut shy);
+    for other in &mut others {
+        let mut met = Vec::new();
+        let last = other.until(|line| {
+            let here = &line["here"];
+            let feeds = here["feeds"].as_array().unwrap().iter().map(|feed| &feed["parent"]);
+            let children = here["children_by_slice"].as_array().unwrap().iter();
+            let mut named = feeds.chain(children.flat_map(|to| to.as_array().unwrap()));
+            if named.any(|client| *client == number) {
+                met.push(line.clone());
+            }
+            here["played_packets"].as_u64() > Some(1000)
+        });
+        assert!(met.is_empty(), "{met:?}");
+        assert_eq!(last["here"]["is_private"], false);
+        // The server, and three others at most.
+        assert!((2..=4).contains(&last["here"]["sessions"].as_u64().unwrap()), "{last}");
+    }
+}
+
+#[test]
+fn a_page_that_is_open_is_told_of_all_and_one_that_is_not_costs_nothing() {
+    let place = Place::new("");
+    let (_server, link, _) = serve(&place);
+    let mut other = watch(&place, &link, &[]);
+    let mut viewer = Running::start(
+        &place,
+        &["stream", "watch", &link, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"],
+    );
+    let closed = viewer.until(|line| line["here"]["played_packets"].as_u64() > Some(300));
+    assert!(closed["overlay"].is_null(), "{closed}");
+    let page = viewer.page();
+    let host = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mut events = TcpStream::connect(&host).unwrap();
+    write!(events, "GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let told = viewer.until(|line| !line["overlay"].is_null());
+    let overlay = &told["overlay"];
+    assert_eq!((&overlay["watching"], overlay["trees"].as_array().unwrap().len()), (&2.into(), 20), "{overlay}");
+    assert!(overlay["delivered_bytes"].as_u64() > Some(0) && overlay["savings"].is_number(), "{overlay}");
+    let kinds: Vec<_> = overlay["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
+    assert!(kinds.contains(&&"joined".into()), "{overlay}");
+    // Numbers alone: no address and no key of anybody.
+    let text = overlay.to_string();
+    assert!(!text.contains("127.0.0.1") && !text.contains("key"), "{text}");
+    assert!(other.line()["overlay"].is_null());
+}
+
+#[test]
+fn nobody_lies_to_a_stream_of_others() {
+    let place = Place::new("");
+    let link = format!("anabranch://{}@192.0.2.1:7443", "ab".repeat(32));
+    for lie in ["poisoner", "free-rider", "dropper", "claimer"] {
+        place.say(&["stream", "watch", &link, "--no-http", "--lie", lie]).refuses("this machine alone");
+    }
+    place.say(&["stream", "watch", &link, "--lie", "liar"]).refuses("poisoner");
+    let help = place.say(&["stream", "watch", "--help"]);
+    assert!(!help.stdout.contains("--lie"), "{}", help.stdout);
 }
 
 #[test]
@@ -135,18 +262,22 @@ fn a_file_that_is_over_ends_the_server_once_viewers_have_it() {
 }
 
 #[test]
-fn the_demo_serves_to_the_end_though_a_viewer_is_killed() {
+fn the_demo_serves_to_the_end_though_a_viewer_is_killed_and_one_lies() {
     let place = Place::new("");
-    let said = place.say(&["stream", "demo", "--clients", "4", "--kill", "1", "--seconds", "12", "--json"]);
+    let demo = ["stream", "demo", "--clients", "5", "--kill", "1", "--seconds", "12", "--json", "--no-browser"];
+    let said = place.say(&[&demo[..], &["--liars", "poisoner=1"]].concat());
     assert_eq!(said.code, Some(0), "{said:?}");
     let json = said.json();
-    assert_eq!((&json["clients"], &json["started"], &json["killed"]), (&4.into(), &4.into(), &1.into()));
+    assert_eq!((&json["clients"], &json["started"], &json["killed"]), (&5.into(), &5.into(), &1.into()));
+    assert_eq!((&json["liars"], &json["browser_frames"]), (&1.into(), &serde_json::Value::Null));
     for key in ["savings_percent", "startup_p95_s", "latency_p95_s", "slices_back_p99_s", "overhead_percent"] {
         assert!(json[key].is_number(), "{key} in {json}");
     }
     assert!(json["delivered_percent"].as_f64().unwrap() > 90.0, "{json}");
     assert!(json["source_bytes"].as_u64().unwrap() > 2_000_000, "{json}");
     assert!(place.path("out/stream-demo/figures.json").is_file());
+    let page = std::fs::read_to_string(place.path("out/stream-demo/report.html")).unwrap();
+    assert!(page.contains("5 (1 killed, 1 lying)"), "{page}");
 }
 
 #[test]
@@ -159,7 +290,10 @@ fn wrong_input_is_refused_in_words() {
     place.say(&["stream", "serve", "-", "--slices", "65", "--key", "key"]).refuses("slices");
     place.say(&["stream", "serve", "-", "--controller", "cubik", "--key", "key"]).refuses("cubic");
     place.say(&["stream", "serve", "-", "--upload", "fast", "--key", "key"]).refuses("upload");
-    place.say(&["stream", "demo", "--clients", "3", "--kill", "3"]).refuses("at most 2");
+    place.say(&["stream", "demo", "--clients", "3", "--kill", "3"]).refuses("--kill 2");
+    place.say(&["stream", "demo", "--clients", "5", "--kill", "1", "--liars", "dropper=4"]).refuses("--kill 0");
+    place.say(&["stream", "demo", "--liars", "saint=1"]).refuses("poisoner");
+    place.say(&["stream", "serve", "rtsp://127.0.0.1/x", "--key", "key"]).refuses("--via-ffmpeg");
     std::fs::write(place.path("bad"), "no key").unwrap();
     #[cfg(unix)]
     std::fs::set_permissions(place.path("bad"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -167,4 +301,8 @@ fn wrong_input_is_refused_in_words() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     place.say(&["stream", "serve", "-", "--key", "key", "--listen", &address]).refuses("cannot listen");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let arguments = ["stream", "serve", "-", "--key", "key", "--listen", "127.0.0.1:0", "--http", &address];
+    place.say(&arguments).refuses("players cannot be served at");
 }

@@ -23,7 +23,7 @@ pub struct Overview {
     pub input: Option<Input>,
     /// This peer itself.
     pub here: Here,
-    /// All peers: what the server knows, and viewers that were told.
+    /// All peers: what the server knows, and viewers whose page somebody looks at are told.
     pub overlay: Option<Overlay>,
 }
 
@@ -107,6 +107,8 @@ pub struct Here {
     pub address: Option<String>,
     /// Its number among the viewers.
     pub client: Option<u64>,
+    /// Whether it deals with the server alone, and is named to nobody.
+    pub is_private: bool,
     /// How it goes.
     pub state: HereState,
     /// What is wrong, or what is awaited.
@@ -198,6 +200,10 @@ pub enum FeedState {
 /// All peers of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overlay {
+    /// How old this is.
+    pub age_s: f64,
+    /// How many watch. A viewer is told of those around it alone where they are many.
+    pub watching: u64,
     /// What the server sends.
     pub server: ServerLoad,
     /// Bytes of video that viewers received.
@@ -236,6 +242,8 @@ pub struct Client {
     pub client: u64,
     /// How it goes.
     pub state: ClientState,
+    /// Whether the server alone feeds it, and it is named to nobody.
+    pub is_private: bool,
     /// What it sends.
     pub upload_bits_per_s: Option<f64>,
     /// What it was seen to bear.

@@ -4,6 +4,7 @@ use anabranch_lab::parallel::Progress;
 use anabranch_lab::soak::case::Case;
 use anabranch_lab::soak::network::FabricKind;
 use anabranch_lab::soak::runner::{Length, Soaked, soak};
+use anabranch_lab::soak::streams;
 use anabranch_lab::soak::transfer::{self, Ending};
 
 fn run(first: u64, cases: u64, threads: usize) -> Soaked {
@@ -61,4 +62,15 @@ fn what_is_stopped_reports_what_was_done() {
     assert_eq!((soaked.cases, soaked.interrupted), (0, true));
     let case = Case::draw(1);
     assert!(transfer::run(&case, &progress).is_none());
+}
+
+#[test]
+fn no_stream_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
+    let run = |threads| streams::soak(1, 12, Some(threads), &Progress::default());
+    let soaked = run(1);
+    assert!(soaked.failures.is_empty(), "repeat with anabranch soak --streams --repeat SEED: {:#?}", soaked.failures);
+    assert_eq!((soaked.cases, &soaked), (12, &run(3)));
+    // Rules that hold because nothing happens would be none.
+    assert!(soaked.started > 40 && soaked.overloaded > 0 && soaked.forged > 0 && soaked.killed > 0, "{soaked:?}");
+    assert!(soaked.without_a_miss < 12, "{soaked:?}");
 }

@@ -12,6 +12,9 @@ use crate::entry_points::{EntryPoints, Role};
 /// Packets of the transport stream in one for distribution.
 pub const MOST_PACKETS: usize = 7;
 
+/// The same where networks carry no more than 1280 bytes (RFC 8200, 5): with all headers of a session.
+pub const NARROW_PACKETS: usize = 6;
+
 /// A part of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
@@ -22,8 +25,10 @@ pub struct Cut {
 }
 
 /// Cuts a stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cutter {
+    /// Packets of the transport stream in one.
+    most: usize,
     alignment: Alignment,
     entry_points: EntryPoints,
     /// What is not full yet.
@@ -33,14 +38,32 @@ pub struct Cutter {
     tables: usize,
 }
 
+impl Default for Cutter {
+    fn default() -> Cutter {
+        Cutter::of(MOST_PACKETS)
+    }
+}
+
 impl Cutter {
+    /// Puts `most` packets of the transport stream into one at most; from 1 to [`MOST_PACKETS`].
+    pub fn of(most: usize) -> Cutter {
+        Cutter {
+            most: most.clamp(1, MOST_PACKETS),
+            alignment: Alignment::default(),
+            entry_points: EntryPoints::default(),
+            bytes: Vec::new(),
+            is_entry_point: false,
+            tables: 0,
+        }
+    }
+
     /// More of the stream comes; what is full goes to `take`.
     ///
     /// # Errors
     ///
     /// When it is no transport stream.
     pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(Cut)) -> Result<(), NoTransportStream> {
-        let Cutter { alignment, entry_points, bytes: collected, is_entry_point, tables } = self;
+        let Cutter { alignment, entry_points, bytes: collected, is_entry_point, tables, most } = self;
         alignment.push(bytes, |packet| {
             let mut hand_out = |collected: &mut Vec<u8>, is_entry_point: &mut bool, tables: &mut usize, rest: usize| {
                 let split = collected.len() - rest;
@@ -60,7 +83,7 @@ impl Cutter {
             }
             collected.extend_from_slice(packet);
             *tables = if role == Role::Table { *tables + PACKET } else { 0 };
-            if collected.len() == MOST_PACKETS * PACKET {
+            if collected.len() == *most * PACKET {
                 // Tables at its end wait for what comes behind them.
                 let rest = if *tables < collected.len() { *tables } else { 0 };
                 hand_out(collected, is_entry_point, tables, rest);

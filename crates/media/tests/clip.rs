@@ -2,7 +2,7 @@
 //! begin, and that no byte is lost.
 
 use anabranch_media::alignment::PACKET;
-use anabranch_media::cutter::{Cut, Cutter, MOST_PACKETS};
+use anabranch_media::cutter::{Cut, Cutter, MOST_PACKETS, NARROW_PACKETS};
 use mpeg2ts_reader::packet::Packet;
 use proptest::prelude::*;
 
@@ -50,6 +50,17 @@ fn cuts_are_full_but_before_tables_and_entry_points() {
     let tables = CLIP.chunks_exact(PACKET).filter(|packet| u16::from(Packet::try_new(packet).unwrap().pid()) == 0);
     assert!(short <= tables.count() + KEYFRAMES.len() + 1, "{short}");
     assert!(cuts.len() <= CLIP.len() / (MOST_PACKETS * PACKET) + short + 1);
+}
+
+#[test]
+fn narrow_networks_get_the_same_bytes_in_shorter_packets() {
+    let (mut cutter, mut cuts) = (Cutter::of(NARROW_PACKETS), Vec::new());
+    cutter.push(CLIP, |cut| cuts.push(cut)).unwrap();
+    cuts.extend(cutter.flush());
+    assert!(cuts.iter().all(|cut| cut.bytes.len() <= NARROW_PACKETS * PACKET));
+    assert!(cuts.iter().filter(|cut| cut.bytes.len() == NARROW_PACKETS * PACKET).count() > cuts.len() / 2);
+    assert_eq!(cuts.iter().filter(|cut| cut.is_entry_point).count(), KEYFRAMES.len());
+    assert_eq!(cuts.iter().flat_map(|cut| cut.bytes.iter().copied()).collect::<Vec<_>>(), CLIP);
 }
 
 proptest! {

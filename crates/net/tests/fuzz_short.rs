@@ -35,6 +35,7 @@ use anabranch_proto::stream::message::{
     Assignment, BufferMap, Children, Contact, Datagram as StreamDatagram, Message as StreamMessage, Mode, Parent,
     ParentReport, Report, SilentFeed, StreamInfo, Welcome,
 };
+use anabranch_proto::stream::overlay::{Happened, Happening, OverlayView, ViewerFigures, ViewerState};
 use anabranch_proto::stream::packet::{PacketId, SliceSet, Stamp};
 use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::wire::{Datagram, Type};
@@ -237,6 +238,7 @@ fn streams() -> Vec<(String, Vec<u8>)> {
     };
     let info = StreamInfo {
         mode: Mode::Hybrid,
+        is_private: true,
         slices: 20,
         bitrate: Rate::from_bits_per_sec(2_000_000),
         begin: PacketId(100),
@@ -251,6 +253,26 @@ fn streams() -> Vec<(String, Vec<u8>)> {
     let of_parent = ParentReport { parent: ClientId(3), expected: 100, received: 99, forged: 1 };
     let report = Report { played: 5, skipped: 1, neighbours: 4, parents: vec![of_parent], ..Report::default() };
     let silent = SilentFeed { slice: 3, parent: Some(ClientId(3)), asked: None, is_excused: true };
+    let viewer = |number| ViewerFigures {
+        client: ClientId(number),
+        state: ViewerState::Late,
+        is_private: number == 9,
+        places: 20,
+        children: 7,
+        sent: Rate::from_bits_per_sec(2_000_000),
+        capacity: Rate::ZERO,
+        played: 5000,
+        skipped: 60,
+        delay: Some(Duration::from_millis(800)),
+        round_trip: None,
+    };
+    let happening = Happening { ago: Duration::from_millis(1500), client: ClientId(4), what: Happened::Died };
+    let view = OverlayView {
+        viewers: vec![viewer(7), viewer(8), viewer(9)],
+        trees: vec![vec![(ClientId(7), None), (ClientId(8), Some(ClientId(7)))]; 2],
+        happenings: vec![happening],
+        ..OverlayView::default()
+    };
     let messages: Vec<StreamMessage<SocketAddr, Signed>> = vec![
         StreamMessage::Join { upload: Rate::from_bits_per_sec(5_000_000) },
         StreamMessage::Welcome(Box::new(Welcome { stream: info, ticket: (*ticket).clone() })),
@@ -267,6 +289,9 @@ fn streams() -> Vec<(String, Vec<u8>)> {
         StreamMessage::Unsubscribe(SliceSet(5)),
         StreamMessage::Full(SliceSet(1)),
         StreamMessage::Stalled(SliceSet(2)),
+        StreamMessage::JoinPrivately,
+        StreamMessage::WantOverlay,
+        StreamMessage::Overlay(Box::new(view)),
     ];
     let packet: Arc<[u8]> = vec![0x47; 188].into();
     let packets = [(Stamp(1), packet.clone()), (Stamp(2), packet.clone())];
@@ -298,7 +323,8 @@ fn stream_links() -> Vec<(String, Vec<u8>)> {
     let key = "9d".repeat(32);
     let v4 = format!("anabranch://{key}@192.0.2.1:7443");
     let both = format!("anabranch://{key}@[2001:db8::1]:7443,stream.example:1");
-    [("v4", v4), ("both", both)].map(|(name, text)| (name.into(), text.into())).into()
+    let private = format!("{v4}/private");
+    [("v4", v4), ("both", both), ("private", private)].map(|(name, text)| (name.into(), text.into())).into()
 }
 
 fn relay_lists() -> Vec<(String, Vec<u8>)> {

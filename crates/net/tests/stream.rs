@@ -171,8 +171,19 @@ fn what_eight_viewers_get_is_the_source_from_their_beginning_on_and_much_of_it_c
     let shares: f64 = figures.iter().filter_map(|figures| figures.server_share).sum::<f64>() / 8.0;
     assert!(shares < 0.8, "{shares}");
     let server = source.server.snapshot();
-    let clients = server.server.as_ref().map(|server| (server.clients.len(), server.trees.len()));
-    assert_eq!((clients, server.slices), (Some((8, 4)), Some(4)));
+    let overlay = server.overlay.as_ref().map(|(_, view)| (view.viewers.len(), view.trees.len()));
+    assert_eq!((overlay, server.slices), (Some((8, 4)), Some(4)));
+    // Viewers know to whom they push, and nothing of the others until somebody looks.
+    let pushed: usize = figures.iter().flat_map(|figures| &figures.children_by_slice).map(Vec::len).sum();
+    assert!(pushed > 4 && figures.iter().all(|figures| figures.overlay.is_none()), "{figures:?}");
+    viewers[0].0.look();
+    let end = Instant::now() + PATIENCE;
+    while viewers[0].0.snapshot().overlay.is_none() {
+        assert!(Instant::now() < end, "nobody tells it");
+        thread::sleep(StdDuration::from_millis(20));
+    }
+    let (_, view) = viewers[0].0.snapshot().overlay.unwrap();
+    assert!(view.watching == 8 && view.delivered_bytes > 0 && view.load.sent_bytes > 0, "{view:?}");
 }
 
 #[test]

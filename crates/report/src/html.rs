@@ -12,6 +12,9 @@ pub(super) fn page(report: &Report) -> String {
     let meta = if meta.is_empty() { meta } else { format!("<dl>\n{meta}</dl>\n") };
     let mut figures = 0;
     let body: String = report.blocks.iter().map(|part| block(part, &mut figures)).collect();
+    let is_picture = |figure: &Figure| matches!(figure.content, Content::Picture { .. });
+    let has_picture =
+        report.blocks.iter().any(|block| matches!(block, Block::Figures(figures) if figures.iter().any(is_picture)));
     // The policy is a promise that the page loads nothing, and the browser keeps it.
     format!(
         concat!(
@@ -19,12 +22,13 @@ pub(super) fn page(report: &Report) -> String {
             "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n",
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
             "<meta http-equiv=\"Content-Security-Policy\" ",
-            "content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n",
+            "content=\"default-src 'none'; style-src 'unsafe-inline'{img_src}\"/>\n",
             "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
             "<title>{title}</title>\n<style>\n{page_css}{chart_css}</style>\n</head>\n",
             "<body>\n<main>\n<h1>{title}</h1>\n{meta}{body}</main>\n</body>\n</html>\n"
         ),
         title = title,
+        img_src = if has_picture { "; img-src data:" } else { "" },
         page_css = include_str!("page.css"),
         chart_css = chart_css(),
         meta = meta,
@@ -72,6 +76,12 @@ fn figure(figure: &Figure, index: usize, width: f64) -> String {
             format!("<div class=\"wide\" tabindex=\"0\">\n{}</div>\n", chart.inline(&figure.caption, width))
         }
         Content::Chart(chart) => chart.inline(&figure.caption, width),
+        Content::Picture { words, png } => {
+            // Nothing but Base64 gets into the address.
+            let png: String =
+                png.chars().filter(|letter| letter.is_ascii_alphanumeric() || "+/=".contains(*letter)).collect();
+            format!("<img alt=\"{}\" src=\"data:image/png;base64,{png}\"/>\n", escape(words))
+        }
         Content::Quote { text, source } => {
             format!("<blockquote><p>{}</p><footer>{}</footer></blockquote>\n", escape(text), escape(source))
         }

@@ -128,7 +128,15 @@ pub struct Figure {
 #[derive(Debug, Clone, PartialEq)]
 enum Content {
     Chart(Box<Chart>),
-    Quote { text: String, source: String },
+    Quote {
+        text: String,
+        source: String,
+    },
+    /// A PNG, in Base64.
+    Picture {
+        words: String,
+        png: String,
+    },
 }
 
 impl Report {
@@ -277,6 +285,11 @@ impl Figure {
     /// A chart.
     pub fn chart(caption: impl Into<String>, chart: impl Into<Chart>) -> Self {
         Self { caption: caption.into(), content: Content::Chart(Box::new(chart.into())) }
+    }
+
+    /// A picture of pixels, a PNG in Base64 (RFC 4648, 4), and what it shows in words.
+    pub fn picture(caption: impl Into<String>, words: impl Into<String>, png: impl Into<String>) -> Self {
+        Figure { caption: caption.into(), content: Content::Picture { words: words.into(), png: png.into() } }
     }
 
     /// What a source says where it gives no numbers to draw.

@@ -263,6 +263,19 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
 }
 
 #[test]
+fn a_picture_is_in_the_page_itself_and_only_such_a_page_may_show_one() {
+    let picture = Figure::picture("What was seen.", "a \"page\"", "iVBORw0K\"/><script>+/==");
+    let page = Report::new("with").figure(picture).to_html();
+    parse(&page);
+    assert!(
+        page.contains("<img alt=\"a &quot;page&quot;\" src=\"data:image/png;base64,iVBORw0K/script+/==\"/>"),
+        "{page}"
+    );
+    assert!(page.contains("img-src data:\""));
+    assert!(!sample_report().to_html().contains("img-src"));
+}
+
+#[test]
 fn three_hundred_thousand_points_stay_small() {
     let length = sample_report().to_html().len();
     assert!(length < 250_000, "{length} bytes");

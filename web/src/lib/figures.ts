@@ -58,7 +58,7 @@ export function delayBars(overlay: Overlay): { bars: DelayBar[]; unknown: number
     return { label: `${lower}–${upper}`, words: `${lower} to ${upper} seconds`, count: viewers }
   })
   const inBars = bars.reduce((sum, bar) => sum + bar.count, 0)
-  return { bars, unknown: Math.max(0, overlay.clients.length - inBars) }
+  return { bars, unknown: Math.max(0, overlay.watching - inBars) }
 }
 
 export type SortKey = 'client' | 'state' | 'upload' | 'capacity' | 'idle' | 'children' | 'delay' | 'buffer' | 'roundTrip' | 'skipped'

@@ -47,6 +47,8 @@ export interface Here {
   address: string | null
   /** Our number among the clients; null on the server and before we joined. */
   client: number | null
+  /** Whether we deal with the server alone, and are named to nobody. */
+  isPrivate: boolean
   state: HereState
   detail: string | null
   receivedPackets: number
@@ -72,6 +74,8 @@ export interface Here {
 export interface Client {
   client: number
   state: ClientState
+  /** Whether the server alone feeds it, and it is named to nobody. */
+  isPrivate: boolean
   uploadBitsPerS: number | null
   capacityBitsPerS: number | null
   places: number
@@ -99,6 +103,10 @@ export interface Happening {
 }
 
 export interface Overlay {
+  /** How old this is: a viewer is told now and then. */
+  ageS: number
+  /** How many watch; `clients` are those around us where they are many. */
+  watching: number
   server: {
     sentBitsPerS: number | null
     sentBytes: number
@@ -180,6 +188,7 @@ function here(at: Reader): Here {
   return {
     address: at.field('address').orNull(text),
     client: at.field('client').orNull(whole),
+    isPrivate: at.field('is_private').flag(),
     state: at.field('state').oneOf(['connecting', 'live', 'overloaded', 'unreachable']),
     detail: at.field('detail').orNull(text),
     receivedPackets: at.field('received_packets').whole(),
@@ -212,6 +221,8 @@ function overlay(at: Reader): Overlay {
   const server = at.field('server')
   const delays = at.field('delays_s')
   return {
+    ageS: at.field('age_s').amount(),
+    watching: at.field('watching').whole(),
     server: {
       sentBitsPerS: server.field('sent_bits_per_s').orNull(amount),
       sentBytes: server.field('sent_bytes').amount(),
@@ -225,6 +236,7 @@ function overlay(at: Reader): Overlay {
     clients: at.field('clients').list((client) => ({
       client: client.field('client').whole(),
       state: client.field('state').oneOf(CLIENT_STATES),
+      isPrivate: client.field('is_private').flag(),
       uploadBitsPerS: client.field('upload_bits_per_s').orNull(amount),
       capacityBitsPerS: client.field('capacity_bits_per_s').orNull(amount),
       places: client.field('places').whole(),

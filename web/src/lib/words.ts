@@ -1,6 +1,6 @@
 // Sentences for states. Every state of a peer has one here, so that the page never shows a bare word of the protocol.
-import { clientName } from './format'
-import type { ClientState, EventKind, Feed, FeedState, Here, Input, Overview, Role } from './overview'
+import { clientName, count, duration } from './format'
+import type { ClientState, EventKind, Feed, FeedState, Here, Input, Overlay, Overview, Role } from './overview'
 
 export type Tone = 'good' | 'wait' | 'bad' | 'neutral'
 
@@ -18,7 +18,9 @@ export function hereSaid(here: Here, role: Role): Said {
     case 'live':
       return role === 'server'
         ? { word: 'Live', sentence: `This server sends the stream to its viewers.${detail}`, tone: 'good' }
-        : { word: 'Live', sentence: `This viewer receives the stream, and passes it on.${detail}`, tone: 'good' }
+        : here.isPrivate
+          ? { word: 'Live', sentence: `This viewer receives the stream from the server alone.${detail}`, tone: 'good' }
+          : { word: 'Live', sentence: `This viewer receives the stream, and passes it on.${detail}`, tone: 'good' }
     case 'overloaded':
       return { word: 'No room', sentence: `The viewers together have too little upload to feed one more; trying again.${detail}`, tone: 'bad' }
     case 'unreachable':
@@ -74,11 +76,24 @@ export function parentName(feed: Feed): string {
   return feed.parent === null ? 'nobody' : clientName(feed.parent)
 }
 
-export function privacySentence(isPrivate: boolean): string {
-  return isPrivate
-    ? "This stream is private: the server feeds every viewer itself, and viewers do not see each other's addresses."
+export function privacySentence(overview: Overview): string {
+  if (overview.stream.isPrivate) {
+    return "This stream is private: the server feeds every viewer itself, and viewers do not see each other's addresses."
+  }
+  return overview.here.isPrivate
+    ? 'Viewers of this stream see the network addresses of those with whom they exchange video. This viewer is private: it deals with the server alone, and no other viewer learns its address.'
     : "Viewers of this stream send video to each other, and so see each other's network addresses."
 }
+
+/** What the picture leaves out, and how old it is; nothing where it is all, and new. */
+export function overlaySentence(overlay: Overlay): string | null {
+  const part = overlay.clients.length < overlay.watching ? `Shown are ${count(overlay.clients.length)} of ${count(overlay.watching)} viewers: those around this one.` : null
+  const age = overlay.ageS > OLD_S ? `The server said so ${duration(overlay.ageS)} ago.` : null
+  return part === null ? age : age === null ? part : `${part} ${age}`
+}
+
+/** A viewer's page is told anew each two seconds, as far as the server has room. */
+const OLD_S = 6
 
 /** The command that watches a stream, quoted for a shell where it needs to be. */
 export function watchCommand(link: string): string {

@@ -109,12 +109,14 @@ impl Line<'_> {
     fn disagrees(&self) -> bool {
         let (simulated, real) = (mean(&self.simulated), mean(&self.real));
         let difference = (real - simulated).abs();
+        let most = match self.metric.held {
+            Held::Not => return false,
+            Held::Relative => AGREEMENT * simulated.abs(),
+            Held::Points(points) => points,
+        };
         // Not a number agrees with nothing.
-        match self.metric.held {
-            Held::Not => false,
-            Held::Relative => !(difference <= AGREEMENT * simulated.abs()),
-            Held::Points(points) => !(difference <= points),
-        }
+        let agrees = difference <= most;
+        !agrees
     }
 
     fn difference(&self) -> String {

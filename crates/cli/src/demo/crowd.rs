@@ -106,7 +106,7 @@ pub fn run(args: &Args, peers: usize, interrupt: &Interrupt) -> Result<(), Failu
         ceiling: ceiling * peers as f64,
         table: Some(table),
     };
-    println!("report                {}", page::write(&page, &args.out)?.display());
+    println!("report                {}", page::write(&page, None, &args.out)?.display());
     Ok(())
 }
 

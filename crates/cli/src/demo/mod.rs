@@ -81,6 +81,10 @@ pub struct Args {
     /// Say what became of the file as one JSON object on standard output, and all else on standard error
     #[arg(long, conflicts_with = "senders")]
     json: bool,
+    /// Then serve a live stream to 20 viewers on this machine, as `anabranch stream demo` does, and tell of both on
+    /// one page
+    #[arg(long, conflicts_with_all = ["senders", "json"])]
+    with_stream: bool,
     /// Folder for what is made and received
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,

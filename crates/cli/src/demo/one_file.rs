@@ -18,6 +18,7 @@ use anabranch_proto::relay_node::RelayNode;
 use anabranch_proto::seal::Identity;
 use anabranch_proto::transfer::{self, FileSender, Limits, Receiver, Transferred};
 use anabranch_proto::wire;
+use anabranch_report::Report;
 
 use super::page::{self, Page};
 use super::series::{self, Series};
@@ -26,6 +27,7 @@ use super::{Args, PEERS};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::{self, Amount};
+use crate::stream::demo;
 use anabranch_lab::physical::{self, Sizes};
 
 /// Limits of the relays, on average, if nothing else is asked for.
@@ -124,8 +126,17 @@ pub fn run(args: &Args, interrupt: &Interrupt) -> Result<(), Failure> {
         ceiling,
         table: None,
     };
-    network::say(args.json, &format!("report          {}", page::write(&page, &args.out)?.display()));
+    let stream = if args.with_stream { Some(stream(&args.out, interrupt)?) } else { None };
+    network::say(args.json, &format!("report          {}", page::write(&page, stream, &args.out)?.display()));
     Ok(())
+}
+
+/// A live stream after the file: its figures are printed, and the page tells of them.
+fn stream(out: &Path, interrupt: &Interrupt) -> Result<Report, Failure> {
+    println!();
+    let (figures, report) = demo::play(&demo::Args::plain(out.join("stream")), interrupt)?;
+    crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
+    Ok(report)
 }
 
 /// From half of `mean` to one and a half of it.

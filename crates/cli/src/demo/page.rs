@@ -26,11 +26,18 @@ pub struct Page<'a> {
     pub table: Option<Table>,
 }
 
-/// Writes `report.html` into `out` and says where it is.
-pub fn write(page: &Page, out: &Path) -> Result<PathBuf, Failure> {
+/// Writes `report.html` into `out`, with what there is to tell of a stream, and says where it is.
+pub fn write(page: &Page, stream: Option<Report>, out: &Path) -> Result<PathBuf, Failure> {
     output::create_dir(out)?;
     let path = out.join("report.html");
-    report(page).write(&path)?;
+    let report = match stream {
+        Some(stream) => {
+            let both = Report::new("A file over relays, and a live stream over its viewers");
+            both.append("A live stream over its viewers", stream).append("A file over relays", report(page))
+        }
+        None => report(page),
+    };
+    report.write(&path)?;
     Ok(path)
 }
 

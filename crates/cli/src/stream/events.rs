@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anabranch_gateway::overview::{Event, EventKind, MOST_EVENTS};
 use anabranch_net::stream::node::NodeEvent;
+use anabranch_proto::stream::overlay::{Happened, Happening};
 use anabranch_proto::stream::tracker::Refusal;
 
 /// The newest events.
@@ -15,29 +16,22 @@ impl Events {
     /// Notes `event`, if it is one for people; gives its words.
     pub fn note(&mut self, uptime: Duration, event: &NodeEvent) -> Option<&str> {
         let (kind, client, text) = match event {
-            NodeEvent::Joined(client) => (EventKind::Joined, Some(*client), format!("viewer {client} watches")),
-            NodeEvent::Left { client, was_silent: false } => {
-                (EventKind::Left, Some(*client), format!("viewer {client} has left"))
-            }
-            NodeEvent::Left { client, was_silent: true } => {
-                (EventKind::Died, Some(*client), format!("viewer {client} has gone without a word"))
-            }
+            NodeEvent::Joined(client) => happened(*client, Happened::Joined),
+            NodeEvent::Left { client, was_silent: false } => happened(*client, Happened::Left),
+            NodeEvent::Left { client, was_silent: true } => happened(*client, Happened::Died),
             NodeEvent::Refused(refusal) => {
                 let why = match refusal {
                     Refusal::Full => "there are as many as may watch",
                     Refusal::Overloaded => "nobody has room to pass the stream on to another",
                     Refusal::Excluded => "it was excluded before",
+                    Refusal::NoRoomForPrivate => {
+                        "it is private, and the server cannot feed another by itself; --upload says what it can"
+                    }
                 };
                 (EventKind::Refused, None, format!("somebody could not watch: {why}"))
             }
-            NodeEvent::Excluded(client) => {
-                (EventKind::Excluded, Some(*client), format!("viewer {client} was excluded: it sent forged packets"))
-            }
-            NodeEvent::LeftOut(client) => {
-                let text =
-                    format!("viewer {client} passes nothing on, and there is not enough for all: it was left out");
-                (EventKind::Refused, Some(*client), text)
-            }
+            NodeEvent::Excluded(client) => happened(*client, Happened::Excluded),
+            NodeEvent::LeftOut(client) => happened(*client, Happened::LeftOut),
             NodeEvent::Forged(client) => {
                 let whose = client.map_or("somebody".to_owned(), |client| format!("viewer {client}"));
                 (EventKind::Excluded, *client, format!("{whose} sent what is not the stream's; it was thrown away"))
@@ -49,11 +43,28 @@ impl Events {
             | NodeEvent::Gap { .. }
             | NodeEvent::Silent { .. } => return None,
         };
+        self.push(Event { at_s: uptime.as_secs_f64(), kind, client: client.map(u64::from), text });
+        self.0.back().map(|event| event.text.as_str())
+    }
+
+    fn push(&mut self, event: Event) {
         while self.0.len() >= MOST_EVENTS {
             self.0.pop_front();
         }
-        self.0.push_back(Event { at_s: uptime.as_secs_f64(), kind, client: client.map(u64::from), text });
-        self.0.back().map(|event| event.text.as_str())
+        self.0.push_back(event);
+    }
+
+    /// The newest, together with what the server told `age` ago of others, in the order of time.
+    pub fn with_told(&self, uptime_s: f64, age: anabranch_control::time::Duration, told: &[Happening]) -> Vec<Event> {
+        let told = told.iter().filter_map(|happening| {
+            let (kind, client, text) = happened(happening.client.0, happening.what);
+            let at_s = uptime_s - (age + happening.ago).as_secs_f64();
+            // Before this viewer was here it has no time for it.
+            (at_s >= 0.0).then(|| Event { at_s, kind, client: client.map(u64::from), text })
+        });
+        let mut all: Vec<Event> = self.newest().into_iter().chain(told).collect();
+        all.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
+        all.split_off(all.len().saturating_sub(MOST_EVENTS))
     }
 
     /// The newest last.
@@ -62,8 +73,25 @@ impl Events {
     }
 }
 
+/// What has happened to a viewer, in words.
+fn happened(client: u32, what: Happened) -> (EventKind, Option<u32>, String) {
+    let (kind, text) = match what {
+        Happened::Joined => (EventKind::Joined, format!("viewer {client} watches")),
+        Happened::Left => (EventKind::Left, format!("viewer {client} has left")),
+        Happened::Died => (EventKind::Died, format!("viewer {client} has gone without a word")),
+        Happened::Excluded => (EventKind::Excluded, format!("viewer {client} was excluded: it sent forged packets")),
+        Happened::LeftOut => {
+            let why = "there is not enough for all, and it passes nothing on";
+            (EventKind::Refused, format!("viewer {client} was left out: {why}"))
+        }
+    };
+    (kind, Some(client), text)
+}
+
 #[cfg(test)]
 mod tests {
+    use anabranch_proto::stream::content::ClientId;
+
     use super::*;
 
     #[test]
@@ -75,5 +103,17 @@ mod tests {
         let newest = events.newest();
         assert_eq!((newest.len(), newest[0].client), (MOST_EVENTS, Some(5)));
         assert_eq!(events.note(Duration::ZERO, &NodeEvent::Overloaded), None);
+    }
+
+    #[test]
+    fn what_the_server_tells_of_others_stands_where_it_happened() {
+        let millis = anabranch_control::time::Duration::from_millis;
+        let mut events = Events::default();
+        events.note(Duration::from_secs(5), &NodeEvent::Forged(Some(3)));
+        let told = |ago, client, what| Happening { ago: millis(ago), client: ClientId(client), what };
+        let told = [told(30_000, 1, Happened::Joined), told(6000, 2, Happened::Died), told(0, 3, Happened::Excluded)];
+        let all = events.with_told(10.0, millis(1000), &told);
+        let seen: Vec<_> = all.iter().map(|event| (event.at_s, event.kind)).collect();
+        assert_eq!(seen, [(3.0, EventKind::Died), (5.0, EventKind::Excluded), (9.0, EventKind::Excluded)]);
     }
 }

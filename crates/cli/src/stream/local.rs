@@ -86,6 +86,23 @@ impl Http {
     }
 }
 
+/// What is wrong with a running stream, said once on standard error, and again when it was right meanwhile.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    is_said: bool,
+}
+
+impl Trouble {
+    /// Looks how things are.
+    pub fn look(&mut self, node: &StreamNode) {
+        let words = super::overview::trouble(&node.snapshot());
+        if let (Some(words), false) = (&words, self.is_said) {
+            eprintln!("{words}");
+        }
+        self.is_said = words.is_some();
+    }
+}
+
 /// What players of a stream get, with so much in hand.
 pub fn outlet(buffer: Duration) -> Outlet {
     Outlet::new(OutletConfig { burst: buffer, ..OutletConfig::default() })

@@ -1,6 +1,6 @@
 //! `anabranch stream`: live video from one upload to many viewers, over the viewers themselves.
 
-mod demo;
+pub mod demo;
 mod events;
 mod local;
 mod overview;

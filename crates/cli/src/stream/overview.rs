@@ -4,26 +4,19 @@ use std::time::Duration;
 
 use anabranch_control::units::Rate;
 use anabranch_gateway::overview::{
-    Client, ClientState, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, ServerLoad,
+    Client, ClientState, Event, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, ServerLoad,
     Stream, Tree, Upload,
 };
 use anabranch_net::stream::link::Link;
-use anabranch_net::stream::snapshot::{self, ClientFigures, ServerFigures, Snapshot, State};
+use anabranch_net::stream::snapshot::{self, Snapshot, State};
+use anabranch_proto::stream::content::ClientId;
 use anabranch_proto::stream::message;
+use anabranch_proto::stream::overlay::{DELAYS, OverlayView, ViewerFigures, ViewerState};
 
 use super::events::Events;
 
 /// Bytes of the headers of IPv4 and UDP, which each packet has besides QUIC's.
-pub const HEADERS: u64 = 28;
-
-/// Upper ends of the classes of delays, in seconds; the last has none.
-const DELAYS_S: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0];
-
-/// A viewer of whom nothing was heard for so long is called silent: two of its reports are missing.
-const SILENT_AFTER: Duration = Duration::from_secs(3);
-
-/// A viewer that misses more of its packets than this share is called late.
-const LATE: f64 = 0.01;
+const HEADERS: u64 = 28;
 
 /// What is the same for a peer's whole life.
 #[derive(Debug)]
@@ -66,21 +59,53 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
             bitrate_bits_per_s: snapshot.bitrate.map(bits),
             buffer_s: about.buffer.as_secs_f64(),
             has_video: None,
-            is_private: false,
+            is_private: snapshot.is_private,
         },
         input: None,
         here: here(about, snapshot),
-        overlay: snapshot.server.as_ref().map(|figures| overlay(snapshot, figures, events)),
+        overlay: snapshot.overlay.as_ref().map(|(age, view)| {
+            // The server notes what happens itself; a viewer is told of others, and notes what happens to it.
+            let events = match snapshot.role {
+                snapshot::Role::Server => events.newest(),
+                snapshot::Role::Viewer => events.with_told(seconds(snapshot.uptime), *age, &view.happenings),
+            };
+            overlay(seconds(*age), view, events)
+        }),
     }
+}
+
+/// Why somebody may not watch, in words.
+pub const NO_ROOM: &str = "nobody has room to pass the stream on to another viewer";
+pub const NO_ROOM_ALONE: &str = "the server cannot feed another viewer by itself, as private ones are";
+
+/// A viewer that is let in and gets nothing for so long is told that something is wrong.
+const NOTHING_COMES: f64 = 10.0;
+
+/// What is wrong with a stream that runs, in words.
+pub fn trouble(snapshot: &Snapshot) -> Option<String> {
+    if let Some(carries) = snapshot.narrowest {
+        return Some(format!(
+            "{} packets were too long for the network to somebody, which carries {carries} bytes: they get nothing \
+             from here; raise its MTU to 1400, or serve with --narrow",
+            snapshot.too_long
+        ));
+    }
+    let is_viewer = snapshot.role == snapshot::Role::Viewer;
+    let gets_nothing = snapshot.played_packets == 0 && seconds(snapshot.uptime) > NOTHING_COMES;
+    (is_viewer && gets_nothing && snapshot.state == State::Live).then(|| {
+        "the server answers, and no packet of the stream comes: its source may have stopped, or the network carries \
+         no packets of 1400 bytes, for which the server has --narrow"
+            .to_owned()
+    })
 }
 
 fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
     let (state, detail) = match &snapshot.state {
         State::Connecting => (HereState::Connecting, None),
-        State::Live => (HereState::Live, None),
+        State::Live => (HereState::Live, trouble(snapshot)),
         State::Overloaded => {
-            let why = "nobody has room to pass the stream on to another viewer; the server is asked again";
-            (HereState::Overloaded, Some(why.to_owned()))
+            let why = if snapshot.is_alone { NO_ROOM_ALONE } else { NO_ROOM };
+            (HereState::Overloaded, Some(format!("{why}; the server is asked again")))
         }
         State::Unreachable(why) => (HereState::Unreachable, Some(why.clone())),
     };
@@ -95,6 +120,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
     Here {
         address: Some(about.address.clone()),
         client: snapshot.client.map(u64::from),
+        is_private: snapshot.is_alone,
         state,
         detail,
         received_packets: snapshot.played_packets,
@@ -115,104 +141,102 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         children: snapshot.children as u64,
         players: 0,
         feeds: snapshot.feeds.iter().enumerate().map(feed).collect(),
-        children_by_slice: Vec::new(),
+        children_by_slice: snapshot
+            .children_by_slice
+            .iter()
+            .map(|to| to.iter().copied().map(u64::from).collect())
+            .collect(),
     }
 }
 
-fn overlay(snapshot: &Snapshot, figures: &ServerFigures, events: &Events) -> Overlay {
-    let delivered = delivered_bytes(figures);
-    let delays = figures.clients.iter().filter_map(|client| client.told.as_ref()?.delay).map(seconds);
-    let sent_bytes = snapshot.sent_bytes + HEADERS * snapshot.sent_packets;
-    let mut counts = vec![0; DELAYS_S.len() + 1];
-    for delay in delays {
-        counts[DELAYS_S.iter().position(|upper| delay <= *upper).unwrap_or(DELAYS_S.len())] += 1;
-    }
+fn overlay(age: f64, view: &OverlayView, events: Vec<Event>) -> Overlay {
+    let sent_bytes = view.load.sent_bytes;
+    let delivered = view.delivered_bytes;
     Overlay {
+        age_s: age,
+        watching: u64::from(view.watching),
         server: ServerLoad {
-            sent_bits_per_s: Some(bits(snapshot.upload)),
+            sent_bits_per_s: Some(bits(view.load.sent)),
             sent_bytes,
-            source_bytes: figures.source_bytes,
-            children: snapshot.children as u64,
+            source_bytes: view.load.source_bytes,
+            children: u64::from(view.server_children),
             capacity_bits_per_s: None,
         },
         delivered_bytes: delivered,
         savings: (delivered > 0).then(|| 1.0 - sent_bytes as f64 / delivered as f64),
-        clients: figures.clients.iter().map(client).collect(),
-        trees: figures.trees.iter().enumerate().map(|(slice, edges)| tree(slice, edges)).collect(),
-        delays_s: Histogram { upper_bounds: DELAYS_S.into_iter().map(Some).chain([None]).collect(), counts },
-        events: events.newest(),
+        clients: view.viewers.iter().map(client).collect(),
+        trees: (0..).zip(&view.trees).map(|(slice, edges)| tree(slice, edges)).collect(),
+        delays_s: Histogram {
+            upper_bounds: DELAYS.iter().map(|upper| Some(seconds(*upper))).chain([None]).collect(),
+            counts: view.delays.iter().map(|&count| u64::from(count)).collect(),
+        },
+        events,
     }
 }
 
-/// What viewers say that they got, in bytes of video. Whoever lies got no more packets than there are.
-fn delivered_bytes(figures: &ServerFigures) -> u64 {
-    let told = figures.clients.iter().filter_map(|client| client.told.as_ref());
-    let played: f64 = told.map(|told| told.played.min(figures.source_packets) as f64).sum();
-    // They tell of packets; all are about as long as the source's.
-    (played * figures.source_bytes as f64 / figures.source_packets.max(1) as f64) as u64
+fn tree(slice: u32, edges: &[(ClientId, Option<ClientId>)]) -> Tree {
+    let edges = edges.iter().map(|(child, parent)| (u64::from(child.0), parent.map(|parent| u64::from(parent.0))));
+    Tree { slice, edges: edges.collect() }
 }
 
-fn tree(slice: usize, edges: &[(u32, Option<u32>)]) -> Tree {
-    let edges = edges.iter().map(|(child, parent)| (u64::from(*child), parent.map(u64::from)));
-    Tree { slice: slice as u32, edges: edges.collect() }
-}
-
-fn client(figures: &ClientFigures) -> Client {
-    let told = figures.told.as_ref();
-    let (played, skipped) = told.map_or((0, 0), |told| (told.played, told.skipped));
+fn client(figures: &ViewerFigures) -> Client {
     // Rates of nothing are none: a viewer that has not had to send knows nothing of what it can.
-    let rate = |rate: Rate| Some(bits(rate)).filter(|bits| *bits > 0.0);
-    let state = if figures.is_suspect {
-        ClientState::Suspect
-    } else if seconds(figures.heard) > SILENT_AFTER.as_secs_f64() {
-        ClientState::Silent
-    } else if skipped as f64 > (played as f64 + skipped as f64) * LATE {
-        ClientState::Late
-    } else {
-        ClientState::Live
-    };
+    let capacity = Some(bits(figures.capacity)).filter(|bits| *bits > 0.0);
     Client {
-        client: u64::from(figures.client),
-        state,
-        upload_bits_per_s: told.map(|told| bits(told.sent)),
-        capacity_bits_per_s: told.and_then(|told| rate(told.capacity)),
-        places: figures.places as u64,
-        children: figures.children as u64,
-        played_packets: played,
-        skipped_packets: skipped,
-        delay_s: told.and_then(|told| told.delay).map(seconds),
+        client: u64::from(figures.client.0),
+        state: match figures.state {
+            ViewerState::Live => ClientState::Live,
+            ViewerState::Late => ClientState::Late,
+            ViewerState::Silent => ClientState::Silent,
+            ViewerState::Suspect => ClientState::Suspect,
+            ViewerState::Excluded => ClientState::Excluded,
+        },
+        is_private: figures.is_private,
+        upload_bits_per_s: Some(bits(figures.sent)),
+        capacity_bits_per_s: capacity,
+        places: u64::from(figures.places),
+        children: u64::from(figures.children),
+        played_packets: figures.played,
+        skipped_packets: figures.skipped,
+        delay_s: figures.delay.map(seconds),
         round_trip_s: figures.round_trip.map(seconds),
         buffered_s: None,
     }
 }
-
 #[cfg(test)]
 mod tests {
-    use anabranch_control::time::Duration;
-    use anabranch_proto::stream::message::Report;
-
     use super::*;
 
-    fn viewer(number: u32, played: u64, skipped: u64) -> ClientFigures {
-        ClientFigures {
-            client: number,
-            announced: Rate::ZERO,
-            places: 0,
-            children: 0,
-            round_trip: None,
-            heard: Duration::ZERO,
-            is_suspect: false,
-            told: Some(Report { played, skipped, ..Report::default() }),
-        }
-    }
-
     #[test]
-    fn what_viewers_claim_is_no_more_than_there_was_and_breaks_nothing() {
-        let clients = vec![viewer(1, 50, 0), viewer(2, u64::MAX, u64::MAX), viewer(3, u64::MAX, 0)];
-        let figures = ServerFigures { source_bytes: 131_600, source_packets: 100, clients, ..ServerFigures::default() };
-        assert_eq!(delivered_bytes(&figures), 1316 * 250);
-        assert_eq!(client(&figures.clients[1]).state, ClientState::Late);
-        assert_eq!(client(&figures.clients[2]).state, ClientState::Live);
-        assert_eq!(delivered_bytes(&ServerFigures::default()), 0);
+    fn the_server_s_view_becomes_the_page_s() {
+        let viewer = |number, state, capacity| ViewerFigures {
+            client: ClientId(number),
+            state,
+            is_private: number == 2,
+            places: 20,
+            children: 7,
+            sent: Rate::from_bits_per_sec(1000),
+            capacity,
+            played: 50,
+            skipped: 1,
+            delay: None,
+            round_trip: None,
+        };
+        let view = OverlayView {
+            delivered_bytes: 400,
+            watching: 1000,
+            viewers: vec![viewer(1, ViewerState::Late, Rate::ZERO), viewer(2, ViewerState::Live, Rate::ZERO)],
+            trees: vec![vec![(ClientId(1), None), (ClientId(2), Some(ClientId(1)))]],
+            ..OverlayView::default()
+        };
+        let overlay = overlay(1.5, &view, Vec::new());
+        assert_eq!((overlay.watching, overlay.savings, overlay.age_s), (1000, Some(1.0), 1.5));
+        assert_eq!(overlay.trees[0].edges, [(1, None), (2, Some(1))]);
+        assert_eq!(overlay.clients[0].state, ClientState::Late);
+        assert_eq!(overlay.clients[0].capacity_bits_per_s, None, "what is unknown is not zero");
+        assert_eq!((overlay.clients[0].is_private, overlay.clients[1].is_private), (false, true));
+        assert_eq!(overlay.delays_s.upper_bounds.len(), overlay.delays_s.counts.len());
+        let nobody = super::overlay(0.0, &OverlayView::default(), Vec::new());
+        assert_eq!(nobody.savings, None, "nothing was delivered yet");
     }
 }

@@ -17,7 +17,7 @@ use anabranch_proto::stream::packet::MAX_SLICES;
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs};
+use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -38,8 +38,8 @@ SOURCE is a file, - for standard input, http://, https:// or udp:// of a transpo
 ffmpeg -i ... -c copy -f mpegts -method PUT http://127.0.0.1:8080/ingest puts one in. Anything else goes \
 through your ffmpeg with --via-ffmpeg.
 
-Viewers of a stream send it on to each other, and so see each other's network addresses. The link holds the \
-stream's public key: nobody else can send anything under it.")]
+Viewers of a stream send it on to each other, and so see each other's network addresses; with --private they see \
+the server's alone. The link holds the stream's public key: nobody else can send anything under it.")]
 pub struct Args {
     /// Where the video comes from: an MPEG transport stream
     #[arg(value_name = "SOURCE")]
@@ -80,6 +80,13 @@ pub struct Args {
     /// What decides how fast the server sends; see `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = node::DEFAULT_CONTROLLER, value_parser = local::controller)]
     controller: &'static Entry,
+    /// Feed every viewer from here alone: no viewer learns another's address, and nobody passes anything on. It
+    /// takes a copy of the stream for each of them
+    #[arg(long)]
+    private: bool,
+    /// Send packets that fit networks which carry 1280 bytes, as some tunnels: the overhead grows
+    #[arg(long)]
+    narrow: bool,
     /// The file with the stream's key [default: anabranch/stream-key in $XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -117,6 +124,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let options = SourceOptions {
         is_looped: args.is_looped,
         ingest_token: args.ingest_token.clone(),
+        is_narrow: args.narrow,
         ..SourceOptions::default()
     };
     let (node, video, events) = StreamNode::serve(ServeOptions {
@@ -127,6 +135,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
         most_clients: args.most_viewers as usize,
+        is_private: args.private,
         ..ServeOptions::new(args.listen, identity, args.upload)
     })?;
     let outlet = local::outlet(args.buffer);
@@ -183,7 +192,8 @@ async fn serve(
     interrupt: &Interrupt,
 ) -> Result<Ended, Failure> {
     let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
-    let mut look = tokio::time::interval(LOOK);
+    let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
+    let mut source = SaidOfSource::default();
     // When the last viewer has what came last, once the source is over.
     let mut end: Option<Instant> = None;
     loop {
@@ -211,6 +221,8 @@ async fn serve(
                 local::print(&local::complete(overview, outlet, Some(status)))?;
             }
             _ = look.tick() => {
+                trouble.look(node);
+                source.look(status, args.json);
                 if interrupt.is_raised() {
                     return Ok(Ended::ByUser);
                 }
@@ -222,6 +234,31 @@ async fn serve(
                 }
             }
         }
+    }
+}
+
+/// What was said of the source on standard error: each change of how it goes, once.
+#[derive(Debug, Default)]
+struct SaidOfSource {
+    said: Option<(InputState, Option<String>)>,
+}
+
+impl SaidOfSource {
+    fn look(&mut self, status: &Status, is_quiet: bool) {
+        let now = status.get();
+        let now = (now.state, now.detail);
+        if self.said.as_ref() == Some(&now) {
+            return;
+        }
+        let words = match (now.0, now.1.as_deref()) {
+            // A source that gives at once, as most do, needs no word.
+            (InputState::Receiving, None) => self.said.is_some().then(|| "the source gives video".to_owned()),
+            (_, words) => words.map(|words| format!("source: {words}")),
+        };
+        if let (Some(words), false) = (words, is_quiet) {
+            eprintln!("{words}");
+        }
+        self.said = Some(now);
     }
 }
 

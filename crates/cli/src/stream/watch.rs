@@ -8,12 +8,13 @@ use anabranch_control::flow::registry::Entry;
 use anabranch_control::units::Rate;
 use anabranch_gateway::outlet::Outlet;
 use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::liar::Lie;
 use anabranch_net::stream::link::Link;
 use anabranch_net::stream::node::{self, NodeEvent, StreamNode, WatchOptions};
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs};
+use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
 use super::told::{self, EACH, Told};
 use crate::failure::Failure;
@@ -22,13 +23,17 @@ use crate::interrupt::Interrupt;
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What is missed is said so often at most.
+const EACH_GAP: Duration = Duration::from_secs(1);
+
 /// Packets that are handed to players together at most.
 const PORTION: usize = 64;
 
 /// Arguments of `stream watch`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Whoever watches sends the stream on to others, and is seen by them with its network address. Any player plays \
+Whoever watches sends the stream on to others, and is seen by them with its network address, unless the stream \
+or this viewer is --private. Any player plays \
 http://127.0.0.1:8080/stream.ts, or /index.m3u8; a browser shows the page at http://127.0.0.1:8080/. With \
 --output -, the stream goes to standard output: anabranch stream watch LINK --output - | mpv -")]
 pub struct Args {
@@ -41,6 +46,10 @@ pub struct Args {
     /// Never send more than --upload
     #[arg(long)]
     limit: bool,
+    /// Deal with the server alone: no other viewer learns this one's address, and this one learns none. It passes
+    /// nothing on, and costs the server a whole copy
+    #[arg(long)]
+    private: bool,
     /// Where others reach this viewer [default: any free port]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -61,6 +70,9 @@ pub struct Args {
     /// Print one JSON object each second with what a page is told
     #[arg(long)]
     json: bool,
+    /// For demonstrations on one machine alone: pass on less, or something else
+    #[arg(long, hide = true)]
+    lie: Option<Lie>,
 }
 
 fn link(text: &str) -> Result<Link, String> {
@@ -76,6 +88,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         is_limited: args.limit,
         controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
+        is_private: args.private,
+        lie: args.lie,
         ..WatchOptions::new(args.link.clone(), PeerIdentity::generate(), args.upload)
     })?;
     let outlet = local::outlet(args.buffer);
@@ -101,7 +115,8 @@ async fn watch(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
-    let mut look = tokio::time::interval(LOOK);
+    let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
+    let (mut missed, mut said_at) = (0, began);
     let (mut taken, mut released, mut gaps, mut started) = (Vec::new(), Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
@@ -134,12 +149,14 @@ async fn watch(
                         }
                     }
                 }
+                missed += taken.iter().map(|event| if let NodeEvent::Gap { packets, .. } = event { *packets } else { 0 }).sum::<u64>();
                 for event in taken.drain(..) {
-                    tell(&event);
+                    tell(&event, args.private || args.link.is_private);
                     noted.note(local::uptime(node), &event);
                 }
             }
             request = next(&mut http) => {
+                node.look();
                 // Whoever asked may have gone.
                 let _ = request.send(overview::of(about, &node.snapshot(), &noted));
             }
@@ -159,6 +176,11 @@ async fn watch(
                 gaps.clear();
             }
             _ = look.tick() => {
+                trouble.look(node);
+                if missed > 0 && said_at.elapsed() >= EACH_GAP {
+                    eprintln!("{missed} packets did not come in time");
+                    (missed, said_at) = (0, Instant::now());
+                }
                 if interrupt.is_raised() {
                     return Ok(());
                 }
@@ -182,12 +204,12 @@ fn put(outlet: &Outlet, events: &[NodeEvent], pieces: impl Iterator<Item = std::
 }
 
 /// Says what a person at a terminal wants to know.
-fn tell(event: &NodeEvent) {
+fn tell(event: &NodeEvent, is_private: bool) {
     match event {
         NodeEvent::Welcomed(_) => eprintln!("the server lets this viewer in"),
-        NodeEvent::Overloaded => eprintln!("nobody has room to pass the stream on to another viewer; trying again"),
+        NodeEvent::Overloaded if is_private => eprintln!("{}; trying again", overview::NO_ROOM_ALONE),
+        NodeEvent::Overloaded => eprintln!("{}; trying again", overview::NO_ROOM),
         NodeEvent::Unreachable(why) => eprintln!("{why}; trying again"),
-        NodeEvent::Gap { packets, .. } => eprintln!("{packets} packets did not come in time"),
         _ => {}
     }
 }

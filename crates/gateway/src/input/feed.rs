@@ -74,8 +74,8 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub fn new(cuts: mpsc::Sender<Cut>, status: Status) -> Feed {
-        Feed { cuts, status, cutter: Cutter::default(), has_begun: false, is_receiving: false, changes: 0 }
+    pub fn new(cuts: mpsc::Sender<Cut>, status: Status, cutter: Cutter) -> Feed {
+        Feed { cuts, status, cutter, has_begun: false, is_receiving: false, changes: 0 }
     }
 
     /// Another connection, process or sender begins.
@@ -192,7 +192,7 @@ mod tests {
     fn feed() -> (Feed, mpsc::Receiver<Cut>, Status) {
         let (sender, cuts) = mpsc::channel(1000);
         let status = Status::new("here".into());
-        (Feed::new(sender, status.clone()), cuts, status)
+        (Feed::new(sender, status.clone(), Cutter::default()), cuts, status)
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ mod udp;
 
 use std::thread::JoinHandle;
 
-use anabranch_media::cutter::Cut;
+use anabranch_media::cutter::{Cut, Cutter, MOST_PACKETS, NARROW_PACKETS};
 use anabranch_media::pattern::{BadPattern, Pattern};
 use tokio::sync::{mpsc, oneshot};
 
@@ -81,7 +81,8 @@ impl Input {
     pub fn start(source: Source, options: &SourceOptions) -> Result<(Input, mpsc::Receiver<Cut>), InputError> {
         let (sender, cuts) = mpsc::channel(MOST_WAITING);
         let status = Status::new(source.to_string());
-        let feed = Feed::new(sender, status.clone());
+        let cutter = Cutter::of(if options.is_narrow { NARROW_PACKETS } else { MOST_PACKETS });
+        let feed = Feed::new(sender, status.clone(), cutter);
         let stall = options.stall;
         let mut handle = InputHandle { status, ingest: None };
         let runtime = tokio::runtime::Builder::new_current_thread()

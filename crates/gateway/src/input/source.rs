@@ -49,11 +49,19 @@ pub struct SourceOptions {
     pub stall: Duration,
     /// The user's ffmpeg.
     pub ffmpeg: PathBuf,
+    /// Whether it is cut into packets that networks carry which carry 1280 bytes and no more.
+    pub is_narrow: bool,
 }
 
 impl Default for SourceOptions {
     fn default() -> SourceOptions {
-        SourceOptions { is_looped: false, ingest_token: None, stall: Duration::from_secs(10), ffmpeg: "ffmpeg".into() }
+        SourceOptions {
+            is_looped: false,
+            ingest_token: None,
+            stall: Duration::from_secs(10),
+            ffmpeg: "ffmpeg".into(),
+            is_narrow: false,
+        }
     }
 }
 

@@ -149,6 +149,7 @@ fn overview() -> Overview {
         here: Here {
             address: None,
             client: None,
+            is_private: false,
             state: HereState::Live,
             detail: None,
             received_packets: 0,

@@ -3,6 +3,8 @@
 //! queues overflow, nodes crash and come back, networks fall apart and heal, disks are full or
 //! slow and relays lie.
 //!
+//! Live streams have cases of their own ([`streams`]).
+//!
 //! A case is a function of its seed. Keys alone come from the operating system, and nothing that is
 //! reported depends on them: datagrams have the same sizes and times whatever they are.
 
@@ -15,4 +17,5 @@ pub mod network;
 pub mod node;
 pub mod runner;
 pub mod store;
+pub mod streams;
 pub mod transfer;

@@ -5,7 +5,7 @@ mod content;
 mod delays;
 mod liar;
 mod measuring;
-mod run;
+pub(crate) mod run;
 pub mod run_files;
 pub mod script;
 mod trees;

@@ -94,9 +94,44 @@ struct Stage<'a> {
 ///
 /// If its controller refuses its parameters, which whoever makes a scenario has to check.
 pub fn run(scenario: &StreamScenario, monitor: &dyn Monitor) -> StreamMeasured {
+    run_and_look(scenario, monitor, |_, _| ()).0
+}
+
+/// A peer at the end of a run.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// Server or viewer.
+    pub peer: &'a StreamPeer<u32, Simulated>,
+    /// When it came.
+    pub joined: Time,
+    /// Whether it tells the truth.
+    pub is_honest: bool,
+    /// Its sessions.
+    pub sessions: usize,
+}
+
+/// The same, and what `look` makes of the number of packets that left the source, and of the peers that are there at
+/// the end.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_and_look<R>(
+    scenario: &StreamScenario,
+    monitor: &dyn Monitor,
+    look: impl FnOnce(u64, Vec<Seen<'_>>) -> R,
+) -> (StreamMeasured, R) {
     let mut stage = Stage::new(scenario);
     stage.play(monitor);
-    stage.measured()
+    let watched = &stage.world.observer().watched;
+    let peers = stage.world.nodes().map(|(node, sessions)| Seen {
+        peer: sessions.app().peer(),
+        joined: watched.get(&node.0).map_or(Time::ZERO, |watched| watched.joined),
+        is_honest: watched.get(&node.0).is_some_and(|watched| watched.is_honest),
+        sessions: sessions.sessions(),
+    });
+    let seen = look(stage.packets, peers.collect());
+    (stage.measured(), seen)
 }
 
 impl Stage<'_> {
@@ -169,9 +204,8 @@ impl Stage<'_> {
             has_backups: stream.mode == Mode::Hybrid,
             most_clients: 2 * audience.clients + 16,
         };
-        // What a newcomer begins with is waited for as long as any hole, by its age: it needs the other half
-        // of that time to come.
-        let begin_behind = Duration::from_nanos(stream.buffer.as_nanos() / 2);
+        // So far behind the edge a whole GOP is there, if keyframes are a second apart.
+        let begin_behind = stream.buffer.min(KEYFRAMES);
         let share = stream.exploration();
         let config = ServerConfig {
             mode: stream.mode,

@@ -13,8 +13,8 @@ use anabranch_proto::codec::CodecError;
 use anabranch_proto::session::{Closed, PeerKey, Remote, SessionConfig, SessionCounters, SessionId};
 use bytes::Bytes;
 use noq_proto::{
-    ClientConfig, Connection as Quic, ConnectionError, ConnectionHandle, Dir, EndpointConfig, Incoming, StreamId,
-    Transmit, TransportErrorCode, VarInt,
+    ClientConfig, Connection as Quic, ConnectionError, ConnectionHandle, Dir, EndpointConfig, Incoming,
+    SendDatagramError, StreamId, Transmit, TransportErrorCode, VarInt,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -47,6 +47,10 @@ pub struct Traffic {
     pub received_bytes: u64,
     /// Bytes that have left.
     pub sent_bytes: u64,
+    /// Datagrams that were longer than the path carries, and did not leave.
+    pub too_long: u64,
+    /// UDP payload that the path carries, as far as is known.
+    pub mtu: u16,
 }
 
 /// A connection, and the session over it.
@@ -210,7 +214,10 @@ impl<A: WireApplication> Books<A> {
     /// The sessions that are open, who is at their other ends, and what has passed.
     pub fn open_sessions(&self) -> impl Iterator<Item = (SessionId, Remote<SocketAddr>, Traffic)> {
         let open = self.connections.iter().flatten().filter(|connection| connection.stage == Stage::Open);
-        open.filter_map(|connection| Some((connection.session?, connection.remote, connection.traffic)))
+        open.filter_map(|connection| {
+            let traffic = Traffic { mtu: connection.quic.current_mtu(), ..connection.traffic };
+            Some((connection.session?, connection.remote, traffic))
+        })
     }
 
     /// Whether another handshake may begin, of somebody who has proved to be at `address`.
@@ -448,9 +455,10 @@ impl<A: WireApplication> Books<A> {
             let mut bytes = Vec::with_capacity(usize::from(config::LEAST_MTU));
             write(&mut bytes);
             let length = bytes.len() as u64;
-            let is_sent = connection.quic.datagrams().send(Bytes::from(bytes), true).is_ok();
-            connection.traffic.sent_bytes += if is_sent { length } else { 0 };
-            is_sent
+            let sent = connection.quic.datagrams().send(Bytes::from(bytes), true);
+            connection.traffic.sent_bytes += if sent.is_ok() { length } else { 0 };
+            connection.traffic.too_long += u64::from(sent == Err(SendDatagramError::TooLarge));
+            sent.is_ok()
         });
         match given {
             Some(_) => self.counters.datagrams_sent += 1,

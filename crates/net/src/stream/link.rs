@@ -3,7 +3,10 @@
 //! ```text
 //! anabranch://9d61…7f60@192.0.2.1:7443
 //! anabranch://9d61…7f60@[2001:db8::1]:7443,203.0.113.5:7443
+//! anabranch://9d61…7f60@stream.example:7443/private
 //! ```
+//!
+//! With `/private`, a viewer deals with the server alone from its first packet on.
 //!
 //! The stream's public key in 64 hexadecimal digits, then the addresses at which its server is: by the key
 //! nobody else passes for it, wherever the link has come from.
@@ -20,6 +23,9 @@ const SCHEME: &str = "anabranch://";
 
 /// The most addresses in a link.
 pub const MOST_ADDRESSES: usize = 8;
+
+/// What the link of a private stream ends with.
+const PRIVATE: &str = "/private";
 
 /// What a link looks like, for those whose link does not.
 const EXPECTED: &str = "expected anabranch://KEY@HOST:PORT, with a KEY of 64 hexadecimal digits";
@@ -54,6 +60,8 @@ pub struct Link {
     pub key: PeerKey,
     /// `HOST:PORT` each, as they were written; at least one.
     addresses: Vec<String>,
+    /// Whether the server feeds every viewer itself, and names none to another.
+    pub is_private: bool,
 }
 
 impl Link {
@@ -63,7 +71,7 @@ impl Link {
     ///
     /// When there are none, or too many.
     pub fn new(key: PeerKey, addresses: &[SocketAddr]) -> Result<Link, LinkError> {
-        Link { key, addresses: addresses.iter().map(SocketAddr::to_string).collect() }.checked()
+        Link { key, addresses: addresses.iter().map(SocketAddr::to_string).collect(), is_private: false }.checked()
     }
 
     fn checked(self) -> Result<Link, LinkError> {
@@ -79,7 +87,8 @@ impl Link {
         &self.addresses
     }
 
-    /// The addresses for which they stand; names are looked up, which may take a while.
+    /// The addresses for which they stand, in the order in which to try them: as they stand in the link, but
+    /// those of IPv6 and of IPv4 in turn (RFC 8305, 4). Names are looked up, which may take a while.
     ///
     /// # Errors
     ///
@@ -87,7 +96,26 @@ impl Link {
     pub fn look_up(&self) -> Result<Vec<SocketAddr>, LinkError> {
         let found: Vec<SocketAddr> =
             self.addresses.iter().filter_map(|address| address.to_socket_addrs().ok()).flatten().collect();
-        if found.is_empty() { Err(LinkError::Unknown(self.addresses.join(","))) } else { Ok(found) }
+        if found.is_empty() { Err(LinkError::Unknown(self.addresses.join(","))) } else { Ok(in_turn(&found)) }
+    }
+}
+
+/// The same addresses, each once, those of the first one's family and of the other in turn.
+fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let of = |family: bool| addresses.iter().copied().filter(move |address| address.is_ipv6() == family);
+    let (mut first, mut second) = (of(is_ipv6), of(!is_ipv6));
+    let mut ordered: Vec<SocketAddr> = Vec::with_capacity(addresses.len());
+    loop {
+        let pair = [first.next(), second.next()];
+        if pair == [None, None] {
+            return ordered;
+        }
+        for address in pair.into_iter().flatten() {
+            if !ordered.contains(&address) {
+                ordered.push(address);
+            }
+        }
     }
 }
 
@@ -95,7 +123,8 @@ impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SCHEME)?;
         key_text::write(&self.key.0, f)?;
-        write!(f, "@{}", self.addresses.join(","))
+        write!(f, "@{}", self.addresses.join(","))?;
+        if self.is_private { f.write_str(PRIVATE) } else { Ok(()) }
     }
 }
 
@@ -118,14 +147,16 @@ impl FromStr for Link {
         let text = text.trim();
         let is_scheme = text.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME));
         let rest = if is_scheme { &text[SCHEME.len()..] } else { return Err(LinkError::Scheme) };
-        let (key, addresses) = rest.trim_end_matches('/').split_once('@').ok_or(LinkError::NoAddress)?;
+        let rest = rest.trim_end_matches('/');
+        let (rest, is_private) = rest.strip_suffix(PRIVATE).map_or((rest, false), |rest| (rest, true));
+        let (key, addresses) = rest.split_once('@').ok_or(LinkError::NoAddress)?;
         let parsed = key_text::parse(key).ok().filter(|_| key.len() == 64);
         let key = PeerKey(parsed.ok_or_else(|| LinkError::Key(key.to_owned()))?);
         let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
         if let Some(wrong) = addresses.iter().find(|address| !is_address(address)) {
             return Err(LinkError::Address(wrong.clone()));
         }
-        Link { key, addresses }.checked()
+        Link { key, addresses, is_private }.checked()
     }
 }
 
@@ -146,7 +177,14 @@ mod tests {
                 v4.into_iter().map(SocketAddr::from).chain(v6.into_iter().map(SocketAddr::from)).collect();
             let link = Link::new(PeerKey(key), &addresses).unwrap();
             prop_assert_eq!(link.to_string().parse(), Ok(link.clone()));
-            prop_assert_eq!(link.look_up().unwrap(), addresses);
+            let mut found = link.look_up().unwrap();
+            found.sort();
+            let mut expected = addresses;
+            expected.sort();
+            expected.dedup();
+            prop_assert_eq!(found, expected);
+            let private = Link { is_private: true, ..link };
+            prop_assert_eq!(private.to_string().parse(), Ok(private));
         }
 
         #[test]
@@ -154,6 +192,15 @@ mod tests {
             let _ = text.parse::<Link>();
             let _ = format!("{SCHEME}{text}").parse::<Link>();
         }
+    }
+
+    #[test]
+    fn addresses_of_both_families_are_tried_in_turn() {
+        let text = "[2001:db8::1]:1,[2001:db8::2]:1,192.0.2.1:1,[2001:db8::1]:1,192.0.2.2:1,192.0.2.3:1";
+        let link: Link = format!("anabranch://{}@{text}", "ab".repeat(32)).parse().unwrap();
+        let order: Vec<String> = link.look_up().unwrap().iter().map(SocketAddr::to_string).collect();
+        let expected = ["[2001:db8::1]:1", "192.0.2.1:1", "[2001:db8::2]:1", "192.0.2.2:1", "192.0.2.3:1"];
+        assert_eq!(order, expected);
     }
 
     #[test]

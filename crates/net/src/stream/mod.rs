@@ -1,6 +1,7 @@
 //! Q-Stream on sockets: a stream's packets as bytes, its links, and peers that run.
 
 pub mod content;
+pub mod liar;
 pub mod link;
 pub mod node;
 pub mod outages;

@@ -36,8 +36,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
+use super::liar::{Lie, MaybeLiar};
 use super::link::{Link, LinkError};
-use super::run::Running;
+use super::run::{Flags, Running};
 use super::snapshot::Snapshot;
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
@@ -48,7 +49,7 @@ use crate::udp::Socket;
 use crate::wait::Waker;
 
 /// What runs.
-pub(super) type Peer = QuicSessions<StreamPeer<SocketAddr, Signed>>;
+pub(super) type Peer = QuicSessions<MaybeLiar>;
 
 /// Packets of video that wait to be sent at most: a second of 10 Mbit/s.
 const MOST_INPUT: usize = 1024;
@@ -137,6 +138,8 @@ pub struct ServeOptions {
     pub buffer: Duration,
     /// The most viewers.
     pub most_clients: usize,
+    /// Whether the server feeds every viewer itself, and names none to another.
+    pub is_private: bool,
 }
 
 impl ServeOptions {
@@ -153,6 +156,7 @@ impl ServeOptions {
             controller: DEFAULT_CONTROLLER.to_owned(),
             buffer: Duration::from_millis(3000),
             most_clients: 1024,
+            is_private: false,
         }
     }
 }
@@ -174,6 +178,10 @@ pub struct WatchOptions {
     pub controller: String,
     /// What players hold ready.
     pub buffer: Duration,
+    /// Whether this viewer deals with the server alone, and is named to nobody; of a private stream, each does.
+    pub is_private: bool,
+    /// How it lies, in a demonstration on one machine.
+    pub lie: Option<Lie>,
 }
 
 impl WatchOptions {
@@ -187,6 +195,8 @@ impl WatchOptions {
             is_limited: false,
             controller: DEFAULT_CONTROLLER.to_owned(),
             buffer: Duration::from_millis(3000),
+            is_private: false,
+            lie: None,
         }
     }
 }
@@ -298,6 +308,7 @@ pub struct StreamNode {
     link: Link,
     snapshots: watch::Receiver<Snapshot>,
     is_stopped: Arc<AtomicBool>,
+    is_looked_at: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -324,7 +335,8 @@ impl StreamNode {
         let socket = listen(options.listen)?;
         let local = socket.local_addr()?;
         let announced = if options.announce.is_empty() { vec![reachable(local)] } else { options.announce.clone() };
-        let link = Link::new(options.identity.public(), &announced)?;
+        let mut link = Link::new(options.identity.public(), &announced)?;
+        link.is_private = options.is_private;
         let tracker = TrackerConfig {
             slices: options.slices,
             moves: if options.mode == Mode::Trees { Moves::PRINTED } else { Moves::ALL },
@@ -342,9 +354,13 @@ impl StreamNode {
         let config = ServerConfig { mode: options.mode, tracker, begin_behind, buffer, exploration, helper: None };
         let runtime = Runtime::new(NoWork)?;
         let rng = Rng::stream(random_seed(), "stream server");
-        let app = Server::new(config, options.identity.clone(), runtime.now(), rng);
+        let mut app = Server::new(config, options.identity.clone(), runtime.now(), rng);
+        if options.is_private {
+            app.set_private();
+        }
         let limit = options.is_limited.then_some(options.upload);
-        let setup = Node { peer: StreamPeer::Server(app), identity: options.identity, controller, limit, link, socket };
+        let (peer, lie) = (StreamPeer::Server(app), None);
+        let setup = Node { peer, lie, identity: options.identity, controller, limit, link, socket };
         let (video, input) = mpsc::channel(MOST_INPUT);
         let waker = runtime.waker();
         let (node, events) = setup.start(runtime, Some(input))?;
@@ -359,17 +375,24 @@ impl StreamNode {
     pub fn watch(options: WatchOptions) -> Result<(StreamNode, mpsc::Receiver<NodeEvent>), StreamError> {
         let buffer = buffer(options.buffer)?;
         let controller = controller(&options.controller)?;
-        let addresses = options.link.look_up()?;
-        let has_route = |address: &SocketAddr| outgoing(*address).is_some();
-        let server = addresses.into_iter().find(has_route).ok_or_else(|| StreamError::NoRoute(options.link.clone()))?;
-        let any = if server.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-        let socket = listen(options.listen.unwrap_or(SocketAddr::new(any, 0)))?;
-        let config = ClientConfig { server, source: options.link.key, upload: options.upload, buffer };
+        let (socket, addresses) = towards(&options)?;
+        let server = *addresses.first().ok_or_else(|| StreamError::NoRoute(options.link.clone()))?;
+        if options.lie.is_some() && !addresses.iter().all(|address| address.ip().is_loopback()) {
+            let (got, expected) = (options.link.to_string(), "one of this machine alone, at 127.0.0.1 or [::1]");
+            return Err(StreamError::Setting { what: "the link of a viewer that lies", got, expected });
+        }
+        let upload = Lie::announced(options.lie, options.upload);
+        let config = ClientConfig { server, source: options.link.key, upload, buffer };
         let runtime = Runtime::new(NoWork)?;
         let (identity, link) = (options.identity, options.link);
         let limit = options.is_limited.then_some(options.upload);
-        let peer = StreamPeer::Client(Client::new(config));
-        Node { peer, identity, controller, limit, link, socket }.start(runtime, None)
+        let mut client = Client::new(config);
+        client.set_addresses(addresses);
+        if options.is_private || link.is_private {
+            client.keep_private();
+        }
+        let (peer, lie) = (StreamPeer::Client(client), options.lie);
+        Node { peer, lie, identity, controller, limit, link, socket }.start(runtime, None)
     }
 
     /// Where it listens.
@@ -385,6 +408,11 @@ impl StreamNode {
     /// Where it stands, as of the last second.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshots.borrow().clone()
+    }
+
+    /// Somebody looks at a page: a viewer asks the server how all fare, for a while.
+    pub fn look(&self) {
+        self.is_looked_at.store(true, Ordering::Relaxed);
     }
 
     /// Tells of each new snapshot.
@@ -424,6 +452,7 @@ impl Drop for StreamNode {
 /// What a peer is made of.
 struct Node {
     peer: StreamPeer<SocketAddr, Signed>,
+    lie: Option<Lie>,
     identity: PeerIdentity,
     controller: Box<dyn FlowController>,
     limit: Option<Rate>,
@@ -437,18 +466,20 @@ impl Node {
         mut runtime: Runtime<Peer>,
         input: Option<mpsc::Receiver<Video>>,
     ) -> Result<(StreamNode, mpsc::Receiver<NodeEvent>), StreamError> {
-        let Node { peer, identity, controller, limit, link, socket } = self;
+        let Node { peer, lie, identity, controller, limit, link, socket } = self;
         let local = socket.local_addr()?;
         let rng = Rng::stream(random_seed(), "stream sessions");
+        let peer = MaybeLiar::new(peer, lie, Rng::stream(random_seed(), "lies"));
         let mut sessions = QuicSessions::new(peer, SessionConfig::default(), &identity, controller, &rng)?;
         sessions.set_bounds(Bounds { rate: limit, ..Bounds::default() });
         runtime.add_gathering_in_order(socket, sessions)?;
         let (events, receiver) = mpsc::channel(MOST_EVENTS);
-        let is_stopped = Arc::new(AtomicBool::new(false));
+        let flags = Flags::default();
+        let Flags { is_stopped, is_looked_at } = flags.clone();
         let waker = runtime.waker();
-        let (running, snapshots) = Running::new(runtime, link.key, limit, input, events, Arc::clone(&is_stopped));
+        let (running, snapshots) = Running::new(runtime, link.key, limit, input, events, flags);
         let thread = thread::Builder::new().name("stream".into()).spawn(move || running.run())?;
-        Ok((StreamNode { local, link, snapshots, is_stopped, waker, thread: Some(thread) }, receiver))
+        Ok((StreamNode { local, link, snapshots, is_stopped, is_looked_at, waker, thread: Some(thread) }, receiver))
     }
 }
 
@@ -472,6 +503,28 @@ fn controller(name: &str) -> Result<Box<dyn FlowController>, StreamError> {
 fn listen(address: SocketAddr) -> Result<Socket, StreamError> {
     let socket = Socket::bind(address).and_then(Socket::serving);
     socket.map_err(|why| StreamError::Listen { address, why })
+}
+
+/// A viewer's socket, and the server's addresses that it reaches: one of IPv6 reaches both families, where the
+/// host has it.
+fn towards(options: &WatchOptions) -> Result<(Socket, Vec<SocketAddr>), StreamError> {
+    let mut addresses = options.link.look_up()?;
+    addresses.retain(|address| outgoing(*address).is_some());
+    let any = |is_ipv6: bool| {
+        let ip: IpAddr = if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        SocketAddr::new(ip, 0)
+    };
+    let socket = match options.listen {
+        Some(address) => listen(address)?,
+        None => listen(any(addresses.iter().any(SocketAddr::is_ipv6)))?,
+    };
+    let local = socket.local_addr()?;
+    // One that is bound to an address of its own reaches its family alone.
+    addresses.retain(|address| {
+        let is_of_both = local.is_ipv6() && local.ip().is_unspecified();
+        is_of_both || address.is_ipv6() == local.is_ipv6()
+    });
+    Ok((socket, addresses))
 }
 
 /// The address from which packets to `to` leave; none if there is no route. Nothing is sent.

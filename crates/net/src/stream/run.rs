@@ -1,6 +1,5 @@
 //! The thread of a peer that runs.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +11,16 @@ use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::{Client, ClientEvent};
 use anabranch_proto::stream::feeds;
 use anabranch_proto::stream::message::StreamInfo;
+use anabranch_proto::stream::overlay::ServerLoad;
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 use anabranch_proto::stream::server::{Server, ServerEvent};
-use anabranch_proto::stream::tree::NodeId;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
 use super::node::{NodeEvent, Peer, Video};
 use super::outages::Outages;
-use super::snapshot::{ClientFigures, Feed, Role, ServerFigures, Snapshot, State};
+use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
 use crate::runtime::Runtime;
 
 /// How often figures are told.
@@ -44,7 +43,19 @@ struct Counted {
     sent: u64,
     /// What had come over the session with the server that is open.
     from_server: u64,
+    too_long: u64,
 }
+
+/// What the application says to the thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flags {
+    pub is_stopped: Arc<AtomicBool>,
+    /// Somebody looks at a page.
+    pub is_looked_at: Arc<AtomicBool>,
+}
+
+/// Bytes of the headers of IPv4 and UDP.
+const HEADERS: u64 = 28;
 
 pub(super) struct Running {
     runtime: Runtime<Peer>,
@@ -53,7 +64,7 @@ pub(super) struct Running {
     input: Option<mpsc::Receiver<Video>>,
     events: mpsc::Sender<NodeEvent>,
     snapshots: watch::Sender<Snapshot>,
-    is_stopped: Arc<AtomicBool>,
+    flags: Flags,
     state: State,
     stream: Option<StreamInfo>,
     forged: u64,
@@ -65,6 +76,7 @@ pub(super) struct Running {
     /// Received from the server since the beginning.
     from_server: u64,
     received: u64,
+    too_long: u64,
     outages: Outages,
 }
 
@@ -75,7 +87,7 @@ impl Running {
         limit: Option<Rate>,
         input: Option<mpsc::Receiver<Video>>,
         events: mpsc::Sender<NodeEvent>,
-        is_stopped: Arc<AtomicBool>,
+        flags: Flags,
     ) -> (Running, watch::Receiver<Snapshot>) {
         let is_server = input.is_some();
         let state = if is_server { State::Live } else { State::Connecting };
@@ -106,9 +118,15 @@ impl Running {
             sessions: 0,
             children: 0,
             feeds: Vec::new(),
+            children_by_slice: Vec::new(),
+            is_private: false,
+            is_alone: false,
+            too_long: 0,
+            narrowest: None,
             outages: Vec::new(),
             untaken_packets: 0,
             server: None,
+            overlay: None,
         };
         let (snapshots, receiver) = watch::channel(snapshot);
         let running = Running {
@@ -118,7 +136,7 @@ impl Running {
             input,
             events,
             snapshots,
-            is_stopped,
+            flags,
             state,
             stream: None,
             forged: 0,
@@ -128,6 +146,7 @@ impl Running {
             counted: Counted::default(),
             from_server: 0,
             received: 0,
+            too_long: 0,
             outages: Outages::default(),
         };
         (running, receiver)
@@ -136,7 +155,7 @@ impl Running {
     pub fn run(mut self) -> io::Result<()> {
         let mut next = self.runtime.now();
         let mut next_look = next;
-        while !self.is_stopped.load(Ordering::Relaxed) {
+        while !self.flags.is_stopped.load(Ordering::Relaxed) {
             let now = self.runtime.now();
             if now >= next {
                 next = now + PERIOD;
@@ -145,6 +164,13 @@ impl Running {
             if now >= next_look {
                 next_look = now + LOOK;
                 self.look_for_outages(now);
+                if self.flags.is_looked_at.swap(false, Ordering::Relaxed) {
+                    self.act(|app, now| {
+                        if let StreamPeer::Client(client) = app {
+                            client.look(now);
+                        }
+                    });
+                }
             }
             let has_more = self.take_video();
             self.runtime.turn(if has_more { now } else { next.min(next_look) })?;
@@ -157,8 +183,14 @@ impl Running {
         self.runtime.run_until(end)
     }
 
+    fn act(&mut self, act: impl FnOnce(&mut StreamPeer<std::net::SocketAddr, Signed>, Time)) {
+        self.runtime.act(0, |peer, now, port| peer.act(now, port, |app, _| act(app.peer_mut(), now)));
+    }
+
     fn look_for_outages(&mut self, now: Time) {
-        let (StreamPeer::Client(client), Some(stream)) = (self.runtime.machine(0).app(), &self.stream) else { return };
+        let (StreamPeer::Client(client), Some(stream)) = (self.runtime.machine(0).app().peer(), &self.stream) else {
+            return;
+        };
         if stream.mode.has_trees() {
             self.outages.look(now, stream.slices, |slice| client.pushed(slice));
         }
@@ -181,7 +213,7 @@ impl Running {
             *source = (source.0 + video.bytes.len() as u64, source.1 + 1);
             runtime.act(0, |peer, now, port| {
                 peer.act(now, port, |app, _| {
-                    if let StreamPeer::Server(server) = app {
+                    if let StreamPeer::Server(server) = app.peer_mut() {
                         server.on_input(now, video.bytes, video.is_entry_point);
                     }
                 });
@@ -258,14 +290,19 @@ impl Running {
 
     fn tell_figures(&mut self, now: Time) {
         let peer = self.runtime.machine(0);
-        let (mut received_now, mut from_server_now) = (0, 0);
+        let (mut received_now, mut from_server_now, mut too_long_now) = (0, 0, 0);
+        let mut narrowest: Option<u16> = None;
         for (_, remote, traffic) in peer.open_sessions() {
+            too_long_now += traffic.too_long;
+            if traffic.too_long > 0 {
+                narrowest = Some(narrowest.map_or(traffic.mtu, |least| least.min(traffic.mtu)));
+            }
             received_now += traffic.received_bytes;
             if remote.key == self.key {
                 from_server_now += traffic.received_bytes;
             }
         }
-        let Counted { at, received, sent, from_server } = self.counted;
+        let Counted { at, received, sent, from_server, too_long } = self.counted;
         // A session that is over takes its counts with it.
         let growth = |now: u64, before: u64| if now >= before { now - before } else { now };
         let span = now.since(at).as_secs_f64().max(1e-3);
@@ -275,7 +312,14 @@ impl Running {
         let came = growth(received_now, received);
         self.received += came;
         self.from_server += growth(from_server_now, from_server);
-        self.counted = Counted { at: now, received: received_now, sent: sent_now, from_server: from_server_now };
+        self.too_long += growth(too_long_now, too_long);
+        self.counted = Counted {
+            at: now,
+            received: received_now,
+            sent: sent_now,
+            from_server: from_server_now,
+            too_long: too_long_now,
+        };
         let share = self.from_server as f64 / self.received as f64;
         let mut snapshot = Snapshot {
             uptime: now.since(Time::ZERO),
@@ -292,18 +336,30 @@ impl Running {
             in_flight_bytes: peer.in_flight().get(),
             sessions: peer.sessions(),
             untaken_packets: self.untaken,
+            too_long: self.too_long,
+            narrowest,
             ..self.snapshots.borrow().clone()
         };
-        match peer.app() {
-            StreamPeer::Server(server) => of_server(now, peer, server, self.source, &mut snapshot),
+        match peer.app().peer() {
+            StreamPeer::Server(server) => of_server(now, server, self.source, &mut snapshot),
             StreamPeer::Client(client) => {
                 snapshot.server_share = (self.received > 0).then_some(share);
                 of_viewer(now, client, self.stream.as_ref(), &mut snapshot);
                 snapshot.outages = self.outages.all(now);
             }
         }
+        let load = ServerLoad {
+            sent: snapshot.upload,
+            sent_bytes: snapshot.sent_bytes + HEADERS * snapshot.sent_packets,
+            source_bytes: self.source.0,
+        };
         // Somebody may look at it later.
         self.snapshots.send_replace(snapshot);
+        self.act(|app, _| {
+            if let StreamPeer::Server(server) = app {
+                server.set_load(load);
+            }
+        });
     }
 }
 
@@ -334,49 +390,30 @@ fn of_viewer(now: Time, client: &Client<std::net::SocketAddr, Signed>, stream: O
         feeds::Feed::Server => Feed::Server,
         feeds::Feed::Client(client) => Feed::Client(client.0),
     };
-    to.feeds = (0..stream.map_or(0, |stream| stream.slices)).map(feed).collect();
+    let slices = 0..stream.map_or(0, |stream| stream.slices);
+    to.feeds = slices.clone().map(feed).collect();
+    to.children_by_slice = slices.map(|slice| client.children_of(slice).map(|child| child.0).collect()).collect();
+    to.is_private = stream.is_some_and(|stream| stream.is_private);
+    to.is_alone = client.is_private();
+    to.overlay = client.overlay().map(|(at, view)| (now.since(at), view.clone()));
     to.delay = client.receiving().and_then(|receiving| receiving.delay(now));
 }
 
 fn of_server(
     now: Time,
-    peer: &Peer,
     server: &Server<std::net::SocketAddr, Signed>,
     (source_bytes, source_packets): (u64, u64),
     to: &mut Snapshot,
 ) {
-    let (tracker, before) = (server.tracker(), to.server.as_ref().map_or(0, |server| server.source_bytes));
-    let book = tracker.book();
-    let clients = tracker.viewers().map(|viewer| {
-        let (places, children) = book.places(viewer.node);
-        ClientFigures {
-            client: viewer.contact.client.0,
-            announced: viewer.contribution.announced(),
-            places,
-            children,
-            round_trip: peer.least_round_trip(viewer.session),
-            heard: now.since(viewer.heard),
-            is_suspect: viewer.contribution.is_suspect(),
-            told: viewer.told.clone(),
-        }
-    });
-    let clients = clients.collect();
-    let numbers: BTreeMap<NodeId, u32> =
-        tracker.viewers().map(|viewer| (viewer.node, viewer.contact.client.0)).collect();
-    let edges = |slice: u8| {
-        let edge = |viewer: &anabranch_proto::stream::tracker::Viewer<_>| {
-            let parent = book.parent(usize::from(slice), viewer.node)?;
-            Some((viewer.contact.client.0, numbers.get(&parent).copied()))
-        };
-        tracker.viewers().filter_map(edge).collect()
-    };
-    let trees = (0..server.slices()).map(edges).collect();
+    let before = to.server.as_ref().map_or(0, |server| server.source_bytes);
     let came = source_bytes.saturating_sub(before);
     to.mode = Some(server.mode());
     to.slices = Some(server.slices());
     to.bitrate = (came > 0).then(|| Rate::from_bytes_per_sec_f64(Bytes::new(came).get() as f64 / PERIOD.as_secs_f64()));
     to.children = server.children();
     to.played_packets = source_packets;
-    let parent_changes = tracker.parent_changes();
-    to.server = Some(ServerFigures { source_bytes, source_packets, clients, trees, parent_changes });
+    to.is_private = server.tracker().is_private();
+    let parent_changes = server.tracker().parent_changes();
+    to.server = Some(ServerFigures { source_bytes, source_packets, parent_changes });
+    to.overlay = Some((Duration::ZERO, server.overlay(now)));
 }

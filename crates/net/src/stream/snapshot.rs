@@ -4,7 +4,8 @@
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
-use anabranch_proto::stream::message::{Mode, Report};
+use anabranch_proto::stream::message::Mode;
+use anabranch_proto::stream::overlay::OverlayView;
 
 use super::outages::Outage;
 
@@ -41,27 +42,6 @@ pub enum Feed {
     Client(u32),
 }
 
-/// A viewer, as the server knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientFigures {
-    /// Its number.
-    pub client: u32,
-    /// What it has announced that it can send.
-    pub announced: Rate,
-    /// Children that it may have, over all slices, and those that it has.
-    pub places: usize,
-    /// Children that it has in the trees.
-    pub children: usize,
-    /// The least round trip to it.
-    pub round_trip: Option<Duration>,
-    /// Since it was last heard of.
-    pub heard: Duration,
-    /// Whether several of its children miss it.
-    pub is_suspect: bool,
-    /// How it has said that it fares.
-    pub told: Option<Report>,
-}
-
 /// What only the server knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerFigures {
@@ -69,10 +49,6 @@ pub struct ServerFigures {
     pub source_bytes: u64,
     /// Packets that have come in.
     pub source_packets: u64,
-    /// Who watches.
-    pub clients: Vec<ClientFigures>,
-    /// For each slice, who gets it from whom: `None` for the server.
-    pub trees: Vec<Vec<(u32, Option<u32>)>>,
     /// How often a viewer got another parent.
     pub parent_changes: u64,
 }
@@ -132,10 +108,23 @@ pub struct Snapshot {
     pub children: usize,
     /// Where each slice comes from, at a viewer.
     pub feeds: Vec<Feed>,
+    /// To which clients a viewer pushes each slice.
+    pub children_by_slice: Vec<Vec<u32>>,
+    /// Whether the stream is private: the server feeds every viewer itself, and names none to another.
+    pub is_private: bool,
+    /// Whether this viewer deals with the server alone.
+    pub is_alone: bool,
+    /// Datagrams that were longer than a path carries, and did not leave.
+    pub too_long: u64,
+    /// Of the paths that are open and did not carry one, what the narrowest carries: bytes of UDP payload.
+    pub narrowest: Option<u16>,
     /// When slices stopped coming, at a viewer.
     pub outages: Vec<Outage>,
     /// Packets for the application that it did not take in time.
     pub untaken_packets: u64,
     /// What only the server knows.
     pub server: Option<ServerFigures>,
+    /// How all fare, and how long ago that was: at the server, and at a viewer that was told since somebody looks
+    /// at its page.
+    pub overlay: Option<(Duration, OverlayView)>,
 }

@@ -7,7 +7,7 @@ use anabranch_control::units::Bytes;
 use proptest::prelude::*;
 
 use super::books::State;
-use super::packet::{Content, Hello, Messages, Welcome};
+use super::packet::{AckRequest, Content, Hello, Messages, Welcome};
 use super::*;
 use crate::flow::{Ack, AckRanges};
 use crate::machine::{Arrival, Departure, Machine, Out};
@@ -376,7 +376,13 @@ fn hostile() -> impl Strategy<Value = Carried> {
             let ranges = |(low, span): (u64, u64)| AckRanges::new([(low, low.saturating_add(span))]);
             let ack = ack.map(|ack| Ack { ranges: ranges(ack), delay: MS(length.into()), ce_count: number });
             // The token is filled in by the test where the enemy knows it.
-            Carried { to: ConnectionId { slot, token: u32::from(knows) }, number, ack, content }
+            Carried {
+                to: ConnectionId { slot, token: u32::from(knows) },
+                number,
+                ack,
+                asked: AckRequest::default(),
+                content,
+            }
         },
     )
 }

@@ -71,6 +71,8 @@ pub struct Buffer<P> {
     end: PacketId,
     /// The first that may be held: nothing from before the beginning is.
     begin: PacketId,
+    /// No hole is skipped before.
+    wait_until: Time,
 }
 
 impl<P: Clone> Buffer<P> {
@@ -79,7 +81,12 @@ impl<P: Clone> Buffer<P> {
         let room = config.capacity.next_power_of_two().max(WORD as usize);
         let held = vec![0; room / WORD as usize].into();
         let entries = vec![Entry { stamp: Stamp::default(), packet: None }; room].into();
-        Buffer { config, entries, held, next: first, end: first, begin: first }
+        Buffer { config, entries, held, next: first, end: first, begin: first, wait_until: Time::ZERO }
+    }
+
+    /// Skips no hole before `until`, however old: somebody who has only just come begins with what is old.
+    pub fn wait_until(&mut self, until: Time) {
+        self.wait_until = until;
     }
 
     fn place(&self, id: PacketId) -> usize {
@@ -169,7 +176,7 @@ impl<P: Clone> Buffer<P> {
         }
         let (behind, stamp) = self.behind_hole()?;
         let pushed_out = self.next < self.oldest();
-        if !pushed_out && clock.age(now, stamp) < self.config.patience {
+        if !pushed_out && (now < self.wait_until || clock.age(now, stamp) < self.config.patience) {
             return None;
         }
         let from = self.next;
@@ -184,7 +191,10 @@ impl<P: Clone> Buffer<P> {
         }
         match self.behind_hole() {
             Some((behind, _)) if behind == self.next || self.next < self.oldest() => now,
-            Some((_, stamp)) => clock.expected(stamp).map_or(now, |expected| expected + self.config.patience).max(now),
+            Some((_, stamp)) => {
+                let expected = clock.expected(stamp).map_or(now, |expected| expected + self.config.patience);
+                expected.max(self.wait_until).max(now)
+            }
             None => Time::MAX,
         }
     }
@@ -296,6 +306,16 @@ mod tests {
         assert_eq!(come(&mut buffer, &mut clock, 1), Inserted::Late);
         assert!(buffer.contains(PacketId(1)), "others may want it");
         assert_eq!(buffer.release_at(at(3000), &clock), Time::MAX);
+    }
+
+    #[test]
+    fn what_a_newcomer_begins_with_is_waited_for_however_old_it_is() {
+        let (mut buffer, mut clock) = (Buffer::new(CONFIG, PacketId(0)), SourceClock::default());
+        buffer.wait_until(at(5000));
+        come(&mut buffer, &mut clock, 3);
+        assert_eq!(buffer.release_at(at(80), &clock), at(5000));
+        assert!(released(&mut buffer, &clock, at(4999)).is_empty());
+        assert_eq!(released(&mut buffer, &clock, at(5000))[0], Release::Skipped(PacketId(0), 3));
     }
 
     #[test]

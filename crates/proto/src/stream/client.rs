@@ -20,14 +20,16 @@ use anabranch_control::units::{Bytes, Rate};
 use super::buffer::{BufferConfig, Release};
 use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
-use super::feeds::{Feed, Feeds, SILENCE};
+use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
 use super::gossip::Mean;
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
+use super::overlay::{LOOKED_AT, OverlayView};
 use super::packet::{MAX_PACKET, MAX_SLICES, PacketId, SliceSet};
 use super::peers::Peers;
 use super::pushing::Pushing;
+use super::reaching::Reaching;
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::serving::{Subscription, next_datagram, subscribe};
 use super::uplink::Uplink;
@@ -38,9 +40,6 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// How often it reports to the server: each report is a sign of life as well.
 pub const REPORT_PERIOD: Duration = Duration::from_millis(1000);
-
-/// How long until a client whose server could not be reached, or had no room, tries again.
-const RETRY: Duration = Duration::from_millis(2000);
 
 /// How often what is missing is sought.
 pub(super) const ROUND: Duration = Duration::from_millis(100);
@@ -104,7 +103,9 @@ pub(super) struct Watching<A, C: Content> {
 #[derive(Clone, Debug)]
 pub struct Client<A, C: Content> {
     pub(super) config: ClientConfig<A>,
+    /// The session with the server, or that is to be it.
     pub(super) server: Option<SessionId>,
+    pub(super) reaching: Reaching<A>,
     pub(super) peers: Peers<A>,
     pub(super) watching: Option<Watching<A, C>>,
     pub(super) uplink: Uplink<C>,
@@ -116,28 +117,63 @@ pub struct Client<A, C: Content> {
     pub(super) forged: BTreeMap<ClientId, u16>,
     pub(super) forgers: VecDeque<ClientId>,
     pub(super) measured: Measured,
+    /// Whether it has asked to be named to nobody.
+    pub(super) asks_privacy: bool,
+    /// Until when somebody looks at a page, when the server is asked again how all fare, and what it said last.
+    pub(super) looked_at_until: Time,
+    pub(super) next_look: Time,
+    overlay: Option<(Time, Box<OverlayView>)>,
     pub(super) next_tick: Time,
-    retry_at: Time,
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// A client that asks to be let in at its first timer.
     pub fn new(config: ClientConfig<A>) -> Client<A, C> {
         Client {
+            reaching: Reaching::new(config.server),
             config,
             server: None,
             peers: Peers::default(),
             watching: None,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.upload),
             chains: Chains::default(),
             played: 0,
             skipped: 0,
             forged: BTreeMap::new(),
             forgers: VecDeque::new(),
             measured: Measured::default(),
+            asks_privacy: false,
+            looked_at_until: Time::ZERO,
+            next_look: Time::ZERO,
+            overlay: None,
             next_tick: Time::ZERO,
-            retry_at: Time::ZERO,
         }
+    }
+
+    /// The server is to feed it alone, and to name it to nobody: it passes nothing on, opens no session with
+    /// another viewer and lets none open one. Call it before the first timer.
+    pub fn keep_private(&mut self) {
+        self.asks_privacy = true;
+    }
+
+    /// Whether it deals with the server alone: by its own wish, or since all of the stream do.
+    pub fn is_private(&self) -> bool {
+        self.asks_privacy || self.watching.as_ref().is_some_and(|watching| watching.info.is_private)
+    }
+
+    /// Somebody looks at a page: the server is asked how all fare, for a while.
+    pub fn look(&mut self, now: Time) {
+        self.looked_at_until = now + LOOKED_AT;
+    }
+
+    /// How all fare, and when the server has said so; none before it has.
+    pub fn overlay(&self) -> Option<(Time, &OverlayView)> {
+        self.overlay.as_ref().map(|(at, view)| (*at, &**view))
+    }
+
+    /// To whom it pushes `slice`.
+    pub fn children_of(&self, slice: u8) -> impl Iterator<Item = ClientId> {
+        self.watching.iter().flat_map(move |watching| watching.pushing.clients(slice))
     }
 
     /// Its number; none before the server has let it in.
@@ -196,7 +232,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(self.config.source, self.config.buffer, info.begin),
+                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
                     mesh: Mesh::default(),
@@ -324,11 +360,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             Some(false) => return,
             Some(true) => {}
         }
-        for slice in manifest_slices(manifest.generation, watching.info.slices) {
-            for child in watching.pushing.children(slice) {
-                if child != from {
-                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
-                }
+        let slice = manifest_slice(manifest.generation, watching.info.slices);
+        for child in watching.pushing.children(slice) {
+            if child != from {
+                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         while let Some(arrived) = self.watching.as_mut().and_then(|watching| watching.receiving.next_proven()) {
@@ -346,20 +381,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             sessions.event(ClientEvent::Release(release));
         }
     }
-
-    /// Nothing can be had from the server: a new attempt, later.
-    fn on_server_lost(&mut self, now: Time) {
-        self.server = None;
-        self.retry_at = now + RETRY;
-    }
 }
 
-/// The slices down whose trees the manifest of `generation` goes: two, so that it comes where one parent
-/// is gone, and others each time, so that each pair of parents is at work.
-pub fn manifest_slices(generation: u32, slices: u8) -> impl Iterator<Item = u8> {
-    let first = (generation % u32::from(slices)) as u8;
-    let second = (first + slices / 2) % slices;
-    [Some(first), (second != first).then_some(second)].into_iter().flatten()
+/// The slice down whose tree the manifest of `generation` goes: another each time, so that no parent that is
+/// gone keeps back more than one. Who misses one asks for it.
+pub fn manifest_slice(generation: u32, slices: u8) -> u8 {
+    (generation % u32::from(slices)) as u8
 }
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
@@ -369,17 +396,19 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     type Event = ClientEvent<C::Packet>;
 
     fn accepts(&mut self, _now: Time, _remote: &Remote<A>) -> bool {
-        self.watching.is_some() && self.peers.len() < MOST_SESSIONS
+        self.watching.is_some() && self.peers.len() < MOST_SESSIONS && !self.is_private()
     }
 
     fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
+        self.on_reached(session, sessions);
         if Some(session) == self.server {
-            sessions.send(session, Message::Join { upload: self.config.upload });
+            let private = self.asks_privacy.then_some(Message::JoinPrivately);
+            sessions.send(session, private.unwrap_or(Message::Join { upload: self.config.upload }));
         } else if !remote.is_initiator {
-            if let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) {
+            if let (Some(peer), Some(_)) = (self.peers.get_mut(session), &self.watching) {
                 peer.remote = Some(*remote);
                 if peer.is_wanted {
-                    watching.mesh.add(session);
+                    self.become_neighbour(now, session);
                 }
             }
             return;
@@ -419,6 +448,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     watching.ticket = *ticket;
                 }
             }
+            Message::Overlay(view) if is_server => self.overlay = Some((now, view)),
             Message::Ping if is_server => sessions.send(session, Message::Pong),
             Message::Neighbours(contacts) if is_server => self.on_neighbours(now, &contacts, sessions),
             Message::Chain(link) if is_server => self.on_chain(now, &link, sessions),
@@ -427,7 +457,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
             Message::Subscribe { slices, from } => {
                 let client = self.peers.get(session).and_then(|peer| peer.client);
                 let Some((watching, client)) = self.watching.as_mut().zip(client) else { return };
-                let until = now + self.config.buffer.patience;
+                let patience = self.config.buffer.patience;
+                // Later it asks its neighbours.
+                let until = now + if watching.info.mode.has_mesh() { BEGINNING.min(patience) } else { patience };
                 let asked = Subscription { session, client, slices, from };
                 let Watching { pushing, receiving, .. } = watching;
                 let refused = subscribe(now, asked, until, (pushing, &mut self.uplink), receiving.buffer());
@@ -475,7 +507,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
                     self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
-            Datagram::Have(map) => self.on_map(session, map),
+            Datagram::Have(map) => self.on_map(now, session, map),
             Datagram::Want(ids) => self.on_wanted(now, session, &ids),
             Datagram::Explore { chain, nonce, id, stamp, packet } => {
                 self.on_explored(now, (chain, nonce), Arrived { from: session, id, stamp, packet }, sessions);
@@ -495,22 +527,17 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
-        if Some(session) == self.server {
-            sessions.event(ClientEvent::Unreachable);
-            self.on_server_lost(now);
+        let is_server = Some(session) == self.server;
+        if !self.on_not_reached(now, session, sessions) && is_server {
+            self.on_server_closed(now, sessions);
         }
         self.on_refused(now, session, SliceSet(u64::MAX), true, sessions);
         self.forget(session);
     }
 
     fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        if self.server.is_none() && now >= self.retry_at {
-            self.retry_at = now + RETRY;
-            self.server = sessions.open(self.config.server, Some(self.config.source));
-            if let Some(server) = self.server {
-                self.peers.begin(now, server, None);
-            }
-        }
+        self.reach_server(now, sessions);
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
@@ -518,13 +545,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Client<A, C> {
     }
 
     fn timer(&self, now: Time) -> Time {
-        let retry = if self.server.is_none() { self.retry_at } else { Time::MAX };
         let release = self.watching.as_ref().map_or(Time::MAX, |watching| {
             let receiving = &watching.receiving;
             receiving.buffer().release_at(now, receiving.clock())
         });
         let tick = if self.watching.is_some() { self.next_tick } else { Time::MAX };
-        retry.min(release).min(tick)
+        self.reach_at().min(release).min(tick).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

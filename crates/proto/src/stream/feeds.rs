@@ -5,7 +5,8 @@
 //! others have got on without it by [`SILENT_PACKETS`] of its packets, and by [`SILENCE`]: what the
 //! source does not send, nobody misses. Then the client's own children are told, who miss it as well
 //! and are not to blame this client, nor to leave it. If no such word comes from its parent in
-//! [`WORD`], a backup is asked and the server told.
+//! [`WORD`], a backup is asked and the server told: one from which another slice comes if there is such a one, and
+//! none from which another should come and does not.
 //!
 //! A parent of whom packets of other slices still come is not dead but behind. It is left like one that
 //! misses the slice itself: after [`PATIENCE`], and without blame.
@@ -18,7 +19,7 @@ use super::packet::{PacketId, SliceSet};
 use crate::session::SessionId;
 
 /// Packets of a slice that do not come, while others do, until it is silent.
-pub const SILENT_PACKETS: u64 = 4;
+pub const SILENT_PACKETS: u64 = 3;
 
 /// A slice is not silent sooner: two round trips of an eighth of a second.
 pub const SILENCE: Duration = Duration::from_millis(250);
@@ -30,6 +31,10 @@ pub const WORD: Duration = Duration::from_millis(150);
 /// What a parent that has just been asked has more time: three long ways for the session and the
 /// question, and the queue of its uplink.
 pub const BEGINNING: Duration = Duration::from_millis(600);
+
+/// What a backup has more time that has just been asked: it is there, as far as anybody knows, and has nothing to
+/// mend; the rest is what any silence takes.
+const BACKUP_BEGINNING: Duration = Duration::from_millis(100);
 
 /// A parent that misses the slice itself is left after this, without blame.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -63,8 +68,8 @@ struct Slice<A> {
     /// The one that it came from before, and until when it may go on.
     left: Option<(SessionId, Time)>,
     backups: [Option<Contact<A>>; 2],
-    /// Backups that were asked since the last packet.
-    tried: usize,
+    /// Which backups were asked since the last packet, a bit for each.
+    tried: u8,
     /// The one after the last packet that the feed pushed, and when it was last known to be alive or was asked.
     last: PacketId,
     alive: Time,
@@ -224,22 +229,24 @@ impl<A: Copy> Feeds<A> {
         is_excused: bool,
         mut step: impl FnMut(Step<A>),
     ) {
+        let mut lost = SliceSet::default();
         for (slice, state) in (0..).zip(&mut self.slices) {
             if state.left.is_some_and(|(left, _)| left == from) {
                 state.left = None;
             }
             if slices.contains(slice) && state.session == Some(from) {
                 state.session = None;
-                state.ask_next(now, slice, is_excused, &mut step);
+                lost.insert(slice);
             }
+        }
+        for slice in lost.iter() {
+            self.ask_next(now, slice, is_excused, &mut step);
         }
     }
 
     /// The feed of `slice` cannot be asked: another is.
     pub fn on_unreachable(&mut self, now: Time, slice: u8, mut step: impl FnMut(Step<A>)) {
-        if let Some(state) = self.slices.get_mut(usize::from(slice)) {
-            state.ask_next(now, slice, true, &mut step);
-        }
+        self.ask_next(now, slice, true, &mut step);
     }
 
     /// A session is over: its number may soon be another's.
@@ -276,6 +283,7 @@ impl<A: Copy> Feeds<A> {
     /// Looks for slices that are silent; `end` is the packet above all that have come.
     pub fn watch(&mut self, now: Time, end: PacketId, mut step: impl FnMut(Step<A>)) {
         let count = self.slices.len() as u64;
+        let mut lost: Vec<(u8, bool)> = Vec::new();
         for (slice, state) in (0..).zip(&mut self.slices) {
             if let Some((left, until)) = state.left
                 && now >= until
@@ -283,7 +291,7 @@ impl<A: Copy> Feeds<A> {
                 state.left = None;
                 step(Step::Leave(slice, left));
             }
-            let is_behind = end.since(state.last) > (SILENT_PACKETS + 1) * count;
+            let is_behind = end.since(state.last) > SILENT_PACKETS * count;
             if state.feed == Feed::None || !is_behind {
                 continue;
             }
@@ -295,9 +303,43 @@ impl<A: Copy> Feeds<A> {
             let is_behind = heard.is_some_and(|&heard| heard > Time::ZERO && now < heard + SILENCE);
             let patience = if is_behind { PATIENCE } else { SILENCE + WORD };
             if now >= state.alive + patience {
-                state.ask_next(now, slice, is_behind || state.stalled_since.is_some(), &mut step);
+                lost.push((slice, is_behind || state.stalled_since.is_some()));
             }
         }
+        for (slice, is_excused) in lost {
+            self.ask_next(now, slice, is_excused, &mut step);
+        }
+    }
+
+    /// How much speaks for `client` being there: packets of another slice come from it, nothing is known, or they
+    /// should and do not.
+    fn signs_of_life(&self, now: Time, client: ClientId) -> u8 {
+        let sessions =
+            self.slices.iter().filter(|other| other.feed == Feed::Client(client)).filter_map(|other| other.session);
+        let heard = sessions.filter_map(|session| self.heard.get(session.index())).max();
+        match heard {
+            Some(&heard) if heard > Time::ZERO => {
+                if now < heard + SILENCE {
+                    2
+                } else {
+                    0
+                }
+            }
+            _ => 1,
+        }
+    }
+
+    /// Asks another backup for `slice`, if the server has named one that was not asked, and tells the server: the one
+    /// that is most surely there.
+    fn ask_next(&mut self, now: Time, slice: u8, is_excused: bool, step: &mut impl FnMut(Step<A>)) {
+        let Some(state) = self.slices.get(usize::from(slice)) else { return };
+        let untried = (0..).zip(state.backups).filter(|(number, _)| state.tried >> number & 1 == 0);
+        let named = untried.filter_map(|(number, backup): (u8, _)| Some((number, backup?)));
+        let life = |contact: &Contact<A>| self.signs_of_life(now, contact.client);
+        let best = named
+            .filter(|(_, contact)| life(contact) > 0)
+            .max_by_key(|(number, contact)| (life(contact), core::cmp::Reverse(*number)));
+        self.slices[usize::from(slice)].ask(now, slice, best, is_excused, step);
     }
 
     /// Slices whose feed was asked just now for all that was missing: others need not be.
@@ -314,7 +356,7 @@ impl<A: Copy> Feeds<A> {
         let mut silent = SliceSet::default();
         let count = self.slices.len() as u64;
         for (slice, state) in (0..).zip(&self.slices) {
-            if end.since(state.last) > (SILENT_PACKETS + 1) * count {
+            if end.since(state.last) > SILENT_PACKETS * count {
                 silent.insert(slice);
             }
         }
@@ -340,14 +382,23 @@ impl<A: Copy> Slice<A> {
         }
     }
 
-    /// Asks the next backup, if the server has named one that was not asked, and tells the server.
-    fn ask_next(&mut self, now: Time, slice: u8, is_excused: bool, step: &mut impl FnMut(Step<A>)) {
+    /// Asks `backup`, if there is one, and tells the server.
+    fn ask(
+        &mut self,
+        now: Time,
+        slice: u8,
+        backup: Option<(u8, Contact<A>)>,
+        is_excused: bool,
+        step: &mut impl FnMut(Step<A>),
+    ) {
         (self.alive, self.is_told, self.stalled_since) = (now + BEGINNING, false, None);
         let parent = if let Feed::Client(client) = self.feed { Some(client) } else { None };
-        let backup = self.backups.get(self.tried).copied().flatten();
+        let (number, backup) = backup.unzip();
         step(Step::Silent(SilentFeed { slice, parent, asked: backup.map(|backup| backup.client), is_excused }));
         if let Some(backup) = backup {
-            self.tried += 1;
+            self.tried |= 1 << number.unwrap_or_default();
+            // It has nothing to mend, and is believed to be there.
+            self.alive = now + BACKUP_BEGINNING;
             self.count_anew();
             // The one before may come to life again; it is told to stop when another pushes.
             if let Some(session) = self.session.take() {
@@ -447,6 +498,43 @@ mod tests {
             }
         }
         panic!("it is never left");
+    }
+
+    /// Slice 0 comes from client 7, who has died, slices 1 and 2 from clients 8 and 9, the backups of slice 0, of
+    /// whom packets come if `alive` says so: who is asked.
+    fn asked(alive: [bool; 2]) -> Option<ClientId> {
+        let mut feeds = Feeds::new(3, at(0), PacketId(0));
+        for (slice, client) in [(0, 7), (1, 8), (2, 9)] {
+            let backups = [Some(contact(8)), Some(contact(9))];
+            feeds.on_parent(at(0), &Parent { slice, parent: Some(contact(client)), backups }, |_| {});
+            feeds.set_session(at(0), slice, SessionId(client));
+            feeds.on_packet(at(100), slice, SessionId(client), PacketId(u64::from(slice)), |_| {});
+        }
+        for tenth in 3..40 {
+            let now = at(50 * tenth);
+            for (slice, is_alive) in (1..).zip(alive) {
+                if is_alive {
+                    feeds.on_packet(now, slice, SessionId(7 + u32::from(slice)), PacketId(3 * tenth), |_| {});
+                }
+            }
+            let mut silent = None;
+            feeds.watch(now, PacketId(1000), |step| {
+                if let Step::Silent(SilentFeed { slice: 0, asked, .. }) = step {
+                    silent = silent.or(Some(asked));
+                }
+            });
+            if let Some(asked) = silent {
+                return asked;
+            }
+        }
+        panic!("nobody misses it");
+    }
+
+    #[test]
+    fn a_backup_is_asked_of_whom_something_comes() {
+        assert_eq!(asked([true, true]), Some(ClientId(8)));
+        assert_eq!(asked([false, true]), Some(ClientId(9)), "the first is as silent as the parent");
+        assert_eq!(asked([false, false]), None, "the server is to name another");
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         contact: &Contact<A>,
         sessions: &mut impl Sessions<Self>,
     ) -> Option<SessionId> {
-        if self.forgers.contains(&contact.client) {
+        // Whatever the server says: who is private shows itself to nobody.
+        if self.forgers.contains(&contact.client) || self.is_private() {
             return None;
         }
         if let Some(session) = self.peers.session_of(contact.client) {

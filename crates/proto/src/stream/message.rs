@@ -7,6 +7,7 @@ use anabranch_control::units::Rate;
 
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::gossip::Mass;
+use super::overlay::OverlayView;
 use super::packet::{PacketId, SliceSet, Stamp};
 use crate::session::{PeerKey, WireLength};
 
@@ -50,6 +51,8 @@ impl Mode {
 pub struct StreamInfo {
     /// How it travels.
     pub mode: Mode,
+    /// Whether the server feeds every viewer itself, and names none to another.
+    pub is_private: bool,
     /// How many slices it has; at most [`MAX_SLICES`](super::packet::MAX_SLICES).
     pub slices: u8,
     /// What it takes, by the last seconds.
@@ -155,6 +158,12 @@ pub enum Message<A, C: Content> {
         /// What it believes that it can send.
         upload: Rate,
     },
+    /// To the server: somebody wants to watch, is to be named to nobody, and passes nothing on.
+    JoinPrivately,
+    /// To the server: somebody looks at a page, and wants to see how all fare.
+    WantOverlay,
+    /// From the server: that.
+    Overlay(Box<OverlayView>),
     /// From the server: it may.
     Welcome(Box<Welcome<C>>),
     /// From the server: nobody has room for another.
@@ -270,6 +279,11 @@ const PACKET_HEADER: usize = 1 + 8 + 4;
 /// Bytes of a contact: number 4, address of IPv6 and port 18, key 32.
 const CONTACT: usize = 4 + 18 + 32;
 
+/// Bytes of what is told of all, of a viewer, and of what has happened to one.
+const OVERLAY: usize = 3 * 8 + 4 + 8 + 4 + 8 * 4 + 2 + 1 + 1;
+const VIEWER: usize = 4 + 1 + 2 + 2 + 4 + 4 + 8 + 8 + 2 + 2;
+const HAPPENING: usize = 2 + 4 + 1;
+
 impl<C: Content> WireLength for Datagram<C> {
     #[inline]
     fn wire_length(&self) -> usize {
@@ -292,6 +306,11 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
             Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + Ticket::<C>::LENGTH,
             Message::Ticket(_) | Message::Greet(_) => Ticket::<C>::LENGTH,
             Message::Overloaded | Message::Ping | Message::Pong => 0,
+            Message::JoinPrivately | Message::WantOverlay => 0,
+            Message::Overlay(view) => {
+                let edges: usize = view.trees.iter().map(|_| 2 * view.viewers.len()).sum();
+                OVERLAY + VIEWER * view.viewers.len() + HAPPENING * view.happenings.len() + edges
+            }
             Message::Assign(assignment) => {
                 let parent = |parent: &Parent<A>| {
                     let contacts = parent.backups.iter().chain([&parent.parent]).flatten().count();

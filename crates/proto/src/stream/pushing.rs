@@ -78,6 +78,12 @@ impl Pushing {
         self.children[usize::from(slice)].iter().filter(|child| !child.is_silent).map(|child| child.session)
     }
 
+    /// Who gets `slice`, by their numbers.
+    pub fn clients(&self, slice: u8) -> impl Iterator<Item = ClientId> {
+        let children = self.children.get(usize::from(slice)).into_iter().flatten();
+        children.filter(|child| !child.is_silent).map(|child| child.client)
+    }
+
     /// How many slices there are.
     pub fn slices(&self) -> u8 {
         self.children.len() as u8

@@ -57,21 +57,19 @@ pub struct Receiving<C: Content> {
     source: PeerKey,
     /// In the order of their generations.
     manifests: VecDeque<Arc<Manifest<C>>>,
-    unproven: Vec<Arrived<C::Packet>>,
+    /// Each with the time since which it waits.
+    unproven: Vec<(Time, Arrived<C::Packet>)>,
     buffer: Buffer<C::Packet>,
     clock: SourceClock,
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`; players get what comes from `first` on.
-    pub fn new(source: PeerKey, buffer: BufferConfig, first: PacketId) -> Receiving<C> {
-        Receiving {
-            source,
-            manifests: VecDeque::new(),
-            unproven: Vec::new(),
-            buffer: Buffer::new(buffer, first),
-            clock: SourceClock::default(),
-        }
+    /// Nothing yet of the stream of `source`; players get what comes from `first` on, which is asked for
+    /// `now` and waited for from now on, however old it is.
+    pub fn new(now: Time, source: PeerKey, config: BufferConfig, first: PacketId) -> Receiving<C> {
+        let mut buffer = Buffer::new(config, first);
+        buffer.wait_until(now + config.patience);
+        Receiving { source, manifests: VecDeque::new(), unproven: Vec::new(), buffer, clock: SourceClock::default() }
     }
 
     /// What is here.
@@ -111,7 +109,7 @@ impl<C: Content> Receiving<C> {
     /// A packet comes.
     #[inline]
     pub fn on_packet(&mut self, now: Time, arrived: Arrived<C::Packet>) -> Verdict {
-        let Some(manifest) = self.manifest(arrived.id) else { return self.wait(arrived) };
+        let Some(manifest) = self.manifest(arrived.id) else { return self.wait(now, arrived) };
         let Arrived { id, stamp, packet, .. } = arrived;
         if self.buffer.contains(id) {
             return Verdict::Copy;
@@ -128,13 +126,13 @@ impl<C: Content> Receiving<C> {
         }
     }
 
-    fn wait(&mut self, arrived: Arrived<C::Packet>) -> Verdict {
+    fn wait(&mut self, now: Time, arrived: Arrived<C::Packet>) -> Verdict {
         let is_old = self.manifests.front().is_some_and(|oldest| arrived.id < oldest.first);
         if is_old || self.unproven.len() >= MOST_UNPROVEN {
             return Verdict::Ignored;
         }
         let mut of_one = 0;
-        for waiting in &self.unproven {
+        for (_, waiting) in &self.unproven {
             if waiting.id == arrived.id && waiting.from == arrived.from {
                 return Verdict::Copy;
             }
@@ -143,7 +141,7 @@ impl<C: Content> Receiving<C> {
         if of_one >= MOST_UNPROVEN_OF_ONE {
             return Verdict::Ignored;
         }
-        self.unproven.push(arrived);
+        self.unproven.push((now, arrived));
         Verdict::Unproven
     }
 
@@ -170,15 +168,16 @@ impl<C: Content> Receiving<C> {
     /// A packet that has waited for a manifest which has come, to be given to
     /// [`Receiving::on_packet`] again.
     pub fn next_proven(&mut self) -> Option<Arrived<C::Packet>> {
-        let place = self.unproven.iter().position(|waiting| self.manifest(waiting.id).is_some())?;
-        Some(self.unproven.remove(place))
+        let place = self.unproven.iter().position(|(_, waiting)| self.manifest(waiting.id).is_some())?;
+        Some(self.unproven.remove(place).1)
     }
 
-    /// Whom to ask for the manifests of which packets, the last included: those that came too early from
-    /// the peer that sent most of them, then what others sent beyond those.
-    pub fn missing_manifests(&self) -> Vec<(SessionId, PacketId, PacketId)> {
+    /// Whom to ask for the manifests of which packets that have waited for them for `patience`, the last
+    /// included: those that came too early from the peer that sent most of them, then what others sent
+    /// beyond those.
+    pub fn missing_manifests(&self, now: Time, patience: Duration) -> Vec<(SessionId, PacketId, PacketId)> {
         let mut early: Vec<(SessionId, PacketId, PacketId, usize)> = Vec::new();
-        for waiting in &self.unproven {
+        for (_, waiting) in self.unproven.iter().filter(|&&(since, _)| now.since(since) >= patience) {
             match early.iter_mut().find(|(from, ..)| *from == waiting.from) {
                 Some((_, first, last, count)) => {
                     (*first, *last) = (waiting.id.min(*first), waiting.id.max(*last));
@@ -205,6 +204,6 @@ impl<C: Content> Receiving<C> {
 
     /// A session is over: its number may soon be another's.
     pub fn forget(&mut self, session: SessionId) {
-        self.unproven.retain(|waiting| waiting.from != session);
+        self.unproven.retain(|(_, waiting)| waiting.from != session);
     }
 }

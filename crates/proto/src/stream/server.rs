@@ -16,6 +16,7 @@ use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report, StreamInfo, Welcome};
+use super::overlay::{Happened, OverlayView, ServerLoad, Telling};
 use super::packet::{PacketId, Stamp};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
@@ -24,7 +25,7 @@ use super::source::{Signed, Source};
 use super::tracker::capacity::OVERHEAD;
 use super::tracker::{Refusal, Tracker, TrackerConfig};
 use super::uplink::Uplink;
-use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
+use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, WireLength};
 
 /// How often a tree is made better, assignments leave, and silent viewers are looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -94,6 +95,7 @@ pub struct Server<A, C: Content> {
     exploration: Option<Exploration>,
     monitoring: Monitoring,
     enabler: Option<Enabler>,
+    telling: Telling,
     rng: Rng,
     next_tick: Time,
     next_review: Time,
@@ -120,18 +122,35 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             enabler,
             peers: Peers::default(),
             pushing,
-            uplink: Uplink::default(),
+            uplink: Uplink::new(config.tracker.upload),
             kept: Buffer::new(config.buffer, PacketId(0)),
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
             answers: Answers::default(),
+            telling: Telling::default(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
             next_tickets: start + TICKET_LIFE / 2,
             config,
         }
+    }
+
+    /// The server feeds every viewer itself from now on, and names none to another; call it before the first
+    /// comes.
+    pub fn set_private(&mut self) {
+        self.tracker.set_private();
+    }
+
+    /// What the server has sent by now: pages are told.
+    pub fn set_load(&mut self, load: ServerLoad) {
+        self.telling.load = load;
+    }
+
+    /// How all fare.
+    pub fn overlay(&self, now: Time) -> OverlayView {
+        self.telling.view(now, &self.tracker, self.source.edge(), None)
     }
 
     /// Who watches, and the trees.
@@ -185,10 +204,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let Signed { manifest, packets } = signed;
         let slices = self.config.tracker.slices;
         if self.config.mode.has_trees() {
-            for slice in super::client::manifest_slices(manifest.generation, slices) {
-                for child in self.pushing.children(slice) {
-                    self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
-                }
+            let slice = super::client::manifest_slice(manifest.generation, slices);
+            for child in self.pushing.children(slice) {
+                self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
         let seeds = if self.config.mode.has_trees() { Vec::new() } else { self.seeds(&manifest) };
@@ -233,7 +251,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         Ticket { client, key, expires, signature }
     }
 
-    fn on_join(&mut self, now: Time, session: SessionId, upload: Rate, sessions: &mut impl Sessions<Self>) {
+    fn on_join(&mut self, now: Time, session: SessionId, upload: Option<Rate>, sessions: &mut impl Sessions<Self>) {
         let Some(peer) = self.peers.get(session) else { return };
         let (None, Some(remote)) = (peer.client, peer.remote) else { return };
         if self.excluded.contains(&remote.key) {
@@ -245,7 +263,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         // What comes before the stream is known is admitted when it is.
         let bitrate = self.source.bitrate(now);
         self.tracker.set_bitrate(bitrate);
-        match self.tracker.join(now, session, &remote, upload, sessions.least_round_trip(session)) {
+        // Where all are private, nobody need ask for it.
+        let upload = upload.filter(|_| !self.tracker.is_private());
+        let joined = match upload {
+            Some(upload) => self.tracker.join(now, session, &remote, upload, sessions.least_round_trip(session)),
+            None => self.tracker.join_privately(now, session, &remote),
+        };
+        match joined {
             Err(refusal) => {
                 sessions.event(ServerEvent::Refused(refusal));
                 sessions.send(session, Message::Overloaded);
@@ -259,11 +283,18 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                     Duration::ZERO
                 };
                 let behind = self.source.keyframe(now, behind);
-                let begin = if self.config.mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
-                let stream =
-                    StreamInfo { mode: self.config.mode, slices: self.config.tracker.slices, bitrate, begin, edge };
+                // Whom the server feeds itself, it repairs as well.
+                let mode = if upload.is_some() { self.config.mode } else { Mode::Hybrid };
+                let begin = if mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
+                let (slices, is_private) = (self.config.tracker.slices, self.tracker.is_private());
+                let stream = StreamInfo { mode, is_private, slices, bitrate, begin, edge };
+                self.telling.on_joined(now, client, begin);
                 let ticket = self.ticket(now, client, remote.key);
                 sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
+                // By them it can tell what others send it before anybody pushes it any.
+                for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
+                    self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
+                }
                 sessions.event(ServerEvent::Joined(client));
                 if self.config.mode.has_mesh() {
                     let neighbours = self.tracker.neighbours(client, 0, &mut self.rng);
@@ -276,16 +307,26 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// Tells everybody what is new of its place in the trees.
     fn tell_places(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        if !self.config.mode.has_trees() {
+        let has_trees = self.config.mode.has_trees();
+        if !has_trees && self.tracker.private_viewers().next().is_none() {
             return;
         }
-        for children in self.tracker.server_children() {
+        for mut children in self.tracker.server_children() {
+            let is_fed = |client: &ClientId| has_trees || self.tracker.private_viewer(*client).is_some();
+            children.children.retain(is_fed);
             self.pushing.on_assigned(now, children.slice, children.children);
         }
         for session in self.tracker.take_questions() {
             sessions.send(session, Message::Ping);
         }
         for (session, assignment) in self.tracker.assignments() {
+            let is_private = || {
+                let client = self.peers.get(session).and_then(|peer| peer.client);
+                client.is_some_and(|client| self.tracker.private_viewer(client).is_some())
+            };
+            if !has_trees && !is_private() {
+                continue;
+            }
             sessions.send(session, Message::Assign(Box::new(assignment)));
         }
     }
@@ -310,14 +351,25 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         }
     }
 
-    fn remove(&mut self, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {
+    /// Pages are told of it; before the tracker forgets.
+    fn note_gone(&mut self, now: Time, client: ClientId, how: Happened) {
+        let public = self.tracker.viewer(client).and_then(|viewer| viewer.told.as_ref());
+        let told = public.or_else(|| self.tracker.private_viewer(client)?.told.as_ref());
+        let played = told.map_or(0, |told| told.played);
+        self.telling.on_gone(now, client, how, played, self.source.edge());
+    }
+
+    fn remove(&mut self, now: Time, client: ClientId, was_silent: bool, sessions: &mut impl Sessions<Self>) {
+        self.note_gone(now, client, if was_silent { Happened::Died } else { Happened::Left });
         self.tracker.leave(client);
         sessions.event(ServerEvent::Left(client, was_silent));
     }
 
     /// Somebody has to go. Who forges may not come in again.
-    fn send_away(&mut self, client: ClientId, why: Refusal, sessions: &mut impl Sessions<Self>) {
-        let Some(contact) = self.tracker.viewer(client).map(|viewer| viewer.contact) else { return };
+    fn send_away(&mut self, now: Time, client: ClientId, why: Refusal, sessions: &mut impl Sessions<Self>) {
+        let public = self.tracker.viewer(client).map(|viewer| viewer.contact);
+        let private = || self.tracker.private_viewer(client).map(|viewer| viewer.contact);
+        let Some(contact) = public.or_else(private) else { return };
         let is_forger = why == Refusal::Excluded;
         if is_forger {
             if self.excluded.len() == MOST_EXCLUDED {
@@ -329,6 +381,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             sessions.close(session);
             self.forget(session);
         }
+        self.note_gone(now, client, if is_forger { Happened::Excluded } else { Happened::LeftOut });
         self.tracker.leave(client);
         sessions.event(if is_forger { ServerEvent::Excluded(client) } else { ServerEvent::LeftOut(client) });
     }
@@ -347,7 +400,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 sessions.close(session);
                 self.forget(session);
             }
-            self.remove(client, true, sessions);
+            self.remove(now, client, true, sessions);
         }
         let is_stranger = |peer: &super::peers::Peer<A>| peer.client.is_none() && now >= peer.used + GREETING_TIME;
         let strangers: Vec<SessionId> =
@@ -361,7 +414,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         if is_review {
             self.next_review = now + REVIEW_PERIOD;
             for (client, why) in self.tracker.review(now) {
-                self.send_away(client, why, sessions);
+                self.send_away(now, client, why, sessions);
             }
         }
         if now >= self.next_tickets {
@@ -380,6 +433,18 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         self.explore(now, is_review, sessions);
         self.pushing.drop_unassigned(now, |_, _| {});
         self.tell_places(now, sessions);
+        self.tell_overlay(now, sessions);
+    }
+
+    /// Tells those who look at pages how all fare.
+    fn tell_overlay(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
+        while let Some(client) = self.telling.next(now, self.tracker.upload()) {
+            let Some(session) = self.peers.session_of(client) else { continue };
+            let view = self.telling.view(now, &self.tracker, self.source.edge(), Some(client));
+            let message = Message::Overlay(Box::new(view));
+            self.telling.on_told(message.wire_length());
+            sessions.send(session, message);
+        }
     }
 }
 
@@ -449,8 +514,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         message: Message<A, C>,
         sessions: &mut impl Sessions<Self>,
     ) {
-        if let Message::Join { upload } = message {
-            return self.on_join(now, session, upload, sessions);
+        match message {
+            Message::Join { upload } => return self.on_join(now, session, Some(upload), sessions),
+            Message::JoinPrivately => return self.on_join(now, session, None, sessions),
+            _ => {}
         }
         let Some(client) = self.peers.get(session).and_then(|peer| peer.client) else { return };
         self.tracker.on_heard(now, client);
@@ -477,6 +544,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                     exploration.on_ack(now, client, nonce, round_trip, self.tracker.explored_links());
                 }
             }
+            Message::WantOverlay => self.telling.on_asked(client),
             _ => {}
         }
     }
@@ -488,9 +556,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         datagram: Datagram<C>,
         _sessions: &mut impl Sessions<Self>,
     ) {
-        if self.peers.get(session).is_none_or(|peer| peer.client.is_none()) {
-            return;
-        }
+        let Some(client) = self.peers.get(session).and_then(|peer| peer.client) else { return };
+        let is_repaired = || self.config.mode.has_mesh() || self.tracker.private_viewer(client).is_some();
         match datagram {
             Datagram::WantManifests(first, last) => {
                 let wanted = self.manifests.iter().filter(|manifest| manifest.end() > first && manifest.first <= last);
@@ -501,9 +568,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                     self.uplink.tell(session, Datagram::Manifest(manifest));
                 }
             }
-            Datagram::Want(ids) if self.config.mode.has_mesh() => {
+            Datagram::Want(ids) if is_repaired() => {
+                // Whom it feeds alone has no other to ask.
+                let is_alone = self.tracker.private_viewer(client).is_some();
                 let Server { answers, uplink, config, .. } = self;
-                let is_granted = |id: &PacketId| config.mode.has_trees() || answers.grant(now, *id);
+                let is_granted = |id: &PacketId| is_alone || config.mode.has_trees() || answers.grant(now, *id);
                 uplink.ask(now, session, ids.iter().copied().filter(is_granted), now + ANSWERED_WITHIN, 0);
             }
             Datagram::Mass(epoch, mass) => self.monitoring.on_mass(epoch, mass),
@@ -515,9 +584,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         self.pushing.set_silent(session, is_silent);
     }
 
-    fn on_closed(&mut self, _now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
+    fn on_closed(&mut self, now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
         if let Some(client) = self.forget(session) {
-            self.remove(client, false, sessions);
+            self.remove(now, client, false, sessions);
         }
     }
 
@@ -525,6 +594,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
         while let Some(signed) = self.source.poll(now) {
             self.distribute(now, signed);
         }
+        self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);
         }
@@ -533,7 +603,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn timer(&self, _now: Time) -> Time {
         let explores = self.exploration.as_ref().map_or(Time::MAX, Exploration::due);
-        self.source.due().min(self.next_tick).min(explores)
+        self.source.due().min(self.next_tick).min(explores).min(self.uplink.timer())
     }
 
     fn next_datagram(&mut self, now: Time) -> Option<(SessionId, Datagram<C>)> {

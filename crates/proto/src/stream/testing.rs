@@ -1,7 +1,7 @@
 //! A stream's peers in tests: sessions that stand after a round trip and lose nothing but what a test
 //! says, over a constant delay, and uplinks of a rate.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
@@ -168,6 +168,10 @@ pub struct TestNetwork {
     pub fate: Fate,
     /// What was told.
     pub events: Vec<Happened>,
+    /// From whom anything at all has come to whom.
+    pub met: BTreeSet<(u32, u32)>,
+    /// Nothing arrives at these, and nobody is told.
+    pub dark: BTreeSet<u32>,
 }
 
 struct TestSessions<'a> {
@@ -239,6 +243,8 @@ impl TestNetwork {
             delay,
             fate: Box::new(|_, _, _, _| true),
             events: Vec::new(),
+            met: BTreeSet::new(),
+            dark: BTreeSet::new(),
         }
     }
 
@@ -343,6 +349,10 @@ impl TestNetwork {
 
     fn deliver(&mut self, coming: Coming) {
         let Coming { to, from, opening, parcel, .. } = coming;
+        if self.dark.contains(&to) {
+            return;
+        }
+        self.met.insert((from, to));
         let session = self.ends.get(&to).and_then(|ends| ends.find(opening));
         match (parcel, session) {
             (Parcel::Open(key), None) => {

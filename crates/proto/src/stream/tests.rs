@@ -14,6 +14,10 @@ use super::testing::{TestNetwork, TestPacket, key_of};
 use super::tracker::TrackerConfig;
 use super::tree::Moves;
 
+mod looking;
+mod private;
+mod reaching;
+
 const SERVER: u32 = 0;
 const SLICES: u8 = 10;
 /// 2 Mbit/s: 190 packets a second.
@@ -36,7 +40,7 @@ fn server(mode: Mode, upload: Rate) -> StreamPeer<u32, super::testing::Tested> {
         reserve: 0.1,
         silence: Duration::from_millis(10_000),
         has_backups: mode == Mode::Hybrid,
-        most_clients: 100,
+        most_clients: 200,
     };
     let config = ServerConfig {
         mode,

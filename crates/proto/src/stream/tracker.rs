@@ -22,6 +22,11 @@ use super::packet::SliceSet;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
+mod private;
+
+pub use self::private::PrivateViewer;
+use self::private::PrivateViewers;
+
 /// How trees are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrackerConfig {
@@ -62,8 +67,9 @@ const UNKNOWN: Duration = Duration::from_millis(50);
 /// What forwarding takes at every hop: packets wait for their turn in an uplink of some Mbit/s.
 const FORWARDING: Duration = Duration::from_millis(2);
 
-/// Path latencies that differ by no more are equal: a change costs a child some packets.
-const SLACK: Duration = Duration::from_millis(5);
+/// Path latencies that differ by no more are equal: a change costs a child some packets that come twice, and
+/// perhaps a session, and a fiftieth of a second is no gain to who holds one or more.
+const SLACK: Duration = Duration::from_millis(20);
 
 /// Neighbours that a viewer looks for if it can send the stream once. As many find it.
 const NEIGHBOURS: usize = 6;
@@ -107,6 +113,8 @@ pub struct Tracker<A> {
     /// By the slots of the book; the server's is empty.
     viewers: Vec<Option<Viewer<A>>>,
     slots: BTreeMap<ClientId, usize>,
+    /// Those who are in no tree.
+    private: PrivateViewers<A>,
     next_client: u32,
     latencies: Latencies,
     bitrate: Rate,
@@ -160,6 +168,8 @@ pub enum Refusal {
     Overloaded,
     /// It has been excluded: most of its children got forged packets from it.
     Excluded,
+    /// The server itself cannot feed another viewer whom nobody else may know.
+    NoRoomForPrivate,
 }
 
 impl<A: Copy + Eq> Tracker<A> {
@@ -172,6 +182,7 @@ impl<A: Copy + Eq> Tracker<A> {
             book: TreeBook::new(settings, 0),
             viewers: vec![None],
             slots: BTreeMap::new(),
+            private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
             bitrate: Rate::ZERO,
@@ -202,14 +213,44 @@ impl<A: Copy + Eq> Tracker<A> {
         self.parent_changes
     }
 
-    /// How many watch.
+    /// How many watch and pass the stream on.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Whether nobody watches.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.watching() == 0
+    }
+
+    /// How many watch, those whom nobody knows included.
+    pub fn watching(&self) -> usize {
+        self.slots.len() + self.private.viewers.len()
+    }
+
+    fn next_number(&mut self) -> ClientId {
+        self.next_client += 1;
+        ClientId(self.next_client - 1)
+    }
+
+    /// How many slices the stream has.
+    pub fn slices(&self) -> u8 {
+        self.config.slices
+    }
+
+    /// Children of the server, over all slices.
+    pub fn server_held(&self) -> usize {
+        self.book.places(NodeId::SERVER).1 + self.private_viewers().count() * usize::from(self.config.slices)
+    }
+
+    /// Whose place in the book `node` is; none of the server's.
+    pub fn client_of(&self, node: NodeId) -> Option<ClientId> {
+        self.contact(node).map(|contact| contact.client)
+    }
+
+    /// Between the server and a viewer, once that is known.
+    pub fn round_trip(&self, node: NodeId) -> Option<Duration> {
+        self.latencies.server.get(node.slot()).copied().flatten().map(|latency| latency * 2)
     }
 
     /// Who has this number.
@@ -234,7 +275,7 @@ impl<A: Copy + Eq> Tracker<A> {
         upload: Rate,
         round_trip: Option<Duration>,
     ) -> Result<ClientId, Refusal> {
-        if self.slots.len() >= self.config.most_clients {
+        if self.watching() >= self.config.most_clients {
             return Err(Refusal::Full);
         }
         let left_out = self.left_out.get(&remote.key).copied();
@@ -245,6 +286,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let contribution = Contribution::new(upload, proven);
         let places = contribution.places(self.viewer_places(upload), 0);
         self.weigh(1);
+        self.make_room();
         let (node, placed) = self.book.join(self.planned(places), &self.latencies, &mut self.changes);
         if let Err(Overloaded { waiting }) = &placed
             && waiting.iter().any(|&(_, waiting)| waiting == node)
@@ -254,8 +296,7 @@ impl<A: Copy + Eq> Tracker<A> {
             self.note_changes();
             return Err(Refusal::Overloaded);
         }
-        let client = ClientId(self.next_client);
-        self.next_client += 1;
+        let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
         let slot = node.slot();
         if self.viewers.len() <= slot {
@@ -287,6 +328,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody watches no more.
     pub fn leave(&mut self, client: ClientId) {
+        if self.leave_private(client) {
+            return;
+        }
         let Some(slot) = self.slots.remove(&client) else { return };
         let Some(viewer) = self.viewers[slot].take() else { return };
         let _ = self.book.leave(viewer.node, &self.latencies, &mut self.changes);
@@ -294,19 +338,9 @@ impl<A: Copy + Eq> Tracker<A> {
         self.note_changes();
     }
 
-    /// Whether those who have come in the last `span`, and another, can get that much of the stream in
-    /// that time besides what is new: that takes each as many places again as it has parents.
-    pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
-        let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
-        let nodes = self.viewers().map(|viewer| viewer.node).chain([NodeId::SERVER]);
-        let spare: usize =
-            nodes.map(|node| self.book.places(node)).map(|(places, held)| places.saturating_sub(held)).sum();
-        new * usize::from(self.config.slices) <= spare
-    }
-
     /// How many copies of `packets` packets of the stream the server can send.
     pub fn copies_of(&self, packets: usize) -> usize {
-        packets * self.places(self.config.upload) / usize::from(self.config.slices)
+        packets * self.server_room() / usize::from(self.config.slices)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -338,6 +372,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let places = self.len() * usize::from(self.config.slices);
         let a_second = places as f64 / REST.as_secs_f64();
         self.now = now;
+        self.take_waiting();
         let since = now.since(self.allowed_at).as_secs_f64();
         self.allowed_at = now;
         self.allowance = (self.allowance + a_second * since).min(a_second.max(1.0));
@@ -386,7 +421,7 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// What viewers have not been told yet of their places in the trees: to which session what goes.
     pub fn assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
-        let mut assignments = Vec::new();
+        let mut assignments = self.private_assignments();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
@@ -424,7 +459,7 @@ impl<A: Copy + Eq> Tracker<A> {
     fn children(&self, slice: u8, node: NodeId) -> Children {
         let nodes = self.book.children(usize::from(slice), node);
         let children = nodes.into_iter().filter_map(|child| self.contact(child)).map(|contact| contact.client);
-        Children { slice, children: children.collect() }
+        Children { slice, children: children.chain(self.private_children(node)).collect() }
     }
 }
 

@@ -10,13 +10,23 @@ use anabranch_control::time::{Duration, Time};
 use super::client::{Client, ROUND, Watching};
 use super::content::Content;
 use super::feeds::BEGINNING;
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
+use super::receiving::Receiving;
 use crate::session::{SessionId, Sessions};
 
 /// What should be pushed and is silent is sought when others have had it for so long.
 const PULL_AFTER: Duration = Duration::from_millis(300);
+
+/// Others may want what is so old, however little this client's own players wait for: a newcomer begins with it.
+const NEWCOMERS_BEGIN: Duration = Duration::from_millis(2500);
+
+/// What is here that others may want.
+fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: Duration) -> Arc<BufferMap> {
+    let from = mesh.end_before(now, patience.max(NEWCOMERS_BEGIN)).unwrap_or_default();
+    Arc::new(receiving.buffer().map(from))
+}
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// Tells neighbours what is here, and asks for what is missing.
@@ -31,9 +41,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         mesh.give_up(now, receiving.buffer().next());
         if now >= *next_map {
             *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
-            // What is older, nobody waits for any more.
-            let from = mesh.end_before(now, self.config.buffer.patience).unwrap_or_default();
-            let map = Arc::new(receiving.buffer().map(from));
+            let map = map(now, receiving, mesh, self.config.buffer.patience);
             for session in mesh.sessions() {
                 self.uplink.tell(session, Datagram::Have(Arc::clone(&map)));
             }
@@ -64,7 +72,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let uplink = &mut self.uplink;
         // What is nearly too late, nobody but the server is sure to have; nor, where no tree brings it, what no
         // neighbour has although it is not new.
-        let urgent_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        // Whom the server feeds alone has no other to ask.
+        let is_alone = self.asks_privacy || info.is_private;
+        let urgent_after = if is_alone { PULL_AFTER } else { self.config.buffer.patience / 3 * 2 };
+        let urgent_end = mesh.end_before(now, urgent_after);
         let nowhere_end =
             if info.mode.has_trees() { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
         if let Some(server) = self.server {
@@ -87,20 +98,28 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     pub(super) fn on_neighbours(&mut self, now: Time, contacts: &[Contact<A>], sessions: &mut impl Sessions<Self>) {
         for contact in contacts {
             let Some(session) = self.reach(now, contact, sessions) else { continue };
-            let (Some(peer), Some(watching)) = (self.peers.get_mut(session), &mut self.watching) else { return };
+            let Some(peer) = self.peers.get_mut(session) else { return };
             if peer.remote.is_some() {
-                watching.mesh.add(session);
+                self.become_neighbour(now, session);
             } else {
                 peer.is_wanted = true;
             }
         }
     }
 
+    /// The other end of `session` is to be a neighbour: it is told at once what is here, and answers so.
+    pub(super) fn become_neighbour(&mut self, now: Time, session: SessionId) {
+        let Some(Watching { receiving, mesh, .. }) = &mut self.watching else { return };
+        if !mesh.contains(session) && mesh.add(session) {
+            let map = map(now, receiving, mesh, self.config.buffer.patience);
+            self.uplink.tell(session, Datagram::Have(map));
+        }
+    }
+
     /// A neighbour says what it has; who does so is one from then on.
-    pub(super) fn on_map(&mut self, session: SessionId, map: Arc<BufferMap>) {
-        if let Some(watching) = &mut self.watching
-            && watching.mesh.add(session)
-        {
+    pub(super) fn on_map(&mut self, now: Time, session: SessionId, map: Arc<BufferMap>) {
+        self.become_neighbour(now, session);
+        if let Some(watching) = &mut self.watching {
             watching.mesh.on_map(session, map);
         }
     }

@@ -5,6 +5,7 @@ use anabranch_control::time::{Duration, Time};
 use super::client::{Client, REPORT_PERIOD, ROUND, TICK};
 use super::content::Content;
 use super::message::{Datagram, Message, Mode, ParentReport, Report};
+use super::overlay::ASK_PERIOD;
 use super::packet::SliceSet;
 use super::peers::GREETING_TIME;
 use crate::session::{SessionId, Sessions};
@@ -12,10 +13,14 @@ use crate::session::{SessionId, Sessions};
 /// A session that nobody uses is closed after this: a parent that was left, a backup.
 const UNUSED_STAY: Duration = Duration::from_millis(30000);
 
+/// How long packets wait for a manifest that comes down another tree than theirs until it is asked for: a
+/// long way, and the time that it takes a generation to leave.
+const MANIFEST_PATIENCE: Duration = Duration::from_millis(150);
+
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     pub(super) fn tick(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
         self.next_tick = now + TICK;
-        self.measured.on_tick(now, sessions.delivered(), !self.uplink.is_empty());
+        self.measured.on_tick(now, sessions.delivered(), self.uplink.waits_for_room());
         let Some(watching) = &mut self.watching else { return };
         let mut steps = Vec::new();
         if watching.info.mode.has_trees() {
@@ -27,7 +32,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             sessions.send(session, Message::Full(SliceSet(1 << slice)));
         }
         if now >= watching.next_question {
-            for (from, first, last) in watching.receiving.missing_manifests() {
+            let patience = if watching.info.mode.has_trees() { MANIFEST_PATIENCE } else { Duration::ZERO };
+            for (from, first, last) in watching.receiving.missing_manifests(now, patience) {
                 watching.next_question = now + ROUND;
                 self.uplink.tell(from, Datagram::WantManifests(first, last));
             }
@@ -42,6 +48,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.follow(now, steps, sessions);
         self.close_unused(now, sessions);
         self.report(now, sessions);
+        if now < self.looked_at_until
+            && now >= self.next_look
+            && let Some(server) = self.server
+        {
+            self.next_look = now + ASK_PERIOD;
+            sessions.send(server, Message::WantOverlay);
+        }
     }
 
     /// Ends sessions with those who have not said who they are, and those that serve nobody.
@@ -52,7 +65,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let serves = || !watching.pushing.served(*session).is_empty();
             let is_used = || watching.feeds.uses(*session) || watching.mesh.contains(*session) || serves();
             let is_idle = || now >= peer.used + UNUSED_STAY && !is_used();
-            Some(*session) != self.server && (is_stranger || is_idle())
+            let is_server = Some(*session) == self.server || self.reaching.is_tried(*session);
+            !is_server && (is_stranger || is_idle())
         };
         let unused: Vec<SessionId> = self.peers.iter().filter(is_unused).map(|(session, _)| session).collect();
         for session in unused {

@@ -5,6 +5,10 @@
 //! 3. packets that were asked for, of the neighbour that has least of what is here [Efthymiopoulos
 //!    2015, 2: the most deprived].
 //!
+//! What was asked for leaves only as far as pushes leave room: packets that leave are counted against what the
+//! peer believes that it can send, and an answer waits until all that left before it has had its time. Otherwise
+//! answers to newcomers would fill the line's queue, and delay or lose what whole subtrees wait for.
+//!
 //! What waits for too long is dropped, not sent. Where a mesh repairs, a push waits no longer than a
 //! child needs to miss it: by then the child asks others, and what is behind it in the queue would be
 //! late as well.
@@ -12,11 +16,12 @@
 use std::collections::VecDeque;
 
 use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
 
 use super::content::Content;
 use super::message::Datagram;
-use super::packet::PacketId;
-use crate::session::SessionId;
+use super::packet::{MAX_PACKET, PacketId};
+use crate::session::{SessionId, WireLength};
 
 /// Datagrams of the first kind that wait at most, over all sessions: enough for a manifest and a map
 /// to each of a thousand neighbours.
@@ -32,6 +37,20 @@ const MOST_BEHIND: usize = 256;
 /// Packets that one neighbour may have asked for and not got: three seconds of 4 Mbit/s, with which a
 /// viewer begins.
 pub const MOST_ASKED: usize = 1152;
+
+/// The part of what a peer can send that answers may use up with what it pushes: the rest is for ACKs, which
+/// are a twentieth of what comes.
+const USED: f64 = 0.95;
+
+/// Headers of a datagram, and all bytes of a packet.
+const HEADERS: f64 = 64.0;
+const PACKET: f64 = MAX_PACKET as f64 + 13.0 + HEADERS;
+
+/// Answers that leave at once at most after a rest.
+const ANSWERS_AT_ONCE: f64 = 4.0;
+
+/// Whoever can send nothing looks again after this.
+const LONGEST_WAIT: Duration = Duration::from_millis(1000);
 
 /// What one neighbour has asked for.
 #[derive(Clone, Debug, Default)]
@@ -57,20 +76,13 @@ pub struct Uplink<C: Content> {
     asked: Vec<Asked>,
     /// How many packets are asked for, over all sessions.
     asked_packets: usize,
-}
-
-impl<C: Content> Default for Uplink<C> {
-    fn default() -> Uplink<C> {
-        Uplink {
-            told: VecDeque::new(),
-            pushes: VecDeque::new(),
-            behind: VecDeque::new(),
-            pushed: 0,
-            popped: 0,
-            asked: Vec::new(),
-            asked_packets: 0,
-        }
-    }
+    /// What this peer believes that it can send; what is left of it for answers, in bytes, less than none while
+    /// pushes take more, and since when.
+    rate: Rate,
+    left: f64,
+    counted: Time,
+    /// When the next answer may leave, if one was held back.
+    held_until: Time,
 }
 
 /// What leaves next.
@@ -85,6 +97,41 @@ pub enum Next<C: Content> {
 }
 
 impl<C: Content> Uplink<C> {
+    /// Empty, of a peer that believes that it can send `rate`.
+    pub fn new(rate: Rate) -> Uplink<C> {
+        Uplink {
+            told: VecDeque::new(),
+            pushes: VecDeque::new(),
+            behind: VecDeque::new(),
+            pushed: 0,
+            popped: 0,
+            asked: Vec::new(),
+            asked_packets: 0,
+            rate,
+            left: 0.0,
+            counted: Time::ZERO,
+            held_until: Time::MAX,
+        }
+    }
+
+    /// When an answer that was held back may leave; `Time::MAX` if none was.
+    pub fn timer(&self) -> Time {
+        self.held_until
+    }
+
+    /// That time has come: it is asked for again.
+    pub fn on_timer(&mut self, now: Time) {
+        if now >= self.held_until {
+            self.held_until = Time::MAX;
+        }
+    }
+
+    /// Counts what has had its time since the last call.
+    fn count(&mut self, now: Time) {
+        let had = self.rate.bytes_per_sec() * USED * now.since(self.counted).as_secs_f64();
+        (self.left, self.counted) = ((self.left + had).min(ANSWERS_AT_ONCE * PACKET), now);
+    }
+
     /// Sends `datagram` before any packet.
     pub fn tell(&mut self, to: SessionId, datagram: Datagram<C>) {
         if self.told.len() < MOST_TOLD {
@@ -134,30 +181,46 @@ impl<C: Content> Uplink<C> {
         self.pushes.len()
     }
 
-    /// Whether anything waits to leave.
+    /// Whether nothing waits to leave.
     pub fn is_empty(&self) -> bool {
-        self.told.is_empty() && self.pushes.is_empty() && self.behind.is_empty() && self.asked_packets == 0
+        !self.waits_for_room() && self.asked_packets == 0
+    }
+
+    /// Whether anything waits only until the window has room.
+    pub fn waits_for_room(&self) -> bool {
+        !self.told.is_empty() || !self.pushes.is_empty() || !self.behind.is_empty()
     }
 
     /// What leaves next, and to whom; pushes that have waited for `patience` do not.
     #[inline]
     pub fn pop(&mut self, now: Time, patience: Duration) -> Option<(SessionId, Next<C>)> {
+        self.held_until = Time::MAX;
+        self.count(now);
         if let Some((to, datagram)) = self.told.pop_front() {
+            self.left -= HEADERS + datagram.wire_length() as f64;
             return Some((to, Next::Ready(datagram)));
         }
         loop {
             if self.behind.front().is_some_and(|&(before, ..)| before <= self.popped)
                 && let Some((_, to, datagram)) = self.behind.pop_front()
             {
+                self.left -= HEADERS + datagram.wire_length() as f64;
                 return Some((to, Next::Ready(datagram)));
             }
             let Some((to, id, since)) = self.pushes.pop_front() else { break };
             self.popped += 1;
             if now.since(since) < patience {
+                self.left -= PACKET;
                 return Some((to, Next::Push(id)));
             }
         }
         while self.asked_packets > 0 {
+            if self.left < PACKET {
+                let needed = Rate::from_bytes_per_sec_f64(self.rate.bytes_per_sec() * USED);
+                let wait = Bytes::new((PACKET - self.left).ceil() as u64) / needed;
+                self.held_until = now + wait.min(LONGEST_WAIT);
+                return None;
+            }
             let waiting = self.asked.iter().enumerate().filter(|(_, asked)| !asked.ids.is_empty());
             let (session, _) = waiting.min_by_key(|(_, asked)| asked.has)?;
             let asked = &mut self.asked[session];
@@ -165,6 +228,7 @@ impl<C: Content> Uplink<C> {
             self.asked_packets -= 1;
             if now < until {
                 asked.has += 1;
+                self.left -= PACKET;
                 return Some((SessionId(session as u32), Next::Reply(id)));
             }
         }
@@ -197,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_push_that_has_waited_too_long_does_not_leave_and_holds_up_nothing() {
-        let mut uplink: Uplink<Tested> = Uplink::default();
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
         uplink.push(at(0), SessionId(1), PacketId(7));
         uplink.push(at(100), SessionId(1), PacketId(8));
         let next = uplink.pop(at(250), Duration::from_millis(250));
@@ -207,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_pushes_leaves_in_their_turn() {
-        let mut uplink: Uplink<Tested> = Uplink::default();
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
         uplink.push(at(0), SessionId(1), PacketId(1));
         uplink.push(at(0), SessionId(2), PacketId(2));
         uplink.push_behind(SessionId(9), Datagram::WantManifests(PacketId(0), PacketId(0)));
@@ -223,8 +287,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_waits_until_what_left_before_has_had_its_time() {
+        // A packet takes 1.1 ms of ten megabits a second.
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
+        let patience = Duration::from_millis(250);
+        for id in 0..50 {
+            uplink.push(at(1000), SessionId(1), PacketId(id));
+        }
+        uplink.ask(at(1000), SessionId(2), [PacketId(7)], at(2000), 0);
+        let pushed = std::iter::from_fn(|| uplink.pop(at(1000), patience)).filter(|(to, _)| to.0 == 1).count();
+        assert_eq!((pushed, uplink.is_empty()), (50, false), "pushes wait for nothing");
+        let due = uplink.timer();
+        assert!((at(1050)..at(1065)).contains(&due), "{due}");
+        uplink.on_timer(due);
+        assert_eq!(uplink.timer(), Time::MAX);
+        assert!(matches!(uplink.pop(due, patience), Some((SessionId(2), Next::Reply(PacketId(7))))));
+    }
+
+    #[test]
     fn what_was_asked_for_leaves_after_pushes_to_who_has_least_first() {
-        let mut uplink: Uplink<Tested> = Uplink::default();
+        let mut uplink: Uplink<Tested> = Uplink::new(Rate::from_bits_per_sec(10_000_000));
         uplink.ask(at(0), SessionId(1), [PacketId(1)], at(300), 90);
         uplink.ask(at(0), SessionId(2), [PacketId(2), PacketId(3)], at(300), 10);
         uplink.push(at(0), SessionId(3), PacketId(4));

@@ -25,6 +25,8 @@
 //!  7 mass           epoch 4, capacity 8, idle 8,
 //!                   received 8, weight 8, each an
 //!                   IEEE 754 binary64
+//! The mode of a stream whose viewers are          18 join privately, 19 want overlay
+//! private has its highest bit set.                20 overlay: see wire/overlay.rs
 //! ```
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -43,6 +45,8 @@ use super::packet::{MAX_SLICES, PacketId, SliceSet, Stamp};
 use crate::codec::{CodecError, Reader, Writer};
 use crate::session::PeerKey;
 
+mod overlay;
+
 /// Words of a map that are read: what a datagram carries, ten thousand packets.
 pub const MOST_MAP_WORDS: usize = 160;
 
@@ -51,6 +55,9 @@ pub const MOST_CHILDREN: usize = 1024;
 
 /// Contacts that are told at once, and parents that are reported at once.
 pub const MOST_AT_ONCE: usize = u8::MAX as usize;
+
+/// The bit of a mode that says that all viewers are private.
+const PRIVATE: u8 = 0x80;
 
 /// Content that has bytes.
 pub trait WireContent: Content {
@@ -268,6 +275,12 @@ pub fn write_message<C: WireContent>(message: &Message<SocketAddr, C>, out: &mut
             writer.u8(17);
             writer.u32(*nonce);
         }
+        Message::JoinPrivately => writer.u8(18),
+        Message::WantOverlay => writer.u8(19),
+        Message::Overlay(view) => {
+            writer.u8(20);
+            overlay::write(view, writer);
+        }
     }
 }
 
@@ -315,6 +328,9 @@ pub fn read_message<C: WireContent>(bytes: &[u8]) -> Result<Message<SocketAddr, 
             Message::Chain(Box::new(ChainLink { chain, next }))
         }
         17 => Message::Explored(reader.u32()?),
+        18 => Message::JoinPrivately,
+        19 => Message::WantOverlay,
+        20 => Message::Overlay(Box::new(overlay::read(&mut reader)?)),
         _ => return Err(CodecError::Value("message")),
     };
     reader.end()?;
@@ -361,11 +377,12 @@ fn read_flags(field: &'static str, reader: &mut Reader<'_>) -> Result<[bool; 3],
 }
 
 fn write_stream(stream: &StreamInfo, writer: &mut Writer<'_>) {
-    writer.u8(match stream.mode {
+    let mode = match stream.mode {
         Mode::Trees => 0,
         Mode::Mesh => 1,
         Mode::Hybrid => 2,
-    });
+    };
+    writer.u8(mode | if stream.is_private { PRIVATE } else { 0 });
     writer.u8(stream.slices);
     writer.u64(stream.bitrate.bits_per_sec());
     writer.u64(stream.begin.0);
@@ -374,7 +391,9 @@ fn write_stream(stream: &StreamInfo, writer: &mut Writer<'_>) {
 }
 
 fn read_stream(reader: &mut Reader<'_>) -> Result<StreamInfo, CodecError> {
-    let mode = match reader.u8()? {
+    let mode = reader.u8()?;
+    let is_private = mode & PRIVATE != 0;
+    let mode = match mode & !PRIVATE {
         0 => Mode::Trees,
         1 => Mode::Mesh,
         2 => Mode::Hybrid,
@@ -386,7 +405,7 @@ fn read_stream(reader: &mut Reader<'_>) -> Result<StreamInfo, CodecError> {
     }
     let (bitrate, begin) = (rate(reader)?, packet_id(reader)?);
     let edge = (packet_id(reader)?, Stamp(reader.u32()?));
-    Ok(StreamInfo { mode, slices, bitrate, begin, edge })
+    Ok(StreamInfo { mode, is_private, slices, bitrate, begin, edge })
 }
 
 fn write_ticket<C: WireContent>(ticket: &Ticket<C>, writer: &mut Writer<'_>) {

@@ -65,7 +65,7 @@ pub struct Upload {
     pub capacity_bits_per_s: Option<f64>,
 }
 
-/// A viewer's process. It is killed when this is dropped, and ends by itself within a second when we are killed: it
+/// A viewer's process. It is killed when this is dropped, and ends by itself a second or two after we are killed: it
 /// writes to a pipe that nobody reads.
 #[derive(Debug)]
 pub struct Viewer {

@@ -29,8 +29,13 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
+        let told = Some(Report { parents: Vec::new(), ..*report });
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.told = told;
+            return;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told = Some(Report { parents: Vec::new(), ..*report });
+        viewer.told = told;
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
@@ -59,6 +64,9 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Somebody has said something.
     pub fn on_heard(&mut self, now: Time, client: ClientId) {
+        if let Some(viewer) = self.private.viewers.get_mut(&client) {
+            viewer.heard = now;
+        }
         let Some(viewer) = self.viewer_mut(client) else { return };
         viewer.heard = now;
         if viewer.contribution.on_heard() {
@@ -121,7 +129,14 @@ impl<A: Copy + Eq> Tracker<A> {
             }
         }
         let asked = asked.map(|(node, _)| node);
-        self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes);
+        if !self.book.reassign(slice, child, asked, &self.latencies, &mut self.changes) {
+            // Nobody else has room.
+            let (places, held) = self.book.places(NodeId::SERVER);
+            if held >= places && held < self.places(self.config.upload) {
+                self.set_places(NodeId::SERVER, held + 1);
+                self.book.reassign(slice, child, None, &self.latencies, &mut self.changes);
+            }
+        }
         self.note_changes();
     }
 
@@ -145,14 +160,16 @@ impl<A: Copy + Eq> Tracker<A> {
 
     /// Who has been silent for too long.
     pub fn silent(&self, now: Time) -> Vec<ClientId> {
-        let is_silent = |viewer: &&Viewer<A>| now.since(viewer.heard) >= self.config.silence;
-        self.viewers().filter(is_silent).map(|viewer| viewer.contact.client).collect()
+        let all = self.viewers().map(|viewer| (viewer.contact.client, viewer.heard));
+        let all = all.chain(self.private_viewers().map(|viewer| (viewer.contact.client, viewer.heard)));
+        all.filter(|&(_, heard)| now.since(heard) >= self.config.silence).map(|(client, _)| client).collect()
     }
 
     /// The end of a period of reports: what viewers are believed to bear changes. Gives who is to go: those
     /// who forge, for ever; and where there is not enough for all, those who pass nothing on.
     pub fn review(&mut self, now: Time) -> Vec<(ClientId, Refusal)> {
-        let mut going = Vec::new();
+        let mut going: Vec<(ClientId, Refusal)> =
+            self.too_many_private().into_iter().map(|client| (client, Refusal::NoRoomForPrivate)).collect();
         for slot in 1..self.viewers.len() {
             let Some(viewer) = &self.viewers[slot] else { continue };
             let node = viewer.node;

@@ -1,14 +1,15 @@
 //! How many children each may have: as many as what it can send bears, some of them kept free for those whose
 //! parent fails.
 
+use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::super::tree::NodeId;
 use super::{Tracker, Viewer};
 
 /// What a packet of a stream takes beside its 1316 bytes: IPv4 and UDP 28, QUIC 20 and its tag 16, our
-/// header 13; and its hash of 16 bytes, in a manifest that goes down two trees.
-pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 2.0 * 16.0) / 1316.0;
+/// header 13; and its part of a manifest of nineteen hashes, 16 bytes each and 143 for headers and signature.
+pub(in crate::stream) const OVERHEAD: f64 = 1.0 + (77.0 + 16.0 + 7.5) / 1316.0;
 
 /// What a viewer sends for each packet that it gets itself: an ACK alone, with all headers.
 const ACK: f64 = 65.0 / 1316.0;
@@ -16,6 +17,14 @@ const ACK: f64 = 65.0 / 1316.0;
 /// Part of what each may hold that stays free for children whose parent fails, if there is enough for all
 /// without: a child that has found another parent keeps it.
 const SPARE_PART: usize = 8;
+
+/// Copies of the stream that a server sends however much viewers could: each slice leaves it to so many
+/// viewers, so that one that dies or lies takes no more than a third of a tree with it.
+const LEAST_COPIES: usize = 3;
+
+/// Children that the server gives away in a period of reports if viewers have room for them: half a copy of a
+/// stream of twenty slices. Each misses a packet or two.
+const GIVEN_AWAY: usize = 10;
 
 impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have that can send `upload`.
@@ -95,12 +104,62 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     pub(super) fn recount_all(&mut self) {
-        let server = self.places(self.config.upload);
-        self.set_places(NodeId::SERVER, self.planned(server).max(self.book.places(NodeId::SERVER).1.min(server)));
         let nodes: Vec<NodeId> = self.viewers.iter().flatten().map(|viewer| viewer.node).collect();
         for node in nodes {
             self.recount(node);
         }
+        self.recount_server();
+    }
+
+    /// Places of viewers that nobody has.
+    fn free(&self) -> usize {
+        let places = self.viewers().map(|viewer| self.book.places(viewer.node));
+        places.map(|(places, held)| places.saturating_sub(held)).sum()
+    }
+
+    /// Children that the server may have if `more` viewers come: so many that one stream's worth of places stays free
+    /// besides theirs, and no more, since the upload of viewers costs nothing. Trees alone are as printed, and the
+    /// server holds as many as it can.
+    fn server_places(&self, more: usize) -> usize {
+        let most = self.planned(self.server_room());
+        if !self.config.has_backups {
+            return most;
+        }
+        let slices = usize::from(self.config.slices);
+        let (free, wanted) = (self.free(), (more + 1) * slices);
+        let held = self.book.places(NodeId::SERVER).1;
+        let needed = if free < wanted { held + wanted - free } else { held - held.min(GIVEN_AWAY).min(free - wanted) };
+        needed.max(LEAST_COPIES * slices).min(most)
+    }
+
+    /// Somebody comes: the server has places for whom viewers have none.
+    pub(super) fn make_room(&mut self) {
+        let wanted = self.server_places(1);
+        if wanted > self.book.places(NodeId::SERVER).0 {
+            self.set_places(NodeId::SERVER, wanted);
+        }
+    }
+
+    /// The server takes those who wait for a place.
+    pub(super) fn take_waiting(&mut self) {
+        let waiting = self.book.waiting().count();
+        if waiting > 0 {
+            let (places, held) = self.book.places(NodeId::SERVER);
+            let most = self.server_room();
+            self.set_places(NodeId::SERVER, (held + waiting).min(most).max(places));
+        }
+    }
+
+    /// Whether those who have come in the last `span`, and another, can get that much of the stream in
+    /// that time besides what is new: that takes each as many places again as it has parents.
+    pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
+        let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
+        let server = self.server_room().saturating_sub(self.book.places(NodeId::SERVER).1);
+        new * usize::from(self.config.slices) <= self.free() + server
+    }
+
+    pub(super) fn recount_server(&mut self) {
+        self.set_places(NodeId::SERVER, self.server_places(0));
     }
 
     /// Looks whether all, and `more` who come, have places if each keeps some free. Where that was so and
@@ -110,7 +169,7 @@ impl<A: Copy + Eq> Tracker<A> {
         let borne: usize = self.viewers().map(|viewer| places(self.bears(viewer))).sum();
         let needed = (self.len() + more) * usize::from(self.config.slices);
         let had_spare = self.has_spare;
-        self.has_spare = borne + places(self.places(self.config.upload)) >= needed;
+        self.has_spare = borne + places(self.server_room()) >= needed;
         if had_spare && !self.has_spare {
             self.recount_all();
         }

@@ -49,6 +49,19 @@ fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool
 }
 
 #[test]
+fn the_server_gives_away_whom_viewers_have_room_for() {
+    // Each viewer could hold three streams, and the server ten.
+    let (mut tracker, _) = audience(12, MBIT(4), 10);
+    for second in 1..30 {
+        tracker.review(at(1000 * second));
+        tracker.improve(at(1000 * second));
+    }
+    let (_, held) = tracker.book.places(NodeId::SERVER);
+    assert!(held <= 3 * usize::from(SLICES), "the server holds {held}");
+    assert_eq!(tracker.book.waiting().count(), 0);
+}
+
+#[test]
 fn a_child_keeps_the_parent_that_it_has_found_itself() {
     let (mut tracker, clients) = audience(12, MBIT(4), 3);
     let mut kept = 0;

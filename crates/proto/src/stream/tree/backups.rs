@@ -8,7 +8,7 @@ pub const BACKUPS: usize = 2;
 
 impl TreeBook {
     /// Backup parents of `node` for `slice`, the better first: neither its parent nor below it, with
-    /// room if possible, with as few as possible above them who are above the client now or belong to
+    /// room if possible, its parent in another tree if possible, of whom it knows whether it is alive, with as few as possible above them who are above the client now or belong to
     /// the path of the other backup, and with low path latency. Fewer than two, or none, where there
     /// are no more; clients only, since the server is known to all.
     pub fn backups(&self, slice: usize, node: NodeId) -> [Option<NodeId>; BACKUPS] {
@@ -25,10 +25,11 @@ impl TreeBook {
             let candidates = (1..self.state.len() as u32).filter(|&other| {
                 other != parent && other != chosen && self.places[other as usize] > 0 && tree.reaches(other)
             });
+            let is_parent = |other: u32| self.trees.iter().any(|tree| tree.parent(node.slot) == other);
             let best = candidates
                 .filter_map(|other| {
                     let shared = shared(tree, other, node.slot, &shunned)?;
-                    Some((!self.has_room(other), shared, tree.latency(other), other))
+                    Some((!self.has_room(other), !is_parent(other), shared, tree.latency(other), other))
                 })
                 .min();
             let Some((.., best)) = best else { break };

@@ -2,6 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::session::WireLength;
+use crate::stream::overlay::{
+    DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_TOLD, OverlayView, ServerLoad, ViewerFigures, ViewerState,
+};
 
 /// Content with bytes and without meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,9 +115,10 @@ fn contacts() -> impl Strategy<Value = Contact<SocketAddr>> {
 
 fn streams() -> impl Strategy<Value = StreamInfo> {
     let modes = prop_oneof![Just(Mode::Trees), Just(Mode::Mesh), Just(Mode::Hybrid)];
-    (modes, 1..=MAX_SLICES, rates(), ids(), ids(), any::<u32>()).prop_map(
-        |(mode, slices, bitrate, begin, edge, stamp)| StreamInfo {
+    (modes, any::<bool>(), 1..=MAX_SLICES, rates(), ids(), ids(), any::<u32>()).prop_map(
+        |(mode, is_private, slices, bitrate, begin, edge, stamp)| StreamInfo {
             mode,
+            is_private,
             slices,
             bitrate,
             begin,
@@ -158,6 +162,57 @@ fn reports() -> impl Strategy<Value = Report> {
     )
 }
 
+fn views() -> impl Strategy<Value = OverlayView> {
+    let rate = || any::<u32>().prop_map(|kilobits| Rate::from_bits_per_sec(1000 * u64::from(kilobits)));
+    let time = || prop::option::of((0..u16::MAX).prop_map(|ms| Duration::from_millis(u64::from(ms))));
+    let viewer = (prop::sample::select(&ViewerState::ALL[..]), any::<(bool, u16, u16, u64, u64)>(), rate(), rate());
+    let viewer = (any::<u32>(), viewer, time(), time()).prop_map(|(client, figures, delay, round_trip)| {
+        let (state, (is_private, places, children, played, skipped), sent, capacity) = figures;
+        let client = ClientId(client);
+        ViewerFigures {
+            client,
+            state,
+            is_private,
+            places,
+            children,
+            sent,
+            capacity,
+            played,
+            skipped,
+            delay,
+            round_trip,
+        }
+    });
+    let viewers = prop::collection::vec(viewer, 0..=MOST_TOLD + MOST_HAPPENINGS).prop_map(|mut viewers| {
+        viewers.sort_by_key(|viewer| viewer.client);
+        viewers.dedup_by_key(|viewer| viewer.client);
+        viewers
+    });
+    let happening =
+        (0..u16::MAX, clients(), prop::sample::select(&Happened::ALL[..])).prop_map(|(tenths, client, what)| {
+            Happening { ago: Duration::from_millis(100 * u64::from(tenths)), client, what }
+        });
+    let happenings = prop::collection::vec(happening, 0..=MOST_HAPPENINGS);
+    let counts = any::<(u64, u64, u32, u64, u32, [u32; DELAYS.len() + 1])>();
+    // Of each slice, each viewer's parent: any of them, the server, or nobody.
+    let parents = prop::collection::vec(any::<u16>(), 0..=usize::from(MAX_SLICES));
+    (rates(), counts, viewers, parents, happenings).prop_map(|(sent, counts, viewers, seeds, happenings)| {
+        let (sent_bytes, source_bytes, server_children, delivered_bytes, watching, delays) = counts;
+        let parent = |seed: usize, child: usize| match (seed + 7 * child) % (viewers.len() + 2) {
+            place if place < viewers.len() => Some(Some(viewers[place].client)),
+            place => (place == viewers.len()).then_some(None),
+        };
+        let tree = |seed: u16| {
+            let edge =
+                |(place, child): (usize, &ViewerFigures)| Some((child.client, parent(usize::from(seed), place)?));
+            viewers.iter().enumerate().filter_map(edge).collect()
+        };
+        let trees = seeds.into_iter().map(tree).collect();
+        let load = ServerLoad { sent, sent_bytes, source_bytes };
+        OverlayView { load, server_children, delivered_bytes, watching, delays, viewers, trees, happenings }
+    })
+}
+
 fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
     let silent = (0..MAX_SLICES, prop::option::of(clients()), prop::option::of(clients()), any::<bool>())
         .prop_map(|(slice, parent, asked, is_excused)| SilentFeed { slice, parent, asked, is_excused });
@@ -180,6 +235,9 @@ fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
         (any::<u32>(), prop::option::of(contacts()))
             .prop_map(|(chain, next)| Message::Chain(Box::new(ChainLink { chain, next }))),
         any::<u32>().prop_map(Message::Explored),
+        Just(Message::JoinPrivately),
+        Just(Message::WantOverlay),
+        views().prop_map(|view| Message::Overlay(Box::new(view))),
     ]
 }
 
@@ -239,7 +297,19 @@ fn what_is_beyond_its_bounds_is_refused() {
     let refused = |bytes: &[u8]| read_message::<Plain>(bytes).unwrap_err();
     assert_eq!(refused(&[]), CodecError::Short);
     assert_eq!(refused(&[0]), CodecError::Value("message"));
-    assert_eq!(refused(&[18]), CodecError::Value("message"));
+    assert_eq!(refused(&[21]), CodecError::Value("message"));
+    let view = |viewers: u16, slices: u8, rest: &[u8]| {
+        let head = [&[20][..], &[0; 40 + 4 * 8], &viewers.to_be_bytes(), &[slices, 0]].concat();
+        refused(&[&head, rest].concat())
+    };
+    let most = (MOST_TOLD + MOST_HAPPENINGS) as u16;
+    assert_eq!(view(most + 1, 0, &[]), CodecError::TooMany("viewers"));
+    assert_eq!(view(most, 1, &[]), CodecError::Short, "no memory for what is not there");
+    assert_eq!(view(0, MAX_SLICES + 1, &[]), CodecError::TooMany("slices"));
+    let viewer = |client: u32, state| [&client.to_be_bytes()[..], &[state], &[0; 32]].concat();
+    assert_eq!(view(1, 0, &viewer(1, 5)), CodecError::Value("state"));
+    assert_eq!(view(2, 0, &[viewer(2, 0), viewer(2, 0)].concat()), CodecError::Value("client"));
+    assert_eq!(view(1, 1, &[&viewer(1, 0)[..], &[0, 1]].concat()), CodecError::Value("parent"));
     assert_eq!(refused(&[3, 0]), CodecError::Trailing);
     assert_eq!(refused(&[5, 0, 0, MAX_SLICES + 1, 0]), CodecError::TooMany("parents"));
     assert_eq!(refused(&[5, 0, 0, 1, 0, MAX_SLICES, 0]), CodecError::Value("slice"));

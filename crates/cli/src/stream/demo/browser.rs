@@ -1,0 +1,198 @@
+//! Plays a viewer's page in a headless Chromium, where there is one: how many pictures it showed, and a picture of
+//! the page.
+//!
+//! The browser is driven by its DevTools protocol over two pipes (`--remote-debugging-pipe`): JSON messages, each
+//! with a zero behind it. A frame is counted when the browser says that it was presented
+//! (`requestVideoFrameCallback`).
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// Where a browser is looked for that no environment variable names.
+const PLACES: [&str; 4] =
+    ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome", "/usr/bin/google-chrome-stable"];
+
+/// The variable.
+const VARIABLE: &str = "CHROMIUM";
+
+/// How long the browser may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the page's window is as large as.
+const WINDOW: (u32, u32) = (1440, 1500);
+
+/// Counts frames from now on.
+const COUNT: &str = "(() => {
+  const video = document.querySelector('video')
+  if (video === null) return false
+  window.shown = { frames: 0, firstAt: null, lastAt: null }
+  const note = () => {
+    window.shown.frames += 1
+    window.shown.lastAt = performance.now()
+    window.shown.firstAt ??= window.shown.lastAt
+    video.requestVideoFrameCallback(note)
+  }
+  video.requestVideoFrameCallback(note)
+  return true
+})()";
+
+/// What was counted.
+const COUNTED: &str = "JSON.stringify(window.shown ?? null)";
+
+/// What a browser has shown.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Frames that were presented.
+    pub frames: u64,
+    /// From the page's beginning until the first.
+    pub first_after_s: Option<f64>,
+    /// From the first until the last.
+    pub span_s: f64,
+    /// A PNG of the page, in Base64.
+    pub picture: Option<String>,
+}
+
+/// The browser on this machine, if any.
+pub fn find() -> Option<PathBuf> {
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    named.into_iter().chain(PLACES.map(PathBuf::from)).find(|place| place.is_file())
+}
+
+/// A browser that shows a page. It is ended when this is dropped.
+#[derive(Debug)]
+pub struct Browser {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<Value>,
+    next: u64,
+    session: Option<String>,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.call("Browser.close", &json!({}));
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end && self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("the browser cannot be driven: {why}"))
+}
+
+/// Reads its messages until it ends.
+fn read(stdout: ChildStdout, to: &mpsc::Sender<Value>) {
+    let mut output = BufReader::new(stdout);
+    let mut message = Vec::new();
+    while output.read_until(0, &mut message).is_ok_and(|length| length > 0) {
+        message.pop();
+        if let Ok(value) = serde_json::from_slice(&message)
+            && to.send(value).is_err()
+        {
+            return;
+        }
+        message.clear();
+    }
+}
+
+impl Browser {
+    /// Shows `page` in the browser at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run, or not as expected.
+    pub fn open(path: &Path, page: &str) -> Result<Browser, Failure> {
+        let profile = tempfile::tempdir()?;
+        // The protocol's pipes are descriptors 3 and 4, which a shell puts in their places.
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
+            .arg(path)
+            // Containers run as root without user namespaces; the page that is opened is our own.
+            .args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+            .args(["--mute-audio", "--disable-background-networking", "--autoplay-policy=no-user-gesture-required"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(format!("--window-size={},{}", WINDOW.0, WINDOW.1))
+            .arg("about:blank")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let requests = child.stdin.take().ok_or_else(|| failed("it has no input"))?;
+        let stdout = child.stdout.take().ok_or_else(|| failed("it has no output"))?;
+        let (sender, answers) = mpsc::channel();
+        std::thread::Builder::new().name("browser".into()).spawn(move || read(stdout, &sender))?;
+        let mut browser = Browser { child, requests, answers, next: 0, session: None, _profile: profile };
+        let made = browser.call("Target.createTarget", &json!({ "url": page }))?;
+        let attach = json!({ "targetId": made["targetId"], "flatten": true });
+        let attached = browser.call("Target.attachToTarget", &attach)?;
+        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        let end = Instant::now() + PATIENCE;
+        while browser.evaluate(COUNT)? != json!(true) {
+            if Instant::now() >= end {
+                return Err(failed("its page shows no video"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(browser)
+    }
+
+    /// What it has shown until now.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub fn shown(&mut self) -> Result<Shown, Failure> {
+        let counted = self.evaluate(COUNTED)?;
+        let counted: Value = counted.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let at = |key: &str| counted[key].as_f64().map(|millis| millis / 1000.0);
+        let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }))?;
+        Ok(Shown {
+            frames: counted["frames"].as_u64().unwrap_or(0),
+            first_after_s: at("firstAt"),
+            span_s: at("lastAt").zip(at("firstAt")).map_or(0.0, |(last, first)| last - first),
+            picture: shot["data"].as_str().map(str::to_owned),
+        })
+    }
+
+    fn evaluate(&mut self, script: &str) -> Result<Value, Failure> {
+        let answer = self.call("Runtime.evaluate", &json!({ "expression": script, "returnByValue": true }))?;
+        Ok(answer["result"]["value"].clone())
+    }
+
+    fn call(&mut self, method: &str, params: &Value) -> Result<Value, Failure> {
+        self.next += 1;
+        let mut request = json!({ "id": self.next, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            request["sessionId"] = json!(session);
+        }
+        let mut bytes = serde_json::to_vec(&request)?;
+        bytes.push(0);
+        self.requests.write_all(&bytes).map_err(failed)?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(answer) if answer["id"] == json!(self.next) => {
+                    let error = answer["error"]["message"].as_str();
+                    return error.map_or_else(|| Ok(answer["result"].clone()), |error| Err(failed(error)));
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(failed(format!("no answer to {method}"))),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed("it has ended")),
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `anabranch stream demo`: a server and many viewers on this machine, over real sockets; some are killed, some lie.
+//!
+//! ```text
+//! test picture --> server --QUIC--> viewer --QUIC--> viewer ...     each viewer a process of its own
+//!                                     |
+//!                                     +--HTTP--> a headless browser, where there is one
+//! ```
+//!
+//! What viewers say of packets that went to their players is held against when the server sent those: both read
+//! one machine's clock. Bytes of the server are those of all its UDP datagrams, with 28 for the headers of IP and
+//! UDP of each: on one machine all share the loopback's counters.
+
+mod browser;
+mod figures;
+mod liars;
+mod page;
+mod viewer;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anabranch_control::units::Rate;
+use anabranch_media::cutter::{Cut, Cutter};
+use anabranch_media::pattern::{Pattern, PatternConfig};
+use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::liar::Lie;
+use anabranch_net::stream::node::{InputError, NodeEvent, ServeOptions, StreamNode, Video};
+use anabranch_report::Report;
+use anabranch_report::output::{create_dir, write_atomically};
+
+use self::browser::{Browser, Shown};
+use self::figures::{Figures, Measured};
+use self::liars::Liars;
+use self::viewer::Viewer;
+use super::local;
+use super::told::unix_s;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// What the server sends at most: a few copies of the stream.
+const SERVER: Rate = Rate::from_bits_per_sec(6_000_000);
+
+/// The stream is older than what players hold before the first viewer comes.
+const AHEAD: Duration = Duration::from_millis(3500);
+
+/// From the last viewer's coming until it is counted from, and again as long until some are killed.
+const SETTLE: Duration = Duration::from_secs(6);
+
+/// Between two viewers.
+const APART: Duration = Duration::from_millis(50);
+
+/// Arguments of `stream demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Server and viewers are real processes over loopback. Liars are free riders, who pass nothing on, claimers, who say \
+that they can send ten times what they can, droppers, who drop half, and poisoners, who change what they pass on; \
+figures are of the others. Where there is a Chromium ($CHROMIUM), it plays the first viewer's page.")]
+pub struct Args {
+    /// Viewers, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub clients: u32,
+    /// So many of them are killed without a word
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub kill: u32,
+    /// So many of them lie: free-rider=N, claimer=N, dropper=N, poisoner=N, with commas, or none [default: one of
+    /// each, from 12 viewers on]
+    #[arg(long, value_name = "KIND=N,...")]
+    pub liars: Option<Liars>,
+    /// How long all watch
+    #[arg(long, value_name = "S", default_value_t = 25, value_parser = clap::value_parser!(u64).range(10..=3600))]
+    pub seconds: u64,
+    /// The stream's bitrate
+    #[arg(long, value_name = "RATE", default_value = "1 Mbit/s", value_parser = local::upload)]
+    pub bitrate: Rate,
+    /// What players hold, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = local::buffer)]
+    pub buffer: Duration,
+    /// Play in no browser
+    #[arg(long)]
+    pub no_browser: bool,
+    /// Print the figures as one JSON object, and all else on standard error
+    #[arg(long)]
+    pub json: bool,
+    /// Folder for the figures and the page
+    #[arg(long, value_name = "DIR", default_value = "out/stream-demo")]
+    pub out: PathBuf,
+}
+
+impl Args {
+    /// As without options, into `out`.
+    pub fn plain(out: PathBuf) -> Args {
+        Args {
+            clients: 20,
+            kill: 5,
+            liars: None,
+            seconds: 25,
+            bitrate: Rate::from_bits_per_sec(1_000_000),
+            buffer: Duration::from_secs(3),
+            no_browser: false,
+            json: false,
+            out,
+        }
+    }
+
+    /// Who lies how, by the viewers' numbers; never the first, whose page is shown.
+    fn cast(&self) -> Result<Vec<Option<Lie>>, Failure> {
+        let liars = self.liars.clone().unwrap_or_else(|| Liars::by_default(self.clients));
+        let honest = self.clients.saturating_sub(liars.count());
+        if liars.count() >= self.clients || self.kill >= honest {
+            return Err(Failure::new(format!(
+                "of {} viewers, {} lie and {} are killed; expected that one at least is left, as with --kill {}",
+                self.clients,
+                liars.count(),
+                self.kill,
+                honest.saturating_sub(1)
+            )));
+        }
+        Ok(liars.among(self.clients))
+    }
+}
+
+/// The server of the demo, and its test picture.
+struct Source {
+    pattern: Pattern,
+    cutter: Cutter,
+    next: Instant,
+    /// When each packet went to the server, in seconds since 1970.
+    sent: Vec<f64>,
+    bytes: u64,
+}
+
+impl Source {
+    /// Sends the pictures that are due.
+    fn run(&mut self, video: &anabranch_net::stream::node::Input) -> Result<(), Failure> {
+        while Instant::now() >= self.next {
+            self.next += self.pattern.interval();
+            let now = unix_s();
+            let bytes = self.pattern.next_frame(Duration::from_secs_f64(now));
+            let mut cuts: Vec<Cut> = Vec::new();
+            self.cutter
+                .push(&bytes, |cut| cuts.push(cut))
+                .map_err(|_| Failure::new("the test picture is no stream"))?;
+            for cut in cuts {
+                self.bytes += cut.bytes.len() as u64;
+                self.sent.push(now);
+                match video.push(Video { bytes: cut.bytes, is_entry_point: cut.is_entry_point }) {
+                    Ok(()) => {}
+                    Err(InputError::Full(_)) => return Err(Failure::new("this machine is too slow for the demo")),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the demo.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let (figures, report) = play(args, &interrupt)?;
+    let page = args.out.join("report.html");
+    report.write(&page)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&figures)?);
+    } else {
+        crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
+    }
+    eprintln!("wrote {} and {}", figures_file(&args.out).display(), page.display());
+    Ok(())
+}
+
+fn figures_file(out: &Path) -> PathBuf {
+    out.join("figures.json")
+}
+
+/// Runs the demo and writes its figures: those, and what a page tells of it.
+pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Failure> {
+    let cast = args.cast()?;
+    create_dir(&args.out)?;
+    let frames_per_s = PatternConfig::default().frames_per_s;
+    let (node, video, mut events) = StreamNode::serve(ServeOptions {
+        is_limited: true,
+        buffer: local::span(args.buffer),
+        ..ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), SERVER)
+    })?;
+    let pattern = Pattern::new(PatternConfig { bits_per_s: args.bitrate.bits_per_sec(), ..PatternConfig::default() })?;
+    let mut source = Source { pattern, cutter: Cutter::default(), next: Instant::now(), sent: Vec::new(), bytes: 0 };
+    let link = node.link().to_string();
+    let say = |words: &str| crate::network::say(args.json, words);
+    say(&format!("a stream of {} Mbit/s at {link}", args.bitrate.bits_per_sec() as f64 / 1e6));
+    let demo = Instant::now();
+    let (mut viewers, mut killed_at, mut excluded): (Vec<Viewer>, Option<Duration>, u32) = (Vec::new(), None, 0);
+    let last_comes = AHEAD + APART * args.clients;
+    let end = last_comes + SETTLE + Duration::from_secs(args.seconds);
+    let mut screen = Screen::Waiting;
+    while demo.elapsed() < end {
+        if interrupt.is_raised() {
+            return Err(Failure::interrupted("the demo was stopped before its figures were there"));
+        }
+        source.run(&video)?;
+        while let Ok(event) = events.try_recv() {
+            excluded += u32::from(matches!(event, NodeEvent::Excluded(_)));
+        }
+        viewers.iter_mut().for_each(Viewer::hear);
+        let number = viewers.len();
+        if number < cast.len() && demo.elapsed() >= AHEAD + APART * number as u32 {
+            viewers.push(Viewer::start(&link, number, cast[number], args)?);
+            if viewers.len() == cast.len() {
+                say(&format!("{} viewers have come", args.clients));
+            }
+        }
+        screen.look(args, &viewers, demo.elapsed() >= last_comes, &say);
+        if killed_at.is_none() && demo.elapsed() >= last_comes + SETTLE * 2 {
+            kill(&mut viewers, args.kill)?;
+            killed_at = Some(demo.elapsed());
+            say(&format!("{} of them were killed", args.kill));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    viewers.iter_mut().for_each(Viewer::hear);
+    let shown = screen.end(&say);
+    let snapshot = node.snapshot();
+    let measured = Measured {
+        args,
+        demo,
+        from: last_comes + SETTLE,
+        killed_at,
+        viewers: &viewers,
+        source_sent: &source.sent,
+        source_bytes: source.bytes,
+        server: &snapshot,
+        excluded,
+        shown: shown.as_ref(),
+        frames_per_s,
+    };
+    let figures = figures::of(&measured);
+    let report = page::of(&measured, &figures);
+    drop(viewers);
+    node.stop()?;
+    write_atomically(&figures_file(&args.out), |writer| Ok(serde_json::to_writer_pretty(writer, &figures)?))?;
+    Ok((figures, report))
+}
+
+/// Honest viewers at equal distances, so that all kinds of lines die; never the first.
+fn kill(viewers: &mut [Viewer], count: u32) -> Result<(), Failure> {
+    let mut mortal: Vec<&mut Viewer> = viewers.iter_mut().skip(1).filter(|viewer| viewer.lie.is_none()).collect();
+    let step = (mortal.len() / (count as usize).max(1)).max(1);
+    for viewer in mortal.iter_mut().step_by(step).take(count as usize) {
+        viewer.kill()?;
+    }
+    Ok(())
+}
+
+/// A browser that plays the first viewer's page.
+enum Screen {
+    Waiting,
+    /// It is being opened by a thread: the demo goes on meanwhile.
+    Opening(std::thread::JoinHandle<Result<Browser, Failure>>),
+    Open(Browser),
+    None,
+}
+
+impl Screen {
+    fn look(&mut self, args: &Args, viewers: &[Viewer], is_time: bool, say: &dyn Fn(&str)) {
+        *self = match std::mem::replace(self, Screen::None) {
+            Screen::Waiting if !is_time => Screen::Waiting,
+            Screen::Waiting => {
+                let page = viewers.first().and_then(Viewer::page);
+                match (browser::find().filter(|_| !args.no_browser), page) {
+                    (Some(path), Some(page)) => {
+                        Screen::Opening(std::thread::spawn(move || Browser::open(&path, &page)))
+                    }
+                    _ => Screen::None,
+                }
+            }
+            Screen::Opening(thread) if thread.is_finished() => match thread.join() {
+                Ok(Ok(browser)) => {
+                    say("a browser plays the first viewer's page");
+                    Screen::Open(browser)
+                }
+                Ok(Err(failure)) => {
+                    say(failure.words());
+                    Screen::None
+                }
+                Err(_) => Screen::None,
+            },
+            other => other,
+        };
+    }
+
+    fn end(self, say: &dyn Fn(&str)) -> Option<Shown> {
+        let Screen::Open(mut browser) = self else { return None };
+        match browser.shown() {
+            Ok(shown) => Some(shown),
+            Err(failure) => {
+                say(failure.words());
+                None
+            }
+        }
+    }
+}
