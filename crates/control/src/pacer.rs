@@ -9,12 +9,14 @@ use crate::units::{Bytes, Rate};
 pub struct Pacer {
     /// When all that has left will have passed at the rate.
     caught_up: Time,
+    /// When the last packet left.
+    left: Time,
 }
 
 impl Pacer {
     /// The first packet may leave at `at`.
     pub const fn free_from(at: Time) -> Pacer {
-        Pacer { caught_up: at }
+        Pacer { caught_up: at, left: Time::ZERO }
     }
 
     /// When the next packet may leave; in the past if it may leave now.
@@ -36,6 +38,19 @@ impl Pacer {
     pub fn charge(&mut self, now: Time, spare: Duration, time: Duration) {
         let earliest = Time::from_nanos(now.as_nanos().saturating_sub(spare.as_nanos()));
         self.caught_up = self.caught_up.max(earliest) + time;
+        self.left = now;
+    }
+
+    /// The rate is `after` and was `before`. Where it is more than twice what it was, the next packet, of `size`,
+    /// does not wait out the old one: at a rate of next to nothing, that somebody has set and lifted again, it would
+    /// wait for hours.
+    #[inline]
+    pub fn on_rate(&mut self, before: Option<Rate>, after: Option<Rate>, size: Bytes) {
+        if let (Some(before), Some(after)) = (before, after)
+            && after.bits_per_sec() / 2 > before.bits_per_sec()
+        {
+            self.caught_up = self.caught_up.min(self.left + size / after);
+        }
     }
 }
 
@@ -58,9 +73,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_rises_much_is_not_waited_for_at_the_old_one() {
+        let now = Time::from_secs_f64(1.0);
+        let (slow, faster) = (Rate::from_bits_per_sec(1), Rate::from_bytes_per_sec(1_900_000));
+        let mut pacer = Pacer::default();
+        pacer.on_sent(now, SIZE, slow, Bytes::ZERO);
+        assert!(pacer.release() > Time::from_secs_f64(7000.0));
+        pacer.on_rate(Some(slow), Some(RATE), SIZE);
+        assert_eq!(pacer.release(), now + Duration::from_millis(1));
+        // A rate that only grows, as most do, changes nothing of what was promised; nor does one that falls, or none.
+        for (before, after) in
+            [(Some(RATE), Some(faster)), (Some(RATE), Some(slow)), (Some(RATE), None), (None, Some(RATE))]
+        {
+            pacer.on_rate(before, after, SIZE);
+            assert_eq!(pacer.release(), now + Duration::from_millis(1));
+        }
+    }
+
+    #[test]
     fn a_second_passes_what_the_rate_allows_and_the_burst_once() {
         assert_eq!(sent_until(&mut Pacer::default(), Time::from_secs_f64(1.0), Bytes::ZERO), 1000);
-        let mut late = Pacer { caught_up: Time::ZERO };
+        let mut late = Pacer::default();
         let start = Time::from_secs_f64(5.0);
         let burst = (0..100).take_while(|_| {
             let ready = late.release() <= start;

@@ -382,9 +382,12 @@ impl SharedWindow {
     /// Asks the controller what holds now.
     #[inline]
     pub(super) fn refresh(&mut self) {
+        let before = self.limits.rate;
         self.limits = self.shared.limits();
         if self.config.paced && self.limits.rate.is_none() {
             self.limits = self.pace(self.limits);
+        } else {
+            self.pacer.on_rate(before, self.limits.rate, self.config.packet);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Both LEDBATs, driven packet by packet.
 
 use super::*;
-use crate::flow::testing::{PACKET, PATH, Path, acknowledge, drive, drive_behind, feedback, silence};
-use crate::flow::{LossCause, Lost, Sent};
+use crate::flow::testing::{PACKET, PATH, Path, drive, drive_behind, feedback, silence};
+use crate::flow::{LossCause, Lost, RoundTrip, Sent};
 use crate::units::Rate;
 
 fn ledbat(parameters: &str) -> Box<dyn FlowController> {
@@ -80,8 +80,12 @@ fn ledbat_halves_its_window_though_nearly_all_of_a_flight_is_lost() {
 fn after_acks(controller: &mut dyn FlowController, from_ms: u64, rtt_ms: u64, acks: u64, app_limited: bool) -> f64 {
     let mut rng = Rng::stream(1, "controller");
     for ms in 0..acks {
-        let now = Time::ZERO + Duration::from_millis(from_ms + ms);
-        acknowledge(controller, now, Duration::from_millis(rtt_ms), app_limited, &mut rng);
+        let (now, rtt) = (Time::ZERO + Duration::from_millis(from_ms + ms), Duration::from_millis(rtt_ms));
+        let acked = [Sent { at: Time::from_nanos(now.as_nanos() - rtt.as_nanos()), size: PACKET, ..Sent::default() }];
+        let report = feedback(&acked, rtt);
+        // A sender knows the least round trip of its path, which was seen before.
+        let rtt = RoundTrip { min: report.rtt.min.min(PATH.rtt), ..report.rtt };
+        controller.on_feedback(now, &Feedback { app_limited, rtt, ..report }, &mut rng);
     }
     controller.limits().window.get() as f64 / PACKET.get() as f64
 }

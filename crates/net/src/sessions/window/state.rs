@@ -81,10 +81,16 @@ impl State {
         self.members.get(number as usize)?.as_ref()
     }
 
+    /// Asks the controller what holds now.
+    fn refresh(&mut self) {
+        let before = std::mem::replace(&mut self.limits, self.shared.limits()).rate;
+        self.pacer.on_rate(before, self.limits.rate, self.packet);
+    }
+
     /// Bounds that hold for the controller's window from now on.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.shared.set_bounds(bounds);
-        self.limits = self.shared.limits();
+        self.refresh();
     }
 
     pub fn time(&self, at: Instant) -> Time {
@@ -129,7 +135,7 @@ impl State {
 
     fn abandon(&mut self, now: Time, number: u32, packets: &[Sent], is_gone: bool) {
         self.shared.abandon(now, PeerId(number), packets, is_gone);
-        self.limits = self.shared.limits();
+        self.refresh();
     }
 
     pub fn on_sent(&mut self, now: Time, number: u32, packet: u64, size: Bytes) {
@@ -152,7 +158,7 @@ impl State {
             self.shared.release(size);
         }
         if may_have_changed {
-            self.limits = self.shared.limits();
+            self.refresh();
         }
         if let Some(rate) = self.limits.rate {
             self.pacer.on_sent(now, size, rate, self.limits.burst + rate * CATCH_UP);
@@ -235,7 +241,7 @@ impl State {
             tcp: None,
         };
         if self.shared.on_learned(now, &learned) {
-            self.limits = self.shared.limits();
+            self.refresh();
         }
         // What was taken is given back, so that nothing is allocated for the next ACK.
         acked.clear();
@@ -247,7 +253,7 @@ impl State {
     pub fn run_timer(&mut self, now: Time) {
         self.last = now;
         if self.shared.on_timer(now) {
-            self.limits = self.shared.limits();
+            self.refresh();
         }
     }
 

@@ -50,14 +50,22 @@ fn silent(slice: u8, parent: ClientId, asked: Option<ClientId>, is_excused: bool
 
 #[test]
 fn the_server_gives_away_whom_viewers_have_room_for() {
-    // Each viewer could hold three streams, and the server ten.
-    let (mut tracker, _) = audience(12, MBIT(4), 10);
-    for second in 1..30 {
+    // Each viewer could hold three streams, and the server six, so that viewers have to prove themselves first.
+    let (mut tracker, clients) = audience(40, MBIT(4), 6);
+    let held = |tracker: &Tracker<u32>| tracker.book.places(NodeId::SERVER).1;
+    let before = held(&tracker);
+    for second in 1..60 {
+        // Nobody holds more than one stream's worth of children before those say that they get it.
+        for (_, child, parent) in fed(&tracker, &clients) {
+            let report = ParentReport { parent, expected: 30, received: 30, forged: 0 };
+            tracker.on_report(at(1000 * second), child, &Report { parents: vec![report], ..Report::default() });
+        }
         tracker.review(at(1000 * second));
         tracker.improve(at(1000 * second));
     }
-    let (_, held) = tracker.book.places(NodeId::SERVER);
-    assert!(held <= 3 * usize::from(SLICES), "the server holds {held}");
+    let after = held(&tracker);
+    assert!(before > 4 * usize::from(SLICES), "the server held {before}");
+    assert!(after <= 3 * usize::from(SLICES), "the server holds {after}");
     assert_eq!(tracker.book.waiting().count(), 0);
 }
 
