@@ -117,7 +117,7 @@ pub fn draw(seed: u64) -> StreamScenario {
             buffer: seconds(rng, 0.8, 6.0),
             controller: registry::find(CONTROLLERS[rng.below(CONTROLLERS.len())]).expect("it is registered"),
             parameters: toml::Table::new(),
-            exploration: rng.chance(0.3).then(|| 0.2 * rng.uniform()),
+            exploration: (mode != Mode::Mesh && rng.chance(0.3)).then(|| 0.2 * rng.uniform()),
         },
         audience: Audience {
             clients: log_uniform(rng, 1.0, 50.0) as usize,
