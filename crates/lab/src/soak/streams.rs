@@ -142,8 +142,7 @@ pub fn draw(seed: u64) -> StreamScenario {
             droppers: now_and_then(rng, 0.5),
             poisoners: now_and_then(rng, 0.5),
         },
-        helper: rng
-            .chance(0.3)
+        helper: (mode == Mode::Mesh && rng.chance(0.3))
             .then(|| Helper { least: rate(rng, 0.5 * bitrate, bitrate), most: rate(rng, bitrate, 8.0 * bitrate) }),
     }
 }
