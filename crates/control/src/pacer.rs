@@ -4,6 +4,9 @@
 use crate::time::{Duration, Time};
 use crate::units::{Bytes, Rate};
 
+/// A rate that rises by this factor at once was held down by somebody else: no controller's start is so steep.
+const FAR: u64 = 16;
+
 /// Says when the next packet may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
@@ -41,13 +44,13 @@ impl Pacer {
         self.left = now;
     }
 
-    /// The rate is `after` and was `before`. Where it is more than twice what it was, the next packet, of `size`,
-    /// does not wait out the old one: at a rate of next to nothing, that somebody has set and lifted again, it would
-    /// wait for hours.
+    /// The rate is `after` and was `before`. Where it is far more than it was, the next packet, of `size`, does not
+    /// wait out the old one: at a rate of next to nothing, that somebody has set and lifted again, it would wait for
+    /// hours. What controllers do by themselves, doubling among it, moves no packet that has its time.
     #[inline]
     pub fn on_rate(&mut self, before: Option<Rate>, after: Option<Rate>, size: Bytes) {
         if let (Some(before), Some(after)) = (before, after)
-            && after.bits_per_sec() / 2 > before.bits_per_sec()
+            && after.bits_per_sec() / FAR > before.bits_per_sec()
         {
             self.caught_up = self.caught_up.min(self.left + size / after);
         }
@@ -75,7 +78,7 @@ mod tests {
     #[test]
     fn a_rate_that_rises_much_is_not_waited_for_at_the_old_one() {
         let now = Time::from_secs_f64(1.0);
-        let (slow, faster) = (Rate::from_bits_per_sec(1), Rate::from_bytes_per_sec(1_900_000));
+        let (slow, faster) = (Rate::from_bits_per_sec(1), Rate::from_bytes_per_sec(15_000_000));
         let mut pacer = Pacer::default();
         pacer.on_sent(now, SIZE, slow, Bytes::ZERO);
         assert!(pacer.release() > Time::from_secs_f64(7000.0));

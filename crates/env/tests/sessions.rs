@@ -57,9 +57,13 @@ fn a_host_sends_what_it_is_told_under_each_actuator() {
 fn a_host_that_was_told_nothing_sends_as_soon_as_it_is_told_more() {
     for (name, actuator) in Actuator::ALL {
         let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
-        (0..10).for_each(|_| drop(session.step(&[0.0]).unwrap()));
+        for _ in 0..10 {
+            session.step(&[0.0]).unwrap();
+        }
         assert!(session.seen()[0].throughput < 0.1, "{name}");
-        (0..5).for_each(|_| drop(session.step(&[0.9]).unwrap()));
+        for _ in 0..5 {
+            session.step(&[0.9]).unwrap();
+        }
         assert!(session.seen()[0].throughput > 0.7, "{name}: {:?}", session.seen());
     }
 }

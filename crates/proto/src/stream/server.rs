@@ -92,10 +92,10 @@ pub struct Server<A, C: Content> {
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
     answers: Answers,
-    exploration: Option<Exploration>,
+    exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
     enabler: Option<Enabler>,
-    telling: Telling,
+    telling: Box<Telling>,
     rng: Rng,
     next_tick: Time,
     next_review: Time,
@@ -116,7 +116,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         Server {
             source: Source::new(secret, start),
             tracker,
-            exploration: exploration.map(|config| Exploration::new(config, rng.clone())),
+            exploration: exploration.map(|config| Box::new(Exploration::new(config, rng.clone()))),
             monitoring: Monitoring::new(0),
             enabler,
             peers: Peers::default(),
@@ -127,7 +127,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             next_seed: 0,
             excluded: VecDeque::new(),
             answers: Answers::default(),
-            telling: Telling::default(),
+            telling: Box::default(),
             rng,
             next_tick: start,
             next_review: start + REVIEW_PERIOD,
@@ -174,7 +174,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// What has become of exploration packets; none where nothing is explored.
     pub fn explorations(&self) -> Option<Explorations> {
-        self.exploration.as_ref().map(Exploration::counts)
+        self.exploration.as_ref().map(|exploration| exploration.counts())
     }
 
     /// What gossip has shown; none before the end of the first epoch.
@@ -602,7 +602,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
     }
 
     fn timer(&self, _now: Time) -> Time {
-        let explores = self.exploration.as_ref().map_or(Time::MAX, Exploration::due);
+        let explores = self.exploration.as_ref().map_or(Time::MAX, |exploration| exploration.due());
         self.source.due().min(self.next_tick).min(explores).min(self.uplink.timer())
     }
 
