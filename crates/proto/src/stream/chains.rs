@@ -1,5 +1,9 @@
 //! What a client does for others' knowledge: it passes exploration packets on along their chain
 //! ([`exploration`](super::exploration)), and takes part in gossip ([`gossip`](super::gossip)).
+//!
+//! Limits of use: an exploration packet is the newest of the stream, whose manifest is often not there yet. It goes on
+//! along its chain unproven, where pushes wait until they are proven: a viewer that forges one makes the next of the
+//! chain look like the forger. Simulations of trees alone explore; nothing does on sockets.
 
 use std::collections::VecDeque;
 

@@ -17,10 +17,12 @@ pub fn of(measured: &Measured<'_>, figures: &Figures) -> Report {
         .meta("stream", format!("{} Mbit/s", args.bitrate.bits_per_sec() as f64 / 1e6))
         .meta("server's upload", format!("{} Mbit/s", super::SERVER.bits_per_sec() as f64 / 1e6))
         .meta("version", env!("CARGO_PKG_VERSION"))
-        .paragraph(
+        .paragraph(format!(
             "Real processes over loopback. Figures of packets and delays are those of viewers that tell the truth and \
-             were not killed. The server's bytes are all its UDP datagrams, with 28 bytes of headers for each.",
-        )
+             were not killed. Packets count from {} s after the last viewer came: what was missed while all came does \
+             not. The server's bytes are all its UDP datagrams, with 28 bytes of headers for each.",
+            super::SETTLE.as_secs()
+        ))
         .table(table);
     if let Some(picture) = measured.shown.and_then(|shown| shown.picture.clone()) {
         let caption = "The first viewer's page at the end, in a headless Chromium that played it all the time.";
