@@ -316,7 +316,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// A packet was not here: others may want it.
     pub(super) fn on_new(&mut self, now: Time, from: SessionId, id: PacketId) {
         let Some(watching) = &mut self.watching else { return };
-        watching.mesh.on_packet(id);
+        watching.mesh.on_packet(now, id);
         if let Some((_, packet)) = watching.receiving.buffer().get(id) {
             watching.monitoring.on_packet(C::packet_length(packet));
         }

@@ -32,11 +32,19 @@ const ASK_AGAIN: Duration = Duration::from_millis(400);
 /// another comes once; the rest of the time is for the way.
 pub const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
+/// A neighbour whose packets come within this time could send more: what is asked of it waits for little else. Were
+/// it asked for more until packets fail to come, those would be lost to the round that they were asked in.
+const SOON: Duration = Duration::from_millis(250);
+
 /// Packets that a neighbour of whom nothing is known may owe.
 const FIRST_OWED: f64 = 8.0;
 
 /// Packets that each may owe, however little it has sent in time.
 const LEAST_OWED: f64 = 2.0;
+
+/// All together may owe what the stream brings in this time: were it less, whoever has been served late would ask
+/// for too little ever to catch up.
+const OWED_BY_ALL: Duration = Duration::from_millis(500);
 
 /// The most neighbours.
 pub const MOST_NEIGHBOURS: usize = 32;
@@ -56,9 +64,11 @@ struct Neighbour {
     map: Option<Arc<BufferMap>>,
     /// Packets that it was asked for and may still send.
     asked: usize,
-    /// How many those may be: one more for each that came, half as many after a round in which some did
-    /// not (additive increase, multiplicative decrease).
+    /// How many those may be: one more each time that as many came soon, one less if they came late, half as many
+    /// after a round in which some did not come.
     most: f64,
+    /// Whether none has come late yet, or not at all: until then it may owe one more for each that came.
+    is_new: bool,
 }
 
 /// A client's neighbours.
@@ -80,7 +90,7 @@ impl Mesh {
         }
         let has_room = self.neighbours.len() < MOST_NEIGHBOURS;
         if has_room {
-            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED });
+            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED, is_new: true });
         }
         has_room
     }
@@ -165,14 +175,20 @@ impl Mesh {
 
     /// A packet is here.
     #[inline]
-    pub fn on_packet(&mut self, id: PacketId) {
+    pub fn on_packet(&mut self, now: Time, id: PacketId) {
         if self.asked.is_empty() {
             return;
         }
-        let Some((session, _)) = self.asked.remove(&id) else { return };
+        let Some((session, asked)) = self.asked.remove(&id) else { return };
         if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
             neighbour.asked = neighbour.asked.saturating_sub(1);
-            neighbour.most = (neighbour.most + 1.0 / neighbour.most).min(MAX_WANTED as f64);
+            let more = match (now.since(asked) < SOON, neighbour.is_new) {
+                (true, true) => 1.0,
+                (true, false) => 1.0 / neighbour.most,
+                (false, _) => -1.0 / neighbour.most,
+            };
+            neighbour.is_new &= more > 0.0;
+            neighbour.most = (neighbour.most + more).clamp(LEAST_OWED, MAX_WANTED as f64);
         }
     }
 
@@ -201,12 +217,16 @@ impl Mesh {
             if missing > 0 {
                 neighbour.asked = neighbour.asked.saturating_sub(missing);
                 neighbour.most = (neighbour.most / 2.0).max(LEAST_OWED);
+                neighbour.is_new = false;
             }
         }
     }
 
     /// One round: whom to ask for which of `sought`, which are in the order of their need.
     pub fn ask(&mut self, now: Time, sought: &[PacketId], mut ask: impl FnMut(SessionId, Vec<PacketId>)) {
+        let brought = self.ends.back().zip(self.end_before(now, OWED_BY_ALL));
+        let brought = brought.map_or(0, |(&(_, end), before)| end.since(before));
+        let least = (brought as usize).div_ceil(self.neighbours.len().max(1)).min(MAX_WANTED);
         let mut open: Vec<PacketId> = sought.iter().copied().filter(|id| !self.asked.contains_key(id)).collect();
         let mut questions: Vec<Vec<PacketId>> = vec![Vec::new(); self.neighbours.len()];
         for _ in 0..ASKED_A_ROUND {
@@ -216,7 +236,7 @@ impl Mesh {
             let neighbours = &self.neighbours;
             let has = |neighbour: usize, packet: usize| {
                 let Neighbour { map, asked, most, .. } = &neighbours[neighbour];
-                *asked + questions[neighbour].len() < *most as usize
+                *asked + questions[neighbour].len() < least.max(*most as usize)
                     && map.as_ref().is_some_and(|map| map.contains(open[packet]))
             };
             let found = self.matching.find(open.len(), neighbours.len(), has);
@@ -287,7 +307,7 @@ mod tests {
         mesh.add(SessionId(3));
         mesh.on_map(SessionId(3), map(0, &[0b111]));
         assert_eq!(asked(&mut mesh, at(0), &[0, 1]), [(3, vec![0, 1])]);
-        mesh.on_packet(PacketId(0));
+        mesh.on_packet(at(100), PacketId(0));
         mesh.give_up(at(399), PacketId(0));
         assert!(mesh.is_asked(PacketId(1)));
         mesh.give_up(at(400), PacketId(0));
@@ -308,7 +328,7 @@ mod tests {
         }
         assert_eq!(owed, FIRST_OWED as usize);
         // All of it comes, then nothing.
-        (0..8).for_each(|id| mesh.on_packet(PacketId(id)));
+        (0..8).for_each(|id| mesh.on_packet(at(100), PacketId(id)));
         let more: usize = asked(&mut mesh, at(30), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
         assert_eq!(more, 8);
         mesh.give_up(at(430), PacketId(0));
