@@ -235,7 +235,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
-                    mesh: Mesh::default(),
+                    mesh: Mesh::new(info.mode == Mode::Mesh),
                     monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![info.begin; usize::from(slices)],
                     next_map: now,

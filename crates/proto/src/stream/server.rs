@@ -122,7 +122,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let upload = enabler.as_ref().map_or(config.tracker.upload, Enabler::helper);
         tracker.set_upload(upload);
         if !config.mode.has_trees() {
-            tracker.believe_announced();
+            tracker.set_mesh_alone();
         }
         Server {
             source: Source::new(secret, start),

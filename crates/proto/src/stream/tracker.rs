@@ -130,8 +130,8 @@ pub struct Tracker<A> {
     now: Time,
     /// Whether there are places enough to keep some free.
     has_spare: bool,
-    /// Whether viewers can send what they announce, without proof.
-    believes: bool,
+    /// Whether a mesh alone carries the stream.
+    is_mesh_alone: bool,
     /// Changes of parents that better trees may cost now, and since when that was counted.
     allowance: f64,
     allowed_at: Time,
@@ -194,7 +194,7 @@ impl<A: Copy + Eq> Tracker<A> {
             left_out: BTreeMap::new(),
             now: Time::ZERO,
             has_spare: true,
-            believes: false,
+            is_mesh_alone: false,
             allowance: 0.0,
             allowed_at: Time::ZERO,
         }
@@ -286,7 +286,7 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let proven = match left_out {
             Some(_) => 1,
-            None if self.believes => usize::MAX,
+            None if self.is_mesh_alone => usize::MAX,
             None => usize::from(self.config.slices),
         };
         let contribution = Contribution::new(upload, proven);
@@ -350,10 +350,10 @@ impl<A: Copy + Eq> Tracker<A> {
         packets * self.server_room() / usize::from(self.config.slices)
     }
 
-    /// What viewers announce is believed from now on: where no tree reaches them, no child ever proves it, and there
-    /// would never be room for those whom viewers feed with more than they watch.
-    pub fn believe_announced(&mut self) {
-        self.believes = true;
+    /// A mesh alone carries the stream. What viewers announce is believed then: no child ever proves it, and there
+    /// would be no room for those whom others could feed with more than one stream.
+    pub fn set_mesh_alone(&mut self) {
+        self.is_mesh_alone = true;
     }
 
     /// Makes one tree a little better, as often as changes may happen.

@@ -19,7 +19,7 @@ use crate::session::{SessionId, Sessions};
 /// What should be pushed and is silent is sought when others have had it for so long.
 const PULL_AFTER: Duration = Duration::from_millis(300);
 
-/// A newcomer waits as long for what it begins with as for the rest, and that is so much older.
+/// In a mesh alone, a newcomer waits as long for what it begins with as for the rest, and that is so much older.
 const NEWCOMERS_ARE_BEHIND: Duration = Duration::from_millis(1000);
 
 /// Others may want what is so old, however little this client's own players wait for: a newcomer begins with it.
@@ -27,7 +27,8 @@ const NEWCOMERS_BEGIN: Duration = Duration::from_millis(2500);
 
 /// What is here that others may want.
 fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: Duration) -> Arc<BufferMap> {
-    let from = mesh.end_before(now, (patience + NEWCOMERS_ARE_BEHIND).max(NEWCOMERS_BEGIN)).unwrap_or_default();
+    let patience = if mesh.is_alone() { patience + NEWCOMERS_ARE_BEHIND } else { patience };
+    let from = mesh.end_before(now, patience.max(NEWCOMERS_BEGIN)).unwrap_or_default();
     Arc::new(receiving.buffer().map(from))
 }
 

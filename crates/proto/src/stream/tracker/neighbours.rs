@@ -12,12 +12,12 @@ use super::super::content::ClientId;
 use super::super::message::Contact;
 use super::{Tracker, Viewer};
 
-/// Neighbours of a viewer that can send the stream once,
-const NEIGHBOURS: usize = 10;
+/// Neighbours of a viewer that can send the stream once where a mesh alone carries it; of who can send least, who has
+/// to get the stream nevertheless; and of who can send most.
+const ALONE: (usize, usize, usize) = (10, 8, 24);
 
-/// of who can send least, who has to get the stream nevertheless, and of who can send most.
-const LEAST: usize = 8;
-const MOST: usize = 24;
+/// The same where a mesh only repairs, of those that a viewer looks for. As many find it.
+const BESIDE_TREES: (usize, usize, usize) = (6, 6, 12);
 
 /// Who has so many times the neighbours that it should have is named to nobody.
 const TOO_MANY: usize = 2;
@@ -29,7 +29,8 @@ impl<A: Copy + Eq> Tracker<A> {
     /// How many neighbours a viewer is to have.
     fn degree(&self, viewer: &Viewer<A>) -> usize {
         let places = self.viewer_places(viewer.contribution.announced());
-        (places.saturating_mul(NEIGHBOURS) / usize::from(self.config.slices)).clamp(LEAST, MOST)
+        let (of_one, least, most) = if self.is_mesh_alone { ALONE } else { BESIDE_TREES };
+        (places.saturating_mul(of_one) / usize::from(self.config.slices)).clamp(least, most)
     }
 
     /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
@@ -39,15 +40,18 @@ impl<A: Copy + Eq> Tracker<A> {
         let Some(viewer) = self.viewer(client) else { return Vec::new() };
         let degree = self.degree(viewer);
         let others: Vec<&Viewer<A>> = self.viewers().filter(|other| other.contact.client != client).collect();
-        if has >= degree.min(others.len()) {
+        if has >= degree {
             return Vec::new();
         }
-        let lacking = (degree / 2).saturating_sub(has).max(1);
+        let lacking = if self.is_mesh_alone { (degree / 2).saturating_sub(has).max(1) } else { degree - has };
+        let is_free = |other: &Viewer<A>| !self.is_mesh_alone || other.neighbours < TOO_MANY * self.degree(other);
         let mut chosen: Vec<Contact<A>> = Vec::new();
         for _ in 0..DRAWN * lacking {
+            if chosen.len() == lacking.min(others.len()) {
+                break;
+            }
             let other = others[rng.below(others.len())];
-            let is_free = other.neighbours < TOO_MANY * self.degree(other);
-            if is_free && chosen.len() < lacking && chosen.iter().all(|others| others.client != other.contact.client) {
+            if is_free(other) && chosen.iter().all(|chosen| chosen.client != other.contact.client) {
                 chosen.push(other.contact);
             }
         }
