@@ -235,7 +235,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
                     feeds: Feeds::new(slices, now, info.begin),
                     pushing: Pushing::new(slices),
-                    mesh: Mesh::default(),
+                    mesh: Mesh::new(info.mode == Mode::Mesh),
                     monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![info.begin; usize::from(slices)],
                     next_map: now,
@@ -316,7 +316,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// A packet was not here: others may want it.
     pub(super) fn on_new(&mut self, now: Time, from: SessionId, id: PacketId) {
         let Some(watching) = &mut self.watching else { return };
-        watching.mesh.on_packet(id);
+        watching.mesh.on_packet(now, id);
         if let Some((_, packet)) = watching.receiving.buffer().get(id) {
             watching.monitoring.on_packet(C::packet_length(packet));
         }

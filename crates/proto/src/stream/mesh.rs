@@ -28,15 +28,27 @@ const ASKED_A_ROUND: usize = 16;
 /// time in which a neighbour empties its queue.
 const ASK_AGAIN: Duration = Duration::from_millis(400);
 
+/// The same where a mesh alone carries the stream, and the queues of most are long: an answer that leaves in time has
+/// come by then. After 400 ms, every tenth packet came twice.
+const ASK_AGAIN_ALONE: Duration = Duration::from_millis(600);
+
 /// A neighbour sends what it was asked for within this time or not at all, so that what is asked of
 /// another comes once; the rest of the time is for the way.
 pub const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
+
+/// A neighbour whose packets come within this time could send more: what is asked of it waits for little else. Were
+/// it asked for more until packets fail to come, those would be lost to the round that they were asked in.
+const SOON: Duration = Duration::from_millis(250);
 
 /// Packets that a neighbour of whom nothing is known may owe.
 const FIRST_OWED: f64 = 8.0;
 
 /// Packets that each may owe, however little it has sent in time.
 const LEAST_OWED: f64 = 2.0;
+
+/// All together may owe what the stream brings in this time: were it less, whoever has been served late would ask
+/// for too little ever to catch up.
+const OWED_BY_ALL: Duration = Duration::from_millis(500);
 
 /// The most neighbours.
 pub const MOST_NEIGHBOURS: usize = 32;
@@ -56,14 +68,19 @@ struct Neighbour {
     map: Option<Arc<BufferMap>>,
     /// Packets that it was asked for and may still send.
     asked: usize,
-    /// How many those may be: one more for each that came, half as many after a round in which some did
-    /// not (additive increase, multiplicative decrease).
+    /// How many those may be: one more each time that as many came, or in a mesh alone came soon, and there one less
+    /// if they came late; half as many after a round in which some did not come.
     most: f64,
+    /// In a mesh alone, whether none has come late yet, or not at all: until then it may owe one more for each that
+    /// came.
+    is_new: bool,
 }
 
 /// A client's neighbours.
 #[derive(Clone, Debug, Default)]
 pub struct Mesh {
+    /// Whether no tree brings anything: all is asked for, not only what trees leave out.
+    is_alone: bool,
     neighbours: Vec<Neighbour>,
     /// Who was asked for what, and when.
     asked: BTreeMap<PacketId, (SessionId, Time)>,
@@ -73,6 +90,16 @@ pub struct Mesh {
 }
 
 impl Mesh {
+    /// No neighbour yet; `is_alone` if a mesh alone carries the stream.
+    pub fn new(is_alone: bool) -> Mesh {
+        Mesh { is_alone, ..Mesh::default() }
+    }
+
+    /// Whether a mesh alone carries the stream.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     /// `session` leads to a neighbour. False if there are too many.
     pub fn add(&mut self, session: SessionId) -> bool {
         if self.neighbours.iter().any(|neighbour| neighbour.session == session) {
@@ -80,7 +107,7 @@ impl Mesh {
         }
         let has_room = self.neighbours.len() < MOST_NEIGHBOURS;
         if has_room {
-            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED });
+            self.neighbours.push(Neighbour { session, map: None, asked: 0, most: FIRST_OWED, is_new: self.is_alone });
         }
         has_room
     }
@@ -165,14 +192,20 @@ impl Mesh {
 
     /// A packet is here.
     #[inline]
-    pub fn on_packet(&mut self, id: PacketId) {
+    pub fn on_packet(&mut self, now: Time, id: PacketId) {
         if self.asked.is_empty() {
             return;
         }
-        let Some((session, _)) = self.asked.remove(&id) else { return };
+        let Some((session, asked)) = self.asked.remove(&id) else { return };
         if let Some(neighbour) = self.neighbours.iter_mut().find(|neighbour| neighbour.session == session) {
             neighbour.asked = neighbour.asked.saturating_sub(1);
-            neighbour.most = (neighbour.most + 1.0 / neighbour.most).min(MAX_WANTED as f64);
+            let more = match (!self.is_alone || now.since(asked) < SOON, neighbour.is_new) {
+                (true, true) => 1.0,
+                (true, false) => 1.0 / neighbour.most,
+                (false, _) => -1.0 / neighbour.most,
+            };
+            neighbour.is_new &= more > 0.0;
+            neighbour.most = (neighbour.most + more).clamp(LEAST_OWED, MAX_WANTED as f64);
         }
     }
 
@@ -188,9 +221,10 @@ impl Mesh {
 
     /// Forgets questions that were not answered, and those about packets below `next`.
     pub fn give_up(&mut self, now: Time, next: PacketId) {
+        let ask_again = if self.is_alone { ASK_AGAIN_ALONE } else { ASK_AGAIN };
         let mut given_up = Vec::new();
         self.asked.retain(|&id, &mut (session, at)| {
-            let stays = id >= next && now.since(at) < ASK_AGAIN;
+            let stays = id >= next && now.since(at) < ask_again;
             if !stays {
                 given_up.push(session);
             }
@@ -201,12 +235,21 @@ impl Mesh {
             if missing > 0 {
                 neighbour.asked = neighbour.asked.saturating_sub(missing);
                 neighbour.most = (neighbour.most / 2.0).max(LEAST_OWED);
+                neighbour.is_new = false;
             }
         }
     }
 
+    /// Packets that each neighbour may owe at least.
+    fn least(&self, now: Time) -> usize {
+        let span = self.ends.back().zip(self.end_before(now, OWED_BY_ALL));
+        let brought = span.map_or(0, |(&(_, end), before)| end.since(before));
+        (brought as usize).div_ceil(self.neighbours.len().max(1)).min(MAX_WANTED)
+    }
+
     /// One round: whom to ask for which of `sought`, which are in the order of their need.
     pub fn ask(&mut self, now: Time, sought: &[PacketId], mut ask: impl FnMut(SessionId, Vec<PacketId>)) {
+        let least = if self.is_alone { self.least(now) } else { 0 };
         let mut open: Vec<PacketId> = sought.iter().copied().filter(|id| !self.asked.contains_key(id)).collect();
         let mut questions: Vec<Vec<PacketId>> = vec![Vec::new(); self.neighbours.len()];
         for _ in 0..ASKED_A_ROUND {
@@ -216,7 +259,7 @@ impl Mesh {
             let neighbours = &self.neighbours;
             let has = |neighbour: usize, packet: usize| {
                 let Neighbour { map, asked, most, .. } = &neighbours[neighbour];
-                *asked + questions[neighbour].len() < *most as usize
+                *asked + questions[neighbour].len() < least.max(*most as usize)
                     && map.as_ref().is_some_and(|map| map.contains(open[packet]))
             };
             let found = self.matching.find(open.len(), neighbours.len(), has);
@@ -287,7 +330,7 @@ mod tests {
         mesh.add(SessionId(3));
         mesh.on_map(SessionId(3), map(0, &[0b111]));
         assert_eq!(asked(&mut mesh, at(0), &[0, 1]), [(3, vec![0, 1])]);
-        mesh.on_packet(PacketId(0));
+        mesh.on_packet(at(100), PacketId(0));
         mesh.give_up(at(399), PacketId(0));
         assert!(mesh.is_asked(PacketId(1)));
         mesh.give_up(at(400), PacketId(0));
@@ -308,12 +351,50 @@ mod tests {
         }
         assert_eq!(owed, FIRST_OWED as usize);
         // All of it comes, then nothing.
-        (0..8).for_each(|id| mesh.on_packet(PacketId(id)));
+        (0..8).for_each(|id| mesh.on_packet(at(100), PacketId(id)));
         let more: usize = asked(&mut mesh, at(30), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
         assert_eq!(more, 8);
         mesh.give_up(at(430), PacketId(0));
         let less: usize = asked(&mut mesh, at(430), &sought[8..]).iter().map(|(_, ids)| ids.len()).sum();
         assert_eq!(less, 4);
+    }
+
+    #[test]
+    fn who_is_served_late_in_a_mesh_alone_asks_for_half_a_second_of_the_stream_nevertheless() {
+        let mut mesh = Mesh::new(true);
+        for session in 0..2 {
+            mesh.add(SessionId(session));
+            mesh.on_map(SessionId(session), map(0, &[u64::MAX; 4]));
+        }
+        // 200 packets a second; none of those that were asked for comes, many times.
+        let sought: Vec<u64> = (0..256).collect();
+        let mut owed = 0;
+        for tenth in 0..100 {
+            mesh.note_end(at(100 * tenth), PacketId(20 * tenth));
+            mesh.give_up(at(100 * tenth), PacketId(0));
+            let questions = asked(&mut mesh, at(100 * tenth), &sought);
+            owed = questions.iter().map(|(_, ids)| ids.len()).sum::<usize>().max(if tenth > 50 { owed } else { 0 });
+        }
+        assert!(
+            mesh.neighbours.iter().all(|neighbour| neighbour.most == LEAST_OWED),
+            "they are believed to bear little"
+        );
+        let open: usize = mesh.neighbours.iter().map(|neighbour| neighbour.asked).sum();
+        assert_eq!((open, owed > 0), (100, true));
+    }
+
+    #[test]
+    fn in_a_mesh_alone_a_neighbour_whose_packets_come_late_is_asked_for_less_before_any_is_lost() {
+        let mut mesh = Mesh::new(true);
+        mesh.add(SessionId(0));
+        mesh.on_map(SessionId(0), map(0, &[u64::MAX; 4]));
+        let sought: Vec<u64> = (0..256).collect();
+        assert_eq!(asked(&mut mesh, at(0), &sought)[0].1.len(), 8);
+        (0..8).for_each(|id| mesh.on_packet(at(249), PacketId(id)));
+        // Twice as many, while nothing is known of it.
+        assert_eq!(asked(&mut mesh, at(300), &sought[8..])[0].1.len(), 16);
+        (8..24).for_each(|id| mesh.on_packet(at(550), PacketId(id)));
+        assert_eq!(asked(&mut mesh, at(600), &sought[24..])[0].1.len(), 14);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report, StreamInfo, Welcome};
 use super::overlay::{Happened, OverlayView, ServerLoad, Telling};
-use super::packet::{PacketId, Stamp};
+use super::packet::{MAX_PACKET, PacketId, Stamp};
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
 use super::serving::{Subscription, next_datagram, subscribe};
@@ -38,6 +38,14 @@ const TICKET_LIFE: Duration = Duration::from_millis(60_000);
 
 /// How long an ACK's way counts as where no round trip was seen yet.
 const UNKNOWN_WAY: Duration = Duration::from_millis(500);
+
+/// Where a mesh alone carries the stream, packets of a generation that a viewer is given first. It is given the
+/// manifest as well, which takes as much as a third of a packet: were each packet given to viewers of its own, a
+/// fifth of what the server sends would be manifests.
+const PACKETS_OF_A_SEED: usize = 8;
+
+/// Headers of a datagram.
+const HEADERS: usize = 64;
 
 /// Keys that are excluded at most; the oldest are forgiven for others.
 const MOST_EXCLUDED: usize = 4096;
@@ -113,6 +121,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
         let mut tracker = Tracker::new(config.tracker);
         let upload = enabler.as_ref().map_or(config.tracker.upload, Enabler::helper);
         tracker.set_upload(upload);
+        if !config.mode.has_trees() {
+            tracker.set_mesh_alone();
+        }
         Server {
             source: Source::new(secret, start),
             tracker,
@@ -232,15 +243,23 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
     fn seeds(&mut self, manifest: &Arc<Manifest<C>>) -> Vec<Vec<SessionId>> {
         let viewers: Vec<SessionId> = self.tracker.viewers().map(|viewer| viewer.session).collect();
         let packets = usize::from(manifest.packets);
+        // What is left for packets beside the manifests that go with them; of those a copy of the stream has one in
+        // each generation already.
+        let (packet, manifest_bytes) = (MAX_PACKET as f64 * OVERHEAD, (manifest.wire_length() + HEADERS) as f64);
+        let share = packet / (packet + manifest_bytes / PACKETS_OF_A_SEED as f64);
+        let of_packets = |packets: usize| (self.tracker.copies_of(packets) as f64 * share) as usize;
         // Some packets one copy more than others, where copies do not come out even.
-        let before = |packet: usize| self.tracker.copies_of(packet).max(packet).min(packet * viewers.len());
-        let seed = |number: usize| viewers[(self.next_seed + number) % viewers.len()];
+        let before = |packet: usize| of_packets(packet).max(packet).min(packet * viewers.len());
+        let copies = before(packets);
+        // No packet twice to the same viewer.
+        let group = (copies / PACKETS_OF_A_SEED).max(copies.div_ceil(packets.max(1))).clamp(1, viewers.len().max(1));
+        let seed = |number: usize| viewers[(self.next_seed + number % group) % viewers.len()];
         let seeds: Vec<Vec<SessionId>> =
             (0..packets).map(|packet| (before(packet)..before(packet + 1)).map(seed).collect()).collect();
-        for told in 0..before(packets).min(viewers.len()) {
+        for told in 0..group.min(copies) {
             self.uplink.tell(seed(told), Datagram::Manifest(Arc::clone(manifest)));
         }
-        self.next_seed = (self.next_seed + before(packets)) % viewers.len().max(1);
+        self.next_seed = (self.next_seed + group) % viewers.len().max(1);
         seeds
     }
 

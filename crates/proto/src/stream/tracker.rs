@@ -6,11 +6,11 @@
 mod blame;
 pub(super) mod capacity;
 mod explored;
+mod neighbours;
 
 use std::collections::BTreeMap;
 
 use anabranch_control::path::Slot;
-use anabranch_control::rng::Rng;
 use anabranch_control::rtt::PairRtts;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
@@ -71,9 +71,6 @@ const FORWARDING: Duration = Duration::from_millis(2);
 /// perhaps a session, and a fiftieth of a second is no gain to who holds one or more.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// Neighbours that a viewer looks for if it can send the stream once. As many find it.
-const NEIGHBOURS: usize = 6;
-
 /// Somebody who watches.
 #[derive(Clone, Debug)]
 pub struct Viewer<A> {
@@ -103,6 +100,8 @@ pub struct Viewer<A> {
     missed: Vec<Time>,
     /// Children that it can bear, as exploration has shown.
     explored: Option<usize>,
+    /// How many neighbours it has: by its last report, and those that it and others were named since.
+    neighbours: usize,
 }
 
 /// All who watch.
@@ -131,6 +130,8 @@ pub struct Tracker<A> {
     now: Time,
     /// Whether there are places enough to keep some free.
     has_spare: bool,
+    /// Whether a mesh alone carries the stream.
+    is_mesh_alone: bool,
     /// Changes of parents that better trees may cost now, and since when that was counted.
     allowance: f64,
     allowed_at: Time,
@@ -193,6 +194,7 @@ impl<A: Copy + Eq> Tracker<A> {
             left_out: BTreeMap::new(),
             now: Time::ZERO,
             has_spare: true,
+            is_mesh_alone: false,
             allowance: 0.0,
             allowed_at: Time::ZERO,
         }
@@ -282,7 +284,11 @@ impl<A: Copy + Eq> Tracker<A> {
         if left_out.is_some_and(|at| now.since(at) < LEFT_OUT) {
             return Err(Refusal::Overloaded);
         }
-        let proven = if left_out.is_some() { 1 } else { usize::from(self.config.slices) };
+        let proven = match left_out {
+            Some(_) => 1,
+            None if self.is_mesh_alone => usize::MAX,
+            None => usize::from(self.config.slices),
+        };
         let contribution = Contribution::new(upload, proven);
         let places = contribution.places(self.viewer_places(upload), 0);
         self.weigh(1);
@@ -320,6 +326,7 @@ impl<A: Copy + Eq> Tracker<A> {
             former: Vec::new(),
             missed: vec![Time::ZERO; usize::from(self.config.slices)],
             explored: None,
+            neighbours: 0,
         });
         self.slots.insert(client, slot);
         self.note_changes();
@@ -343,28 +350,10 @@ impl<A: Copy + Eq> Tracker<A> {
         packets * self.server_room() / usize::from(self.config.slices)
     }
 
-    /// Others for `client` to trade with, which has `has` neighbours: none while those are enough.
-    pub fn neighbours(&self, client: ClientId, has: usize, rng: &mut Rng) -> Vec<Contact<A>> {
-        let Some(viewer) = self.viewer(client) else { return Vec::new() };
-        let slices = usize::from(self.config.slices);
-        // In proportion to what it can send [Efthymiopoulos 2015, 2].
-        let degree = (self.viewer_places(viewer.contribution.announced()).saturating_mul(NEIGHBOURS) / slices)
-            .clamp(NEIGHBOURS, 2 * NEIGHBOURS);
-        if has >= degree {
-            return Vec::new();
-        }
-        let others: Vec<&Viewer<A>> = self.viewers().filter(|other| other.contact.client != client).collect();
-        let mut chosen: Vec<usize> = Vec::new();
-        for _ in 0..4 * (degree - has) {
-            if chosen.len() == (degree - has).min(others.len()) {
-                break;
-            }
-            let other = rng.below(others.len());
-            if !chosen.contains(&other) {
-                chosen.push(other);
-            }
-        }
-        chosen.into_iter().map(|other| others[other].contact).collect()
+    /// A mesh alone carries the stream. What viewers announce is believed then: no child ever proves it, and there
+    /// would be no room for those whom others could feed with more than one stream.
+    pub fn set_mesh_alone(&mut self) {
+        self.is_mesh_alone = true;
     }
 
     /// Makes one tree a little better, as often as changes may happen.

@@ -23,11 +23,15 @@ const PULL_AFTER: Duration = Duration::from_millis(300);
 /// What has come and waits for its manifest for so long is sought like what has not: it may be made up.
 const UNPROVEN: Duration = Duration::from_millis(500);
 
+/// In a mesh alone, a newcomer waits as long for what it begins with as for the rest, and that is so much older.
+const NEWCOMERS_ARE_BEHIND: Duration = Duration::from_millis(1000);
+
 /// Others may want what is so old, however little this client's own players wait for: a newcomer begins with it.
 const NEWCOMERS_BEGIN: Duration = Duration::from_millis(2500);
 
 /// What is here that others may want.
 fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: Duration) -> Arc<BufferMap> {
+    let patience = if mesh.is_alone() { patience + NEWCOMERS_ARE_BEHIND } else { patience };
     let from = mesh.end_before(now, patience.max(NEWCOMERS_BEGIN)).unwrap_or_default();
     Arc::new(receiving.buffer().map(from))
 }
@@ -77,6 +81,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         let uplink = &mut self.uplink;
+        // Where no tree brings it, the server is asked only for what neighbours are not.
+        if !info.mode.has_trees() {
+            mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+        }
         // What is nearly too late, nobody but the server is sure to have; nor, where no tree brings it, what no
         // neighbour has although it is not new.
         // Whom the server feeds alone has no other to ask.
@@ -85,7 +93,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let nowhere_end = if has_trees { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
         if let Some(server) = self.server {
             let is_urgent = |id: &&PacketId| {
-                let is_late = urgent_end.is_some_and(|end| **id < end);
+                let is_late = info.mode.has_trees() && urgent_end.is_some_and(|end| **id < end);
                 let is_nowhere = || nowhere_end.is_some_and(|end| **id < end) && !mesh.is_anywhere(**id);
                 (is_late || is_nowhere()) && !mesh.is_asked(**id)
             };
@@ -97,7 +105,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 uplink.tell(server, Datagram::Want(urgent.into()));
             }
         }
-        mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+        if info.mode.has_trees() {
+            mesh.ask(now, &sought, |session, ids| uplink.tell(session, Datagram::Want(ids.into())));
+        }
     }
 
     pub(super) fn on_neighbours(&mut self, now: Time, contacts: &[Contact<A>], sessions: &mut impl Sessions<Self>) {
