@@ -40,7 +40,17 @@ impl TreeBook {
             parents.iter().for_each(|&other| consider(&mut best, other, true));
             // A parent with room is better than all who are none.
             if best.is_none_or(|(is_full, is_stranger, ..)| is_full || is_stranger) {
-                (1..self.state.len() as u32).for_each(|other| consider(&mut best, other, false));
+                let mut latest = i64::MAX;
+                for other in 1..self.state.len() as u32 {
+                    if tree.latency(other) > latest {
+                        continue;
+                    }
+                    consider(&mut best, other, false);
+                    // With room and a path of its own: who is later is no better.
+                    if let Some((false, true, 0, latency, _)) = best {
+                        latest = latency;
+                    }
+                }
             }
             let Some((.., best)) = best else { break };
             *backup = Some(self.id(best));
