@@ -280,14 +280,25 @@ impl TreeBook {
         let cost = |from: u32, child: u32| if from != child && is_child(child) { links.cost(from, child) } else { 0 };
         let roomy_to = |child: u32| roomy.iter().map(move |&from| cost(from, child));
         let costs: Vec<i64> = nodes.clone().flat_map(roomy_to).collect();
+        // Less than with the soonest of them and over the cheapest link the sum never rises.
+        let soonest: Vec<Option<i64>> =
+            above.chunks_exact(roomy.len()).map(|above| above.iter().flatten().copied().min()).collect();
+        let cheapest: Vec<i64> =
+            costs.chunks_exact(roomy.len()).filter_map(|costs| costs.iter().copied().min()).collect();
         let mut best: Option<(i64, Insertion)> = None;
         for parent in nodes.filter(|&parent| book.reaches(parent) && self.held[parent as usize] > 0) {
             let latency = book.latency(parent) + links.cost(parent, node);
             for other in 0..self.trees.len() as u32 {
                 let theirs = &self.trees[other as usize];
+                let Some(soonest) = soonest[other as usize] else { continue };
                 let before = if other == tree { latency } else { 0 };
                 let above = &above[other as usize * roomy.len()..][..roomy.len()];
                 for child in theirs.children(parent).filter(|&child| theirs.reaches(child)) {
+                    let least_later = before + soonest + cheapest[child as usize] - theirs.latency(child);
+                    let least_rise = book.size(node) * latency + theirs.size(child) * least_later;
+                    if best.as_ref().is_some_and(|&(least, _)| least_rise >= least) {
+                        continue;
+                    }
                     let costs = &costs[child as usize * roomy.len()..][..roomy.len()];
                     for ((&new_parent, &above), &cost) in roomy.iter().zip(above).zip(costs) {
                         let Some(above) = above else { continue };
