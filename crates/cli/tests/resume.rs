@@ -162,7 +162,10 @@ fn a_receiver_that_is_killed_goes_on_and_its_sender_does_by_itself() {
     let sender = setting.send(&[]);
     let written = setting.wait_for_half();
     setting.receiver = None; // SIGKILL
-    assert_eq!(setting.kept().len(), 2, "a part and a journal: {:?}", setting.kept());
+    // It may have died while it wrote the next journal.
+    let (half_written, kept): (Vec<_>, Vec<_>) =
+        setting.kept().into_iter().partition(|(name, _)| name.ends_with(".journal.new"));
+    assert!(kept.len() == 2 && half_written.len() <= 1, "a part and a journal: {:?}", setting.kept());
     setting.start_receiver();
     let (code, out, err) = sender.end();
     assert_eq!(code, Some(0), "{out} {err}");

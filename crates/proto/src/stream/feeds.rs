@@ -351,12 +351,12 @@ impl<A: Copy> Feeds<A> {
         beginning
     }
 
-    /// Slices of which nothing comes.
-    pub fn silent(&self, end: PacketId) -> SliceSet {
+    /// Slices of which nothing comes while others get on to `end`. One whose way is only longer is none of them.
+    pub fn silent(&self, now: Time, end: PacketId) -> SliceSet {
         let mut silent = SliceSet::default();
         let count = self.slices.len() as u64;
         for (slice, state) in (0..).zip(&self.slices) {
-            if end.since(state.last) > SILENT_PACKETS * count {
+            if end.since(state.last) > SILENT_PACKETS * count && now >= state.alive + SILENCE {
                 silent.insert(slice);
             }
         }
@@ -528,6 +528,16 @@ mod tests {
             }
         }
         panic!("nobody misses it");
+    }
+
+    #[test]
+    fn a_slice_whose_way_is_longer_than_others_is_not_silent() {
+        let mut feeds = fed();
+        feeds.on_packet(at(1000), 0, SessionId(3), PacketId(5), |_| {});
+        let newest = PacketId(5 + 2 * SILENT_PACKETS);
+        assert_eq!(feeds.silent(at(1100), newest), SliceSet(0), "something came just now");
+        assert_eq!(feeds.silent(at(1250), newest), SliceSet(1));
+        assert_eq!(feeds.silent(at(1250), PacketId(6 + SILENT_PACKETS)), SliceSet(0), "the source sends nothing");
     }
 
     #[test]

@@ -172,6 +172,14 @@ impl<C: Content> Receiving<C> {
         Some(self.unproven.remove(place).1)
     }
 
+    /// Packets that have come and wait for their manifest, though not for as long as `patience`; in order.
+    pub fn unproven(&self, now: Time, patience: Duration) -> Vec<PacketId> {
+        let waiting = self.unproven.iter().filter(|&&(since, _)| now.since(since) < patience);
+        let mut unproven: Vec<PacketId> = waiting.map(|(_, arrived)| arrived.id).collect();
+        unproven.sort_unstable();
+        unproven
+    }
+
     /// Whom to ask for the manifests of which packets that have waited for them for `patience`, the last
     /// included: those that came too early from the peer that sent most of them, then what others sent
     /// beyond those.
@@ -205,5 +213,31 @@ impl<C: Content> Receiving<C> {
     /// A session is over: its number may soon be another's.
     pub fn forget(&mut self, session: SessionId) {
         self.unproven.retain(|(_, waiting)| waiting.from != session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{TestPacket, Tested, key_of};
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn what_waits_for_its_manifest_is_known_until_it_has_waited_too_long() {
+        let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0));
+        for (millis, id) in [(0, 9), (400, 4)] {
+            let packet = TestPacket { is_genuine: true };
+            let arrived = Arrived { from: SessionId(1), id: PacketId(id), stamp: Stamp::default(), packet };
+            assert_eq!(receiving.on_packet(at(millis), arrived), Verdict::Unproven);
+        }
+        let patience = Duration::from_millis(500);
+        assert_eq!(receiving.unproven(at(499), patience), [PacketId(4), PacketId(9)]);
+        assert_eq!(receiving.unproven(at(500), patience), [PacketId(4)]);
+        receiving.forget(SessionId(1));
+        assert_eq!(receiving.unproven(at(500), patience), []);
     }
 }

@@ -1,7 +1,9 @@
 //! What a client and its neighbours tell and ask each other: who has what, and who sends what is missing.
 //!
 //! Of a slice that is pushed, only what its feed has left out is sought; of one that is silent, what others
-//! have had for a while. What is nearly too late, the server is asked for.
+//! have had for a while. What a feed was asked for just now is expected of it alone, and what has come and waits
+//! for its manifest is not sought at all. What is nearly too late is sought in any case, and the server is asked
+//! for it, too.
 
 use std::sync::Arc;
 
@@ -9,7 +11,6 @@ use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, ROUND, Watching};
 use super::content::Content;
-use super::feeds::BEGINNING;
 use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
@@ -18,6 +19,9 @@ use crate::session::{SessionId, Sessions};
 
 /// What should be pushed and is silent is sought when others have had it for so long.
 const PULL_AFTER: Duration = Duration::from_millis(300);
+
+/// What has come and waits for its manifest for so long is sought like what has not: it may be made up.
+const UNPROVEN: Duration = Duration::from_millis(500);
 
 /// Others may want what is so old, however little this client's own players wait for: a newcomer begins with it.
 const NEWCOMERS_BEGIN: Duration = Duration::from_millis(2500);
@@ -50,17 +54,20 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         }
         *next_round = now + ROUND;
-        // Of a slice that is pushed, what its feed has left out; of one that is not, what others have.
-        let silent = if info.mode.has_trees() { feeds.silent(end) } else { SliceSet(u64::MAX) };
-        let beginning = if info.mode.has_trees() { feeds.beginning(now) } else { SliceSet::default() };
-        // But for what is old: its feed should have sent that long ago.
-        let old_end = mesh.end_before(now, PULL_AFTER + BEGINNING);
-        let unpushed_end = if info.mode.has_trees() { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
+        let late_end = mesh.end_before(now, self.config.buffer.patience / 3 * 2);
+        let has_trees = info.mode.has_trees();
+        let silent = if has_trees { feeds.silent(now, end) } else { SliceSet(u64::MAX) };
+        let beginning = if has_trees { feeds.beginning(now) } else { SliceSet::default() };
+        let unpushed_end = if has_trees { mesh.end_before(now, PULL_AFTER).unwrap_or(end) } else { end };
+        let unproven = receiving.unproven(now, UNPROVEN);
         let is_sought = |id: &PacketId| {
             let slice = id.slice(info.slices);
-            let is_expected = beginning.contains(slice) && old_end.is_none_or(|old_end| *id >= old_end);
-            let was_pushed = *id < pushed[usize::from(slice)] && !is_expected;
-            was_pushed || silent.contains(slice) && *id < unpushed_end
+            let is_late = late_end.is_some_and(|end| *id < end);
+            // All that a newcomer begins with is old.
+            let is_expected = beginning.contains(slice) && (!is_late || feeds.pushed(slice) == info.begin);
+            let was_pushed = *id < pushed[usize::from(slice)];
+            let is_missed = was_pushed || silent.contains(slice) && *id < unpushed_end || is_late;
+            is_missed && !is_expected && unproven.binary_search(id).is_err()
         };
         let sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
         for (slice, pushed) in (0..).zip(pushed.iter_mut()) {
@@ -74,10 +81,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         // neighbour has although it is not new.
         // Whom the server feeds alone has no other to ask.
         let is_alone = self.asks_privacy || info.is_private;
-        let urgent_after = if is_alone { PULL_AFTER } else { self.config.buffer.patience / 3 * 2 };
-        let urgent_end = mesh.end_before(now, urgent_after);
-        let nowhere_end =
-            if info.mode.has_trees() { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
+        let urgent_end = if is_alone { mesh.end_before(now, PULL_AFTER) } else { late_end };
+        let nowhere_end = if has_trees { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
         if let Some(server) = self.server {
             let is_urgent = |id: &&PacketId| {
                 let is_late = urgent_end.is_some_and(|end| **id < end);
