@@ -190,7 +190,14 @@ impl Stage<'_> {
         let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).shared();
         let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
-        self.world.join(FlowSessions::new(viewer, SessionConfig::default(), key_of(number), controller, &rng))
+        let config = SessionConfig::default();
+        // A server has room for all who come, and for others in the place of those who have gone without a word.
+        let most_sessions = match number {
+            0 => config.most_sessions.max(2 * self.scenario.audience.clients + 16),
+            _ => config.most_sessions,
+        };
+        let config = SessionConfig { most_sessions, ..config };
+        self.world.join(FlowSessions::new(viewer, config, key_of(number), controller, &rng))
     }
 
     fn join_server(&mut self) {

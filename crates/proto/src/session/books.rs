@@ -7,6 +7,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
+use super::dues::Dues;
 use super::flow_sessions::FlowSessions;
 use super::packet::{AckRequest, ConnectionId, Content, Packet};
 use super::stream::{Inbound, Outbound};
@@ -182,8 +183,7 @@ pub(super) struct Books<A: Application> {
     pub window: SharedWindow,
     pub tokens: Rng,
     pub slots: Vec<Slot<A>>,
-    /// For each slot a time before which nothing is due there.
-    pub dues: Vec<Time>,
+    pub dues: Dues,
     /// No due is earlier.
     pub earliest: Time,
     pub free: Vec<u32>,
@@ -215,7 +215,7 @@ impl<A: Application> Books<A> {
             key,
             tokens,
             slots: Vec::new(),
-            dues: Vec::new(),
+            dues: Dues::default(),
             earliest: Time::MAX,
             free: Vec::new(),
             half_open: 0,
@@ -264,7 +264,7 @@ impl<A: Application> Books<A> {
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { token: 0, session: None });
-            self.dues.push(Time::MAX);
+            self.dues.add_slot();
             self.slots.len() as u32 - 1
         });
         self.window.join(PeerId(slot));
@@ -281,7 +281,7 @@ impl<A: Application> Books<A> {
         if session.is_ready {
             self.ready.retain(|ready| *ready != slot);
         }
-        self.dues[slot as usize] = Time::MAX;
+        self.dues.set(slot, Time::MAX);
         self.silent.retain(|(silent, _)| silent.0 != slot);
         self.over.retain(|(over, _)| over.0 != slot);
     }
@@ -304,8 +304,7 @@ impl<A: Application> Books<A> {
     /// Something is due in `slot` at `at`, perhaps.
     #[inline(always)]
     pub fn set_due(&mut self, slot: u32, at: Time) {
-        let due = &mut self.dues[slot as usize];
-        *due = at.min(*due);
+        self.dues.lower(slot, at);
         self.earliest = at.min(self.earliest);
     }
 

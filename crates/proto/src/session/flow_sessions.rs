@@ -496,8 +496,7 @@ impl<A: Application> Machine for FlowSessions<A> {
         let mut due = core::mem::take(&mut self.due);
         let is_due = self.books.earliest <= now;
         if is_due {
-            let dues = (0..).zip(&self.books.dues);
-            due.extend(dues.filter(|(_, at)| **at <= now).map(|(slot, _): (u32, _)| slot));
+            self.books.dues.due(now, &mut due);
             for &slot in &due {
                 self.on_due(now, slot, out);
             }
@@ -511,9 +510,9 @@ impl<A: Application> Machine for FlowSessions<A> {
         if is_due {
             for slot in due.drain(..) {
                 self.books.acknowledge(now, slot, out);
-                self.books.dues[slot as usize] = self.books.due(slot);
+                self.books.dues.set(slot, self.books.due(slot));
             }
-            self.books.earliest = self.books.dues.iter().copied().min().unwrap_or(Time::MAX);
+            self.books.earliest = self.books.dues.earliest();
         }
         self.due = due;
     }

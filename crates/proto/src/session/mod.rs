@@ -11,6 +11,7 @@
 //! no QUIC library tells what became of a datagram.
 
 mod books;
+mod dues;
 mod flow_sessions;
 mod handshake;
 mod packet;

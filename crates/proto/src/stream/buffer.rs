@@ -201,9 +201,12 @@ impl<P: Clone> Buffer<P> {
 
     /// The first packet that is held from the next one on.
     fn behind_hole(&self) -> Option<(PacketId, Stamp)> {
-        (self.next.max(self.oldest()).0..self.end.0)
-            .map(PacketId)
-            .find_map(|id| self.get(id).map(|(stamp, _)| (id, stamp)))
+        let first = self.next.max(self.oldest()).0;
+        (first / WORD * WORD..self.end.0).step_by(WORD as usize).find_map(|base| {
+            let word = self.word(base) & (u64::MAX << first.saturating_sub(base));
+            let id = PacketId(base + u64::from(word.trailing_zeros()));
+            (word != 0).then(|| (id, self.entries[self.place(id)].stamp))
+        })
     }
 
     /// What is held of `slices`, of `count` slices, from `from` on.

@@ -84,6 +84,8 @@ pub struct Mesh {
     neighbours: Vec<Neighbour>,
     /// Who was asked for what, and when.
     asked: BTreeMap<PacketId, (SessionId, Time)>,
+    /// Nobody was asked before for what is in there.
+    asked_since: Time,
     matching: Matching,
     /// Where the stream ended, and when.
     ends: VecDeque<(Time, PacketId)>,
@@ -222,10 +224,17 @@ impl Mesh {
     /// Forgets questions that were not answered, and those about packets below `next`.
     pub fn give_up(&mut self, now: Time, next: PacketId) {
         let ask_again = if self.is_alone { ASK_AGAIN_ALONE } else { ASK_AGAIN };
+        let are_above = self.asked.first_key_value().is_none_or(|(&first, _)| first >= next);
+        if are_above && now.since(self.asked_since) < ask_again {
+            return;
+        }
         let mut given_up = Vec::new();
+        self.asked_since = now;
         self.asked.retain(|&id, &mut (session, at)| {
             let stays = id >= next && now.since(at) < ask_again;
-            if !stays {
+            if stays {
+                self.asked_since = self.asked_since.min(at);
+            } else {
                 given_up.push(session);
             }
             stays

@@ -8,7 +8,7 @@ pub(super) mod capacity;
 mod explored;
 mod neighbours;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_control::path::Slot;
 use anabranch_control::rtt::PairRtts;
@@ -112,6 +112,10 @@ pub struct Tracker<A> {
     /// By the slots of the book; the server's is empty.
     viewers: Vec<Option<Viewer<A>>>,
     slots: BTreeMap<ClientId, usize>,
+    /// The slots of those who watch, ascending.
+    taken: Vec<usize>,
+    /// Slots of whom something is not known yet to those who have them: no other needs an assignment.
+    news: BTreeSet<usize>,
     /// Those who are in no tree.
     private: PrivateViewers<A>,
     next_client: u32,
@@ -183,6 +187,8 @@ impl<A: Copy + Eq> Tracker<A> {
             book: TreeBook::new(settings, 0),
             viewers: vec![None],
             slots: BTreeMap::new(),
+            taken: Vec::new(),
+            news: BTreeSet::new(),
             private: PrivateViewers::default(),
             next_client: 1,
             latencies: Latencies::default(),
@@ -329,6 +335,9 @@ impl<A: Copy + Eq> Tracker<A> {
             neighbours: 0,
         });
         self.slots.insert(client, slot);
+        let place = self.taken.partition_point(|&other| other < slot);
+        self.taken.insert(place, slot);
+        self.news.insert(slot);
         self.note_changes();
         Ok(client)
     }
@@ -339,6 +348,8 @@ impl<A: Copy + Eq> Tracker<A> {
             return;
         }
         let Some(slot) = self.slots.remove(&client) else { return };
+        self.taken.retain(|&other| other != slot);
+        self.news.remove(&slot);
         let Some(viewer) = self.viewers[slot].take() else { return };
         let _ = self.book.leave(viewer.node, &self.latencies, &mut self.changes);
         self.latencies.server[slot] = None;
@@ -386,12 +397,14 @@ impl<A: Copy + Eq> Tracker<A> {
             self.parent_changes += u64::from(change.from.is_some() && change.to.is_some());
             if let Some(viewer) = self.viewers.get_mut(change.child.slot()).and_then(Option::as_mut) {
                 viewer.new_parents.insert(slice);
+                self.news.insert(change.child.slot());
             }
             for parent in [change.from, change.to].into_iter().flatten() {
                 if parent == NodeId::SERVER {
                     self.server_children.insert(slice);
                 } else if let Some(viewer) = self.viewers.get_mut(parent.slot()).and_then(Option::as_mut) {
                     viewer.new_children.insert(slice);
+                    self.news.insert(parent.slot());
                 }
             }
             let from = change.from.and_then(|from| self.viewers.get_mut(from.slot())).and_then(Option::as_mut);
@@ -411,7 +424,7 @@ impl<A: Copy + Eq> Tracker<A> {
     /// What viewers have not been told yet of their places in the trees: to which session what goes.
     pub fn assignments(&mut self) -> Vec<(SessionId, Assignment<A>)> {
         let mut assignments = self.private_assignments();
-        for slot in 1..self.viewers.len() {
+        for slot in std::mem::take(&mut self.news) {
             let Some(viewer) = &mut self.viewers[slot] else { continue };
             let new_parents = std::mem::take(&mut viewer.new_parents);
             let new_children = std::mem::take(&mut viewer.new_children);

@@ -93,6 +93,7 @@ impl<A: Copy + Eq> Tracker<A> {
         } else if let Some(viewer) = self.viewer_mut(child) {
             // It has not heard whom the server has named.
             viewer.new_parents.insert(feed.slice);
+            self.news.insert(node.slot());
         }
         if let Some(viewer) = self.viewer_mut(child) {
             viewer.missed[slice] = now;

@@ -97,7 +97,10 @@ impl<A: Copy + Eq> Tracker<A> {
         // Nobody has to leave for the sake of what is to stay free.
         let planned = self.planned(places).max(self.book.places(node).1.min(places));
         if let Some(viewer) = &mut self.viewers[node.slot()] {
-            viewer.has_new_places |= viewer.places != places;
+            if viewer.places != places {
+                viewer.has_new_places = true;
+                self.news.insert(node.slot());
+            }
             viewer.places = places;
         }
         self.set_places(node, planned);

@@ -39,7 +39,7 @@ impl<A: Copy + Eq> Tracker<A> {
         viewer.neighbours = has;
         let Some(viewer) = self.viewer(client) else { return Vec::new() };
         let degree = self.degree(viewer);
-        let others: Vec<&Viewer<A>> = self.viewers().filter(|other| other.contact.client != client).collect();
+        let (own, others) = (viewer.node.slot(), self.taken.len() - 1);
         if has >= degree {
             return Vec::new();
         }
@@ -47,11 +47,16 @@ impl<A: Copy + Eq> Tracker<A> {
         let is_free = |other: &Viewer<A>| !self.is_mesh_alone || other.neighbours < TOO_MANY * self.degree(other);
         let mut chosen: Vec<Contact<A>> = Vec::new();
         for _ in 0..DRAWN * lacking {
-            if chosen.len() == lacking.min(others.len()) {
+            if chosen.len() == lacking.min(others) {
                 break;
             }
-            let other = others[rng.below(others.len())];
-            if is_free(other) && chosen.iter().all(|chosen| chosen.client != other.contact.client) {
+            // The slots of the others, in order, are those that are taken without its own.
+            let place = rng.below(others);
+            let slot = self.taken[place + usize::from(self.taken[place] >= own)];
+            if let Some(other) = &self.viewers[slot]
+                && is_free(other)
+                && chosen.iter().all(|chosen| chosen.client != other.contact.client)
+            {
                 chosen.push(other.contact);
             }
         }

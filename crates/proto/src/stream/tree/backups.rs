@@ -20,18 +20,38 @@ impl TreeBook {
         let mut shunned = vec![false; self.state.len()];
         tree.ancestors(node.slot).for_each(|above| shunned[above as usize] = true);
         let parent = tree.parent(node.slot);
+        let mut parents: Vec<u32> = self.trees.iter().map(|tree| tree.parent(node.slot)).collect();
+        parents.retain(|&other| other != NONE && other != SERVER);
         let mut chosen = NONE;
         for backup in &mut backups {
-            let candidates = (1..self.state.len() as u32).filter(|&other| {
-                other != parent && other != chosen && self.places[other as usize] > 0 && tree.reaches(other)
-            });
-            let is_parent = |other: u32| self.trees.iter().any(|tree| tree.parent(node.slot) == other);
-            let best = candidates
-                .filter_map(|other| {
-                    let shared = shared(tree, other, node.slot, &shunned)?;
-                    Some((!self.has_room(other), !is_parent(other), shared, tree.latency(other), other))
-                })
-                .min();
+            let mut best: Option<(bool, bool, usize, i64, u32)> = None;
+            let consider = |best: &mut Option<(bool, bool, usize, i64, u32)>, other: u32, is_parent: bool| {
+                if other == parent || other == chosen || self.places[other as usize] == 0 || !tree.reaches(other) {
+                    return;
+                }
+                // The walk up to the server is spared wherever even an empty path would be no better.
+                let key = |shared| (!self.has_room(other), !is_parent, shared, tree.latency(other), other);
+                if best.is_none_or(|best| key(0) < best)
+                    && let Some(shared) = shared(tree, other, node.slot, &shunned)
+                {
+                    *best = Some(best.map_or(key(shared), |best| best.min(key(shared))));
+                }
+            };
+            parents.iter().for_each(|&other| consider(&mut best, other, true));
+            // A parent with room is better than all who are none.
+            if best.is_none_or(|(is_full, is_stranger, ..)| is_full || is_stranger) {
+                let mut latest = i64::MAX;
+                for other in 1..self.state.len() as u32 {
+                    if tree.latency(other) > latest {
+                        continue;
+                    }
+                    consider(&mut best, other, false);
+                    // With room and a path of its own: who is later is no better.
+                    if let Some((false, true, 0, latency, _)) = best {
+                        latest = latency;
+                    }
+                }
+            }
             let Some((.., best)) = best else { break };
             *backup = Some(self.id(best));
             chosen = best;

@@ -262,27 +262,47 @@ impl TreeBook {
         if roomy.is_empty() {
             return None;
         }
-        // How late those below `node` are after it.
-        let mut below: Vec<Option<i64>> = Vec::with_capacity(roomy.len());
-        for &other in &roomy {
-            below.push(book.is_below(other, node).then(|| {
-                let path = core::iter::once(other).chain(book.ancestors(other)).take_while(|&above| above != node);
-                path.map(|above| book.link(above)).sum()
+        // Of each tree, how late those with room are: in that of `node`, after it, if they are below it.
+        let mut above: Vec<Option<i64>> = Vec::with_capacity(self.trees.len() * roomy.len());
+        for (other, theirs) in self.trees.iter().enumerate() {
+            above.extend(roomy.iter().map(|&new_parent| {
+                if other != tree as usize {
+                    return theirs.reaches(new_parent).then(|| theirs.latency(new_parent));
+                }
+                book.is_below(new_parent, node).then(|| {
+                    let path = core::iter::once(new_parent).chain(book.ancestors(new_parent));
+                    path.take_while(|&above| above != node).map(|above| book.link(above)).sum()
+                })
             }));
         }
+        // What the links from those with room cost, to each node: it is a child in many trees.
+        let is_child = |child: u32| child != SERVER && self.is_joined(child);
+        let cost = |from: u32, child: u32| if from != child && is_child(child) { links.cost(from, child) } else { 0 };
+        let roomy_to = |child: u32| roomy.iter().map(move |&from| cost(from, child));
+        let costs: Vec<i64> = nodes.clone().flat_map(roomy_to).collect();
+        // Less than with the soonest of them and over the cheapest link the sum never rises.
+        let soonest: Vec<Option<i64>> =
+            above.chunks_exact(roomy.len()).map(|above| above.iter().flatten().copied().min()).collect();
+        let cheapest: Vec<i64> =
+            costs.chunks_exact(roomy.len()).filter_map(|costs| costs.iter().copied().min()).collect();
         let mut best: Option<(i64, Insertion)> = None;
         for parent in nodes.filter(|&parent| book.reaches(parent) && self.held[parent as usize] > 0) {
             let latency = book.latency(parent) + links.cost(parent, node);
             for other in 0..self.trees.len() as u32 {
                 let theirs = &self.trees[other as usize];
+                let Some(soonest) = soonest[other as usize] else { continue };
+                let before = if other == tree { latency } else { 0 };
+                let above = &above[other as usize * roomy.len()..][..roomy.len()];
                 for child in theirs.children(parent).filter(|&child| theirs.reaches(child)) {
-                    for (&new_parent, &inside) in roomy.iter().zip(&below) {
-                        let above = match inside {
-                            Some(inside) if other == tree => latency + inside,
-                            _ if other != tree && theirs.reaches(new_parent) => theirs.latency(new_parent),
-                            _ => continue,
-                        };
-                        let later = above + links.cost(new_parent, child) - theirs.latency(child);
+                    let least_later = before + soonest + cheapest[child as usize] - theirs.latency(child);
+                    let least_rise = book.size(node) * latency + theirs.size(child) * least_later;
+                    if best.as_ref().is_some_and(|&(least, _)| least_rise >= least) {
+                        continue;
+                    }
+                    let costs = &costs[child as usize * roomy.len()..][..roomy.len()];
+                    for ((&new_parent, &above), &cost) in roomy.iter().zip(above).zip(costs) {
+                        let Some(above) = above else { continue };
+                        let later = before + above + cost - theirs.latency(child);
                         let rise = book.size(node) * latency + theirs.size(child) * later;
                         if best.as_ref().is_none_or(|&(least, _)| rise < least)
                             && self.has_room_in(new_parent, other)
