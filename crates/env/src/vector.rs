@@ -26,6 +26,28 @@ pub enum Autoreset {
     Disabled,
 }
 
+/// Where episodes begin anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seeds<'a> {
+    /// With the next episode of the seed before.
+    #[default]
+    Next,
+    /// With the first of this seed in environment 0, of the one after it in the next, and so on.
+    From(u64),
+    /// With the first of its own seed; where there is none, with the next of the seed before.
+    Each(&'a [Option<u64>]),
+}
+
+impl Seeds<'_> {
+    fn of(self, environment: usize) -> Option<u64> {
+        match self {
+            Seeds::Next => None,
+            Seeds::From(seed) => Some(seed.wrapping_add(environment as u64)),
+            Seeds::Each(seeds) => seeds[environment],
+        }
+    }
+}
+
 /// Why a step could not be taken.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StepError {
@@ -119,6 +141,11 @@ impl Vector {
         &self.sessions
     }
 
+    /// The environments, to ask an oracle of.
+    pub fn sessions_mut(&mut self) -> &mut [Session] {
+        &mut self.sessions
+    }
+
     /// When an environment whose episode is over begins the next.
     pub fn autoreset(&self) -> Autoreset {
         self.autoreset
@@ -134,8 +161,7 @@ impl Vector {
         self.sessions.len() * self.sessions[0].observation_len()
     }
 
-    /// Begins episodes anew, in those environments that `mask` names, or in all: environment `i` with `seed + i`, or
-    /// with the next episode of its seed before.
+    /// Begins episodes anew, in those environments that `mask` names, or in all.
     ///
     /// # Errors
     ///
@@ -143,20 +169,22 @@ impl Vector {
     ///
     /// # Panics
     ///
-    /// When `mask` or `observations` has another length than there are environments or numbers.
+    /// When `seeds`, `mask` or `observations` has another length than there are environments or numbers.
     pub fn reset(
         &mut self,
-        seed: Option<u64>,
+        seeds: Seeds<'_>,
         mask: Option<&[bool]>,
         observations: &mut [f32],
     ) -> Result<(), StepError> {
         assert!(mask.is_none_or(|mask| mask.len() == self.sessions.len()), "a mask has a bit for each environment");
+        if let Seeds::Each(seeds) = seeds {
+            assert_eq!(seeds.len(), self.sessions.len(), "there is a seed for each environment");
+        }
         let row = self.sessions[0].observation_len();
         assert_eq!(observations.len(), row * self.sessions.len(), "there is room for all observations");
         let reset = |(environment, (session, observation)): (usize, (&mut Session, &mut [f32]))| {
             if mask.is_none_or(|mask| mask[environment]) {
-                let seed = seed.map(|seed| seed.wrapping_add(environment as u64));
-                session.reset(seed).map_err(|error| StepError::Reset { environment, error })?;
+                session.reset(seeds.of(environment)).map_err(|error| StepError::Reset { environment, error })?;
             }
             session.observe(observation);
             Ok(())
