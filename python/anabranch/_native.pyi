@@ -79,5 +79,39 @@ class Environments:
         truncated: npt.NDArray[np.bool_],
         last: npt.NDArray[np.float32] | None = ...,
     ) -> None: ...
+    def rollout(
+        self,
+        policy: Policy,
+        steps: int,
+        observations: npt.NDArray[np.float32],
+        actions: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        next: npt.NDArray[np.float32],
+        deviations: Sequence[float],
+    ) -> None: ...
     def told_by(self, who: str, actions: npt.NDArray[np.float32]) -> None: ...
     def now(self, environment: int) -> float: ...
+
+class Policy:
+    """A network of fully connected layers that says rates."""
+
+    inputs: int
+    outputs: int
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
+        activation: str,
+        mean: npt.NDArray[np.float32],
+        deviation: npt.NDArray[np.float32],
+    ) -> None: ...
+    def rates(
+        self,
+        observation: npt.NDArray[np.float32],
+        hosts: int,
+        features: int,
+        history: int,
+        into: npt.NDArray[np.float32],
+    ) -> None: ...

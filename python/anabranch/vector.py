@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from anabranch._base import Options, Worlds, checked_seed, cores
 from anabranch._spec import Feature
 from anabranch.env import Env
+from anabranch.policy import Policy
 
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -32,6 +33,24 @@ class Buffers(NamedTuple):
     """bool, ``(num_envs,)``."""
     truncated: Flags
     """bool, ``(num_envs,)``."""
+
+
+class Trajectory(NamedTuple):
+    """What a rollout was: of each environment all steps."""
+
+    observations: Array
+    """Seen before each step, float32, ``(num_envs, steps, observation)``. After a step that ended an episode stands its
+    last observation; the action there counts for nothing, and its reward is 0."""
+    actions: Array
+    """Told, before it was cut at its range, float32, ``(num_envs, steps, hosts)``."""
+    rewards: Array
+    """float32, ``(num_envs, steps)``."""
+    terminated: Flags
+    """bool, ``(num_envs, steps)``."""
+    truncated: Flags
+    """bool, ``(num_envs, steps)``."""
+    next: Array
+    """Seen after the last step, float32, ``(num_envs, observation)``."""
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
@@ -173,6 +192,46 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         if last is not None and (terminated.any() or truncated.any()):
             self._add_final(infos, last, terms, terminated | truncated)
         return observations, rewards, terminated, truncated, infos
+
+    def rollout(
+        self, policy: Policy, steps: int, *, deviation: float | Sequence[float] = (), out: Trajectory | None = None
+    ) -> Trajectory:
+        """``policy`` acts for ``steps`` steps, all in Rust: no environment waits for another, and Python for nothing.
+
+        It goes on where the vector stands, and the vector goes on where it ends. The noise of environment ``i`` is its
+        seed's and episode's: the same whatever the number of environments and threads is. Ctrl-C ends it early; what was
+        stepped until then counts.
+
+        Args:
+            policy: For these observations: see :class:`anabranch.policy.Policy`.
+            steps: 1 or more.
+            deviation: Of normal noise on each rate that the policy says, or one for all; none unless given.
+            out: Where it goes (:meth:`trajectory`); new arrays unless given.
+
+        Raises:
+            ValueError: The policy is for something else, an array does not fit, or the mode is SAME_STEP, in which an
+                episode's last observation would be nowhere.
+        """
+        if not self._was_reset:
+            raise RuntimeError("episodes begin with reset(): call it before rollout()")
+        deviations = [deviation] * policy.outputs if isinstance(deviation, (int, float)) else list(deviation)
+        out = self.trajectory(steps) if out is None else out
+        out.terminated.fill(False)
+        out.truncated.fill(False)
+        self._worlds.native.rollout(policy.native, steps, *out, deviations)
+        return out
+
+    def trajectory(self, steps: int) -> Trajectory:
+        """Arrays for ``rollout(policy, steps, out=...)``."""
+        each = (self.num_envs, steps)
+        return Trajectory(
+            np.zeros((*each, *self.single_observation_space.shape), np.float32),
+            np.zeros((*each, self.hosts), np.float32),
+            np.zeros(each, np.float32),
+            np.zeros(each, np.bool_),
+            np.zeros(each, np.bool_),
+            np.zeros(self.observation_space.shape, np.float32),
+        )
 
     def told_by(self, who: str) -> Array:
         """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.told_by`."""

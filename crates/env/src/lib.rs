@@ -11,7 +11,9 @@ pub mod feature;
 mod host;
 pub mod options;
 pub mod oracle;
+pub mod policy;
 pub mod reward;
+pub mod rollout;
 pub mod session;
 pub mod spec;
 pub mod vector;
@@ -19,6 +21,7 @@ mod watcher;
 
 pub use action::Actuator;
 pub use feature::Feature;
+pub use policy::Policy;
 pub use reward::{Terms, Weights};
 pub use session::{Ended, Session};
 pub use spec::{Spec, SpecError};

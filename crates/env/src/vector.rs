@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anabranch_lab::flows::FlowRunError;
 use rayon::prelude::*;
 
-use crate::session::Session;
+use crate::reward::Terms;
+use crate::session::{Ended, Session};
 use crate::spec::{Spec, SpecError};
 
 /// The most environments of a vector.
@@ -89,10 +90,10 @@ pub struct Results<'a> {
 /// Many environments.
 #[derive(Debug)]
 pub struct Vector {
-    sessions: Vec<Session>,
-    autoreset: Autoreset,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) autoreset: Autoreset,
     /// The threads; none if there is one.
-    pool: Option<rayon::ThreadPool>,
+    pub(crate) pool: Option<rayon::ThreadPool>,
     /// What each thread takes at least.
     each: usize,
 }
@@ -251,33 +252,45 @@ impl Vector {
     }
 }
 
-fn first_error(all: Vec<Result<(), StepError>>) -> Result<(), StepError> {
+pub(crate) fn first_error(all: Vec<Result<(), StepError>>) -> Result<(), StepError> {
     all.into_iter().collect()
 }
 
-/// One environment's step.
-fn take(session: &mut Session, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
-    let reset = |session: &mut Session| session.reset(None).map_err(|error| StepError::Reset { environment, error });
-    let ended = if session.ended().is_over() {
+/// What a step came to.
+pub(crate) struct Outcome {
+    pub reward: f32,
+    pub terms: Terms,
+    pub ended: Ended,
+}
+
+/// One environment's step, or with [`Autoreset::NextStep`] the beginning of its next episode.
+pub(crate) fn act(
+    session: &mut Session,
+    action: &[f32],
+    autoreset: Autoreset,
+    environment: usize,
+) -> Result<Outcome, StepError> {
+    if session.ended().is_over() {
         // What an action does to an episode that is over is nothing.
         if autoreset == Autoreset::NextStep {
-            reset(session)?;
+            session.reset(None).map_err(|error| StepError::Reset { environment, error })?;
         }
-        *part.reward = 0.0;
-        part.terms.fill(0.0);
-        session.ended()
-    } else {
-        let ended = session.step(part.action).map_err(|error| StepError::Run { environment, error })?;
-        *part.reward = session.reward();
-        part.terms.copy_from_slice(&session.terms().values());
-        ended
-    };
+        return Ok(Outcome { reward: 0.0, terms: Terms::default(), ended: session.ended() });
+    }
+    let ended = session.step(action).map_err(|error| StepError::Run { environment, error })?;
+    Ok(Outcome { reward: session.reward(), terms: session.terms(), ended })
+}
+
+fn take(session: &mut Session, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
+    let Outcome { reward, terms, ended } = act(session, part.action, autoreset, environment)?;
+    *part.reward = reward;
+    part.terms.copy_from_slice(&terms.values());
     (*part.terminated, *part.truncated) = (ended.terminated, ended.truncated);
     if ended.is_over() && autoreset == Autoreset::SameStep {
         if let Some(last) = part.last {
             session.observe(last);
         }
-        reset(session)?;
+        session.reset(None).map_err(|error| StepError::Reset { environment, error })?;
     }
     session.observe(part.observation);
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use anabranch_env::feature::Feature;
 use anabranch_env::options::{About, Options};
+use anabranch_env::rollout::{Rollout, RolloutError};
 use anabranch_env::vector::{MOST_ENVIRONMENTS, Results, StepError};
 use anabranch_env::{Autoreset, Seeds, Spec, Terms, Vector, action, catalogue, oracle};
 use anabranch_scenario::file::parse_flows;
@@ -15,7 +16,11 @@ use pyo3::types::PyDict;
 
 use crate::apart::apart;
 use crate::arrays::{Wanted, finite};
+use crate::policy::Policy;
 use crate::{errors, runs};
+
+/// Steps of a rollout between two questions whether somebody has pressed Ctrl-C.
+const STEPS_BETWEEN_SIGNALS: usize = 2048;
 
 /// The most threads: more only wait for one another.
 const MOST_THREADS: usize = 1024;
@@ -288,6 +293,58 @@ impl Environments {
         let mut vector = self.vector()?;
         let vector = &mut *vector;
         apart(py, || vector.step(actions, results))?.map_err(step_error)
+    }
+
+    /// A policy acts for many steps; what is seen, told and paid is written into the arrays, environment by environment.
+    #[pyo3(signature = (policy, steps, observations, actions, rewards, terminated, truncated, next, deviations))]
+    #[expect(clippy::too_many_arguments, reason = "a rollout has as many results")]
+    fn rollout(
+        &self,
+        py: Python<'_>,
+        policy: &Policy,
+        steps: usize,
+        observations: &Bound<'_, PyAny>,
+        actions: &Bound<'_, PyAny>,
+        rewards: &Bound<'_, PyAny>,
+        terminated: &Bound<'_, PyAny>,
+        truncated: &Bound<'_, PyAny>,
+        next: &Bound<'_, PyAny>,
+        deviations: Vec<f32>,
+    ) -> PyResult<()> {
+        if steps == 0 {
+            return Err(PyValueError::new_err("steps is 0, must be 1 or more"));
+        }
+        finite("deviations", &deviations, &[deviations.len()])?;
+        let (seen, told, each) = ([self.count, steps, self.row], [self.count, steps, self.hosts], [self.count, steps]);
+        let rows = self.observations();
+        let wanted = |name, shape| Wanted { name, shape };
+        let mut observations = wanted("observations", &seen).write::<f32>(observations)?;
+        let mut actions = wanted("actions", &told).write::<f32>(actions)?;
+        let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
+        let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
+        let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
+        let mut next = wanted("next", &rows).write::<f32>(next)?;
+        let mut vector = self.vector()?;
+        let vector = &mut *vector;
+        let piece = (STEPS_BETWEEN_SIGNALS / self.count).max(1);
+        for begin in (0..steps).step_by(piece) {
+            let room = Rollout {
+                observations: observations.as_slice_mut().map_err(errors::value)?,
+                actions: actions.as_slice_mut().map_err(errors::value)?,
+                rewards: rewards.as_slice_mut().map_err(errors::value)?,
+                terminated: terminated.as_slice_mut().map_err(errors::value)?,
+                truncated: truncated.as_slice_mut().map_err(errors::value)?,
+                next: next.as_slice_mut().map_err(errors::value)?,
+            };
+            let range = begin..(begin + piece).min(steps);
+            let done = apart(py, || vector.rollout(&policy.0, &deviations, steps, range, room))?;
+            done.map_err(|error| match error {
+                RolloutError::Step(error) => step_error(error),
+                other => errors::value(other),
+            })?;
+            py.check_signals()?;
+        }
+        Ok(())
     }
 
     /// What the rule, or the oracle, would tell each host now.

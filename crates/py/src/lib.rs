@@ -13,6 +13,8 @@ mod environments;
 #[cfg(feature = "module")]
 mod errors;
 #[cfg(feature = "module")]
+mod policy;
+#[cfg(feature = "module")]
 mod runs;
 pub mod text;
 
@@ -24,6 +26,8 @@ mod _native {
     use crate::environments::{Environments, environments, features};
     #[pymodule_export]
     use crate::errors::{RunError, ScenarioError};
+    #[pymodule_export]
+    use crate::policy::Policy;
     #[pymodule_export]
     use crate::runs::{controllers, run, sweep};
 
