@@ -3,16 +3,13 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anabranch_env::vector::Results;
 use anabranch_env::{Autoreset, Seeds, Terms, Vector, catalogue};
 use serde::Serialize;
 
 use crate::failure::Failure;
-
-/// How many times all environments are reset.
-const RESETS: u32 = 50;
 
 /// Arguments of `bench env`.
 #[derive(Debug, clap::Args)]
@@ -53,40 +50,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.01..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.01 to 3600".into()) }
 }
 
-/// Where results of steps go.
-struct Room {
-    observations: Vec<f32>,
-    rewards: Vec<f32>,
-    terms: Vec<f32>,
-    terminated: Vec<bool>,
-    truncated: Vec<bool>,
-}
-
-impl Room {
-    fn of(vector: &Vector) -> Room {
-        let envs = vector.sessions().len();
-        Room {
-            observations: vec![0.0; vector.observation_len()],
-            rewards: vec![0.0; envs],
-            terms: vec![0.0; Terms::NAMES.len() * envs],
-            terminated: vec![false; envs],
-            truncated: vec![false; envs],
-        }
-    }
-
-    fn step(&mut self, vector: &mut Vector, actions: &[f32]) -> Result<(), Failure> {
-        let results = Results {
-            observations: &mut self.observations,
-            rewards: &mut self.rewards,
-            terms: &mut self.terms,
-            terminated: &mut self.terminated,
-            truncated: &mut self.truncated,
-            last: None,
-        };
-        vector.step(actions, results).map_err(|error| Failure::new(error.to_string()))
-    }
-}
-
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let environment = catalogue::find(&args.env).expect("the parser knows the names");
@@ -95,7 +58,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let spec = Arc::new(environment.spec());
     let mut vector = Vector::new(&spec, args.envs as usize, 1, threads as usize, Autoreset::NextStep)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let mut room = Room::of(&vector);
+    let envs = args.envs as usize;
+    let mut observations = vec![0.0; vector.observation_len()];
+    let (mut rewards, mut terms) = (vec![0.0; envs], vec![0.0; Terms::NAMES.len() * envs]);
+    let (mut terminated, mut truncated) = (vec![false; envs], vec![false; envs]);
     let mut actions = vec![0.0; vector.action_len()];
     let hosts = vector.sessions()[0].hosts() as f32;
     let sent = |vector: &Vector| -> u64 { vector.sessions().iter().map(anabranch_env::Session::packets).sum() };
@@ -105,30 +71,34 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         // Fair shares from 0.8 to 1 of the link, so that nothing is dropped and much is sent.
         actions.fill((0.8 + 0.02 * (steps % 11) as f32) / hosts);
         let before = sent(&vector);
-        room.step(&mut vector, &actions)?;
+        let results = Results {
+            observations: &mut observations,
+            rewards: &mut rewards,
+            terms: &mut terms,
+            terminated: &mut terminated,
+            truncated: &mut truncated,
+            last: None,
+        };
+        vector.step(&actions, results).map_err(|error| Failure::new(error.to_string()))?;
         packets += sent(&vector).saturating_sub(before);
         steps += 1;
-        reward += f64::from(room.rewards.iter().sum::<f32>());
+        reward += f64::from(rewards.iter().sum::<f32>());
     }
     let seconds = began.elapsed().as_secs_f64();
     assert!(reward > 0.0 && packets > 0, "steps in which nothing is carried measure nothing");
-    let mut resetting = Duration::ZERO;
-    for _ in 0..RESETS {
-        // A world in which nothing has happened has nothing to forget.
-        (0..10).try_for_each(|_| room.step(&mut vector, &actions))?;
-        let began = Instant::now();
-        let reset = vector.reset(Seeds::Next, None, &mut room.observations);
+    let resets = 200;
+    let began = Instant::now();
+    for _ in 0..resets {
+        let reset = vector.reset(Seeds::Next, None, &mut observations);
         reset.map_err(|error| Failure::new(error.to_string()))?;
-        resetting += began.elapsed();
     }
-    let envs = f64::from(args.envs);
     let figures = Figures {
         env: environment.name,
         envs: args.envs,
         threads,
-        steps_per_s: steps as f64 * envs / seconds,
+        steps_per_s: steps as f64 * envs as f64 / seconds,
         packets_per_s: packets as f64 / seconds,
-        reset_us: resetting.as_secs_f64() * 1e6 / f64::from(RESETS) / envs * f64::from(threads),
+        reset_us: began.elapsed().as_secs_f64() * 1e6 / f64::from(resets) / envs as f64 * f64::from(threads),
     };
     if args.json {
         println!("{}", serde_json::to_string(&figures)?);
