@@ -12,6 +12,7 @@ mod host;
 pub mod options;
 pub mod oracle;
 pub mod policy;
+pub mod policy_file;
 pub mod reward;
 pub mod rollout;
 pub mod session;

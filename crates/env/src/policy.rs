@@ -39,6 +39,14 @@ impl Activation {
     pub fn named(name: &str) -> Option<Activation> {
         Activation::ALL.iter().find(|(known, _)| *known == name).map(|&(_, activation)| activation)
     }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Tanh => "tanh",
+            Activation::Relu => "relu",
+        }
+    }
 }
 
 /// A layer: `outputs = inputs W + b`.
@@ -191,6 +199,21 @@ impl Policy {
             return Err(PolicyError::Value { what: "a deviation".into(), value, must: "above 0" });
         }
         Ok(Policy { layers, activation, mean, deviation })
+    }
+
+    /// Its layers, the first first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// What is between them.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Means and deviations of what it sees.
+    pub fn normal(&self) -> (&[f32], &[f32]) {
+        (&self.mean, &self.deviation)
     }
 
     /// Numbers that it sees.
