@@ -1,9 +1,11 @@
 # Two commands do all the set-up: `make demo` and `make test`.
-# They need Rust (stable) and a C compiler. The page's own tests need Node 20 or later, and are skipped without.
+# They need Rust (stable) and a C compiler. The page's own tests need Node 20 or later, those of the Python module
+# Python 3.11 or later and a package registry; they are skipped without.
 
 CARGO ?= cargo
+PYTHON ?= python3
 
-.PHONY: demo test web verdicts quick full lint fuzz bench clean
+.PHONY: demo test web python verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -12,12 +14,33 @@ demo:
 ## Everything that must hold before a change lands.
 test: lint web
 	$(CARGO) test --workspace --locked
+	@$(MAKE) --no-print-directory python
 
 ## The page: its types, that what is committed was built from it, and its tests.
 web:
 	@if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
 	  cd web && npm ci --no-audit --no-fund --silent && npm run --silent check && npm test --silent; \
 	else echo "Node 20 or later is not here: the tests of the page in web/ are skipped"; fi
+
+## The Python module: its lints and tests, in a virtual environment of its own, with this Gymnasium and an older one.
+VENV := $(CURDIR)/target/python
+OLDER := $(CURDIR)/target/gymnasium-1.2.2
+python:
+	@if ! $(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  echo "Python 3.11 or later with venv is not here: the tests of the module in python/ are skipped"; \
+	elif ! $(MAKE) --no-print-directory --silent $(VENV)/installed; then \
+	  echo "No package registry answers: the tests of the module in python/ are skipped"; \
+	else \
+	  $(CARGO) clippy -p anabranch-py --features module --all-targets --locked -- -D warnings && \
+	  VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop --quiet --locked && \
+	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py; \
+	fi
+
+$(VENV)/installed: python/tests/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDER) gymnasium==1.2.2
+	touch $@
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:

@@ -30,6 +30,15 @@ impl Default for Weights {
     }
 }
 
+impl Weights {
+    /// The weight of the term with that name.
+    pub fn named_mut(&mut self, name: &str) -> Option<&mut f32> {
+        let Weights { throughput, queue, drop, sending, unfairness } = self;
+        let all = [throughput, queue, drop, sending, unfairness];
+        Terms::NAMES.into_iter().zip(all).find(|(term, _)| *term == name).map(|(_, weight)| weight)
+    }
+}
+
 /// The terms of a step, none of them negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {

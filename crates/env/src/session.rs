@@ -77,6 +77,8 @@ pub struct Session {
     hosts: Vec<Vec<usize>>,
     seed: u64,
     episode: u64,
+    /// What exploring draws from.
+    explorer: Rng,
     /// The relative rates in force; nothing before the first action.
     rates: Vec<f32>,
     counted: Counted,
@@ -113,6 +115,7 @@ impl Session {
             terms: Terms::default(),
             ended: Ended::default(),
             episode: 0,
+            explorer: Rng::stream(seed, "exploration"),
             hosts,
             world,
             scenario,
@@ -179,6 +182,7 @@ impl Session {
     fn begin(&mut self) {
         self.world.reset(Rng::indexed(self.seed, "world", self.episode).bits());
         self.world.observer_mut().reset();
+        self.explorer = Rng::indexed(self.seed, "exploration", self.episode);
         self.rates.fill(0.0);
         self.frames.fill(0.0);
         self.seen.fill(HostSeen::default());
@@ -339,6 +343,11 @@ impl Session {
             let from = self.frames.len() - (age + delay + 1) * frame;
             part.copy_from_slice(&self.frames[from..from + frame]);
         }
+    }
+
+    /// The stream that an agent's exploring draws from: the same for the same seed and episode.
+    pub fn explorer(&mut self) -> &mut Rng {
+        &mut self.explorer
     }
 
     /// What was seen of each host last, without delay.

@@ -179,6 +179,12 @@ impl Spec {
         Ok(())
     }
 
+    /// The names of the links that it has, in their order.
+    pub fn links(&self) -> Vec<String> {
+        let scenario = self.source.draw(&mut Rng::stream(0, "episode"));
+        scenario.links.iter().map(|link| link.name.clone()).collect()
+    }
+
     /// When an episode ends.
     pub fn end(scenario: &FlowScenario) -> Time {
         Time::ZERO + scenario.length

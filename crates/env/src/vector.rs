@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anabranch_lab::flows::FlowRunError;
 use rayon::prelude::*;
 
-use crate::session::Session;
+use crate::reward::Terms;
+use crate::session::{Ended, Session};
 use crate::spec::{Spec, SpecError};
 
 /// The most environments of a vector.
@@ -24,6 +25,28 @@ pub enum Autoreset {
     SameStep,
     /// When it is told to.
     Disabled,
+}
+
+/// Where episodes begin anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seeds<'a> {
+    /// With the next episode of the seed before.
+    #[default]
+    Next,
+    /// With the first of this seed in environment 0, of the one after it in the next, and so on.
+    From(u64),
+    /// With the first of its own seed; where there is none, with the next of the seed before.
+    Each(&'a [Option<u64>]),
+}
+
+impl Seeds<'_> {
+    fn of(self, environment: usize) -> Option<u64> {
+        match self {
+            Seeds::Next => None,
+            Seeds::From(seed) => Some(seed.wrapping_add(environment as u64)),
+            Seeds::Each(seeds) => seeds[environment],
+        }
+    }
 }
 
 /// Why a step could not be taken.
@@ -67,10 +90,10 @@ pub struct Results<'a> {
 /// Many environments.
 #[derive(Debug)]
 pub struct Vector {
-    sessions: Vec<Session>,
-    autoreset: Autoreset,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) autoreset: Autoreset,
     /// The threads; none if there is one.
-    pool: Option<rayon::ThreadPool>,
+    pub(crate) pool: Option<rayon::ThreadPool>,
     /// What each thread takes at least.
     each: usize,
 }
@@ -119,6 +142,11 @@ impl Vector {
         &self.sessions
     }
 
+    /// The environments, to ask an oracle of.
+    pub fn sessions_mut(&mut self) -> &mut [Session] {
+        &mut self.sessions
+    }
+
     /// When an environment whose episode is over begins the next.
     pub fn autoreset(&self) -> Autoreset {
         self.autoreset
@@ -134,8 +162,7 @@ impl Vector {
         self.sessions.len() * self.sessions[0].observation_len()
     }
 
-    /// Begins episodes anew, in those environments that `mask` names, or in all: environment `i` with `seed + i`, or
-    /// with the next episode of its seed before.
+    /// Begins episodes anew, in those environments that `mask` names, or in all.
     ///
     /// # Errors
     ///
@@ -143,20 +170,22 @@ impl Vector {
     ///
     /// # Panics
     ///
-    /// When `mask` or `observations` has another length than there are environments or numbers.
+    /// When `seeds`, `mask` or `observations` has another length than there are environments or numbers.
     pub fn reset(
         &mut self,
-        seed: Option<u64>,
+        seeds: Seeds<'_>,
         mask: Option<&[bool]>,
         observations: &mut [f32],
     ) -> Result<(), StepError> {
         assert!(mask.is_none_or(|mask| mask.len() == self.sessions.len()), "a mask has a bit for each environment");
+        if let Seeds::Each(seeds) = seeds {
+            assert_eq!(seeds.len(), self.sessions.len(), "there is a seed for each environment");
+        }
         let row = self.sessions[0].observation_len();
         assert_eq!(observations.len(), row * self.sessions.len(), "there is room for all observations");
         let reset = |(environment, (session, observation)): (usize, (&mut Session, &mut [f32]))| {
             if mask.is_none_or(|mask| mask[environment]) {
-                let seed = seed.map(|seed| seed.wrapping_add(environment as u64));
-                session.reset(seed).map_err(|error| StepError::Reset { environment, error })?;
+                session.reset(seeds.of(environment)).map_err(|error| StepError::Reset { environment, error })?;
             }
             session.observe(observation);
             Ok(())
@@ -223,33 +252,45 @@ impl Vector {
     }
 }
 
-fn first_error(all: Vec<Result<(), StepError>>) -> Result<(), StepError> {
+pub(crate) fn first_error(all: Vec<Result<(), StepError>>) -> Result<(), StepError> {
     all.into_iter().collect()
 }
 
-/// One environment's step.
-fn take(session: &mut Session, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
-    let reset = |session: &mut Session| session.reset(None).map_err(|error| StepError::Reset { environment, error });
-    let ended = if session.ended().is_over() {
+/// What a step came to.
+pub(crate) struct Outcome {
+    pub reward: f32,
+    pub terms: Terms,
+    pub ended: Ended,
+}
+
+/// One environment's step, or with [`Autoreset::NextStep`] the beginning of its next episode.
+pub(crate) fn act(
+    session: &mut Session,
+    action: &[f32],
+    autoreset: Autoreset,
+    environment: usize,
+) -> Result<Outcome, StepError> {
+    if session.ended().is_over() {
         // What an action does to an episode that is over is nothing.
         if autoreset == Autoreset::NextStep {
-            reset(session)?;
+            session.reset(None).map_err(|error| StepError::Reset { environment, error })?;
         }
-        *part.reward = 0.0;
-        part.terms.fill(0.0);
-        session.ended()
-    } else {
-        let ended = session.step(part.action).map_err(|error| StepError::Run { environment, error })?;
-        *part.reward = session.reward();
-        part.terms.copy_from_slice(&session.terms().values());
-        ended
-    };
+        return Ok(Outcome { reward: 0.0, terms: Terms::default(), ended: session.ended() });
+    }
+    let ended = session.step(action).map_err(|error| StepError::Run { environment, error })?;
+    Ok(Outcome { reward: session.reward(), terms: session.terms(), ended })
+}
+
+fn take(session: &mut Session, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
+    let Outcome { reward, terms, ended } = act(session, part.action, autoreset, environment)?;
+    *part.reward = reward;
+    part.terms.copy_from_slice(&terms.values());
     (*part.terminated, *part.truncated) = (ended.terminated, ended.truncated);
     if ended.is_over() && autoreset == Autoreset::SameStep {
         if let Some(last) = part.last {
             session.observe(last);
         }
-        reset(session)?;
+        session.reset(None).map_err(|error| StepError::Reset { environment, error })?;
     }
     session.observe(part.observation);
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anabranch_env::{Autoreset, Ended, Session, Spec, Vector, catalogue, vector::Results};
+use anabranch_env::{Autoreset, Ended, Seeds, Session, Spec, Vector, catalogue, vector::Results};
 use proptest::prelude::*;
 
 /// A step's results.
@@ -113,12 +113,17 @@ fn a_mask_says_whose_episode_begins() {
     assert_eq!(step.truncated, [true; 3]);
     assert_eq!(step.rewards, [0.0; 3], "an episode that is over is worth nothing more");
     let mut seen = vec![0.0; vector.observation_len()];
-    vector.reset(None, Some(&[false, true, false]), &mut seen).unwrap();
+    vector.reset(Seeds::Next, Some(&[false, true, false]), &mut seen).unwrap();
     let over: Vec<bool> = vector.sessions().iter().map(|session| session.ended().is_over()).collect();
     assert_eq!(over, [true, false, true]);
-    vector.reset(Some(5), None, &mut seen).unwrap();
+    vector.reset(Seeds::From(5), None, &mut seen).unwrap();
     let mut fresh = Vector::new(&spec, 3, 5, 1, Autoreset::Disabled).unwrap();
     let mut same = seen.clone();
-    fresh.reset(Some(5), None, &mut same).unwrap();
+    fresh.reset(Seeds::From(5), None, &mut same).unwrap();
     assert_eq!(seen, same);
+    // One alone has a seed of its own; the others go on with theirs.
+    fresh.reset(Seeds::Each(&[None, Some(5), None]), Some(&[false, true, false]), &mut same).unwrap();
+    let row = same.len() / 3;
+    assert_eq!(same[row..2 * row], seen[..row]);
+    assert_eq!((&same[..row], &same[2 * row..]), (&seen[..row], &seen[2 * row..]));
 }

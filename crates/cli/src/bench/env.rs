@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_env::vector::Results;
-use anabranch_env::{Autoreset, Terms, Vector, catalogue};
+use anabranch_env::{Autoreset, Seeds, Terms, Vector, catalogue};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let resets = 200;
     let began = Instant::now();
     for _ in 0..resets {
-        let reset = vector.reset(None, None, &mut observations);
+        let reset = vector.reset(Seeds::Next, None, &mut observations);
         reset.map_err(|error| Failure::new(error.to_string()))?;
     }
     let figures = Figures {

@@ -1,0 +1,374 @@
+//! A policy: a network of fully connected layers that says rates from an observation.
+//!
+//! ```text
+//! x_0 = (observation - mean) / deviation, cut at ±CUT
+//! x_l = tanh(x_(l-1) W_l + b_l)          in each layer but the last
+//! rates = x_(n-1) W_n + b_n               in the last
+//! ```
+//!
+//! Sums are taken in the order of the inputs, with a product and a sum rounded each, and `tanh` is libm's: the bits
+//! are the same on every machine.
+//!
+//! A network may see all hosts and say all rates, or see one host's rows and say its rate: then it serves any number of
+//! hosts, in any order.
+
+/// Normalised observations go no further from 0.
+const CUT: f32 = 10.0;
+
+/// The most numbers that a layer has.
+const MOST_WIDTH: usize = 4096;
+
+/// The most layers.
+const MOST_LAYERS: usize = 16;
+
+/// What is between two layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// What is above 0.
+    Relu,
+}
+
+impl Activation {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Activation); 2] = [("tanh", Activation::Tanh), ("relu", Activation::Relu)];
+
+    /// That of the name.
+    pub fn named(name: &str) -> Option<Activation> {
+        Activation::ALL.iter().find(|(known, _)| *known == name).map(|&(_, activation)| activation)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Tanh => "tanh",
+            Activation::Relu => "relu",
+        }
+    }
+}
+
+/// A layer: `outputs = inputs W + b`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// An input's weights for all outputs, input by input.
+    pub weights: Vec<f32>,
+    /// What is added to each output.
+    pub biases: Vec<f32>,
+}
+
+impl Layer {
+    fn outputs(&self) -> usize {
+        self.biases.len()
+    }
+
+    fn inputs(&self) -> usize {
+        self.weights.len() / self.biases.len().max(1)
+    }
+
+    fn forward(&self, inputs: &[f32], outputs: &mut Vec<f32>) {
+        outputs.clear();
+        outputs.extend_from_slice(&self.biases);
+        for (&input, weights) in inputs.iter().zip(self.weights.chunks_exact(self.outputs())) {
+            for (output, &weight) in outputs.iter_mut().zip(weights) {
+                *output += input * weight;
+            }
+        }
+    }
+}
+
+/// Why a network is none.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PolicyError {
+    /// There are none, or too many.
+    #[error("a policy has {0} layers, must have 1 to {MOST_LAYERS}")]
+    Layers(usize),
+    /// A layer does not follow the one before.
+    #[error(
+        "layer {layer} has {weights} weights and {biases} biases; after {inputs} inputs it must have {inputs} x biases weights, and 1 to {MOST_WIDTH} biases"
+    )]
+    Shape {
+        /// Which.
+        layer: usize,
+        /// What goes into it.
+        inputs: usize,
+        /// Its weights.
+        weights: usize,
+        /// Its biases.
+        biases: usize,
+    },
+    /// Something is not a number, or none that can stand there.
+    #[error("{what} is {value}, must be {must}")]
+    Value {
+        /// What.
+        what: String,
+        /// What it is.
+        value: f32,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// It has another length.
+    #[error("{what} has {has} numbers, must have {must}")]
+    Length {
+        /// What.
+        what: &'static str,
+        /// What it has.
+        has: usize,
+        /// What it must have.
+        must: usize,
+    },
+    /// It is a policy for something else.
+    #[error(
+        "this policy makes {outputs} rates of {inputs} numbers; this environment has {row} numbers for each of {hosts} \
+         hosts: a policy for it makes 1 rate of {row}, or {hosts} of {all}"
+    )]
+    Other {
+        /// Its inputs.
+        inputs: usize,
+        /// Its outputs.
+        outputs: usize,
+        /// What is seen of a host.
+        row: usize,
+        /// How many there are.
+        hosts: usize,
+        /// What is seen of all.
+        all: usize,
+    },
+}
+
+/// The policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    layers: Vec<Layer>,
+    activation: Activation,
+    mean: Vec<f32>,
+    deviation: Vec<f32>,
+}
+
+/// What a forward writes to.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    inputs: Vec<f32>,
+    outputs: Vec<f32>,
+}
+
+/// How a policy reads an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    hosts: usize,
+    features: usize,
+    /// Whether it sees one host at a time.
+    is_shared: bool,
+}
+
+impl Policy {
+    /// Of these layers, over observations with these means and deviations.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, or is no number.
+    pub fn new(
+        layers: Vec<Layer>,
+        activation: Activation,
+        mean: Vec<f32>,
+        deviation: Vec<f32>,
+    ) -> Result<Policy, PolicyError> {
+        if !(1..=MOST_LAYERS).contains(&layers.len()) {
+            return Err(PolicyError::Layers(layers.len()));
+        }
+        let mut inputs = layers[0].inputs();
+        for (number, layer) in layers.iter().enumerate() {
+            let (weights, biases) = (layer.weights.len(), layer.biases.len());
+            let fits = (1..=MOST_WIDTH).contains(&biases) && (1..=MOST_WIDTH).contains(&inputs);
+            if !fits || inputs * biases != weights {
+                return Err(PolicyError::Shape { layer: number, inputs, weights, biases });
+            }
+            finite(&format!("a weight of layer {number}"), &layer.weights)?;
+            finite(&format!("a bias of layer {number}"), &layer.biases)?;
+            inputs = biases;
+        }
+        let must = layers[0].inputs();
+        for (what, numbers) in [("mean", &mean), ("deviation", &deviation)] {
+            if numbers.len() != must {
+                return Err(PolicyError::Length { what, has: numbers.len(), must });
+            }
+            finite(&format!("a number of {what}"), numbers)?;
+        }
+        if let Some(&value) = deviation.iter().find(|&&value| value <= 0.0) {
+            return Err(PolicyError::Value { what: "a deviation".into(), value, must: "above 0" });
+        }
+        Ok(Policy { layers, activation, mean, deviation })
+    }
+
+    /// Its layers, the first first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// What is between them.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Means and deviations of what it sees.
+    pub fn normal(&self) -> (&[f32], &[f32]) {
+        (&self.mean, &self.deviation)
+    }
+
+    /// Numbers that it sees.
+    pub fn inputs(&self) -> usize {
+        self.mean.len()
+    }
+
+    /// Numbers that it says.
+    pub fn outputs(&self) -> usize {
+        self.layers[self.layers.len() - 1].outputs()
+    }
+
+    /// How it reads observations of so many hosts, with so many features each, and so many observations in one.
+    ///
+    /// # Errors
+    ///
+    /// When it is for others.
+    pub fn reading(&self, hosts: usize, features: usize, history: usize) -> Result<Reading, PolicyError> {
+        let (inputs, outputs, row) = (self.inputs(), self.outputs(), features * history);
+        let all = row * hosts;
+        let is_shared = match (inputs == all && outputs == hosts, inputs == row && outputs == 1) {
+            (true, _) => false,
+            (false, true) => true,
+            (false, false) => return Err(PolicyError::Other { inputs, outputs, row, hosts, all }),
+        };
+        Ok(Reading { hosts, features, is_shared })
+    }
+
+    /// The rates for an observation, before they are cut at their range.
+    pub fn rates(&self, reading: Reading, observation: &[f32], scratch: &mut Scratch, rates: &mut [f32]) {
+        let Reading { hosts, features, is_shared } = reading;
+        if !is_shared {
+            scratch.inputs.clear();
+            scratch.inputs.extend_from_slice(observation);
+            self.forward(scratch);
+            rates.copy_from_slice(&scratch.outputs);
+            return;
+        }
+        for (host, rate) in rates.iter_mut().enumerate() {
+            scratch.inputs.clear();
+            // Of each observation its row; the newest is first.
+            for frame in observation.chunks_exact(hosts * features) {
+                scratch.inputs.extend_from_slice(&frame[host * features..(host + 1) * features]);
+            }
+            self.forward(scratch);
+            *rate = scratch.outputs[0];
+        }
+    }
+
+    /// From the scratch's inputs to its outputs.
+    fn forward(&self, scratch: &mut Scratch) {
+        let normal = self.mean.iter().zip(&self.deviation);
+        for (value, (mean, deviation)) in scratch.inputs.iter_mut().zip(normal) {
+            *value = ((*value - mean) / deviation).clamp(-CUT, CUT);
+        }
+        for (number, layer) in self.layers.iter().enumerate() {
+            layer.forward(&scratch.inputs, &mut scratch.outputs);
+            if number + 1 < self.layers.len() {
+                for value in &mut scratch.outputs {
+                    *value = match self.activation {
+                        Activation::Tanh => libm::tanhf(*value),
+                        Activation::Relu => value.max(0.0),
+                    };
+                }
+                std::mem::swap(&mut scratch.inputs, &mut scratch.outputs);
+            }
+        }
+    }
+}
+
+fn finite(what: &str, values: &[f32]) -> Result<(), PolicyError> {
+    match values.iter().find(|value| !value.is_finite()) {
+        Some(&value) => Err(PolicyError::Value { what: what.to_owned(), value, must: "a number" }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(weights: &[f32], biases: &[f32]) -> Layer {
+        Layer { weights: weights.to_vec(), biases: biases.to_vec() }
+    }
+
+    /// 2 inputs, 2 hidden, 1 output.
+    fn small(activation: Activation) -> Policy {
+        let layers = vec![layer(&[1.0, -1.0, 0.5, 2.0], &[0.25, 0.0]), layer(&[2.0, 3.0], &[0.5])];
+        Policy::new(layers, activation, vec![1.0, 0.0], vec![2.0, 1.0]).unwrap()
+    }
+
+    fn rates(policy: &Policy, hosts: usize, features: usize, observation: &[f32]) -> Vec<f32> {
+        let history = observation.len() / hosts / features;
+        let mut rates = vec![0.0; hosts];
+        let reading = policy.reading(hosts, features, history).unwrap();
+        policy.rates(reading, observation, &mut Scratch::default(), &mut rates);
+        rates
+    }
+
+    #[test]
+    fn a_forward_is_what_it_is_by_hand() {
+        // (2, 0.5) is (0.5, 0.5) normalised; hidden 0.5 + 0.25 + 0.25 = 1 and -0.5 + 1 = 0.5.
+        assert_eq!(rates(&small(Activation::Relu), 1, 2, &[2.0, 0.5]), [0.5 + 2.0 + 1.5]);
+        let by_hand = 0.5 + 2.0 * libm::tanhf(1.0) + 3.0 * libm::tanhf(0.5);
+        assert_eq!(rates(&small(Activation::Tanh), 1, 2, &[2.0, 0.5]), [by_hand]);
+        // What is far off is cut: 10 and -10.
+        assert_eq!(rates(&small(Activation::Relu), 1, 2, &[1e9, -1e9]), [0.5 + 2.0 * 5.25]);
+    }
+
+    #[test]
+    fn the_bits_are_the_same_on_every_machine() {
+        // A network whose weights are drawn from a course that any machine takes; its answer was written down.
+        let mut state = 1u32;
+        let mut draw = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
+        };
+        let mut layers = Vec::new();
+        for (inputs, outputs) in [(6, 64), (64, 64), (64, 1)] {
+            let weights = (0..inputs * outputs).map(|_| draw()).collect();
+            layers.push(Layer { weights, biases: (0..outputs).map(|_| draw()).collect() });
+        }
+        let policy = Policy::new(layers, Activation::Tanh, vec![0.0; 6], vec![1.0; 6]).unwrap();
+        let said = rates(&policy, 1, 6, &[0.9, 0.1, 0.0, 1.0, 0.125, 0.8]);
+        assert_eq!(said[0].to_bits(), 0xbfd3_4bab, "{}", said[0]);
+    }
+
+    #[test]
+    fn a_policy_that_sees_one_host_serves_any_number_in_any_order() {
+        let policy = small(Activation::Tanh);
+        let one = |row: &[f32]| rates(&policy, 1, 2, row)[0];
+        let (a, b, c) = ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]);
+        assert_eq!(rates(&policy, 3, 2, &[a, b, c].concat()), [one(&a), one(&b), one(&c)]);
+        assert_eq!(rates(&policy, 3, 2, &[c, a, b].concat()), [one(&c), one(&a), one(&b)]);
+        // With history: a host's newest row, then the one before.
+        assert_eq!(rates(&policy, 2, 1, &[0.1, 0.3, 0.2, 0.4]), [one(&a), one(&b)]);
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        let refused = |layers: Vec<Layer>, mean: &[f32], deviation: &[f32]| {
+            Policy::new(layers, Activation::Tanh, mean.to_vec(), deviation.to_vec()).unwrap_err().to_string()
+        };
+        let good = || vec![layer(&[1.0, 2.0], &[0.0])];
+        assert!(refused(Vec::new(), &[], &[]).contains("0 layers"));
+        assert!(refused(vec![layer(&[], &[])], &[], &[]).starts_with("layer 0 has 0 weights and 0 biases"));
+        assert!(
+            refused(vec![layer(&[1.0; 4], &[0.0; 2]), layer(&[1.0; 3], &[0.0])], &[0.0; 2], &[1.0; 2])
+                .starts_with("layer 1 has 3 weights and 1 biases; after 2 inputs")
+        );
+        assert_eq!(refused(good(), &[0.0], &[1.0; 2]), "mean has 1 numbers, must have 2");
+        assert_eq!(refused(good(), &[0.0; 2], &[1.0, 0.0]), "a deviation is 0, must be above 0");
+        assert!(refused(vec![layer(&[1.0, f32::NAN], &[0.0])], &[0.0; 2], &[1.0; 2]).contains("NaN, must be a number"));
+        let policy = Policy::new(good(), Activation::Tanh, vec![0.0; 2], vec![1.0; 2]).unwrap();
+        let other = policy.reading(4, 6, 1).unwrap_err().to_string();
+        assert!(other.contains("1 rate of 6, or 4 of 24"), "{other}");
+    }
+}

@@ -1,0 +1,377 @@
+//! Environments that are stepped together, over arrays of Python's.
+
+use std::collections::BTreeMap;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use anabranch_env::feature::Feature;
+use anabranch_env::options::{About, Options};
+use anabranch_env::rollout::{Rollout, RolloutError};
+use anabranch_env::vector::{MOST_ENVIRONMENTS, Results, StepError};
+use anabranch_env::{Autoreset, Seeds, Spec, Terms, Vector, action, catalogue, oracle};
+use anabranch_scenario::file::parse_flows;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::apart::apart;
+use crate::arrays::{Wanted, finite};
+use crate::policy::Policy;
+use crate::{errors, runs};
+
+/// Steps of a rollout between two questions whether somebody has pressed Ctrl-C.
+const STEPS_BETWEEN_SIGNALS: usize = 2048;
+
+/// The most threads: more only wait for one another.
+const MOST_THREADS: usize = 1024;
+
+/// Environments by name: a line on each.
+#[pyfunction]
+pub fn environments() -> Vec<(&'static str, &'static str)> {
+    catalogue::ALL.iter().map(|environment| (environment.name, environment.about)).collect()
+}
+
+/// What can be observed: name, what it measures, least, most, and whether a coordinator of real hosts can know it.
+#[pyfunction]
+pub fn features() -> Vec<(&'static str, &'static str, f32, f32, bool)> {
+    Feature::ALL.into_iter().map(row).collect()
+}
+
+fn row(feature: Feature) -> (&'static str, &'static str, f32, f32, bool) {
+    let (least, most) = feature.range();
+    (feature.name(), feature.unit(), least, most, feature.is_deployable())
+}
+
+fn autoreset_named(name: &str) -> PyResult<Autoreset> {
+    match name {
+        "NextStep" => Ok(Autoreset::NextStep),
+        "SameStep" => Ok(Autoreset::SameStep),
+        "Disabled" => Ok(Autoreset::Disabled),
+        _ => Err(errors::value(format!("autoreset is \"{name}\", must be NextStep, SameStep or Disabled"))),
+    }
+}
+
+fn step_error(error: StepError) -> PyErr {
+    errors::run(error)
+}
+
+/// Environments of one kind, which are stepped together; what is seen of each does not depend on how many there are.
+#[pyclass(frozen, module = "anabranch._native")]
+pub struct Environments {
+    vector: Mutex<Vector>,
+    spec: Arc<Spec>,
+    count: usize,
+    hosts: usize,
+    row: usize,
+    threads: usize,
+    /// Whose threads step them.
+    process: u32,
+}
+
+impl Environments {
+    /// The environments, for whoever may step them now.
+    fn vector(&self) -> PyResult<MutexGuard<'_, Vector>> {
+        if self.threads > 1 && process::id() != self.process {
+            return Err(PyRuntimeError::new_err(
+                "this process was forked after the environments were made, and their threads are not in it: \
+                 make them after the fork, start processes by \"spawn\", or use threads=1",
+            ));
+        }
+        match self.vector.try_lock() {
+            Ok(vector) => Ok(vector),
+            Err(TryLockError::WouldBlock) => {
+                Err(PyRuntimeError::new_err("another thread is stepping these environments; make some for each thread"))
+            }
+            Err(TryLockError::Poisoned(_)) => {
+                Err(PyRuntimeError::new_err("these environments have failed before: make new ones"))
+            }
+        }
+    }
+
+    fn observations(&self) -> [usize; 2] {
+        [self.count, self.row]
+    }
+}
+
+#[pymethods]
+impl Environments {
+    #[new]
+    #[pyo3(signature = (
+        environment=None, *, scenario=None, overrides=None, count=1, seed=0, threads=1, autoreset="Disabled", link=None,
+        interval=None, actuator=None, features=None, deployable=false, history=None, delay=None, weights=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they have names where they are called")]
+    fn new(
+        py: Python<'_>,
+        environment: Option<String>,
+        scenario: Option<&Bound<'_, PyAny>>,
+        overrides: Option<&Bound<'_, PyDict>>,
+        count: usize,
+        seed: u64,
+        threads: usize,
+        autoreset: &str,
+        link: Option<String>,
+        interval: Option<f64>,
+        actuator: Option<String>,
+        features: Option<Vec<String>>,
+        deployable: bool,
+        history: Option<usize>,
+        delay: Option<usize>,
+        weights: Option<BTreeMap<String, f64>>,
+    ) -> PyResult<Environments> {
+        let about = match (environment, scenario) {
+            (Some(name), None) => About::Named(name),
+            (None, Some(scenario)) => {
+                let (text, name) = runs::scenario(scenario)?;
+                let scenario = parse_flows(&text, &name, &runs::overrides(overrides)?).map_err(errors::scenario)?;
+                About::Scenario(Arc::new(scenario))
+            }
+            _ => return Err(PyValueError::new_err("give the name of an environment or a scenario, and not both")),
+        };
+        for (name, value, most) in [("num_envs", count, MOST_ENVIRONMENTS), ("threads", threads, MOST_THREADS)] {
+            if !(1..=most).contains(&value) {
+                return Err(PyValueError::new_err(format!("{name} is {value}, must be from 1 to {most}")));
+            }
+        }
+        let options = Options {
+            link,
+            interval_s: interval,
+            actuator,
+            features,
+            deployable,
+            history,
+            delay,
+            weights: weights.unwrap_or_default().into_iter().collect(),
+        };
+        let spec = Arc::new(options.spec(&about).map_err(errors::value)?);
+        let autoreset = autoreset_named(autoreset)?;
+        let vector = apart(py, || Vector::new(&spec, count, seed, threads, autoreset))?.map_err(errors::value)?;
+        let session = &vector.sessions()[0];
+        Ok(Environments {
+            count,
+            hosts: session.hosts(),
+            row: session.observation_len(),
+            threads: threads.min(count),
+            process: process::id(),
+            spec,
+            vector: Mutex::new(vector),
+        })
+    }
+
+    /// How many.
+    #[getter]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Numbers in an action.
+    #[getter]
+    fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// Numbers in an observation.
+    #[getter]
+    fn observation_len(&self) -> usize {
+        self.row
+    }
+
+    /// Threads that step them.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The highest rate.
+    #[getter]
+    fn most(&self) -> f32 {
+        action::MOST
+    }
+
+    /// Seconds between two actions.
+    #[getter]
+    fn interval(&self) -> f64 {
+        self.spec.interval.as_secs_f64()
+    }
+
+    /// Observations in one.
+    #[getter]
+    fn history(&self) -> usize {
+        self.spec.history
+    }
+
+    /// Steps that an observation is late.
+    #[getter]
+    fn delay(&self) -> usize {
+        self.spec.delay
+    }
+
+    /// How a rate becomes a window.
+    #[getter]
+    fn actuator(&self) -> &'static str {
+        let of = self.spec.actuator;
+        action::Actuator::ALL.iter().find(|(_, actuator)| *actuator == of).map_or("", |(name, _)| name)
+    }
+
+    /// A host's row of an observation, as `features` has them.
+    #[getter]
+    fn features(&self) -> Vec<(&'static str, &'static str, f32, f32, bool)> {
+        self.spec.features.iter().copied().map(row).collect()
+    }
+
+    /// The terms of a reward, in the order of an array of them.
+    #[getter]
+    fn terms(&self) -> [&'static str; 5] {
+        Terms::NAMES
+    }
+
+    /// Begins episodes: with `seed + i`, with `seeds[i]`, or with the next of the seed before, where `mask` is true.
+    #[pyo3(signature = (observations, seed=None, seeds=None, mask=None))]
+    fn reset(
+        &self,
+        py: Python<'_>,
+        observations: &Bound<'_, PyAny>,
+        seed: Option<u64>,
+        seeds: Option<Vec<Option<u64>>>,
+        mask: Option<Vec<bool>>,
+    ) -> PyResult<()> {
+        let shape = self.observations();
+        let mut observations = Wanted { name: "observations", shape: &shape }.write::<f32>(observations)?;
+        let observations = observations.as_slice_mut().map_err(errors::value)?;
+        let lengths = [("seeds", seeds.as_ref().map(Vec::len)), ("reset_mask", mask.as_ref().map(Vec::len))];
+        for (name, length) in lengths {
+            if length.is_some_and(|length| length != self.count) {
+                let (has, count) = (length.unwrap_or(0), self.count);
+                return Err(PyValueError::new_err(format!("{name} has {has} entries, must have {count}")));
+            }
+        }
+        let seeds = match (seed, &seeds) {
+            (Some(seed), None) => Seeds::From(seed),
+            (None, Some(seeds)) => Seeds::Each(seeds),
+            (None, None) => Seeds::Next,
+            (Some(_), Some(_)) => return Err(PyValueError::new_err("give one seed or a seed for each, and not both")),
+        };
+        let mut vector = self.vector()?;
+        let vector = &mut *vector;
+        apart(py, || vector.reset(seeds, mask.as_deref(), observations))?.map_err(step_error)
+    }
+
+    /// Takes a step in each; results are written into the arrays.
+    #[pyo3(signature = (actions, observations, rewards, terms, terminated, truncated, last=None))]
+    #[expect(clippy::too_many_arguments, reason = "a step has as many results")]
+    fn step(
+        &self,
+        py: Python<'_>,
+        actions: &Bound<'_, PyAny>,
+        observations: &Bound<'_, PyAny>,
+        rewards: &Bound<'_, PyAny>,
+        terms: &Bound<'_, PyAny>,
+        terminated: &Bound<'_, PyAny>,
+        truncated: &Bound<'_, PyAny>,
+        last: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let (rows, each) = (self.observations(), [self.count]);
+        let (told, of_terms) = ([self.count, self.hosts], [self.count, Terms::NAMES.len()]);
+        let actions = Wanted { name: "actions", shape: &told }.read::<f32>(actions)?;
+        let actions = actions.as_slice().map_err(errors::value)?;
+        finite("actions", actions, &told)?;
+        let wanted = |name, shape| Wanted { name, shape };
+        let mut observations = wanted("observations", &rows).write::<f32>(observations)?;
+        let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
+        let mut terms = wanted("terms", &of_terms).write::<f32>(terms)?;
+        let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
+        let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
+        let mut last = last.map(|last| wanted("last", &rows).write::<f32>(last)).transpose()?;
+        let results = Results {
+            observations: observations.as_slice_mut().map_err(errors::value)?,
+            rewards: rewards.as_slice_mut().map_err(errors::value)?,
+            terms: terms.as_slice_mut().map_err(errors::value)?,
+            terminated: terminated.as_slice_mut().map_err(errors::value)?,
+            truncated: truncated.as_slice_mut().map_err(errors::value)?,
+            last: last.as_mut().map(|last| last.as_slice_mut()).transpose().map_err(errors::value)?,
+        };
+        let mut vector = self.vector()?;
+        let vector = &mut *vector;
+        apart(py, || vector.step(actions, results))?.map_err(step_error)
+    }
+
+    /// A policy acts for many steps; what is seen, told and paid is written into the arrays, environment by environment.
+    #[pyo3(signature = (policy, steps, observations, actions, rewards, terminated, truncated, next, deviations))]
+    #[expect(clippy::too_many_arguments, reason = "a rollout has as many results")]
+    fn rollout(
+        &self,
+        py: Python<'_>,
+        policy: &Policy,
+        steps: usize,
+        observations: &Bound<'_, PyAny>,
+        actions: &Bound<'_, PyAny>,
+        rewards: &Bound<'_, PyAny>,
+        terminated: &Bound<'_, PyAny>,
+        truncated: &Bound<'_, PyAny>,
+        next: &Bound<'_, PyAny>,
+        deviations: Vec<f32>,
+    ) -> PyResult<()> {
+        if steps == 0 {
+            return Err(PyValueError::new_err("steps is 0, must be 1 or more"));
+        }
+        finite("deviations", &deviations, &[deviations.len()])?;
+        let (seen, told, each) = ([self.count, steps, self.row], [self.count, steps, self.hosts], [self.count, steps]);
+        let rows = self.observations();
+        let wanted = |name, shape| Wanted { name, shape };
+        let mut observations = wanted("observations", &seen).write::<f32>(observations)?;
+        let mut actions = wanted("actions", &told).write::<f32>(actions)?;
+        let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
+        let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
+        let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
+        let mut next = wanted("next", &rows).write::<f32>(next)?;
+        let mut vector = self.vector()?;
+        let vector = &mut *vector;
+        let piece = (STEPS_BETWEEN_SIGNALS / self.count).max(1);
+        for begin in (0..steps).step_by(piece) {
+            let room = Rollout {
+                observations: observations.as_slice_mut().map_err(errors::value)?,
+                actions: actions.as_slice_mut().map_err(errors::value)?,
+                rewards: rewards.as_slice_mut().map_err(errors::value)?,
+                terminated: terminated.as_slice_mut().map_err(errors::value)?,
+                truncated: truncated.as_slice_mut().map_err(errors::value)?,
+                next: next.as_slice_mut().map_err(errors::value)?,
+            };
+            let range = begin..(begin + piece).min(steps);
+            let done = apart(py, || vector.rollout(&policy.0, &deviations, steps, range, room))?;
+            done.map_err(|error| match error {
+                RolloutError::Step(error) => step_error(error),
+                other => errors::value(other),
+            })?;
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    /// What the rule, or the oracle, would tell each host now.
+    fn told_by(&self, py: Python<'_>, who: &str, actions: &Bound<'_, PyAny>) -> PyResult<()> {
+        let is_oracle = match who {
+            "rule" => false,
+            "oracle" => true,
+            _ => return Err(errors::value(format!("there is no baseline \"{who}\"; there are: rule, oracle"))),
+        };
+        let shape = [self.count, self.hosts];
+        let mut actions = Wanted { name: "actions", shape: &shape }.write::<f32>(actions)?;
+        let actions = actions.as_slice_mut().map_err(errors::value)?;
+        let mut vector = self.vector()?;
+        let (vector, hosts) = (&mut *vector, self.hosts);
+        apart(py, || {
+            for (session, rates) in vector.sessions_mut().iter_mut().zip(actions.chunks_exact_mut(hosts)) {
+                if is_oracle { oracle::oracle(session, rates) } else { oracle::rule(session, rates) }
+            }
+        })
+    }
+
+    /// Seconds of the present episode of an environment that have passed.
+    fn now(&self, environment: usize) -> PyResult<f64> {
+        let vector = self.vector()?;
+        let session = vector.sessions().get(environment);
+        let missing =
+            || PyValueError::new_err(format!("there is no environment {environment}; there are {}", self.count));
+        session.map(|session| session.now().as_secs_f64()).ok_or_else(missing)
+    }
+}

@@ -1,0 +1,37 @@
+//! Anabranch as a Python module: what `anabranch._native` holds. The package around it, which users see, is
+//! `python/anabranch/`.
+//!
+//! Nothing here computes: environments are [`anabranch_env`]'s, runs and sweeps are those of the command. This side
+//! checks what comes over the border, says what would be right, and lets Python's other threads run meanwhile.
+
+#[cfg(feature = "module")]
+mod apart;
+#[cfg(feature = "module")]
+mod arrays;
+#[cfg(feature = "module")]
+mod environments;
+#[cfg(feature = "module")]
+mod errors;
+#[cfg(feature = "module")]
+mod policy;
+#[cfg(feature = "module")]
+mod runs;
+pub mod text;
+
+/// Environments, runs and sweeps.
+#[cfg(feature = "module")]
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::environments::{Environments, environments, features};
+    #[pymodule_export]
+    use crate::errors::{RunError, ScenarioError};
+    #[pymodule_export]
+    use crate::policy::Policy;
+    #[pymodule_export]
+    use crate::runs::{controllers, run, sweep};
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "as Python has it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,117 @@
+"""What is in Rust. The package around it is what to use."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+
+class ScenarioError(ValueError):
+    """A scenario can't be read: its file, line and key, and what is expected there."""
+
+class RunError(RuntimeError):
+    """A run can't go on: which flow or environment, and why."""
+
+def controllers() -> str: ...
+def run(scenario: Any, overrides: dict[str, Any] | None = ..., seed: int | None = ..., out: Any = ...) -> str: ...
+def sweep(
+    scenario: Any,
+    grid: dict[str, Any],
+    out: Any,
+    seeds: list[int] | None = ...,
+    overrides: dict[str, Any] | None = ...,
+    threads: int | None = ...,
+    again: bool = ...,
+) -> str: ...
+def environments() -> list[tuple[str, str]]: ...
+def features() -> list[tuple[str, str, float, float, bool]]: ...
+
+class Environments:
+    """Environments of one kind, which are stepped together."""
+
+    count: int
+    hosts: int
+    observation_len: int
+    threads: int
+    most: float
+    interval: float
+    history: int
+    delay: int
+    actuator: str
+    features: list[tuple[str, str, float, float, bool]]
+    terms: list[str]
+
+    def __init__(
+        self,
+        environment: str | None = ...,
+        *,
+        scenario: Any = ...,
+        overrides: dict[str, Any] | None = ...,
+        count: int = ...,
+        seed: int = ...,
+        threads: int = ...,
+        autoreset: str = ...,
+        link: str | None = ...,
+        interval: float | None = ...,
+        actuator: str | None = ...,
+        features: Sequence[str] | None = ...,
+        deployable: bool = ...,
+        history: int | None = ...,
+        delay: int | None = ...,
+        weights: Mapping[str, float] | None = ...,
+    ) -> None: ...
+    def reset(
+        self,
+        observations: npt.NDArray[np.float32],
+        seed: int | None = ...,
+        seeds: Sequence[int | None] | None = ...,
+        mask: Sequence[bool] | None = ...,
+    ) -> None: ...
+    def step(
+        self,
+        actions: npt.NDArray[np.float32],
+        observations: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terms: npt.NDArray[np.float32],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        last: npt.NDArray[np.float32] | None = ...,
+    ) -> None: ...
+    def rollout(
+        self,
+        policy: Policy,
+        steps: int,
+        observations: npt.NDArray[np.float32],
+        actions: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        next: npt.NDArray[np.float32],
+        deviations: Sequence[float],
+    ) -> None: ...
+    def told_by(self, who: str, actions: npt.NDArray[np.float32]) -> None: ...
+    def now(self, environment: int) -> float: ...
+
+class Policy:
+    """A network of fully connected layers that says rates."""
+
+    inputs: int
+    outputs: int
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
+        activation: str,
+        mean: npt.NDArray[np.float32],
+        deviation: npt.NDArray[np.float32],
+    ) -> None: ...
+    def rates(
+        self,
+        observation: npt.NDArray[np.float32],
+        hosts: int,
+        features: int,
+        history: int,
+        into: npt.NDArray[np.float32],
+    ) -> None: ...

@@ -1,0 +1,167 @@
+"""One environment, as Gymnasium has it."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from anabranch._base import Options, Worlds, checked_seed
+from anabranch._spec import Feature
+
+Array = npt.NDArray[np.float32]
+
+
+class Env(gymnasium.Env[Array, Array]):
+    """A coordinator sees a link and the hosts that send over it, and tells each the rate that its flows may have.
+
+    **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
+    the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
+    flows: ``rate_flow = rate * link / flows``.
+
+    **Observation**: float32, ``(history * hosts * features,)``: for each observation, the newest first, each host's row.
+    ``env.unwrapped.features`` has a row's features with unit, range, and whether a deployment can know it:
+
+    ============== ========= ============================================================================
+    throughput     0 to 2    data of the host acknowledged in the step, with headers, over what the link carries
+    queue          0 to 1    the wait at the link over the longest that its queue allows
+    dropped        0 to 1    packets that the link dropped over those that came to it
+    active         0 or 1    whether a flow of the host has something to send
+    flows          0 to 4    how many have, over 8
+    previous_rate  0 to 1.25 the action before
+    cross_share    0 to 1    cross traffic that arrived over what the link carries (C3-Cross, C3-Delayed)
+    cross_age      0 to 1    seconds since cross traffic came or went, over 10 (likewise)
+    cross_on       0 to 1    seconds that it was there the last time, over 10 (likewise)
+    cross_off      0 to 1    seconds that it was away the last time, over 10 (likewise)
+    round_trip     0 to 10   mean round trip of the host's flows over their least, less 1 (when asked for)
+    loss           0 to 1    packets lost over those sent (when asked for)
+    cross_next     0 to 1    cross traffic of the step to come (when asked for; no deployment can know it)
+    ============== ========= ============================================================================
+
+    Nothing but ``cross_next`` is known before it happens. What is before the episode is 0.
+
+    **Reward**: ``throughput - queue - drop - sending - unfairness``, each times its weight (1). ``info["terms"]`` has
+    the terms: throughput of all hosts; the queue at the step's end; 1 if the link dropped a packet; rates of hosts that
+    have nothing to send; the standard deviation of what the active hosts sent.
+
+    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
+    flows have sent what they had. A controller that can't go on raises :class:`anabranch.RunError`.
+
+    **Seeds**: the same seed gives the same bytes. ``reset()`` without one goes on with the next episode of the seed
+    before; without any, it draws one.
+
+    Args:
+        environment: A name of the catalogue, which the ids ``anabranch/NAME-v0`` give.
+        scenario: In place of it, flows over links: a file or a dict (``anabranch/Scenario-v0``).
+        overrides: What is otherwise than that scenario says.
+        link: The link that is divided: a coordinator's, or the slowest, unless given.
+        interval: Seconds between two actions (0.1).
+        actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it), "bounded"
+            (that is the most, loss still counts) or "rate" (a pace beside it).
+        features: A row's features, in this order.
+        observe: "deployable" refuses features that no coordinator of real hosts can know.
+        history: Observations in one, 1 to 64.
+        delay: Steps that an observation is late, 0 to 64.
+        weights: Of the reward's terms, by name.
+
+    Raises:
+        ValueError, TypeError: An argument can't be; it is said what can.
+        ScenarioError: The scenario can't be read.
+
+    Versions: v0, the first.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 10}
+
+    def __init__(
+        self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
+    ) -> None:
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f'render_mode is "{render_mode}", must be None or "ansi"')
+        self.render_mode = render_mode
+        self._worlds = Worlds(environment, count=1, threads=1, autoreset="Disabled", **options)
+        self.observation_space = self._worlds.observation_space
+        self.action_space = self._worlds.action_space
+        self._rewards = np.zeros(1, np.float32)
+        self._terms = np.zeros((1, len(self._worlds.terms)), np.float32)
+        self._terminated = np.zeros(1, np.bool_)
+        self._truncated = np.zeros(1, np.bool_)
+        self._shape = (1, *self.observation_space.shape)
+        self._last: Array | None = None
+        self._is_seeded = False
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """A host's row of an observation."""
+        return self._worlds.features
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts there are, and numbers in an action."""
+        return self._worlds.native.hosts
+
+    @property
+    def now(self) -> float:
+        """Seconds of the episode that have passed."""
+        return self._worlds.native.now(0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begins an episode: the first of ``seed``, or the next of the seed before. ``options`` are not used."""
+        if seed is None and not self._is_seeded:
+            # Who says nothing gets another episode each time; `np_random_seed` says which.
+            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+        if seed is not None:
+            seed = checked_seed(seed)
+            super().reset(seed=seed)
+            self._is_seeded = True
+        observation = np.zeros(self._shape, np.float32)
+        self._worlds.native.reset(observation, seed)
+        self._last = observation[0]
+        self._terms.fill(0.0)
+        return observation[0], {"terms": dict.fromkeys(self._worlds.terms, 0.0)}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """The hosts have these rates for ``interval`` seconds.
+
+        Raises:
+            TypeError, ValueError: ``action`` is no float32 array of ``(hosts,)``, or has a value that is not finite.
+            RuntimeError: Before the first ``reset``.
+        """
+        if self._last is None:
+            raise RuntimeError("an episode begins with reset(): call it before step()")
+        wanted = self.action_space.shape
+        if not isinstance(action, np.ndarray):
+            kind = type(action).__name__
+            raise TypeError(f"action is of type {kind}, must be a numpy array of float32 with the shape {wanted}")
+        if action.shape != wanted:
+            raise ValueError(f"action has the shape {action.shape}, must have {wanted}")
+        observation = np.zeros(self._shape, np.float32)
+        self._worlds.native.step(
+            action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
+        )
+        self._last = observation[0]
+        terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
+        done = bool(self._terminated[0]), bool(self._truncated[0])
+        return observation[0], float(self._rewards[0]), *done, {"terms": terms}
+
+    def told_by(self, who: str) -> Array:
+        """The action of a baseline now: "rule" divides what cross traffic left in the step before among the active hosts;
+        "oracle" what it will leave in the step to come, which no policy can know."""
+        action = np.zeros((1, self.hosts), np.float32)
+        self._worlds.native.told_by(who, action)
+        return action[0]
+
+    def render(self) -> str | None:
+        """A line for each host: its features. None unless ``render_mode="ansi"``."""
+        if self.render_mode is None or self._last is None:
+            return None
+        newest = self._last.reshape(-1, self.hosts, len(self.features))[0]
+        lines = [f"{self.now:8.2f} s  " + "  ".join(feature.name for feature in self.features)]
+        for host, row in enumerate(newest):
+            cells = (f"{value:{max(len(feature.name), 4)}.2f}" for value, feature in zip(row, self.features))
+            lines.append(f"  host {host:<3} " + "  ".join(cells))
+        terms = (f"{name} {value:.2f}" for name, value in zip(self._worlds.terms, self._terms[0]))
+        return "\n".join([*lines, "  " + ", ".join(terms)])
+

@@ -1,0 +1,281 @@
+"""Many environments, stepped together on threads of Rust's, as Gymnasium has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Unpack
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from anabranch._base import Options, Worlds, checked_seed, cores
+from anabranch._spec import Feature
+from anabranch.env import Env
+from anabranch.policy import Policy
+
+Array = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+
+
+class Buffers(NamedTuple):
+    """Where a step's results go when it is told where: arrays in C order, which a learner may keep and reuse."""
+
+    observations: Array
+    """float32, ``(num_envs, observation)``."""
+    rewards: Array
+    """float32, ``(num_envs,)``."""
+    terms: Array
+    """float32, ``(num_envs, 5)``, in the order of ``envs.terms``."""
+    terminated: Flags
+    """bool, ``(num_envs,)``."""
+    truncated: Flags
+    """bool, ``(num_envs,)``."""
+
+
+class Trajectory(NamedTuple):
+    """What a rollout was: of each environment all steps."""
+
+    observations: Array
+    """Seen before each step, float32, ``(num_envs, steps, observation)``. After a step that ended an episode stands its
+    last observation; the action there counts for nothing, and its reward is 0."""
+    actions: Array
+    """Told, before it was cut at its range, float32, ``(num_envs, steps, hosts)``."""
+    rewards: Array
+    """float32, ``(num_envs, steps)``."""
+    terminated: Flags
+    """bool, ``(num_envs, steps)``."""
+    truncated: Flags
+    """bool, ``(num_envs, steps)``."""
+    next: Array
+    """Seen after the last step, float32, ``(num_envs, observation)``."""
+
+
+class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
+    """``num_envs`` environments, each of which is :class:`anabranch.env.Env`: actions, observations, rewards are its.
+
+    Environment ``i`` of a vector seeded ``s`` is the single environment seeded ``s + i``, byte for byte, whatever
+    ``threads`` and ``autoreset_mode`` are. Threads are Rust's; Python's others run during a step.
+
+    Results are new arrays, unless ``step(actions, out=...)`` says where they go. ``infos["terms"]`` has the reward's
+    terms by name, each ``(num_envs,)``.
+
+    When an episode is over, the environment begins the next as Gymnasium's modes say: with the next step, whose action
+    counts for nothing and whose reward is 0 (NEXT_STEP); in the same step, with ``infos["final_obs"]`` and
+    ``infos["final_info"]`` (SAME_STEP); or when ``reset(options={"reset_mask": mask})`` says so (DISABLED; until then
+    it stays over, and its rewards are 0).
+
+    After a fork the threads are gone: using the vector in the child raises RuntimeError; make it after the fork, or with
+    ``threads=1``. One thread may use it at a time. Ctrl-C counts after the step.
+
+    Args:
+        environment: A name of the catalogue, which the ids give.
+        num_envs: 1 to 65536.
+        threads: As many as there are processors unless given; never more than environments.
+        autoreset_mode: An ``AutoresetMode`` or its value.
+        options: As of :class:`anabranch.env.Env`.
+    """
+
+    def __init__(
+        self,
+        environment: str | None = None,
+        *,
+        num_envs: int = 1,
+        threads: int | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if render_mode is not None:
+            raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
+        self.render_mode = None
+        mode = AutoresetMode(autoreset_mode)
+        threads = cores() if threads is None else threads
+        self._worlds = Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options)
+        self.num_envs = num_envs
+        self.metadata = {**Env.metadata, "autoreset_mode": mode}
+        self.single_observation_space = self._worlds.observation_space
+        self.single_action_space = self._worlds.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._mode = mode
+        self._is_seeded = False
+        self._was_reset = False
+        self._all = np.ones(num_envs, np.bool_)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """A host's row of an observation."""
+        return self._worlds.features
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The reward's terms, in the order of their array."""
+        return self._worlds.terms
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts an environment has, and numbers in its action."""
+        return self._worlds.native.hosts
+
+    @property
+    def threads(self) -> int:
+        """Threads that step them."""
+        return self._worlds.native.threads
+
+    def buffers(self) -> Buffers:
+        """Arrays for ``step(actions, out=...)``."""
+        count = self.num_envs
+        return Buffers(
+            np.zeros(self.observation_space.shape, np.float32),
+            np.zeros(count, np.float32),
+            np.zeros((count, len(self.terms)), np.float32),
+            np.zeros(count, np.bool_),
+            np.zeros(count, np.bool_),
+        )
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begins episodes: of ``seed + i``, of ``seed[i]``, or the next of the seed before.
+
+        Args:
+            seed: One, or one (or None) for each environment.
+            options: ``{"reset_mask": mask}`` with a bool array ``(num_envs,)``: only there.
+        """
+        mask = None if options is None else options.get("reset_mask")
+        if mask is not None:
+            mask = _checked_mask(mask, self.num_envs)
+        seeds = None
+        if isinstance(seed, Sequence):
+            drawn = _drawn_seeds(len(seed)) if not self._is_seeded else [None] * len(seed)
+            seeds = [other if one is None else checked_seed(one) for one, other in zip(seed, drawn)]
+            seed = None
+        elif seed is not None:
+            seed = checked_seed(seed)
+        elif not self._is_seeded:
+            seed = _drawn_seeds(1)[0]
+        self._is_seeded = True
+        observations = np.zeros(self.observation_space.shape, np.float32)
+        self._worlds.native.reset(observations, seed, seeds, None if mask is None else mask.tolist())
+        self._was_reset = True
+        return observations, self._infos(np.zeros((self.num_envs, len(self.terms)), np.float32))
+
+    def step(
+        self, actions: Array, *, out: Buffers | None = None
+    ) -> tuple[Array, Array, Flags, Flags, dict[str, Any]]:
+        """Takes a step in each environment.
+
+        Args:
+            actions: float32, ``(num_envs, hosts)``, in C order.
+            out: Where results go (:meth:`buffers`); what is returned are these arrays then.
+
+        Raises:
+            TypeError, ValueError: ``actions``, or an array of ``out``, has another type, shape or order, or a value
+                is not finite.
+            RuntimeError: Before the first ``reset``, after a fork, or while another thread steps.
+        """
+        if not self._was_reset:
+            raise RuntimeError("episodes begin with reset(): call it before step()")
+        if out is None:
+            out = self.buffers()
+        else:
+            # An array that was never written to may hold bytes that are no bools.
+            out.terminated.fill(False)
+            out.truncated.fill(False)
+        observations, rewards, terms, terminated, truncated = out
+        last = np.zeros_like(observations) if self._mode is AutoresetMode.SAME_STEP else None
+        self._worlds.native.step(actions, observations, rewards, terms, terminated, truncated, last)
+        infos = self._infos(terms)
+        if last is not None and (terminated.any() or truncated.any()):
+            self._add_final(infos, last, terms, terminated | truncated)
+        return observations, rewards, terminated, truncated, infos
+
+    def rollout(
+        self, policy: Policy, steps: int, *, deviation: float | Sequence[float] = (), out: Trajectory | None = None
+    ) -> Trajectory:
+        """``policy`` acts for ``steps`` steps, all in Rust: no environment waits for another, and Python for nothing.
+
+        It goes on where the vector stands, and the vector goes on where it ends. The noise of environment ``i`` is its
+        seed's and episode's: the same whatever the number of environments and threads is. Ctrl-C ends it early; what was
+        stepped until then counts.
+
+        Args:
+            policy: For these observations: see :class:`anabranch.policy.Policy`.
+            steps: 1 or more.
+            deviation: Of normal noise on each rate that the policy says, or one for all; none unless given.
+            out: Where it goes (:meth:`trajectory`); new arrays unless given.
+
+        Raises:
+            ValueError: The policy is for something else, an array does not fit, or the mode is SAME_STEP, in which an
+                episode's last observation would be nowhere.
+        """
+        if not self._was_reset:
+            raise RuntimeError("episodes begin with reset(): call it before rollout()")
+        deviations = [deviation] * policy.outputs if isinstance(deviation, (int, float)) else list(deviation)
+        out = self.trajectory(steps) if out is None else out
+        out.terminated.fill(False)
+        out.truncated.fill(False)
+        self._worlds.native.rollout(policy.native, steps, *out, deviations)
+        return out
+
+    def trajectory(self, steps: int) -> Trajectory:
+        """Arrays for ``rollout(policy, steps, out=...)``."""
+        each = (self.num_envs, steps)
+        return Trajectory(
+            np.zeros((*each, *self.single_observation_space.shape), np.float32),
+            np.zeros((*each, self.hosts), np.float32),
+            np.zeros(each, np.float32),
+            np.zeros(each, np.bool_),
+            np.zeros(each, np.bool_),
+            np.zeros(self.observation_space.shape, np.float32),
+        )
+
+    def told_by(self, who: str) -> Array:
+        """The actions of a baseline now, "rule" or "oracle": see :meth:`anabranch.env.Env.told_by`."""
+        actions = np.zeros(self.action_space.shape, np.float32)
+        self._worlds.native.told_by(who, actions)
+        return actions
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing is open: threads end with the object."""
+
+    def _infos(self, terms: Array) -> dict[str, Any]:
+        by_name: dict[str, Any] = {}
+        for place, name in enumerate(self.terms):
+            by_name[name], by_name[f"_{name}"] = terms[:, place], self._all
+        return {"terms": by_name, "_terms": self._all}
+
+    def _add_final(self, infos: dict[str, Any], last: Array, terms: Array, is_over: Flags) -> None:
+        """The last observations and infos of episodes that are over; in their places are those of the next episodes."""
+        final = np.full(self.num_envs, None, object)
+        for place in np.flatnonzero(is_over):
+            final[place] = last[place]
+        by_name: dict[str, Any] = {}
+        for place, name in enumerate(self.terms):
+            by_name[name], by_name[f"_{name}"] = np.where(is_over, terms[:, place], np.float32(0)), is_over
+        infos |= self._infos(np.where(is_over[:, None], np.float32(0), terms))
+        infos |= {
+            "final_obs": final,
+            "_final_obs": is_over,
+            "final_info": {"terms": by_name, "_terms": is_over},
+            "_final_info": is_over,
+        }
+
+
+def _drawn_seeds(count: int) -> list[int]:
+    """Who says nothing gets other episodes each time."""
+    return np.random.SeedSequence().generate_state(count, np.uint64).tolist()
+
+
+def _checked_mask(mask: Any, count: int) -> Flags:
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f"reset_mask is {kind}, must be a numpy array of bool")
+    if mask.shape != (count,):
+        raise ValueError(f"reset_mask has the shape {mask.shape}, must have ({count},)")
+    if not mask.any():
+        raise ValueError("reset_mask is False everywhere: at least one environment must be True")
+    return mask.view(np.uint8) != 0

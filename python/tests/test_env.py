@@ -1,0 +1,188 @@
+"""One environment: Gymnasium's contract, seeds, and what is said of wrong input."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import anabranch
+
+FLOWS = {
+    "run": {"seconds": 2},
+    "dumbbell": {"rate": "5 Mbit/s", "delay_ms": 5},
+    "flow": [{"controller": "cubic", "workload": {"once_bytes": 100_000}}],
+}
+
+
+def episode(env, seed=None, steps=30):
+    """What is seen and paid in some steps of changing actions."""
+    observation, _ = env.reset(seed=seed)
+    seen, hosts = [observation], env.unwrapped.hosts
+    for step in range(steps):
+        action = np.full(hosts, 0.1 * (step % 11), np.float32)
+        observation, reward, terminated, truncated, info = env.step(action)
+        seen += [observation, np.float32([reward, terminated, truncated, *info["terms"].values()])]
+        if terminated or truncated:
+            break
+    return b"".join(array.tobytes() for array in seen)
+
+
+def test_gymnasiums_check_passes(id):
+    with warnings.catch_warnings():
+        # A rate of 1 is the link's: what it means beats the advice to scale it.
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized space")
+        check_env(gymnasium.make(id).unwrapped)
+
+
+def test_a_seed_says_everything_and_the_next_episode_is_another(id):
+    one, other = gymnasium.make(id), gymnasium.make(id)
+    first = episode(one, 7)
+    second = episode(one)
+    assert episode(other, 7) == first
+    assert episode(other) == second
+    assert second != first or "Single" in id or "Parallel" in id
+    assert episode(one, 7) == first
+
+
+def test_without_a_seed_one_is_drawn_and_told():
+    env = gymnasium.make("anabranch/C3-Random-v0")
+    drawn = episode(env)
+    seed = env.unwrapped.np_random_seed
+    assert episode(env, seed) == drawn
+    assert episode(gymnasium.make("anabranch/C3-Random-v0")) != drawn
+
+
+def test_an_episode_is_truncated_at_the_scenarios_end(single):
+    single.reset(seed=1)
+    for step in range(100):
+        *_, terminated, truncated, _ = single.step(np.float32([0.9]))
+        assert (terminated, truncated) == (False, step == 99)
+    assert single.now == 10.0
+
+
+def test_an_episode_is_over_when_all_is_sent():
+    env = gymnasium.make("anabranch/Scenario-v0", scenario=FLOWS)
+    env.reset(seed=1)
+    ends = [env.step(np.float32([1.0]))[2:4] for _ in range(10)]
+    assert (True, False) in ends
+
+
+def test_a_reward_is_the_weighed_sum_of_its_terms():
+    weights = {"throughput": 2.0, "queue": 0.5, "drop": 0.25, "sending": 0.0, "unfairness": 3.0}
+    env = gymnasium.make("anabranch/C3-Parallel-v0", weights=weights, actuator="rate")
+    env.reset(seed=1)
+    for rates in ([0.3, 0.7], [1.25, 1.25], [1.25, 0.1]):
+        _, reward, _, _, info = env.step(np.float32(rates))
+        terms = info["terms"]
+        costs = sum(weights[name] * terms[name] for name in ("queue", "drop", "sending", "unfairness"))
+        assert reward == pytest.approx(2.0 * terms["throughput"] - costs, abs=1e-6)
+    assert terms["drop"] == 1.0 and terms["unfairness"] > 0
+
+
+def test_an_observation_is_laid_out_as_its_features_say():
+    env = gymnasium.make("anabranch/C3-Parallel-v0", features=["previous_rate", "active"], history=2).unwrapped
+    assert [feature.name for feature in env.features] == ["previous_rate", "active"]
+    env.reset(seed=1)
+    env.step(np.float32([0.25, 0.5]))
+    observation, *_ = env.step(np.float32([0.75, 1.0]))
+    # Newest first; host by host; feature by feature.
+    assert observation.tolist() == [0.75, 1, 1.0, 1, 0.25, 1, 0.5, 1]
+    assert env.observation_space.high.tolist() == [1.25, 1] * 4
+
+
+def test_the_oracle_knows_more_than_the_rule():
+    def total(who):
+        env = gymnasium.make("anabranch/C3-Cross-v0").unwrapped
+        env.reset(seed=1)
+        return sum(env.step(env.told_by(who))[1] for _ in range(500))
+
+    assert total("oracle") > total("rule") > 300
+
+
+def test_what_is_shown_has_a_line_for_each_host():
+    env = gymnasium.make("anabranch/C3-Parallel-v0", render_mode="ansi").unwrapped
+    env.reset(seed=1)
+    env.step(np.float32([0.25, 0.5]))
+    text = env.render()
+    assert "0.10 s  throughput" in text and text.count("host ") == 2 and "unfairness" in text
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "said"),
+    [
+        ([0.5], TypeError, "action is of type list, must be a numpy array of float32 with the shape (1,)"),
+        (np.float32([0.5, 0.5]), ValueError, "action has the shape (2,), must have (1,)"),
+        (np.float64([0.5]), TypeError, "has the dtype float64, must have float32: actions.astype(numpy.float32)"),
+        (np.float32([np.nan]), ValueError, "actions[0, 0] is NaN, must be a number; rates go from 0 to 1.25"),
+        (np.float32([np.inf]), ValueError, "actions[0, 0] is inf"),
+        (np.array([0.5], ">f4"), TypeError, "has the dtype >f4, must have float32"),
+        (np.frombuffer(b"x" + np.float32(0.5).tobytes(), np.float32, offset=1), ValueError, "in C order"),
+    ],
+)
+def test_an_action_that_is_none_is_answered_by_what_one_is(single, action, error, said):
+    single.reset(seed=1)
+    with pytest.raises(error) as raised:
+        single.step(action)
+    assert said in str(raised.value)
+    single.step(np.float32([0.5]))
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate"),
+        ({"features": ["goodput"]}, ValueError, "there are: throughput, queue"),
+        ({"features": "queue"}, TypeError, "must be a list of names"),
+        ({"features": []}, ValueError, "an observation needs a feature"),
+        ({"features": ["cross_next"], "observe": "deployable"}, ValueError, "can know"),
+        ({"observe": "all"}, ValueError, 'must be "any" or "deployable"'),
+        ({"history": 0}, ValueError, "history is 0, must be from 1 to 64"),
+        ({"history": -1}, OverflowError, "negative"),
+        ({"delay": 65}, ValueError, "delay is 65, must be from 0 to 64"),
+        ({"interval": 0.0}, ValueError, "must be a number of seconds"),
+        ({"interval": 11.0}, ValueError, "interval in seconds is 11, must be from 0.001 to 10"),
+        ({"weights": {"goodput": 1}}, ValueError, "there are: throughput, queue, drop"),
+        ({"weights": {"queue": -1}}, ValueError, "weight of queue is -1"),
+        ({"link": "b"}, ValueError, "there are: bottleneck"),
+        ({"scenario": FLOWS}, ValueError, "not both"),
+        ({"overrides": {"run.seconds": 1}}, ValueError, "give scenario="),
+        ({"render_mode": "human"}, ValueError, 'must be None or "ansi"'),
+    ],
+)
+def test_an_option_that_can_not_be_is_answered_by_what_can(options, error, said):
+    with pytest.raises(error) as raised:
+        gymnasium.make("anabranch/C3-Single-v0", **options)
+    assert said in str(raised.value)
+
+
+def test_an_unknown_id_is_gymnasiums_error_and_an_unknown_name_has_the_known_ones():
+    with pytest.raises(gymnasium.error.NameNotFound):
+        gymnasium.make("anabranch/C3-Singel-v0")
+    with pytest.raises(ValueError, match="there are: C3-Single, C3-Parallel"):
+        gymnasium.make("anabranch/C3-Single-v0", environment="C3-Singel")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "1", True])
+def test_a_seed_that_is_none_is_refused(single, seed):
+    with pytest.raises((TypeError, ValueError), match="from 0 to 18446744073709551615"):
+        single.reset(seed=seed)
+
+
+def test_a_step_before_an_episode_is_refused(single):
+    with pytest.raises(RuntimeError, match="call it before"):
+        single.step(np.float32([0.5]))
+
+
+def test_a_scenario_with_an_error_is_named_with_its_line_and_key(tmp_path):
+    path = tmp_path / "flows.toml"
+    path.write_text('[run]\nsecond = 1\n[dumbbell]\nrate = "5 Mbit/s"\ndelay_ms = 5\n[[flow]]\ncontroller = "cubic"\n')
+    with pytest.raises(anabranch.ScenarioError) as raised:
+        gymnasium.make("anabranch/Scenario-v0", scenario=path)
+    assert "flows.toml" in str(raised.value) and "second" in str(raised.value) and "2" in str(raised.value)
+    with pytest.raises(FileNotFoundError, match="none.toml"):
+        gymnasium.make("anabranch/Scenario-v0", scenario=tmp_path / "none.toml")
+    with pytest.raises(TypeError, match="path of a file or a dict"):
+        gymnasium.make("anabranch/Scenario-v0", scenario=5)
