@@ -25,11 +25,19 @@ web:
 ## The Python module: its lints and tests, in a virtual environment of its own, with this Gymnasium and an older one.
 VENV := $(CURDIR)/target/python
 OLDER := $(CURDIR)/target/gymnasium-1.2.2
+# Whether pip, asked for what every registry has, finds nobody who answers. Local folders of wheels don't count.
+NO_REGISTRY = PIP_FIND_LINKS=$(VENV)/lib PIP_DEFAULT_TIMEOUT=15 LC_ALL=C $(VENV)/bin/python -m pip download --quiet \
+  --no-deps --no-cache-dir --retries 1 --dest $(VENV)/registry packaging 2>&1 \
+  | grep -qE 'No matching distribution found|connection broken|ConnectionPool'
 python:
 	@if ! $(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	  echo "Python 3.11 or later with venv is not here: the tests of the module in python/ are skipped"; \
 	elif ! $(MAKE) --no-print-directory --silent $(VENV)/installed; then \
-	  echo "No package registry answers: the tests of the module in python/ are skipped"; \
+	  if [ -e $(VENV)/pyvenv.cfg ] && $(NO_REGISTRY); then \
+	    echo "No package registry answers: the tests of the module in python/ are skipped"; \
+	  else \
+	    echo "A package registry answers, and python/tests/requirements.txt could not be installed: see above" >&2; exit 1; \
+	  fi; \
 	else \
 	  $(CARGO) clippy -p anabranch-py --features module --all-targets --locked -- -D warnings && \
 	  VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop --quiet --locked && \

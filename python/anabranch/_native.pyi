@@ -1,6 +1,7 @@
 """What is in Rust. The package around it is what to use."""
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,6 @@ class Policy:
         history: int,
         into: npt.NDArray[np.float32],
     ) -> None: ...
+    def save(self, path: str | PathLike[str], environments: Environments, trained: str) -> None: ...
+    @staticmethod
+    def load(path: str | PathLike[str], environments: Environments | None = ...) -> tuple[Policy, str, str]: ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,7 @@ from anabranch import _native
 
 if TYPE_CHECKING:
     from anabranch.env import Env
+    from anabranch.vector import VectorEnv
 
 Array = npt.NDArray[np.float32]
 
@@ -48,6 +51,42 @@ class Policy:
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
         self.native = _native.Policy(layers, activation, mean, deviation)
+        self.purpose: dict[str, Any] | None = None
+        """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``."""
+        self.trained: Any = None
+        """How a policy from a file came to be, as whoever saved it says."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], env: Env | VectorEnv | None = None) -> Policy:
+        """The policy that :meth:`save` has written.
+
+        Args:
+            path: ``NAME.safetensors``; ``NAME.json`` stands beside it.
+            env: What it shall act in, one or many: a policy for something else is refused.
+
+        Raises:
+            OSError: A file can't be read.
+            ValueError: There is no policy in it, or one for other environments than ``env``; it is said what differs.
+        """
+        policy = cls.__new__(cls)
+        worlds = None if env is None else env.unwrapped._worlds.native
+        policy.native, purpose, trained = _native.Policy.load(path, worlds)
+        policy.purpose, policy.trained = json.loads(purpose), json.loads(trained)
+        return policy
+
+    def save(self, path: str | os.PathLike[str], env: Env | VectorEnv, *, trained: Any = None) -> None:
+        """Writes it as a policy for environments like ``env``: the same policy is the same bytes.
+
+        Args:
+            path: ``NAME.safetensors``, for the numbers; ``NAME.json`` beside it says what they are for.
+            env: One or many: its features, history, actuator and interval are written down.
+            trained: How it came to be, as JSON has it.
+
+        Raises:
+            OSError: A file can't be written.
+            ValueError: ``path`` has another name, the policy does not fit ``env``, or a number in ``trained`` is none.
+        """
+        self.native.save(path, env.unwrapped._worlds.native, json.dumps(trained, allow_nan=False))
 
     @property
     def inputs(self) -> int:

@@ -91,6 +91,11 @@ impl Environments {
     fn observations(&self) -> [usize; 2] {
         [self.count, self.row]
     }
+
+    /// What each of them is.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
 }
 
 #[pymethods]
@@ -166,7 +171,7 @@ impl Environments {
 
     /// Numbers in an action.
     #[getter]
-    fn hosts(&self) -> usize {
+    pub fn hosts(&self) -> usize {
         self.hosts
     }
 

@@ -1,0 +1,90 @@
+"""A policy that is written is read again to the bit, and acts only where its numbers mean what they meant."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+from anabranch.policy import Policy
+
+
+def network(inputs, outputs):
+    draw = np.random.default_rng(5)
+    shapes = [(inputs, 16), (16, outputs)]
+    return [(draw.normal(0, 0.3, shape).astype(np.float32), draw.normal(0.2, 0.1, shape[1]).astype(np.float32))
+            for shape in shapes]
+
+
+def policy(inputs=6, outputs=1):
+    return Policy(network(inputs, outputs), activation="relu", mean=np.linspace(0, 1, inputs, dtype=np.float32),
+                  deviation=np.linspace(1, 2, inputs, dtype=np.float32))
+
+
+def rollout(policy):
+    envs = gymnasium.make_vec("anabranch/C3-Parallel-v0", 2)
+    envs.reset(seed=4)
+    return [array.tobytes() for array in envs.unwrapped.rollout(policy, 30, deviation=0.1)]
+
+
+def test_what_is_read_acts_as_what_was_written(tmp_path):
+    path = tmp_path / "both.v1.safetensors"
+    env = gymnasium.make("anabranch/C3-Parallel-v0")
+    policy().save(path, env, trained={"seed": 7, "rewards": [0.5, 0.75]})
+    read = Policy.load(str(path), gymnasium.make_vec("anabranch/C3-Parallel-v0", 2))
+    assert (read.inputs, read.outputs) == (6, 1)
+    assert rollout(read) == rollout(policy())
+    assert read.trained == {"seed": 7, "rewards": [0.5, 0.75]}
+    assert read.purpose == {
+        "features": [feature.name for feature in env.unwrapped.features],
+        "history": 1,
+        "actuator": "fixed",
+        "interval_s": 0.1,
+    }
+    bytes = path.read_bytes()
+    read.save(path, env, trained=read.trained)
+    assert path.read_bytes() == bytes
+
+
+def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
+    path = tmp_path / "p.safetensors"
+    policy().save(path, gymnasium.make("anabranch/C3-Single-v0"))
+    assert Policy.load(path).trained is None
+    for options, said in [
+        ({"actuator": "rate"}, 'actuator "fixed", and here is "rate"'),
+        ({"interval": 0.05}, 'interval_s "0.1", and here is "0.05"'),
+        ({"history": 2}, 'history "1", and here is "2"'),
+        ({"features": ["queue"]}, 'here is "queue"'),
+    ]:
+        with pytest.raises(ValueError) as raised:
+            Policy.load(path, gymnasium.make("anabranch/C3-Single-v0", **options))
+        assert said in str(raised.value)
+    # One that sees all hosts is for so many hosts.
+    two = gymnasium.make("anabranch/C3-Parallel-v0")
+    policy(12, 2).save(path, two)
+    assert Policy.load(path, two).outputs == 2
+    with pytest.raises(ValueError, match="a policy for it makes 1 rate of 6"):
+        Policy.load(path, gymnasium.make("anabranch/C3-Single-v0"))
+    with pytest.raises(ValueError, match="a policy for it makes 1 rate of 6"):
+        policy(12, 2).save(path, gymnasium.make("anabranch/C3-Single-v0"))
+
+
+def test_files_that_hold_no_policy_are_refused_with_their_names(tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/C3-Single-v0")
+    with pytest.raises(FileNotFoundError, match="p.json: "):
+        Policy.load(path)
+    with pytest.raises(FileNotFoundError, match="none/p.safetensors: "):
+        policy().save(tmp_path / "none" / "p.safetensors", env)
+    with pytest.raises(ValueError, match="is named NAME.safetensors"):
+        policy().save(tmp_path / "p.npz", env)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        policy().save(path, env, trained=float("nan"))
+    assert not path.exists()
+    policy().save(path, env)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="p.safetensors: "):
+        Policy.load(path)
+    described = path.with_suffix(".json")
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"version": 2}))
+    with pytest.raises(ValueError, match="p.json: version is 2, must be 1"):
+        Policy.load(path)

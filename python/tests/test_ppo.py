@@ -1,0 +1,99 @@
+"""A training learns, goes on to the same bytes, and what it writes acts in Rust as it does in JAX."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("optax")
+
+from anabranch.policy import Policy
+from anabranch.train import ppo
+
+SMALL = ppo.Settings("anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    rows = []
+    ppo.train(SMALL, 1, whole, rows.append)
+    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
+
+    def stop(row):
+        if row["steps"] == 5 * 64:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ppo.train(SMALL, 1, stopped, stop)
+    assert "policy.safetensors" not in contents(stopped)
+    again = []
+    ppo.train(SMALL, 1, stopped, again.append)
+    assert again == rows[4:], "it goes on from its last checkpoint"
+    assert contents(stopped) == contents(whole)
+    # Another seed is another training, and what is there is not overwritten by one with other settings.
+    ppo.train(SMALL, 2, tmp_path / "other")
+    assert contents(tmp_path / "other")["policy.safetensors"] != contents(whole)["policy.safetensors"]
+    with pytest.raises(ValueError, match="seed was 1 in the training that is there, and is 2 now"):
+        ppo.train(SMALL, 2, whole)
+
+
+@pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 3)])
+def test_what_is_written_acts_in_rust_as_in_jax(tmp_path, name, history):
+    settings = ppo.Settings(f"anabranch/{name}-v0", {"history": history}, steps=32, num_envs=2, rollout=16)
+    ppo.train(settings, 3, tmp_path)
+    envs = gymnasium.make_vec(settings.env, 2, history=history).unwrapped
+    policy = Policy.load(tmp_path / "policy.safetensors", envs)
+    assert policy.trained["seed"] == 3
+    envs.reset(seed=5)
+    seen = envs.rollout(policy, 50)
+    learner = ppo.Learner(settings, envs, 3)
+    assert ppo.Checkpoint(tmp_path, settings, 3).load(learner)[0] == 1
+    by_jax = np.asarray(ppo.rates(learner.parameters, seen.observations, learner.normal, learner.shape))
+    assert by_jax.std() > 1e-4, "what is said depends on what is seen"
+    np.testing.assert_allclose(seen.actions, by_jax, atol=1e-5)
+
+
+def test_advantages_stop_where_an_episode_does():
+    """Two environments: one ends for good after its second step, one is cut off there. By hand, with values of 0.5."""
+    settings = ppo.Settings("anabranch/C3-Single-v0", num_envs=2, rollout=4, gamma=0.5, trace=1.0)
+    envs = gymnasium.make_vec(settings.env, 2).unwrapped
+    learner = ppo.Learner(settings, envs, 1)
+    network = [(weights * 0, biases * 0) for weights, biases in learner.parameters["value"]]
+    network[-1] = (network[-1][0], network[-1][1] + 0.5)
+    learner.parameters["value"] = network
+    seen = envs.trajectory(4)
+    seen.rewards[:] = [[1, 2, 0, 4], [1, 2, 0, 4]]
+    seen.terminated[0, 1] = seen.truncated[1, 1] = True
+    batch = learner._batch(learner.parameters, *seen, np.array([False, False]))
+    # A_3 = 4 + 0.25 - 0.5; nothing was done in step 2; A_1 = 2 - 0.5, or 2 + 0.25 - 0.5 where time was over;
+    # A_0 = 1 + 0.25 - 0.5 + 0.5 A_1.
+    assert np.asarray(batch.advantages).tolist() == [1.5, 1.5, 0, 3.75, 1.625, 1.75, 0, 3.75]
+    assert np.asarray(batch.counts).tolist() == [1, 1, 0, 1] * 2
+    # A rollout that begins where an episode has ended begins with a step in which nothing is done.
+    assert np.asarray(learner._batch(learner.parameters, *seen, np.array([True, False])).counts)[0] == 0
+
+
+def test_a_training_gets_better(tmp_path):
+    settings = ppo.Settings("anabranch/C3-Single-v0", steps=40_960, num_envs=16, rollout=128)
+    rows = []
+    ppo.train(settings, 1, tmp_path, rows.append)
+    assert rows[-1]["reward_per_step"] > rows[0]["reward_per_step"] + 0.1
+
+
+def test_the_command_writes_what_it_reached_beside_the_baselines(tmp_path, capsys):
+    command = ["--env", "anabranch/C3-Single-v0", "--options", '{"interval": 1.0}', "--steps", "64", "--num-envs", "2"]
+    ppo.main([*command, "--seeds", "2", "--out", str(tmp_path)])
+    rewards = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
+    assert list(rewards) == ["rule", "oracle", "seed-1", "seed-2"]
+    assert rewards["oracle"] > 0.7 and all(np.isfinite(reward) for reward in rewards.values())
+    said = capsys.readouterr()
+    assert "seed 2: " in said.out and said.err == "", "a live line is for terminals"
+    assert (tmp_path / "seed-2" / "curve.csv").read_text().startswith("steps,reward_per_step,deviation\n")
+    with pytest.raises(SystemExit, match="error: .*steps was 64 .* and is 96 now"):
+        ppo.main([*command, "--steps", "96", "--out", str(tmp_path)])
