@@ -316,7 +316,10 @@ impl<A: Application> Books<A> {
             return loss_time;
         }
         match self.session(slot) {
-            Some(session) if space.packets_in_flight() > 0 => space.probe_time(session.waiting_since, session.asked),
+            Some(session) if space.packets_in_flight() > 0 => {
+                let most = MOST_BETWEEN_PROBES.max(space.rtt.report(false).smoothed * 3 / 2);
+                space.probe_time(session.waiting_since, session.asked).min(session.waiting_since + most)
+            }
             _ => Time::MAX,
         }
     }
@@ -456,6 +459,11 @@ impl<A: Application> Books<A> {
         out.send(departure, &packet);
     }
 }
+
+/// The longest wait for an ACK before the next probe, where one and a half round trips are not longer: noq's
+/// bound, for RFC 9002 leaves it to us. Without one, probe timeouts that double keep a receiver silent for minutes
+/// after some losses in a row, in a session that its own packets keep alive.
+const MOST_BETWEEN_PROBES: Duration = Duration::from_millis(2_000);
 
 /// A ping counts in the window as its frame.
 const PING_SIZE: Bytes = Bytes::new(1);

@@ -300,6 +300,22 @@ fn an_idle_session_lives_by_a_few_packets_and_a_lost_peer_is_known_after_the_tim
     assert_eq!(net.told(1), [Told::Closed(0, Closed::TimedOut)]);
 }
 
+/// What the receiver sends keeps the session alive, so that no idle timeout ends the silence.
+#[test]
+fn a_silent_receiver_is_probed_every_two_seconds_however_long_nothing_reaches_it() {
+    let (mut net, session) = connected();
+    net.passes = |packet| !matches!(packet.content, Content::Messages(_) | Content::Ping);
+    net.act(0, |_, sessions| sessions.send(session, Note(77)));
+    for _ in 0..6 {
+        net.act(1, |app, _| app.datagrams.push((SessionId(0), Note(5))));
+        net.run(MS(10_000));
+    }
+    assert_eq!((net.told(0), net.told(1)), (vec![Told::Datagram(0, 5); 6], vec![]));
+    net.passes = |_| true;
+    net.run(MS(2_100));
+    assert_eq!(net.told(1), [Told::Message(0, 77)]);
+}
+
 #[test]
 fn an_end_whose_farewell_was_lost_says_so_when_it_is_asked() {
     let (mut net, session) = connected();
