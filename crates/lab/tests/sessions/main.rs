@@ -302,6 +302,18 @@ fn faulty(faults: Faults, seed: u64) -> String {
     seen
 }
 
+/// Probes that were lost in a row, while datagrams the other way kept the sessions alive, held messages up for minutes.
+#[test]
+fn messages_arrive_after_probes_that_were_lost_in_a_row() {
+    for (seed, loss, duplication, reordering, late) in [
+        (2422, 0.2449388018085529, 0.02296416989767006, 0.2724858486766941, 194),
+        (789, 0.21929693078923126, 0.07440483078371152, 0.17740413678793499, 69),
+        (950, 0.26854290554166915, 0.27274006998728834, 0.254821795317587, 122),
+    ] {
+        faulty(Faults { loss, duplication, reordering, delay: MS(late), ..Faults::default() }, seed);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
