@@ -192,7 +192,8 @@ impl Space {
     }
 
     /// Learns from an ACK, which a receiver may put off by `max_ack_delay`; newly acknowledged
-    /// packets are added to `acked`, and `arrived` is told what they carried, unless they are TCP's.
+    /// packets are added to `acked`. `arrived` is told what they carried, and what packets that
+    /// were declared lost carried and need not be sent again, unless they are TCP's.
     #[inline]
     pub fn on_ack(
         &mut self,
@@ -245,7 +246,7 @@ impl Space {
             }
         }
         let spurious_losses = if self.reordering.awaits() && !self.searched.misses_the_same(&ack.ranges) {
-            self.find_spurious_losses(now, ack, max_ack_delay)
+            self.find_spurious_losses(now, ack, max_ack_delay, &mut arrived)
         } else {
             0
         };
@@ -256,9 +257,15 @@ impl Space {
     }
 
     /// How many packets that were declared lost an ACK acknowledges. Their data need not be
-    /// sent again if it has not been.
+    /// sent again if it has not been; `arrived` is told of it.
     #[cold]
-    fn find_spurious_losses(&mut self, now: Time, ack: &Ack, max_ack_delay: Duration) -> u64 {
+    fn find_spurious_losses(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        max_ack_delay: Duration,
+        arrived: &mut impl FnMut(Piece),
+    ) -> u64 {
         let previous = std::mem::replace(&mut self.searched, ack.ranges);
         if !self.reordering.may_be_spurious(&ack.ranges, &previous) {
             return 0;
@@ -269,7 +276,13 @@ impl Space {
         let mut spurious = 0;
         self.reordering.on_ack(&ack.ranges, next, |lost| {
             spurious += 1;
-            again.retain(|piece| piece.offset != lost.offset);
+            again.retain(|piece| {
+                let waits = piece.offset != lost.offset;
+                if !waits {
+                    arrived(*piece);
+                }
+                waits
+            });
         });
         spurious
     }
@@ -486,36 +499,61 @@ fn earlier(now: Time, span: Duration) -> Time {
 mod tests {
     use super::*;
 
-    #[test]
-    fn room_grows_with_a_burst_and_is_given_back_after_it() {
-        let mut space = Space::new(&SenderConfig {
+    fn space(recovery: LossRecovery) -> Space {
+        Space::new(&SenderConfig {
             packet: Bytes::new(1),
             max_ack_delay: Duration::ZERO,
             paced: false,
             ecn: false,
-            recovery: LossRecovery::Rack,
-        });
-        let send = |space: &mut Space| {
-            let offset = space.offset;
-            space.offset += 1;
-            space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0
-        };
-        let acknowledge = |space: &mut Space, numbers: (u64, u64)| {
-            let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
-            let mut acked = Vec::new();
-            space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |_| {}).unwrap();
-            space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
-            acked.len() as u64
-        };
+            recovery,
+        })
+    }
+
+    fn send(space: &mut Space) -> u64 {
+        let offset = space.offset;
+        space.offset += 1;
+        space.send(Time::ZERO, Piece { offset, length: 1, fin: false }).0
+    }
+
+    /// How many packets were newly acknowledged; adds the offsets of which `on_ack` told.
+    fn acknowledge(space: &mut Space, numbers: (u64, u64), told: &mut Vec<u64>) -> usize {
+        let ack = Ack { ranges: AckRanges::new([numbers]), delay: Duration::ZERO, ce_count: 0 };
+        let mut acked = Vec::new();
+        space.on_ack(Time::ZERO, &ack, Duration::ZERO, &mut acked, |piece| told.push(piece.offset)).unwrap();
+        space.detect_losses(Time::ZERO, Duration::ZERO, &mut Losses::default());
+        acked.len()
+    }
+
+    #[test]
+    fn room_grows_with_a_burst_and_is_given_back_after_it() {
+        let mut space = space(LossRecovery::Rack);
+        let mut told = Vec::new();
         let numbers: Vec<u64> = (0..200).map(|_| send(&mut space)).collect();
         assert_eq!(space.flights.len(), 256);
-        assert_eq!(acknowledge(&mut space, (0, 199)), numbers.len() as u64);
+        assert_eq!(acknowledge(&mut space, (0, 199), &mut told), numbers.len());
         let mut last = send(&mut space);
         for _ in 0..1000 {
             let next = send(&mut space);
-            assert_eq!(acknowledge(&mut space, (last, last)), 1, "a packet was forgotten");
+            assert_eq!(acknowledge(&mut space, (last, last), &mut told), 1, "a packet was forgotten");
             last = next;
         }
         assert_eq!(space.flights.len(), FIRST_ROOM);
+    }
+
+    #[test]
+    fn what_was_declared_lost_and_arrived_late_is_told_once_and_not_sent_again() {
+        let mut space = space(LossRecovery::Rack);
+        let numbers: Vec<u64> = (0..6).map(|_| send(&mut space)).collect();
+        let mut told = Vec::new();
+        acknowledge(&mut space, (numbers[1], numbers[5]), &mut told);
+        assert_eq!(space.again, [Piece { offset: 0, length: 1, fin: false }], "the first is not lost");
+        assert_eq!(told, [1, 2, 3, 4, 5]);
+        told.clear();
+        acknowledge(&mut space, (numbers[0], numbers[5]), &mut told);
+        assert_eq!(told, [0], "the stream's sender waits for what has arrived");
+        assert!(space.again.is_empty());
+        told.clear();
+        acknowledge(&mut space, (numbers[0], numbers[5]), &mut told);
+        assert!(told.is_empty());
     }
 }
