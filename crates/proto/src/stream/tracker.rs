@@ -52,6 +52,10 @@ pub struct TrackerConfig {
 /// 100 kbit/s brings sixty times as much in that time.
 const REST: Duration = Duration::from_millis(30_000);
 
+/// Streams that a viewer is believed to be able to send where a mesh alone carries the stream: the largest uplinks
+/// of [Efthymiopoulos 2015] send some five. Who claims more adds no more room than that for others to join.
+const BELIEVED_IN_MESH: usize = 8;
+
 /// What former children say of a viewer is heard for so long: some reports.
 const HEARD_OF_FORMER: Duration = Duration::from_millis(5000);
 
@@ -292,7 +296,7 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let proven = match left_out {
             Some(_) => 1,
-            None if self.is_mesh_alone => usize::MAX,
+            None if self.is_mesh_alone => BELIEVED_IN_MESH * usize::from(self.config.slices),
             None => usize::from(self.config.slices),
         };
         let contribution = Contribution::new(upload, proven);
@@ -361,8 +365,8 @@ impl<A: Copy + Eq> Tracker<A> {
         packets * self.server_room() / usize::from(self.config.slices)
     }
 
-    /// A mesh alone carries the stream. What viewers announce is believed then: no child ever proves it, and there
-    /// would be no room for those whom others could feed with more than one stream.
+    /// A mesh alone carries the stream. What viewers announce is believed then, up to some streams: no child ever
+    /// proves it, and there would be no room for those whom others could feed with more than one stream.
     pub fn set_mesh_alone(&mut self) {
         self.is_mesh_alone = true;
     }

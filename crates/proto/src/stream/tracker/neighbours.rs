@@ -27,7 +27,7 @@ const DRAWN: usize = 4;
 
 impl<A: Copy + Eq> Tracker<A> {
     /// How many neighbours a viewer is to have.
-    fn degree(&self, viewer: &Viewer<A>) -> usize {
+    pub(super) fn degree(&self, viewer: &Viewer<A>) -> usize {
         let places = self.viewer_places(viewer.contribution.announced());
         let (of_one, least, most) = if self.is_mesh_alone { ALONE } else { BESIDE_TREES };
         (places.saturating_mul(of_one) / usize::from(self.config.slices)).clamp(least, most)

@@ -163,3 +163,70 @@ fn trees_get_better_at_a_bounded_price() {
     let most = clients.len() as u64 * u64::from(SLICES) / 3 + 40;
     assert!(tracker.parent_changes() - before <= most, "{} changes", tracker.parent_changes() - before);
 }
+
+/// A tracker of a mesh alone, whose server can send `copies` streams of 1 Mbit/s.
+fn mesh_alone(copies: u64) -> Tracker<u32> {
+    let (mut tracker, _) = audience(0, MBIT(1), copies);
+    tracker.set_mesh_alone();
+    tracker
+}
+
+/// How often each viewer was named to another, when each of `clients` asks in turn `times`.
+fn named(tracker: &mut Tracker<u32>, clients: &[ClientId], times: usize) -> BTreeMap<ClientId, usize> {
+    let mut rng = anabranch_control::rng::Rng::stream(1, "neighbours");
+    let mut named = BTreeMap::new();
+    for _ in 0..times {
+        for &client in clients {
+            for contact in tracker.neighbours(client, 0, &mut rng) {
+                assert_ne!(contact.client, client, "nobody trades with itself");
+                *named.entry(contact.client).or_default() += 1;
+            }
+        }
+    }
+    named
+}
+
+#[test]
+fn in_a_mesh_alone_a_claim_makes_room_for_some_streams_and_no_more() {
+    let mut tracker = mesh_alone(1);
+    join(&mut tracker, at(0), 0, MBIT(1_000_000)).expect("the server feeds it");
+    let others = (1..90).take_while(|&viewer| join(&mut tracker, at(0), viewer, Rate::ZERO).is_ok()).count();
+    assert_eq!(others, BELIEVED_IN_MESH, "who claims a terabit is believed");
+}
+
+#[test]
+fn in_a_mesh_alone_a_newcomer_gets_half_of_its_neighbours_and_then_one_by_one() {
+    let mut tracker = mesh_alone(4);
+    let clients: Vec<ClientId> = (0..60).map(|viewer| join(&mut tracker, at(0), viewer, MBIT(2)).unwrap()).collect();
+    let mut rng = anabranch_control::rng::Rng::stream(1, "neighbours");
+    let mut ask = |has| tracker.neighbours(clients[7], has, &mut rng);
+    // Ten for each stream of about 1.3 Mbit/s that it can send.
+    let first = ask(0);
+    let different: BTreeSet<ClientId> = first.iter().map(|contact| contact.client).collect();
+    assert!((4..=8).contains(&first.len()) && different.len() == first.len(), "{first:?}");
+    assert_eq!(ask(first.len()).len(), 1);
+    assert_eq!(ask(24).len(), 0, "nobody has more than the most");
+}
+
+#[test]
+fn in_a_mesh_alone_nobody_is_named_who_has_twice_the_neighbours_that_it_should_have() {
+    let mut tracker = mesh_alone(4);
+    let clients: Vec<ClientId> = (0..40).map(|viewer| join(&mut tracker, at(0), viewer, MBIT(2)).unwrap()).collect();
+    let asking = &clients[..30];
+    let degree = tracker.degree(tracker.viewer(clients[39]).unwrap());
+    let named = named(&mut tracker, asking, 20);
+    for silent in &clients[30..] {
+        let times = named.get(silent).copied().unwrap_or(0);
+        assert!((degree..=2 * degree).contains(&times), "named {times} times, with a degree of {degree}");
+    }
+}
+
+#[test]
+fn beside_trees_all_that_are_lacking_are_named_at_once() {
+    let (mut tracker, clients) = audience(40, MBIT(2), 4);
+    let mut rng = anabranch_control::rng::Rng::stream(1, "neighbours");
+    let degree = tracker.degree(tracker.viewer(clients[3]).unwrap());
+    assert_eq!(tracker.neighbours(clients[3], 0, &mut rng).len(), degree);
+    assert_eq!(tracker.neighbours(clients[3], degree - 2, &mut rng).len(), 2);
+    assert_eq!(tracker.neighbours(clients[3], degree, &mut rng).len(), 0);
+}
