@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_lab::parallel::Progress;
 use anabranch_lab::soak::case::Case;
 use anabranch_lab::soak::runner::{Failure as Found, Length, Soaked, soak};
-use anabranch_lab::soak::streams;
+use anabranch_lab::soak::{coordination, streams};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -36,6 +36,9 @@ pub struct Args {
     /// Soak live streams instead of file transfers
     #[arg(long, conflicts_with = "hours")]
     streams: bool,
+    /// Soak a coordinator and its agents instead
+    #[arg(long, conflicts_with_all = ["hours", "streams"])]
+    coordination: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -43,6 +46,9 @@ pub struct Args {
 
 /// Cases of streams, if nobody says how many.
 const STREAMS: u64 = 100;
+
+/// Cases of coordinators, if nobody says how many.
+const COORDINATORS: u64 = 1000;
 
 fn positive(text: &str) -> Result<f64, String> {
     let expected = || format!("expected a number of simulated hours above 0, got {text:?}");
@@ -63,6 +69,9 @@ struct Json<'a> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.streams {
         return streams(args);
+    }
+    if args.coordination {
+        return coordination(args);
     }
     let (first, length) = match (args.repeat, args.cases) {
         (Some(seed), _) => (seed, Length::Cases(1)),
@@ -88,10 +97,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         print(&soaked, wall_s, processor_s, &mut stdout)?;
     }
-    match soaked.failures.len() {
-        0 if soaked.interrupted => Err(Failure::interrupted(format!("{} cases were over", soaked.cases))),
+    verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
+}
+
+/// How the command ends.
+fn verdict(failed: usize, is_interrupted: bool, cases: u64) -> Result<(), Failure> {
+    match failed {
+        0 if is_interrupted => Err(Failure::interrupted(format!("{cases} cases were over"))),
         0 => Ok(()),
-        failed => Err(Failure::new(format!("{failed} of {} cases broke a rule", soaked.cases))),
+        failed => Err(Failure::new(format!("{failed} of {cases} cases broke a rule"))),
     }
 }
 
@@ -123,11 +137,41 @@ fn streams(args: &Args) -> Result<(), Failure> {
             writeln!(stdout, "         anabranch soak --streams --repeat {}", found.seed)?;
         }
     }
-    match soaked.failures.len() {
-        0 if soaked.interrupted => Err(Failure::interrupted(format!("{} cases were over", soaked.cases))),
-        0 => Ok(()),
-        failed => Err(Failure::new(format!("{failed} of {} cases broke a rule", soaked.cases))),
+    verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
+}
+
+/// The same for coordinators.
+fn coordination(args: &Args) -> Result<(), Failure> {
+    let (first, cases) = args.repeat.map_or((args.seed, args.cases.unwrap_or(COORDINATORS)), |seed| (seed, 1));
+    if let Some(seed) = args.repeat.filter(|_| !args.json) {
+        println!("{:#?}", coordination::Case::draw(seed));
     }
+    let progress = progress::until_interrupted()?;
+    let bar = progress::show(&progress, "soak");
+    let started = Instant::now();
+    let soaked = coordination::soak(first, cases, args.threads.map(NonZeroUsize::get), &progress);
+    bar.end();
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string(&soaked)?)?;
+    } else {
+        let coordination::Soaked { cases, directives, ignored, leases_ended, lost, .. } = &soaked;
+        let coordination::Soaked { coordinator_crashes, agent_crashes, partitions, .. } = &soaked;
+        let hours = short(soaked.simulated_hours);
+        writeln!(stdout, "{cases} cases, {hours} simulated hours of coordinators, seeds from {first} on")?;
+        writeln!(
+            stdout,
+            "directives  {directives} were followed, {ignored} came too late, {leases_ended} leases ended"
+        )?;
+        writeln!(stdout, "faults      {lost} messages lost, {partitions} partitions")?;
+        writeln!(stdout, "crashes     {coordinator_crashes} of coordinators, {agent_crashes} of agents")?;
+        writeln!(stdout, "in {} s", short(started.elapsed().as_secs_f64()))?;
+        for found in &soaked.failures {
+            writeln!(stdout, "BROKEN   {}: {}", serde_json::to_string(&found.rule)?, found.what)?;
+            writeln!(stdout, "         anabranch soak --coordination --repeat {}", found.seed)?;
+        }
+    }
+    verdict(soaked.failures.len(), soaked.interrupted, soaked.cases)
 }
 
 /// What this process has computed, on all cores.

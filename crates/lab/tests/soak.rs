@@ -4,8 +4,8 @@ use anabranch_lab::parallel::Progress;
 use anabranch_lab::soak::case::Case;
 use anabranch_lab::soak::network::FabricKind;
 use anabranch_lab::soak::runner::{Length, Soaked, soak};
-use anabranch_lab::soak::streams;
 use anabranch_lab::soak::transfer::{self, Ending};
+use anabranch_lab::soak::{coordination, streams};
 
 fn run(first: u64, cases: u64, threads: usize) -> Soaked {
     soak(first, Length::Cases(cases), Some(threads), &Progress::default())
@@ -73,4 +73,16 @@ fn no_stream_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
     // Rules that hold because nothing happens would be none.
     assert!(soaked.started > 40 && soaked.overloaded > 0 && soaked.forged > 0 && soaked.killed > 0, "{soaked:?}");
     assert!(soaked.without_a_miss < 12, "{soaked:?}");
+}
+
+#[test]
+fn no_coordinator_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
+    let run = |threads| coordination::soak(1, 40, Some(threads), &Progress::default());
+    let soaked = run(1);
+    let failures = &soaked.failures;
+    assert!(failures.is_empty(), "repeat with anabranch soak --coordination --repeat SEED: {failures:#?}");
+    assert_eq!((soaked.cases, &soaked), (40, &run(3)));
+    // Rules that hold because nothing happens would be none.
+    assert!(soaked.directives > 100_000 && soaked.leases_ended > 500 && soaked.lost > 10_000, "{soaked:?}");
+    assert!(soaked.ignored > 50 && soaked.coordinator_crashes > 20 && soaked.agent_crashes > 40, "{soaked:?}");
 }

@@ -3,6 +3,7 @@
 
 pub mod bound;
 pub mod codec;
+pub mod coordination;
 pub mod courier;
 pub mod fair_share;
 pub mod flow;

@@ -347,6 +347,11 @@ where
         &mut self.surroundings.fabric
     }
 
+    /// How messages are carried, to change: what is lost on the way.
+    pub fn carrier_mut(&mut self) -> &mut C {
+        &mut self.surroundings.carrier
+    }
+
     /// Who sees what happens.
     pub fn observer(&self) -> &O {
         &self.surroundings.observer

@@ -1,0 +1,566 @@
+//! A coordinator and its agents while everything goes wrong: reports and directives are lost and overtake each
+//! other, networks fall apart and heal, the coordinator and hosts crash and come back. A case is a function of its
+//! seed. Hosts send as told, or what they want when they are alone; packets of theirs are not simulated.
+//!
+//! Rules: nobody panics, and all get on; no lease holds longer than it may; no share is more than its host may have; what is
+//! kept is bounded; and when nothing has gone wrong for a while, all are steered again, and what they are told
+//! fits the link and fills it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use anabranch_control::flow::registry::{Setup, find};
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::coordination::agent::{Agent, AgentConfig, AgentEvent};
+use anabranch_proto::coordination::budget::LONGEST_LIFETIME;
+use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::message::{Actuator, Datagram, HostSeen, LinkSeen, Seen, Terms};
+use anabranch_proto::coordination::peer::{CoordinationEvent, CoordinationPeer};
+use anabranch_proto::coordination::session_config;
+use anabranch_proto::session::{FlowSessions, Packet, PeerKey};
+use anabranch_sim::delay::{DelayModel, JitterTail};
+use anabranch_sim::fabric::NodeId;
+use anabranch_sim::pairs::{Addressed, Letter, Pairs, PairsConfig};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::draw::{log_uniform, now_and_then, seconds};
+use crate::monitor::Monitor;
+use crate::parallel::Progress;
+use crate::world::{Carrier, Observer, World};
+
+/// How long troubles may begin, and for how long nothing goes wrong after them: an idle timeout, the longest time
+/// between two attempts, and some.
+const TROUBLED: Duration = Duration::from_millis(60_000);
+const CALM: Duration = Duration::from_millis(40_000);
+
+/// How often hosts and monitors look at what has passed.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Packets and timers in a tick at most: a hundred for each of a hundred peers.
+const MOST_EVENTS: u64 = 10_000;
+
+/// Cases that are begun together.
+const BATCH: u64 = 32;
+
+const COORDINATOR: NodeId = NodeId(0);
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// No machine panics, whatever happens.
+    NoPanic,
+    /// A tick has a bounded number of events: no timer is set again to the instant at which it came.
+    GetsOn,
+    /// A lease ends, and no later than it may.
+    LeasesEnd,
+    /// A share is no more than its host may have, nor than the link carries.
+    Shares,
+    /// The coordinator keeps a bounded number of sessions.
+    Bounded,
+    /// When nothing goes wrong any more, all are steered.
+    Recovers,
+    /// What hosts with flows may send then fits the link beside other traffic, and fills it.
+    Fills,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Repeats the case.
+    pub seed: u64,
+    /// The rule.
+    pub rule: Rule,
+    /// How it was broken.
+    pub what: String,
+}
+
+/// What a soak did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Soaked {
+    /// Cases that were run to their end.
+    pub cases: u64,
+    /// Simulated hours.
+    pub simulated_hours: f64,
+    /// Directives that were followed.
+    pub directives: u64,
+    /// Directives that came too late, or from an earlier life.
+    pub ignored: u64,
+    /// Leases that ended.
+    pub leases_ended: u64,
+    /// Messages that were lost.
+    pub lost: u64,
+    /// Crashes of coordinators.
+    pub coordinator_crashes: u64,
+    /// Crashes of agents.
+    pub agent_crashes: u64,
+    /// Partitions.
+    pub partitions: u64,
+    /// Broken rules, in the order of their seeds.
+    pub failures: Vec<Failure>,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// Something that goes wrong, or changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trouble {
+    /// These nodes are cut off from the others, or are so no more.
+    Cut(Vec<u32>, bool),
+    /// The coordinator is gone, without a word.
+    CoordinatorDies,
+    /// It is back, and knows nothing of its earlier life but that there was one.
+    CoordinatorReturns,
+    /// An agent is gone, without a word; its flows go on alone.
+    AgentDies(u32),
+    /// It is back.
+    AgentReturns(u32),
+    /// A host has so many flows from now on.
+    Flows(u32, u32),
+    /// Others send so much over a link from now on.
+    Other(usize, Rate),
+}
+
+/// A case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its seed.
+    pub seed: u64,
+    /// What the coordinator is told.
+    pub config: CoordinatorConfig,
+    /// The share of messages that is lost, until it is calm.
+    pub loss: f64,
+    /// Standard deviation of delays, as a share of the mean.
+    pub jitter: f64,
+    /// Between nodes.
+    pub delay: Duration,
+    /// What happens, in order.
+    pub troubles: Vec<(Time, Trouble)>,
+}
+
+fn key_of(node: u32) -> PeerKey {
+    let mut key = [0; 32];
+    key[..4].copy_from_slice(&node.to_be_bytes());
+    PeerKey(key)
+}
+
+fn rate(rng: &mut Rng, low: f64, high: f64) -> Rate {
+    Rate::from_bits_per_sec(log_uniform(rng, low, high) as u64)
+}
+
+impl Case {
+    /// The case of `seed`.
+    pub fn draw(seed: u64) -> Case {
+        let rng = &mut Rng::stream(seed, "soaked coordination");
+        let links: Vec<LinkConfig> = (0..1 + rng.below(3))
+            .map(|link| LinkConfig { name: format!("link {link}"), capacity: rate(rng, 1e6, 1e9) })
+            .collect();
+        let hosts = log_uniform(rng, 1.0, 40.0) as usize;
+        let mut members = Vec::new();
+        for host in 0..hosts {
+            let link = rng.below(links.len());
+            let capacity = links[link].capacity.bits_per_sec() as f64;
+            let least = if rng.chance(0.3) { rate(rng, 1e3, capacity / hosts as f64) } else { Rate::ZERO };
+            let most = if rng.chance(0.3) { rate(rng, 0.01 * capacity, 2.0 * capacity) } else { links[link].capacity };
+            let duty = Duty::Host { link, least: least.min(most), most, most_flows: 1 + rng.below(100) as u32 };
+            members.push(Member { name: format!("host {host}"), key: key_of(members.len() as u32 + 1), duty });
+        }
+        for link in 0..links.len() {
+            if rng.chance(0.7) {
+                let key = key_of(members.len() as u32 + 1);
+                members.push(Member { name: format!("monitor {link}"), key, duty: Duty::Monitor { link } });
+            }
+        }
+        let mut troubles = Case::draw_troubles(rng, &links, members.len() as u32, hosts as u32);
+        troubles.sort_by_key(|(at, _)| *at);
+        let config = CoordinatorConfig {
+            epoch: 1,
+            every: seconds(rng, 0.02, 0.5),
+            utilisation: 0.8 + 0.2 * rng.uniform(),
+            actuator: [Actuator::Maximum, Actuator::Fixed, Actuator::Rate][rng.below(3)],
+            share: [Share::PerFlow, Share::PerHost][rng.below(2)],
+            links,
+            members,
+        };
+        let (loss, jitter) = (now_and_then(rng, 0.5), now_and_then(rng, 1.0));
+        Case { seed, config, loss, jitter, delay: seconds(rng, 0.0001, 0.1), troubles }
+    }
+
+    fn draw_troubles(rng: &mut Rng, links: &[LinkConfig], members: u32, hosts: u32) -> Vec<(Time, Trouble)> {
+        let mut troubles = Vec::new();
+        let when = |rng: &mut Rng| Time::from_secs_f64(rng.uniform() * TROUBLED.as_secs_f64());
+        let end = Time::ZERO + TROUBLED;
+        for _ in 0..rng.below(5) {
+            let (at, span) = (when(rng), seconds(rng, 0.1, 30.0));
+            let nodes: Vec<u32> = (0..=members).filter(|_| rng.chance(0.3)).collect();
+            troubles.push((at, Trouble::Cut(nodes.clone(), true)));
+            troubles.push(((at + span).min(end), Trouble::Cut(nodes, false)));
+        }
+        // One life after the other.
+        let mut lives = |rng: &mut Rng, most: usize, dies: Trouble, returns: Trouble| {
+            let mut at = Time::ZERO;
+            for _ in 0..rng.below(most) {
+                let dead = at + seconds(rng, 0.1, 30.0);
+                let back = dead + seconds(rng, 0.001, 20.0);
+                if back >= end {
+                    return;
+                }
+                troubles.push((dead, dies.clone()));
+                troubles.push((back, returns.clone()));
+                at = back;
+            }
+        };
+        lives(rng, 4, Trouble::CoordinatorDies, Trouble::CoordinatorReturns);
+        for node in 1..=members {
+            if rng.chance(0.2) {
+                lives(rng, 3, Trouble::AgentDies(node), Trouble::AgentReturns(node));
+            }
+        }
+        for host in 1..=hosts {
+            for _ in 0..rng.below(6) {
+                troubles.push((when(rng), Trouble::Flows(host, rng.below(8) as u32)));
+            }
+        }
+        for (number, link) in links.iter().enumerate() {
+            for _ in 0..rng.below(4) {
+                let most = link.capacity.bits_per_sec() as f64;
+                troubles.push((when(rng), Trouble::Other(number, rate(rng, 0.001 * most, most))));
+            }
+        }
+        troubles
+    }
+}
+
+type Peer = FlowSessions<CoordinationPeer<u32>>;
+type Carried = Packet<Terms, Datagram>;
+
+/// Loses what crosses a cut, and a share of the rest.
+#[derive(Clone, Debug)]
+struct Torn {
+    cut: Vec<u32>,
+    loss: f64,
+    rng: Rng,
+    lost: u64,
+}
+
+impl Carrier<Peer> for Torn {
+    type Payload = Letter<Carried>;
+
+    fn pack(&mut self, message: &Carried, letter: &mut Letter<Carried>) {
+        letter.content.clone_from(message);
+    }
+
+    fn unpack(&mut self, letter: &Letter<Carried>, message: &mut Carried) -> bool {
+        let (from, to) = letter.ends();
+        let crosses = self.cut[from.index()] != self.cut[to.index()];
+        if crosses || self.rng.chance(self.loss) {
+            self.lost += 1;
+            return false;
+        }
+        message.clone_from(&letter.content);
+        true
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    directives: u64,
+    ignored: u64,
+    leases_ended: u64,
+}
+
+impl Observer<Peer> for Counted {
+    fn on_event(&mut self, _: Time, _: NodeId, event: CoordinationEvent) {
+        match event {
+            CoordinationEvent::Agent(AgentEvent::Directed(..)) => self.directives += 1,
+            CoordinationEvent::Agent(AgentEvent::Ignored(_)) => self.ignored += 1,
+            CoordinationEvent::Agent(AgentEvent::Alone) => self.leases_ended += 1,
+            _ => {}
+        }
+    }
+}
+
+struct Stage<'a> {
+    case: &'a Case,
+    world: World<Peer, Pairs<Letter<Carried>>, Torn, Counted>,
+    epoch: u64,
+    lives: u64,
+    /// By member: flows, and what has been sent.
+    flows: Vec<u32>,
+    sent: Vec<u64>,
+    /// By link.
+    other: Vec<Rate>,
+    passed: Vec<u64>,
+    soaked: Soaked,
+}
+
+impl Stage<'_> {
+    fn new(case: &Case) -> Stage<'_> {
+        let delay = DelayModel::Constant(case.delay);
+        let pairs = PairsConfig { delay, jitter: case.jitter, jitter_tail: JitterTail::Pareto, loss: 0.0 };
+        let members = case.config.members.len();
+        let torn =
+            Torn { cut: vec![0; members + 1], loss: case.loss, rng: Rng::stream(case.seed, "soaked loss"), lost: 0 };
+        let mut stage = Stage {
+            case,
+            world: World::new(Pairs::new(pairs, members + 1, case.seed), torn, Counted::default(), ()),
+            epoch: case.config.epoch,
+            lives: 0,
+            flows: vec![1; members],
+            sent: vec![0; members],
+            other: vec![Rate::ZERO; case.config.links.len()],
+            passed: vec![0; case.config.links.len()],
+            soaked: Soaked::default(),
+        };
+        for node in 0..=members as u32 {
+            let peer = stage.peer(node);
+            stage.world.join(peer);
+        }
+        stage
+    }
+
+    fn peer(&mut self, node: u32) -> Peer {
+        self.lives += 1;
+        let rng = Rng::indexed(self.case.seed, "peer", self.lives);
+        let config = session_config(self.case.config.members.len());
+        let setup = Setup::new(config.packet, self.world.now()).shared();
+        let cubic = find("cubic").expect("it is registered");
+        let controller = (cubic.build)(&setup, &toml::Table::new()).expect("it needs no parameters");
+        let app = if node == COORDINATOR.0 {
+            let config = CoordinatorConfig { epoch: self.epoch, ..self.case.config.clone() };
+            CoordinationPeer::Coordinator(Box::new(Coordinator::new(config)))
+        } else {
+            let config = AgentConfig { coordinator: COORDINATOR.0, key: key_of(0), limit: None };
+            CoordinationPeer::Agent(Agent::new(config, &rng))
+        };
+        FlowSessions::new(app, config, key_of(node), controller, &rng)
+    }
+
+    fn agent(&self, node: u32) -> Option<&Agent<u32>> {
+        match self.world.node(NodeId(node))?.app() {
+            CoordinationPeer::Agent(agent) => Some(agent),
+            CoordinationPeer::Coordinator(_) => None,
+        }
+    }
+
+    fn strike(&mut self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Cut(nodes, is_cut) => {
+                let torn = self.world.carrier_mut();
+                for node in nodes {
+                    let depth = &mut torn.cut[*node as usize];
+                    *depth = if *is_cut { *depth + 1 } else { *depth - 1 };
+                }
+                self.soaked.partitions += u64::from(*is_cut);
+            }
+            Trouble::CoordinatorDies => {
+                self.world.leave(COORDINATOR);
+                self.soaked.coordinator_crashes += 1;
+            }
+            Trouble::CoordinatorReturns => {
+                self.epoch += 1;
+                let peer = self.peer(COORDINATOR.0);
+                self.world.rejoin(COORDINATOR, peer);
+            }
+            Trouble::AgentDies(node) => {
+                self.world.leave(NodeId(*node));
+                self.soaked.agent_crashes += 1;
+            }
+            Trouble::AgentReturns(node) => {
+                let peer = self.peer(*node);
+                self.world.rejoin(NodeId(*node), peer);
+            }
+            Trouble::Flows(host, flows) => self.flows[*host as usize - 1] = *flows,
+            Trouble::Other(link, rate) => self.other[*link] = *rate,
+        }
+    }
+
+    /// Hosts send for a tick, and all agents look.
+    fn tick(&mut self) -> Result<(), (Rule, String)> {
+        let members = &self.case.config.members;
+        for (link, other) in self.other.iter().enumerate() {
+            self.passed[link] += (*other * TICK).get();
+        }
+        for (place, member) in members.iter().enumerate() {
+            let Duty::Host { link, most, .. } = member.duty else { continue };
+            let held = self.agent(place as u32 + 1).and_then(Agent::budget);
+            if let Some((directive, ends)) = held {
+                let now = self.world.now();
+                if ends < now || ends > now + LONGEST_LIFETIME {
+                    return Err((Rule::LeasesEnd, format!("at {now:?}, {} has a lease until {ends:?}", member.name)));
+                }
+                if directive.rate > most.min(self.case.config.links[link].capacity) {
+                    return Err((Rule::Shares, format!("{} may send {:?} of {most:?}", member.name, directive.rate)));
+                }
+            }
+            let rate = match (self.flows[place], held) {
+                (0, _) => Rate::ZERO,
+                (_, Some((directive, _))) => directive.rate,
+                // Alone, it takes a part that the coordinator does not know.
+                (_, None) => Rate::from_bits_per_sec(self.case.config.links[link].capacity.bits_per_sec() / 3),
+            };
+            let sent = (rate * TICK).get();
+            self.sent[place] += sent;
+            self.passed[link] += sent;
+        }
+        for (place, member) in members.iter().enumerate() {
+            let sent = self.sent[place];
+            let seen = match member.duty {
+                Duty::Host { .. } => {
+                    Seen::Host(HostSeen { flows: self.flows[place], sent: Bytes::new(sent), ..HostSeen::default() })
+                }
+                Duty::Monitor { link } => {
+                    Seen::Link(LinkSeen { sent: Bytes::new(self.passed[link]), ..LinkSeen::default() })
+                }
+            };
+            self.world.act(NodeId(place as u32 + 1), |sessions, now, out| {
+                sessions.act(now, out, |app, _| {
+                    if let CoordinationPeer::Agent(agent) = app {
+                        agent.set_seen(now, seen);
+                    }
+                });
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether all is well after a calm time.
+    fn is_well(&self) -> Result<(), (Rule, String)> {
+        let config = &self.case.config;
+        let sessions = self.world.node(COORDINATOR).map_or(0, FlowSessions::sessions);
+        if sessions > 2 * config.members.len() {
+            return Err((Rule::Bounded, format!("{sessions} sessions of {} members", config.members.len())));
+        }
+        for (place, member) in config.members.iter().enumerate() {
+            let agent = self.agent(place as u32 + 1);
+            let is_steered = match member.duty {
+                Duty::Host { .. } => agent.is_some_and(|agent| agent.budget().is_some()),
+                Duty::Monitor { .. } => agent.is_some_and(Agent::is_enrolled),
+            };
+            if !is_steered {
+                return Err((Rule::Recovers, format!("{} has nothing to follow", member.name)));
+            }
+        }
+        for (link, LinkConfig { name, capacity }) in config.links.iter().enumerate() {
+            let is_monitored = config.members.iter().any(|member| member.duty == Duty::Monitor { link });
+            let other = if is_monitored { self.other[link].bits_per_sec() as f64 } else { 0.0 };
+            let usable = (capacity.bits_per_sec() as f64 * config.utilisation - other).max(0.0);
+            let (mut told, mut has_hungry) = (0.0, false);
+            for (place, member) in config.members.iter().enumerate() {
+                let Duty::Host { link: of, most, .. } = member.duty else { continue };
+                if of != link || self.flows[place] == 0 {
+                    continue;
+                }
+                let rate =
+                    self.agent(place as u32 + 1).and_then(Agent::budget).map_or(Rate::ZERO, |(held, _)| held.rate);
+                told += rate.bits_per_sec() as f64;
+                has_hungry |= rate < most;
+            }
+            // What is measured over a period is a few ticks off.
+            let slack = 0.02 * capacity.bits_per_sec() as f64;
+            if told > usable + slack || has_hungry && told < usable - slack {
+                let what = format!("hosts may send {told:.0} bit/s of {usable:.0} over {name}");
+                return Err((Rule::Fills, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, monitor: &dyn Monitor) -> Result<(), (Rule, String)> {
+        let (calm, end) = (Time::ZERO + TROUBLED, Time::ZERO + TROUBLED + CALM);
+        let mut troubles = self.case.troubles.iter().peekable();
+        let mut now = Time::ZERO;
+        while now < end && !monitor.is_interrupted() {
+            if !self.world.step_at_most(now, MOST_EVENTS) {
+                return Err((Rule::GetsOn, format!("{MOST_EVENTS} events in {TICK:?} before {now:?}")));
+            }
+            while let Some((_, trouble)) = troubles.next_if(|(at, _)| *at <= now) {
+                self.strike(trouble);
+            }
+            if now >= calm {
+                self.world.carrier_mut().loss = 0.0;
+            }
+            self.tick()?;
+            now += TICK;
+        }
+        self.is_well()
+    }
+}
+
+fn run(seed: u64, monitor: &dyn Monitor) -> Option<Soaked> {
+    let case = Case::draw(seed);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let mut stage = Stage::new(&case);
+        let outcome = stage.play(monitor);
+        let Counted { directives, ignored, leases_ended } = *stage.world.observer();
+        let lost = stage.world.carrier_mut().lost;
+        (Soaked { directives, ignored, leases_ended, lost, ..stage.soaked }, outcome.err())
+    }));
+    if monitor.is_interrupted() {
+        return None;
+    }
+    let (soaked, broken) = ran.unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().cloned();
+        let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
+        (Soaked::default(), Some((Rule::NoPanic, words.unwrap_or_default())))
+    });
+    let simulated_hours = (TROUBLED + CALM).as_secs_f64() / 3600.0;
+    let failures = broken.map(|(rule, what)| Failure { seed, rule, what }).into_iter().collect();
+    Some(Soaked { cases: 1, simulated_hours, failures, ..soaked })
+}
+
+impl Soaked {
+    fn add(&mut self, other: Soaked) {
+        self.cases += other.cases;
+        self.simulated_hours += other.simulated_hours;
+        self.directives += other.directives;
+        self.ignored += other.ignored;
+        self.leases_ended += other.leases_ended;
+        self.lost += other.lost;
+        self.coordinator_crashes += other.coordinator_crashes;
+        self.agent_crashes += other.agent_crashes;
+        self.partitions += other.partitions;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Counts cases, not seconds.
+struct ByCase<'a>(&'a Progress);
+
+impl Monitor for ByCase<'_> {
+    fn on_second(&self) {}
+
+    fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted()
+    }
+}
+
+/// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if none is given.
+///
+/// # Panics
+///
+/// When the system has no thread left.
+pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
+    let pool = pool.expect("a process may start as many threads as there are cores");
+    progress.total.fetch_add(cases, Ordering::Relaxed);
+    let mut soaked = Soaked::default();
+    let mut begun = 0;
+    while begun < cases && !progress.is_interrupted() {
+        let batch = BATCH.min(cases - begun);
+        let one = |number: u64| {
+            let ran = run(first.wrapping_add(number), &ByCase(progress));
+            progress.done.fetch_add(1, Ordering::Relaxed);
+            ran
+        };
+        let numbers: Vec<u64> = (begun..begun + batch).collect();
+        let ran: Vec<_> = pool.install(|| numbers.par_iter().with_max_len(1).copied().map(one).collect());
+        ran.into_iter().flatten().for_each(|ran| soaked.add(ran));
+        begun += batch;
+    }
+    soaked.interrupted = progress.is_interrupted();
+    soaked
+}

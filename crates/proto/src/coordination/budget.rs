@@ -1,0 +1,160 @@
+//! What a host may send now: the last directive that is worth something, until its lease ends.
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+
+use super::message::Directive;
+use super::wire::HOST_REPORT;
+
+/// No lease holds longer, whatever a directive says.
+pub const LONGEST_LIFETIME: Duration = Duration::from_millis(10_000);
+
+/// Quarters of a period that a directive holds: (K + 1/2) 3/2 periods with K = 3, as soft state that is refreshed
+/// (RFC 2205, 3.7), so that two directives in a row may be lost.
+const LEASE_QUARTERS: u64 = 21;
+
+/// Control takes no more than one part in so many of the rate that it governs, wherever it travels.
+const CONTROL_SHARE: u64 = 100;
+
+/// Bytes of a report or a directive on the wire: QUIC's, UDP's and IP's headers, a tag and an AEAD's included.
+const CONTROL_PACKET: Bytes = Bytes::new(HOST_REPORT as u64 + 60);
+
+/// How often a host whose budget is `rate` reports, and is directed, where `every` is asked for.
+pub fn period(every: Duration, rate: Rate) -> Duration {
+    let longest = LONGEST_LIFETIME * 4 / LEASE_QUARTERS;
+    every.max((CONTROL_PACKET * CONTROL_SHARE) / rate.max(Rate::LOWEST)).min(longest.max(every))
+}
+
+/// How long a directive holds that is renewed `every` so long.
+pub fn lease(every: Duration) -> Duration {
+    (every * LEASE_QUARTERS / 4).min(LONGEST_LIFETIME)
+}
+
+/// Why a directive is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// It comes from a life of the coordinator that is over.
+    StaleEpoch,
+    /// It was overtaken by a later one.
+    Overtaken,
+}
+
+/// A host's budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Budget {
+    /// The latest directive that was taken, by epoch and number.
+    latest: (u64, u64),
+    held: Option<(Directive, Time)>,
+}
+
+impl Budget {
+    /// A directive has come. What it says is cut to what can be: the host's own `limit`, and
+    /// [`LONGEST_LIFETIME`].
+    ///
+    /// # Errors
+    ///
+    /// When an earlier one is worth more; nothing has changed then.
+    pub fn take(&mut self, now: Time, directive: Directive, limit: Option<Rate>) -> Result<(), Ignored> {
+        let (epoch, number) = self.latest;
+        if directive.epoch < epoch {
+            return Err(Ignored::StaleEpoch);
+        }
+        if directive.epoch == epoch && directive.number <= number {
+            return Err(Ignored::Overtaken);
+        }
+        self.latest = (directive.epoch, directive.number);
+        let most = limit.unwrap_or(Rate::from_bits_per_sec(u64::MAX));
+        let (rate, lifetime) = (directive.rate.min(most), directive.lifetime.min(LONGEST_LIFETIME));
+        let minimum = directive.minimum.min(rate);
+        self.held = Some((Directive { rate, minimum, lifetime, ..directive }, now + lifetime));
+        Ok(())
+    }
+
+    /// What holds, and until when.
+    pub fn held(&self) -> Option<(Directive, Time)> {
+        self.held
+    }
+
+    /// When the lease ends.
+    pub fn ends(&self) -> Time {
+        self.held.map_or(Time::MAX, |(_, ends)| ends)
+    }
+
+    /// Ends the lease if it is over; whether it was.
+    pub fn expire(&mut self, now: Time) -> bool {
+        let is_over = self.ends() <= now;
+        if is_over {
+            self.held = None;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Actuator;
+    use super::*;
+
+    fn directive(epoch: u64, number: u64, megabits: u64) -> Directive {
+        Directive {
+            epoch,
+            number,
+            rate: Rate::from_bits_per_sec(megabits * 1_000_000),
+            minimum: Rate::ZERO,
+            actuator: Actuator::Maximum,
+            lifetime: Duration::from_millis(500),
+        }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_directive_of_an_earlier_life_or_number_is_not_followed() {
+        let mut budget = Budget::default();
+        assert_eq!(budget.take(at(0), directive(7, 5, 10), None), Ok(()));
+        assert_eq!(budget.take(at(1), directive(6, 99, 99), None), Err(Ignored::StaleEpoch));
+        assert_eq!(budget.take(at(1), directive(7, 5, 99), None), Err(Ignored::Overtaken));
+        assert_eq!(budget.held().unwrap().0.rate, Rate::from_bits_per_sec(10_000_000));
+        assert_eq!(budget.take(at(1), directive(8, 1, 20), None), Ok(()));
+        assert_eq!(budget.held().unwrap().0.rate, Rate::from_bits_per_sec(20_000_000));
+    }
+
+    #[test]
+    fn a_lease_ends_and_earlier_directives_do_not_come_back() {
+        let mut budget = Budget::default();
+        budget.take(at(0), directive(7, 5, 10), None).unwrap();
+        assert!(!budget.expire(at(499)));
+        assert!(budget.expire(at(500)) && budget.held().is_none());
+        assert!(!budget.expire(at(501)), "it ends once");
+        assert_eq!(budget.take(at(600), directive(7, 4, 10), None), Err(Ignored::Overtaken));
+    }
+
+    #[test]
+    fn control_takes_a_hundredth_of_a_small_budget_and_its_lease_covers_two_losses() {
+        let every = Duration::from_millis(100);
+        assert_eq!(period(every, Rate::from_bits_per_sec(5_000_000)), every);
+        // 129 bytes each 1032 ms are 1000 bit/s.
+        assert_eq!(period(every, Rate::from_bits_per_sec(100_000)), Duration::from_millis(1032));
+        for rate in [0, 1000, 100_000, 10_000_000] {
+            let period = period(every, Rate::from_bits_per_sec(rate));
+            assert!(lease(period) > period * 2 && lease(period) <= LONGEST_LIFETIME, "{rate}");
+        }
+    }
+
+    #[test]
+    fn absurd_values_are_cut() {
+        let mut budget = Budget::default();
+        let absurd = Directive {
+            rate: Rate::from_bits_per_sec(u64::MAX),
+            minimum: Rate::from_bits_per_sec(u64::MAX),
+            lifetime: Duration::from_nanos(u64::MAX / 2),
+            ..directive(1, 1, 0)
+        };
+        let limit = Rate::from_bits_per_sec(50_000_000);
+        budget.take(at(0), absurd, Some(limit)).unwrap();
+        let (held, ends) = budget.held().unwrap();
+        assert_eq!((held.rate, held.minimum, ends), (limit, limit, Time::ZERO + LONGEST_LIFETIME));
+    }
+}

@@ -1,0 +1,468 @@
+//! The coordinator: takes reports, divides links, gives directives.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+
+use super::agent::LONGEST_PERIOD;
+use super::budget::{lease, period};
+use super::counted::Counted;
+use super::division::{Claim, divide, level};
+use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
+use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
+
+/// Quarters of a period after a decision at which the next comes at the soonest, if a host's flows have begun or
+/// ended.
+const HASTE_QUARTERS: u64 = 1;
+
+/// Hosts that report seldom are waited for if they may send more than one part in so many of a link together.
+const SELDOM_MATTERS: u64 = 20;
+
+/// How hosts share a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// Equal rates for all flows.
+    #[default]
+    PerFlow,
+    /// Equal rates for all hosts that have flows.
+    PerHost,
+}
+
+/// A link that is divided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Its name.
+    pub name: String,
+    /// What it carries on the wire, unless its monitor knows better.
+    pub capacity: Rate,
+}
+
+/// What an agent is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Sending over a link.
+    Host {
+        /// Which.
+        link: usize,
+        /// What it keeps in any case while it has flows.
+        least: Rate,
+        /// What it takes at most.
+        most: Rate,
+        /// More flows than these do not count, whatever it reports.
+        most_flows: u32,
+    },
+    /// Watching a link.
+    Monitor {
+        /// Which.
+        link: usize,
+    },
+}
+
+/// An agent that may report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// The key that it proves to have.
+    pub key: PeerKey,
+    /// What it is there for.
+    pub duty: Duty,
+}
+
+/// What is settled before the first report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoordinatorConfig {
+    /// Which life this is: higher than those before.
+    pub epoch: u64,
+    /// How often it decides.
+    pub every: Duration,
+    /// Which part of a link's capacity is given away, from 0 to 1.
+    pub utilisation: f64,
+    /// How flows keep to their shares.
+    pub actuator: Actuator,
+    /// How hosts share.
+    pub share: Share,
+    /// The links.
+    pub links: Vec<LinkConfig>,
+    /// Who may report.
+    pub members: Vec<Member>,
+}
+
+/// What an observer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoordinatorEvent {
+    /// An agent has come: its place among the members.
+    Came(usize),
+    /// One is gone.
+    Went(usize, Closed),
+    /// One reports what it is not there for, or numbers that no agent counts.
+    Untrue(usize),
+}
+
+/// What is known of an agent.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    session: Option<SessionId>,
+    report: Option<(Report, Time)>,
+    /// What it has sent, or what has passed over its link.
+    counted: Counted,
+    /// What it was told last, and until when that holds.
+    budget: Option<(Rate, Time)>,
+    /// When it is told again at the soonest.
+    next: Time,
+}
+
+impl Known {
+    /// Whether there is a session.
+    pub fn is_here(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Its last report, and when that came.
+    pub fn report(&self) -> Option<(Report, Time)> {
+        self.report
+    }
+
+    /// What it sent, or what passed over its link, between its last two reports.
+    pub fn rate(&self) -> Rate {
+        self.counted.rate()
+    }
+
+    /// What it may send, and until when.
+    pub fn budget(&self) -> Option<(Rate, Time)> {
+        self.budget
+    }
+
+    /// Whether what was heard of it is still worth something.
+    pub fn is_fresh(&self, now: Time) -> bool {
+        self.report.is_some_and(|(report, at)| now.since(at) < lease(report.period))
+    }
+
+    /// Whether it has a lease.
+    fn is_directed(&self, now: Time) -> bool {
+        self.budget.is_some_and(|(_, ends)| ends > now)
+    }
+
+    fn host(&self) -> Option<HostSeen> {
+        match self.report?.0.seen {
+            Seen::Host(host) => Some(host),
+            Seen::Link(_) => None,
+        }
+    }
+
+    fn link(&self) -> Option<LinkSeen> {
+        match self.report?.0.seen {
+            Seen::Link(link) => Some(link),
+            Seen::Host(_) => None,
+        }
+    }
+}
+
+/// How a link was divided at the last decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Divided {
+    /// What the link carries.
+    pub capacity: Rate,
+    /// What others than the hosts send over it.
+    pub other: Rate,
+    /// What hosts with flows, and those that are silent and still have a lease, may send.
+    pub given: Rate,
+    /// Whether a monitor tells what passes.
+    pub is_monitored: bool,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Coordinator<A> {
+    config: CoordinatorConfig,
+    by_key: BTreeMap<PeerKey, usize>,
+    known: Vec<Known>,
+    divided: Vec<Divided>,
+    /// Which agent is at the other end of each session.
+    members: BTreeMap<SessionId, usize>,
+    /// Who is to be told.
+    told: VecDeque<usize>,
+    number: u64,
+    decided: Time,
+    next: Time,
+    address: core::marker::PhantomData<A>,
+}
+
+impl<A> Coordinator<A> {
+    /// Knows nothing of anybody yet.
+    ///
+    /// # Panics
+    ///
+    /// If a member's link is not there, two have the same key, or `every` is zero: those who read settings refuse
+    /// that.
+    pub fn new(config: CoordinatorConfig) -> Coordinator<A> {
+        let by_key: BTreeMap<PeerKey, usize> =
+            config.members.iter().enumerate().map(|(place, member)| (member.key, place)).collect();
+        assert_eq!(by_key.len(), config.members.len(), "two members have the same key");
+        assert!(config.every > Duration::ZERO, "a period of nothing");
+        let exists = |member: &Member| match member.duty {
+            Duty::Host { link, .. } | Duty::Monitor { link } => link < config.links.len(),
+        };
+        assert!(config.members.iter().all(exists), "a member of a link that is not there");
+        Coordinator {
+            by_key,
+            known: config.members.iter().map(|_| Known::default()).collect(),
+            divided: config.links.iter().map(|_| Divided::default()).collect(),
+            members: BTreeMap::new(),
+            told: VecDeque::new(),
+            number: 0,
+            decided: Time::ZERO,
+            next: Time::ZERO,
+            config,
+            address: core::marker::PhantomData,
+        }
+    }
+
+    /// What was settled.
+    pub fn config(&self) -> &CoordinatorConfig {
+        &self.config
+    }
+
+    /// What is known of each member, in their order.
+    pub fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    /// How each link was divided at the last decision.
+    pub fn divided(&self) -> &[Divided] {
+        &self.divided
+    }
+
+    fn decide(&mut self, now: Time) {
+        self.decided = now;
+        self.next = now + self.config.every;
+        for link in 0..self.config.links.len() {
+            self.divide(now, link);
+        }
+    }
+
+    /// What one host wants of the link; none if it is not counted.
+    fn claim(&self, now: Time, place: usize) -> Option<Claim> {
+        let (known, Duty::Host { least, most, most_flows, .. }) = (&self.known[place], self.config.members[place].duty)
+        else {
+            return None;
+        };
+        let host = known.host()?;
+        if !known.is_fresh(now) {
+            // It follows its last directive until the lease is over.
+            let (rate, _) = known.budget.filter(|(_, ends)| *ends > now)?;
+            return Some(Claim { weight: 0, least: rate, most: rate });
+        }
+        let weight = match self.config.share {
+            _ if host.flows == 0 => return None,
+            Share::PerFlow => host.flows.min(most_flows),
+            Share::PerHost => 1,
+        };
+        let most = host.limit.map_or(most, |limit| most.min(limit));
+        Some(Claim { weight, least: least.min(most), most })
+    }
+
+    /// What is known of a link's monitor, if there is one that reports.
+    fn monitor(&self, now: Time, link: usize) -> Option<&Known> {
+        let of_link = |member: &Member| matches!(member.duty, Duty::Monitor { link: of } if of == link);
+        let mut all = self.config.members.iter().zip(&self.known);
+        all.find(|(member, known)| of_link(member) && known.is_fresh(now)).map(|(_, known)| known)
+    }
+
+    /// What others than the hosts have sent over a link, in the last span that all reports cover; as before, where
+    /// they cover none. Hosts that report seldom are taken to go on as they did, unless what they may send together
+    /// matters: else all would be told more, and less, and more, each time before they say what came of it.
+    fn other(&self, now: Time, link: usize, capacity: Rate) -> Rate {
+        let Some(monitor) = self.monitor(now, link) else { return Rate::ZERO };
+        let hosts = || {
+            let all = self.config.members.iter().zip(&self.known);
+            let counts = move |known: &Known| known.is_fresh(now) || known.is_directed(now);
+            all.filter(move |(member, known)| is_host_of(member, link) && counts(known)).map(|(_, known)| known)
+        };
+        let period = |known: &Known| known.report.map_or(Duration::ZERO, |(report, _)| report.period);
+        let is_seldom = |known: &Known| period(known) > self.config.every * 2;
+        let seldom = hosts().filter(|known| is_seldom(known)).filter_map(|known| known.budget);
+        let seldom: u64 = seldom.map(|(rate, _)| rate.bits_per_sec()).sum();
+        let has_all = seldom > capacity.bits_per_sec() / SELDOM_MATTERS;
+        let counts = |known: &&Known| known.is_fresh(now) && (has_all || !is_seldom(known));
+        let to = hosts().filter(counts).chain([monitor]).filter_map(|known| known.counted.last()).min();
+        let span = hosts().filter(counts).map(period).fold(self.config.every, Duration::max);
+        let (Some(to), Some(first)) = (to, monitor.counted.first()) else { return self.divided[link].other };
+        let from = Time::from_nanos(to.as_nanos().saturating_sub(span.as_nanos())).max(first);
+        let passed = monitor.counted.between(from, to).filter(|_| from < to);
+        let Some(passed) = passed else { return self.divided[link].other };
+        let sent: f64 = hosts().filter_map(|known| known.counted.between(from, to)).sum();
+        Rate::from_bytes_per_sec_f64((passed - sent).max(0.0) / to.since(from).as_secs_f64())
+    }
+
+    fn divide(&mut self, now: Time, link: usize) {
+        let seen = self.monitor(now, link).and_then(Known::link);
+        let told = seen.and_then(|seen| seen.capacity);
+        let capacity = told.unwrap_or(self.config.links[link].capacity);
+        let other = self.other(now, link, capacity).min(capacity).bits_per_sec();
+        let usable = capacity.bits_per_sec() as f64 * self.config.utilisation;
+        let room = Rate::from_bits_per_sec((usable as u64).saturating_sub(other));
+        let mut claims = Vec::new();
+        let mut places = Vec::new();
+        for place in 0..self.known.len() {
+            if is_host_of(&self.config.members[place], link)
+                && let Some(claim) = self.claim(now, place)
+            {
+                claims.push(claim);
+                places.push(place);
+            }
+        }
+        let shares = divide(room, &claims);
+        let given = shares.iter().map(|share| share.bits_per_sec()).sum();
+        // A host without flows knows what its first may send; that is not counted until it reports one.
+        claims.push(Claim { weight: 1, least: Rate::ZERO, most: room });
+        let of_one_more = level(room, &claims);
+        let mut counted = places.iter().zip(&shares).peekable();
+        for place in 0..self.known.len() {
+            let Duty::Host { link: of, least, most, .. } = self.config.members[place].duty else { continue };
+            if of != link {
+                continue;
+            }
+            let share = match counted.next_if(|(counted, _)| **counted == place) {
+                Some((_, share)) => *share,
+                None => of_one_more.max(least).min(most).min(room),
+            };
+            if self.known[place].is_fresh(now) {
+                self.tell(now, place, share);
+            }
+        }
+        let other = Rate::from_bits_per_sec(other);
+        let given = Rate::from_bits_per_sec(given);
+        self.divided[link] = Divided { capacity, other, given, is_monitored: seen.is_some() };
+    }
+
+    /// A host may send at `rate`. It is told when it was not for a period.
+    fn tell(&mut self, now: Time, place: usize, rate: Rate) {
+        let known = &mut self.known[place];
+        if known.session.is_none() || known.next > now && known.budget.is_some_and(|(before, _)| before == rate) {
+            return;
+        }
+        let pace = period(self.config.every, rate);
+        // Of a small budget, control would else take more than its share whenever something changes.
+        if pace > self.config.every && known.next > now {
+            return;
+        }
+        known.next = now + pace;
+        known.budget = Some((rate, now + lease(pace)));
+        if !self.told.contains(&place) {
+            self.told.push_back(place);
+        }
+    }
+
+    fn on_report(&mut self, now: Time, place: usize, report: Report) -> bool {
+        let fits = matches!(
+            (self.config.members[place].duty, report.seen),
+            (Duty::Host { .. }, Seen::Host(_)) | (Duty::Monitor { .. }, Seen::Link(_))
+        );
+        if !fits {
+            return false;
+        }
+        let known = &mut self.known[place];
+        let (sent, flows) = match report.seen {
+            Seen::Host(host) => (host.sent, host.flows),
+            Seen::Link(link) => (link.sent, 0),
+        };
+        if known.report.is_some_and(|(before, _)| report.number <= before.number) {
+            // It was overtaken.
+            return true;
+        }
+        let is_news = known.report.is_none() || known.host().is_some_and(|host| host.flows != flows);
+        let period = report.period.min(LONGEST_PERIOD);
+        known.report = Some((Report { period, ..report }, now));
+        let goes_on = known.counted.note(now, report.at, sent.get());
+        if is_news {
+            self.next = self.next.min((self.decided + self.config.every * HASTE_QUARTERS / 4).max(now));
+        }
+        goes_on
+    }
+}
+
+fn is_host_of(member: &Member, link: usize) -> bool {
+    matches!(member.duty, Duty::Host { link: of, .. } if of == link)
+}
+
+impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
+    type Address = A;
+    type Message = Terms;
+    type Datagram = Datagram;
+    type Event = CoordinatorEvent;
+
+    fn accepts(&mut self, _: Time, remote: &Remote<A>) -> bool {
+        self.by_key.contains_key(&remote.key)
+    }
+
+    fn on_open(&mut self, _: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
+        let Some(&place) = self.by_key.get(&remote.key) else { return sessions.close(session) };
+        // An agent that has begun anew may not know that its old session stands.
+        if let Some(old) = self.known[place].session.replace(session) {
+            self.members.remove(&old);
+            sessions.close(old);
+        }
+        self.members.insert(session, place);
+        // Its numbers begin anew, and so may its counts; its lease holds.
+        (self.known[place].report, self.known[place].counted) = (None, Counted::default());
+        sessions.send(session, Terms { epoch: self.config.epoch, every: self.config.every });
+        sessions.event(CoordinatorEvent::Came(place));
+    }
+
+    fn on_message(&mut self, _: Time, session: SessionId, _: Terms, sessions: &mut impl Sessions<Self>) {
+        // Agents send none.
+        if let Some(&place) = self.members.get(&session) {
+            sessions.event(CoordinatorEvent::Untrue(place));
+        }
+    }
+
+    fn on_datagram(&mut self, now: Time, session: SessionId, datagram: Datagram, sessions: &mut impl Sessions<Self>) {
+        let Some(&place) = self.members.get(&session) else { return };
+        let is_true = match datagram {
+            Datagram::Report(report) => self.on_report(now, place, report),
+            Datagram::Directive(_) => false,
+        };
+        if !is_true {
+            sessions.event(CoordinatorEvent::Untrue(place));
+        }
+    }
+
+    fn on_closed(&mut self, _: Time, session: SessionId, why: Closed, sessions: &mut impl Sessions<Self>) {
+        if let Some(place) = self.members.remove(&session) {
+            self.known[place].session = None;
+            sessions.event(CoordinatorEvent::Went(place, why));
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, _: &mut impl Sessions<Self>) {
+        if self.next <= now {
+            self.decide(now);
+        }
+    }
+
+    fn timer(&self, _: Time) -> Time {
+        if self.members.is_empty() { Time::MAX } else { self.next }
+    }
+
+    fn next_datagram(&mut self, _: Time) -> Option<(SessionId, Datagram)> {
+        loop {
+            let place = self.told.pop_front()?;
+            let (known, Duty::Host { least, .. }) = (&self.known[place], self.config.members[place].duty) else {
+                continue;
+            };
+            let (Some(session), Some((rate, _))) = (known.session, known.budget) else { continue };
+            self.number += 1;
+            let directive = Directive {
+                epoch: self.config.epoch,
+                number: self.number,
+                rate,
+                minimum: least.min(rate),
+                actuator: self.config.actuator,
+                lifetime: lease(period(self.config.every, rate)),
+            };
+            return Some((session, Datagram::Directive(directive)));
+        }
+    }
+}
