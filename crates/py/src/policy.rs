@@ -23,7 +23,7 @@ fn file_error(error: FileError) -> PyErr {
 /// Whether a network, and what it is for, are for these environments.
 fn check(network: &Network, purpose: &Purpose, environments: &Environments) -> PyResult<()> {
     let (spec, hosts) = (environments.spec(), environments.hosts());
-    purpose.check(spec).map_err(errors::value)?;
+    purpose.check(&spec.sight()).map_err(errors::value)?;
     network.reading(hosts, spec.features.len(), spec.history).map(|_| ()).map_err(errors::value)
 }
 
@@ -111,7 +111,7 @@ impl Policy {
     /// Writes it as a policy for these environments: `path`, which ends in .safetensors, and a JSON file beside it.
     /// `trained` is JSON on how it came to be.
     fn save(&self, path: PathBuf, environments: &Environments, trained: &str) -> PyResult<()> {
-        let purpose = Purpose::of(environments.spec());
+        let purpose = Purpose::of(&environments.spec().sight());
         check(&self.0, &purpose, environments)?;
         let trained = serde_json::from_str(trained).map_err(errors::value)?;
         Saved { policy: self.0.clone(), purpose, trained }.save(&path).map_err(file_error)
