@@ -40,6 +40,7 @@ def test_what_is_read_acts_as_what_was_written(tmp_path):
         "history": 1,
         "actuator": "fixed",
         "interval_s": 0.1,
+        "delay": 0,
     }
     bytes = path.read_bytes()
     read.save(path, env, trained=read.trained)
@@ -53,6 +54,7 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
     for options, said in [
         ({"actuator": "rate"}, 'actuator "fixed", and here is "rate"'),
         ({"interval": 0.05}, 'interval_s "0.1", and here is "0.05"'),
+        ({"delay": 1}, 'delay "0", and here is "1"'),
         ({"history": 2}, 'history "1", and here is "2"'),
         ({"features": ["queue"]}, 'here is "queue"'),
     ]:
@@ -67,6 +69,18 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
         Policy.load(path, gymnasium.make("anabranch/C3-Single-v0"))
     with pytest.raises(ValueError, match="a policy for it makes 1 rate of 6"):
         policy(12, 2).save(path, gymnasium.make("anabranch/C3-Single-v0"))
+
+
+def test_what_lies_beyond_training_is_cut_and_that_is_kept(tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/C3-Single-v0")
+    least, most = np.zeros(6, np.float32), np.full(6, 0.5, np.float32)
+    policy = Policy(network(6, 1), known=(least, most))
+    policy.save(path, env)
+    for one in (policy, Policy.load(path)):
+        rates = lambda value: one.rates(env, np.full(6, value, np.float32))
+        assert rates(0.9) == rates(0.5) != rates(0.4)
+    with pytest.raises(ValueError, match="a number of least is 0.5, must be at the most that of most"):
+        Policy(network(6, 1), known=(most, least))
 
 
 def test_files_that_hold_no_policy_are_refused_with_their_names(tmp_path):

@@ -145,7 +145,7 @@ mod tests {
         let holds = |error: String, parts: &[&str]| {
             parts.iter().for_each(|part| assert!(error.contains(part), "expected {part}\n     got {error}"));
         };
-        let key = "s.toml:17:1: steering.policy = \"p.safetensors\": ";
+        let key = "s.toml:16:1: steering.policy = \"p.safetensors\": ";
         holds(refused(TEXT), &[key, "p.json: No such file"]);
         holds(refused(&TEXT.replace("p.safetensors", "p.bin")), &["a policy's file is named NAME.safetensors"]);
         // Three inputs, and two features.
