@@ -58,8 +58,9 @@ class Env(gymnasium.Env[Array, Array]):
         overrides: What is otherwise than that scenario says.
         link: The link that is divided: a coordinator's, or the slowest, unless given.
         interval: Seconds between two actions (0.1).
-        actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it), "bounded"
-            (that is the most, loss still counts) or "rate" (a pace beside it).
+        actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
+            C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
+            others, whose windows are a few whole packets).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.
