@@ -39,7 +39,7 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
         options: Likewise.
     """
 
-    metadata = {"name": "anabranch", "render_modes": ["ansi"], "render_fps": 10, "is_parallelizable": True}
+    metadata = {"name": "anabranch", "render_modes": ["ansi", "rgb_array"], "render_fps": 10, "is_parallelizable": True}
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
@@ -117,7 +117,7 @@ class HostsEnv(ParallelEnv[str, Array, Array]):
             raise RuntimeError("an episode begins with reset(): call it before state()")
         return self._seen.copy()
 
-    def render(self) -> str | None:
+    def render(self) -> str | npt.NDArray[np.uint8] | None:
         """As :meth:`anabranch.env.Env.render`."""
         return self._env.render()
 
