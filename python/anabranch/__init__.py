@@ -12,6 +12,8 @@ numpy alone. Nothing that is optional is imported before it is asked for.
 
 from importlib.util import find_spec as _find_spec
 
+from typing import Any as _Any
+
 from anabranch._native import RunError, ScenarioError, __version__
 from anabranch._runs import controllers, run, sweep
 from anabranch._spec import Feature, environments, features
@@ -24,9 +26,28 @@ __all__ = [
     "controllers",
     "environments",
     "features",
+    "parallel_env",
     "run",
     "sweep",
 ]
+
+
+def parallel_env(environment: str | None = None, **options: _Any) -> "_Any":
+    """The hosts of an environment as agents, in PettingZoo's parallel API: see :class:`anabranch.parallel.HostsEnv`.
+
+    Args:
+        environment: A name of the catalogue, as "C3-Parallel"; or give ``scenario=``.
+        options: As of :class:`anabranch.env.Env`.
+
+    Raises:
+        ModuleNotFoundError: PettingZoo is not installed.
+    """
+    if _find_spec("pettingzoo") is None:
+        raise ModuleNotFoundError("PettingZoo is not installed: pip install pettingzoo", name="pettingzoo")
+    from anabranch.parallel import HostsEnv
+
+    return HostsEnv(environment, **options)
+
 
 if _find_spec("gymnasium") is not None:
     from anabranch._registration import register as _register

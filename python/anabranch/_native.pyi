@@ -107,6 +107,7 @@ class Policy:
         activation: str,
         mean: npt.NDArray[np.float32],
         deviation: npt.NDArray[np.float32],
+        known: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = ...,
     ) -> None: ...
     def rates(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Unpack
 
 import gymnasium
@@ -58,8 +59,9 @@ class Env(gymnasium.Env[Array, Array]):
         overrides: What is otherwise than that scenario says.
         link: The link that is divided: a coordinator's, or the slowest, unless given.
         interval: Seconds between two actions (0.1).
-        actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it), "bounded"
-            (that is the most, loss still counts) or "rate" (a pace beside it).
+        actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
+            C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
+            others, whose windows are a few whole packets).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.
@@ -73,13 +75,15 @@ class Env(gymnasium.Env[Array, Array]):
     Versions: v0, the first.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 10}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
     ) -> None:
-        if render_mode not in (None, "ansi"):
-            raise ValueError(f'render_mode is "{render_mode}", must be None or "ansi"')
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f'render_mode is "{render_mode}", must be None, "ansi" or "rgb_array"')
+        if render_mode == "rgb_array" and find_spec("matplotlib") is None:
+            raise ModuleNotFoundError('render_mode="rgb_array" needs matplotlib: pip install matplotlib', name="matplotlib")
         self.render_mode = render_mode
         self._worlds = Worlds(environment, count=1, threads=1, autoreset="Disabled", **options)
         self.observation_space = self._worlds.observation_space
@@ -91,6 +95,8 @@ class Env(gymnasium.Env[Array, Array]):
         self._shape = (1, *self.observation_space.shape)
         self._last: Array | None = None
         self._is_seeded = False
+        # Of the episode, for its picture: time, rates told, terms.
+        self._course: list[tuple[float, Array, Array]] = []
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -120,6 +126,7 @@ class Env(gymnasium.Env[Array, Array]):
         self._worlds.native.reset(observation, seed)
         self._last = observation[0]
         self._terms.fill(0.0)
+        self._course.clear()
         return observation[0], {"terms": dict.fromkeys(self._worlds.terms, 0.0)}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -142,6 +149,9 @@ class Env(gymnasium.Env[Array, Array]):
             action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
         )
         self._last = observation[0]
+        if self.render_mode == "rgb_array":
+            told = np.clip(action, self.action_space.low, self.action_space.high)
+            self._course.append((self.now, told, self._terms[0].copy()))
         terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
         done = bool(self._terminated[0]), bool(self._truncated[0])
         return observation[0], float(self._rewards[0]), *done, {"terms": terms}
@@ -153,10 +163,18 @@ class Env(gymnasium.Env[Array, Array]):
         self._worlds.native.told_by(who, action)
         return action[0]
 
-    def render(self) -> str | None:
-        """A line for each host: its features. None unless ``render_mode="ansi"``."""
+    def render(self) -> str | npt.NDArray[np.uint8] | None:
+        """As ``render_mode`` says: "ansi" has a line for each host with its features; "rgb_array", which needs matplotlib,
+        is a picture of the episode so far: rates that were told, and the reward's terms, uint8, ``(480, 640, 3)``."""
         if self.render_mode is None or self._last is None:
             return None
+        if self.render_mode == "rgb_array":
+            from anabranch._picture import picture
+
+            times = [time for time, _, _ in self._course]
+            told = np.array([told for _, told, _ in self._course], np.float32).reshape(-1, self.hosts)
+            terms = np.array([terms for _, _, terms in self._course], np.float32).reshape(-1, len(self._worlds.terms))
+            return picture(times, told, terms, self._worlds.terms)
         newest = self._last.reshape(-1, self.hosts, len(self.features))[0]
         lines = [f"{self.now:8.2f} s  " + "  ".join(feature.name for feature in self.features)]
         for host, row in enumerate(newest):

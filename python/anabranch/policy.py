@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float32]
 class Policy:
     """A network of fully connected layers that says rates from an observation.
 
-    ``x = clip((observation - mean) / deviation, -10, 10)``; ``x = activation(x @ weights + biases)`` in each layer but the
+    ``x = clip((clip(observation, least, most) - mean) / deviation, -10, 10)``; ``x = activation(x @ weights + biases)`` in each layer but the
     last, which has no activation. Rates are cut at 0 and 1.25 by the environment. Sums are taken in the order of the
     inputs and ``tanh`` is libm's, so that the answer has the same bits on every machine.
 
@@ -33,6 +33,8 @@ class Policy:
         layers: ``(weights, biases)`` of each, float32, ``(inputs, outputs)`` and ``(outputs,)``, in C order.
         activation: "tanh" or "relu".
         mean, deviation: Of what it sees, float32, ``(inputs,)``; 0 and 1 unless given.
+        known: The least and the most that it saw in training, float32, ``(inputs,)`` each. What lies beyond is cut there,
+            and a run that it steers says so.
 
     Raises:
         TypeError, ValueError: An array is of another type or shape, or a number is none.
@@ -45,14 +47,15 @@ class Policy:
         activation: str = "tanh",
         mean: Array | None = None,
         deviation: Array | None = None,
+        known: tuple[Array, Array] | None = None,
     ) -> None:
         layers = list(layers)
         inputs = len(layers[0][0]) if layers else 0
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
-        self.native = _native.Policy(layers, activation, mean, deviation)
+        self.native = _native.Policy(layers, activation, mean, deviation, known)
         self.purpose: dict[str, Any] | None = None
-        """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``."""
+        """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``."""
         self.trained: Any = None
         """How a policy from a file came to be, as whoever saved it says."""
 

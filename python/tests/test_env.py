@@ -129,6 +129,24 @@ def test_an_action_that_is_none_is_answered_by_what_one_is(single, action, error
     single.step(np.float32([0.5]))
 
 
+def test_a_picture_shows_the_episode_so_far():
+    pytest.importorskip("matplotlib")
+    env = gymnasium.make("anabranch/C3-Parallel-v0", render_mode="rgb_array").unwrapped
+    assert env.render() is None, "nothing has begun"
+
+    def shown(seed, told, steps):
+        env.reset(seed=seed)
+        for _ in range(steps):
+            env.step(np.float32(told))
+        picture = env.render()
+        assert (picture.shape, picture.dtype) == ((480, 640, 3), np.uint8)
+        return picture.tobytes()
+
+    first = shown(1, [0.5, 0.5], 5)
+    assert first == shown(1, [0.5, 0.5], 5), "a reset begins another one"
+    assert len({first, shown(1, [0.5, 0.25], 5), shown(1, [0.5, 0.5], 6), shown(1, [0.5, 0.5], 0)}) == 4
+
+
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
 @pytest.mark.parametrize(
     ("options", "error", "said"),
@@ -149,7 +167,7 @@ def test_an_action_that_is_none_is_answered_by_what_one_is(single, action, error
         ({"link": "b"}, ValueError, "there are: bottleneck"),
         ({"scenario": FLOWS}, ValueError, "not both"),
         ({"overrides": {"run.seconds": 1}}, ValueError, "give scenario="),
-        ({"render_mode": "human"}, ValueError, 'must be None or "ansi"'),
+        ({"render_mode": "svg"}, ValueError, 'must be None, "ansi" or "rgb_array"'),
     ],
 )
 def test_an_option_that_can_not_be_is_answered_by_what_can(options, error, said):

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import anabranch
 from anabranch.policy import Policy
 
 
@@ -38,8 +39,9 @@ def test_what_is_read_acts_as_what_was_written(tmp_path):
     assert read.purpose == {
         "features": [feature.name for feature in env.unwrapped.features],
         "history": 1,
-        "actuator": "fixed",
+        "actuator": "rate",
         "interval_s": 0.1,
+        "delay": 0,
     }
     bytes = path.read_bytes()
     read.save(path, env, trained=read.trained)
@@ -51,8 +53,9 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
     policy().save(path, gymnasium.make("anabranch/C3-Single-v0"))
     assert Policy.load(path).trained is None
     for options, said in [
-        ({"actuator": "rate"}, 'actuator "fixed", and here is "rate"'),
+        ({"actuator": "fixed"}, 'actuator "rate", and here is "fixed"'),
         ({"interval": 0.05}, 'interval_s "0.1", and here is "0.05"'),
+        ({"delay": 1}, 'delay "0", and here is "1"'),
         ({"history": 2}, 'history "1", and here is "2"'),
         ({"features": ["queue"]}, 'here is "queue"'),
     ]:
@@ -67,6 +70,18 @@ def test_a_policy_is_refused_where_its_numbers_mean_something_else(tmp_path):
         Policy.load(path, gymnasium.make("anabranch/C3-Single-v0"))
     with pytest.raises(ValueError, match="a policy for it makes 1 rate of 6"):
         policy(12, 2).save(path, gymnasium.make("anabranch/C3-Single-v0"))
+
+
+def test_what_lies_beyond_training_is_cut_and_that_is_kept(tmp_path):
+    path, env = tmp_path / "p.safetensors", gymnasium.make("anabranch/C3-Single-v0")
+    least, most = np.zeros(6, np.float32), np.full(6, 0.5, np.float32)
+    policy = Policy(network(6, 1), known=(least, most))
+    policy.save(path, env)
+    for one in (policy, Policy.load(path)):
+        rates = lambda value: one.rates(env, np.full(6, value, np.float32))
+        assert rates(0.9) == rates(0.5) != rates(0.4)
+    with pytest.raises(ValueError, match="a number of least is 0.5, must be at the most that of most"):
+        Policy(network(6, 1), known=(most, least))
 
 
 def test_files_that_hold_no_policy_are_refused_with_their_names(tmp_path):
@@ -88,3 +103,34 @@ def test_files_that_hold_no_policy_are_refused_with_their_names(tmp_path):
     described.write_text(json.dumps(json.loads(described.read_text()) | {"version": 2}))
     with pytest.raises(ValueError, match="p.json: version is 2, must be 1"):
         Policy.load(path)
+
+
+def test_a_policy_in_a_run_sends_what_it_sends_in_an_environment(tmp_path):
+    """The same scenario, the same seed: what was acknowledged in each step adds up to what the run says."""
+    path = tmp_path / "p.safetensors"
+    text = {
+        "run": {"seconds": 5, "goodput_from_s": 0},
+        "dumbbell": {"pairs": 2, "rate": "5 Mbit/s", "delay_ms": 10, "access_rate": "50 Mbit/s", "access_delay_ms": 5},
+        "flow": [{"name": "f{i}", "count": 2, "controller": "cubic", "steered": True, "handshake": True}],
+        "steering": {"link": "bottleneck", "every_ms": 100},
+    }
+    env = gymnasium.make("anabranch/Scenario-v0", scenario=text, actuator="rate").unwrapped
+    steers = policy()
+    steers.save(path, env)
+    observation, _ = env.reset(seed=11)
+    told, acknowledged = [], 0.0
+    for _ in range(50):
+        told.append(steers.rates(env, observation))
+        observation, _, _, truncated, _ = env.step(told[-1])
+        # Of 0.1 s over 5 Mbit/s, 1448 of 1514 bytes.
+        acknowledged += observation.reshape(2, -1)[:, 0].sum() * 0.5 * 1448 / 1514
+    assert truncated and np.std(told) > 0.01, "what is told depends on what is seen"
+    learned = text | {"steering": {"link": "bottleneck", "policy": str(path)}}
+    run = anabranch.run(learned, seed=11)
+    again = anabranch.run(learned, seed=11)
+    assert run["metrics"] == again["metrics"] and run["notes"] == []
+    # What has arrived and is not acknowledged yet is less than a round trip's worth.
+    under_way = run["metrics"]["goodput_mbit_s"] * 5 - acknowledged
+    assert 0 <= under_way < 5 * 0.1, (run["metrics"], acknowledged)
+    other = anabranch.run(text, seed=11)["metrics"]["goodput_mbit_s"] * 5
+    assert abs(other - acknowledged) > 0.5, "the rule sends something else"

@@ -1,6 +1,7 @@
 """A training learns, goes on to the same bytes, and what it writes acts in Rust as it does in JAX."""
 
 import json
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 
+import anabranch
 from anabranch.policy import Policy
 from anabranch.train import ppo
 
@@ -84,6 +86,23 @@ def test_a_training_gets_better(tmp_path):
     rows = []
     ppo.train(settings, 1, tmp_path, rows.append)
     assert rows[-1]["reward_per_step"] > rows[0]["reward_per_step"] + 0.1
+
+
+def test_readmes_training_makes_a_policy_that_steers(tmp_path):
+    """Its command, but for far fewer steps; then its scenario runs under what was trained."""
+    root = Path(__file__).parents[2]
+    block = (root / "README.md").read_text().split("## Train a coordinator")[1].split("```sh\n")[1].split("```")[0]
+    train = next(line for line in block.splitlines() if "anabranch.train.ppo" in line).split()
+    assert train[:3] == ["python", "-m", "anabranch.train.ppo"]
+    told = dict(zip(train[3::2], train[4::2])) | {"--steps": "32", "--num-envs": "2", "--out": str(tmp_path)}
+    ppo.main([word for pair in told.items() for word in pair])
+    assert "steering.policy=out/cross/seed-1/policy.safetensors" in block
+    trained = str(tmp_path / "seed-1" / "policy.safetensors")
+    overrides = {"steering.policy": trained, "run.seconds": 3}
+    run = anabranch.run(root / "policies" / "cross.toml", overrides=overrides)
+    assert run["metrics"]["goodput_mbit_s"] > 1
+    # So few steps have not shown it that cross traffic comes, which it is told.
+    assert run["notes"][0].startswith(f"{trained}: at ") and "in its training" in run["notes"][0]
 
 
 def test_the_command_writes_what_it_reached_beside_the_baselines(tmp_path, capsys):

@@ -9,6 +9,7 @@ pub mod filter;
 pub mod flow;
 pub mod pacer;
 pub mod path;
+pub mod policy;
 pub mod registry;
 pub mod rng;
 pub mod round_trip;

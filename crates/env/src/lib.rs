@@ -5,14 +5,9 @@
 //! numbers with fixed places, and rewarded by terms. [`Vector`] steps many on several threads; what
 //! each of them sees does not depend on how many there are. [`catalogue`] has the environments by name.
 
-pub mod action;
 pub mod catalogue;
-pub mod feature;
-mod host;
 pub mod options;
 pub mod oracle;
-pub mod policy;
-pub mod policy_file;
 pub mod reward;
 pub mod rollout;
 pub mod session;
@@ -20,9 +15,8 @@ pub mod spec;
 pub mod vector;
 mod watcher;
 
-pub use action::Actuator;
-pub use feature::Feature;
-pub use policy::Policy;
+pub use anabranch_control::policy::{self, Policy};
+pub use anabranch_scenario::policy::{Actuator, Feature, action, feature, file as policy_file, sight};
 pub use reward::{Terms, Weights};
 pub use session::{Ended, Session};
 pub use spec::{Spec, SpecError};

@@ -8,6 +8,7 @@ use anabranch_scenario::flows::FlowScenario;
 use crate::action::Actuator;
 use crate::catalogue;
 use crate::feature::Feature;
+use crate::sight::SightError;
 use crate::spec::{Source, Spec};
 
 /// What an environment is about.
@@ -41,7 +42,7 @@ pub struct Options {
 }
 
 /// Why nothing can be made of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptionError {
     /// A name that nothing has.
     #[error("there is no {kind} \"{name}\"; there are: {known}")]
@@ -53,9 +54,9 @@ pub enum OptionError {
         /// The names that there are.
         known: String,
     },
-    /// A feature that stands there twice.
-    #[error("the feature \"{0}\" stands there twice")]
-    Twice(String),
+    /// Nothing can be seen so.
+    #[error(transparent)]
+    Sight(#[from] SightError),
     /// A feature that can't be deployed.
     #[error("no coordinator of real hosts can know \"{0}\": leave it out, or observe everything")]
     Hidden(&'static str),
@@ -95,10 +96,10 @@ impl Options {
         }
         if let Some(name) = &self.actuator {
             let actuator = Actuator::named(name);
-            spec.actuator = actuator.ok_or_else(|| unknown("actuator", name, &Actuator::ALL.map(|entry| entry.0)))?;
+            spec.actuator = actuator.ok_or_else(|| SightError::actuator(name))?;
         }
         if let Some(names) = &self.features {
-            spec.features = features(names)?;
+            spec.features = Feature::all_named(names)?;
         }
         if self.deployable
             && let Some(feature) = spec.features.iter().find(|feature| !feature.is_deployable())
@@ -112,18 +113,6 @@ impl Options {
         }
         Ok(spec)
     }
-}
-
-fn features(names: &[String]) -> Result<Vec<Feature>, OptionError> {
-    let mut features = Vec::new();
-    for name in names {
-        let feature = Feature::named(name).ok_or_else(|| unknown("feature", name, &Feature::ALL.map(Feature::name)))?;
-        if features.contains(&feature) {
-            return Err(OptionError::Twice(name.clone()));
-        }
-        features.push(feature);
-    }
-    Ok(features)
 }
 
 #[cfg(test)]

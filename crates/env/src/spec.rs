@@ -6,22 +6,11 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowRunError;
-use anabranch_scenario::flows::{FlowScenario, QueueSpec};
-use anabranch_sim::network::{Capacity, Limit};
+use anabranch_scenario::flows::FlowScenario;
+use anabranch_scenario::policy::sight::in_range;
+use anabranch_scenario::policy::{Actuator, Feature, Sight, SightError};
 
-use crate::action::Actuator;
-use crate::feature::Feature;
-use crate::host;
 use crate::reward::Weights;
-
-/// The most observations that one holds, the present one included.
-pub const MOST_HISTORY: usize = 64;
-
-/// The most steps that an observation is late.
-pub const MOST_DELAY: usize = 64;
-
-/// The longest wait at a link whose queue has no end counts as this.
-const UNLIMITED: Duration = Duration::from_millis(100);
 
 /// What an episode runs.
 #[derive(Clone)]
@@ -75,55 +64,18 @@ pub struct Spec {
 /// Why there is no such environment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SpecError {
-    /// An option is out of its range.
-    #[error("{option} is {value}, must be from {least} to {most}")]
-    Range {
-        /// Its name.
-        option: &'static str,
-        /// What it is.
-        value: f64,
-        /// The least.
-        least: f64,
-        /// The most.
-        most: f64,
-    },
-    /// There is nothing to see.
-    #[error("an observation needs a feature; there are: {}", names())]
-    NoFeature,
-    /// There is no such link.
-    #[error("the scenario has no link number {link}; it has {links}")]
-    NoLink {
-        /// What was asked for.
-        link: usize,
-        /// How many there are.
-        links: usize,
-    },
-    /// There is nothing to divide.
-    #[error("link \"{0}\" has no rate: choose one that takes time to transmit a packet")]
-    NoRate(String),
-    /// There is nobody to steer.
-    #[error("no flow of the scenario passes link \"{0}\"")]
-    NoHost(String),
+    /// Nothing can be seen so.
+    #[error(transparent)]
+    Sight(#[from] SightError),
     /// The scenario can't be run.
     #[error(transparent)]
     Scenario(#[from] FlowRunError),
 }
 
-fn names() -> String {
-    Feature::ALL.map(Feature::name).join(", ")
-}
-
-fn in_range(option: &'static str, value: f64, least: f64, most: f64) -> Result<(), SpecError> {
-    if value.is_finite() && (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(SpecError::Range { option, value, least, most })
-}
-
 impl Spec {
     /// An environment over `scenario` with the options of [C3]: six features, a window that is set, and equal
-    /// weights, every 100 ms. The link is the one that the scenario's coordinator divides, if it has one, and else
-    /// the slowest.
+    /// weights, every 100 ms; or with those of the scenario's policy, if it has one. The link is the one that the
+    /// scenario's coordinator divides, if it has one, and else the slowest.
     pub fn of(source: Source) -> Spec {
         let scenario = source.draw(&mut Rng::stream(0, "episode"));
         let slowest = || {
@@ -131,16 +83,24 @@ impl Spec {
                 scenario.links.iter().enumerate().filter_map(|(link, spec)| Some((spec.rate.as_ref()?.first, link)));
             rated.min().map_or(0, |(_, link)| link)
         };
-        Spec {
-            link: scenario.steering.as_ref().map_or_else(slowest, |steering| steering.link),
-            interval: scenario.steering.as_ref().map_or(Duration::from_millis(100), |steering| steering.every),
-            source,
-            actuator: Actuator::default(),
-            features: Feature::C3.to_vec(),
-            history: 1,
-            delay: 0,
-            weights: Weights::default(),
-        }
+        let steering = scenario.steering.as_ref();
+        let sight =
+            steering.and_then(|steering| Some(steering.policy.as_ref()?.sight.clone())).unwrap_or_else(|| Sight {
+                link: steering.map_or_else(slowest, |steering| steering.link),
+                interval: steering.map_or(Duration::from_millis(100), |steering| steering.every),
+                actuator: Actuator::default(),
+                features: Feature::C3.to_vec(),
+                history: 1,
+                delay: 0,
+            });
+        let Sight { link, interval, actuator, features, history, delay } = sight;
+        Spec { source, link, interval, actuator, features, history, delay, weights: Weights::default() }
+    }
+
+    /// What is seen, and what becomes of rates.
+    pub fn sight(&self) -> Sight {
+        let Spec { link, interval, actuator, history, delay, .. } = *self;
+        Sight { link, interval, actuator, features: self.features.clone(), history, delay }
     }
 
     /// Whether there can be such an environment over `scenario`.
@@ -149,10 +109,7 @@ impl Spec {
     ///
     /// What can't be.
     pub fn check(&self, scenario: &FlowScenario) -> Result<(), SpecError> {
-        let length = scenario.length.as_secs_f64();
-        in_range("interval in seconds", self.interval.as_secs_f64(), 1e-3, length)?;
-        in_range("history", self.history as f64, 1.0, MOST_HISTORY as f64)?;
-        in_range("delay", self.delay as f64, 0.0, MOST_DELAY as f64)?;
+        self.sight().check_in(scenario)?;
         let Weights { throughput, queue, drop, sending, unfairness } = self.weights;
         for (option, weight) in [
             ("weight of throughput", throughput),
@@ -162,19 +119,6 @@ impl Spec {
             ("weight of unfairness", unfairness),
         ] {
             in_range(option, f64::from(weight), 0.0, 1e6)?;
-        }
-        if self.features.is_empty() {
-            return Err(SpecError::NoFeature);
-        }
-        let links = scenario.links.len();
-        let Some(link) = scenario.links.get(self.link) else {
-            return Err(SpecError::NoLink { link: self.link, links });
-        };
-        if link.rate.is_none() {
-            return Err(SpecError::NoRate(link.name.clone()));
-        }
-        if host::hosts(scenario, self.link).is_empty() {
-            return Err(SpecError::NoHost(link.name.clone()));
         }
         Ok(())
     }
@@ -189,21 +133,4 @@ impl Spec {
     pub fn end(scenario: &FlowScenario) -> Time {
         Time::ZERO + scenario.length
     }
-}
-
-/// The longest wait that a queue allows at a link of `rate` bytes a second.
-pub fn longest_wait(queue: &QueueSpec, rate: f64, full_packet: f64) -> f64 {
-    let bytes = match *queue {
-        QueueSpec::DropTail(Capacity::Time(wait)) => return wait.as_secs_f64(),
-        QueueSpec::DropTail(Capacity::Unlimited) => return UNLIMITED.as_secs_f64(),
-        QueueSpec::DropTail(Capacity::Bytes(bytes)) => bytes as f64,
-        QueueSpec::DropTail(Capacity::Packets(packets)) => packets as f64 * full_packet,
-        QueueSpec::FqCodel(config) => f64::from(config.limit) * full_packet,
-        QueueSpec::Red(anabranch_sim::network::RedConfig { limit, .. })
-        | QueueSpec::Codel(anabranch_sim::network::CodelConfig { limit, .. }) => match limit {
-            Limit::Bytes(bytes) => bytes as f64,
-            Limit::Packets(packets) => packets as f64 * full_packet,
-        },
-    };
-    bytes / rate
 }

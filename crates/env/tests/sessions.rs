@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anabranch_env::feature::Feature;
 use anabranch_env::oracle::{oracle, rule};
+use anabranch_env::sight::SightError;
 use anabranch_env::spec::Source;
 use anabranch_env::{Actuator, Ended, Session, Spec, SpecError, Weights, catalogue};
 use anabranch_scenario::file::parse_flows;
@@ -257,6 +258,6 @@ fn what_can_not_be_is_refused_with_what_can() {
     assert!(matches!(Session::new(Arc::new(single()), 1), Ok(session) if session.hosts() == 1));
     assert!(matches!(
         Session::new(Arc::new(Spec { link: 99, ..single() }), 1),
-        Err(SpecError::NoLink { link: 99, .. })
+        Err(SpecError::Sight(SightError::NoLink { link: 99, .. }))
     ));
 }

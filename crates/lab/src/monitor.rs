@@ -1,5 +1,7 @@
 //! Who follows a run from outside, counts its seconds, and may interrupt it.
 
+use anabranch_control::time::Time;
+
 /// Events of a world between two questions whether a run shall stop: some milliseconds of work,
 /// against which a question costs nothing.
 pub const EVENTS_BETWEEN_QUESTIONS: u64 = 65_536;
@@ -8,6 +10,11 @@ pub const EVENTS_BETWEEN_QUESTIONS: u64 = 65_536;
 pub trait Monitor {
     /// A simulated second is over.
     fn on_second(&self);
+
+    /// At `now` a policy has told each host a rate relative to its link's, before it is cut at its range.
+    fn on_decision(&self, now: Time, rates: &[f32]) {
+        let _ = (now, rates);
+    }
 
     /// Whether the run shall stop now. It is asked after each simulated second, and within one
     /// after every [`EVENTS_BETWEEN_QUESTIONS`] events at the latest.

@@ -23,7 +23,7 @@ fn file_error(error: FileError) -> PyErr {
 /// Whether a network, and what it is for, are for these environments.
 fn check(network: &Network, purpose: &Purpose, environments: &Environments) -> PyResult<()> {
     let (spec, hosts) = (environments.spec(), environments.hosts());
-    purpose.check(spec).map_err(errors::value)?;
+    purpose.check(&spec.sight()).map_err(errors::value)?;
     network.reading(hosts, spec.features.len(), spec.history).map(|_| ()).map_err(errors::value)
 }
 
@@ -50,14 +50,16 @@ fn numbers(name: &str, array: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<
 #[pymethods]
 impl Policy {
     #[new]
+    #[pyo3(signature = (layers, activation, mean, deviation, known=None))]
     fn new(
         layers: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
         activation: &str,
         mean: &Bound<'_, PyAny>,
         deviation: &Bound<'_, PyAny>,
+        known: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     ) -> PyResult<Policy> {
-        let known = Activation::named(activation);
-        let known = known.ok_or_else(|| {
+        let between = Activation::named(activation);
+        let between = between.ok_or_else(|| {
             let names = Activation::ALL.map(|(name, _)| name).join(", ");
             PyValueError::new_err(format!("there is no activation \"{activation}\"; there are: {names}"))
         })?;
@@ -75,7 +77,12 @@ impl Policy {
         };
         let layers = layers.iter().enumerate().map(layer).collect::<PyResult<Vec<_>>>()?;
         let (mean, deviation) = (numbers("mean", mean, 1)?.0, numbers("deviation", deviation, 1)?.0);
-        Network::new(layers, known, mean, deviation).map(Policy).map_err(errors::value)
+        let mut network = Network::new(layers, between, mean, deviation).map_err(errors::value)?;
+        if let Some((least, most)) = &known {
+            let (least, most) = (numbers("least", least, 1)?.0, numbers("most", most, 1)?.0);
+            network = network.with_known(least, most).map_err(errors::value)?;
+        }
+        Ok(Policy(network))
     }
 
     /// Numbers that it sees.
@@ -111,7 +118,7 @@ impl Policy {
     /// Writes it as a policy for these environments: `path`, which ends in .safetensors, and a JSON file beside it.
     /// `trained` is JSON on how it came to be.
     fn save(&self, path: PathBuf, environments: &Environments, trained: &str) -> PyResult<()> {
-        let purpose = Purpose::of(environments.spec());
+        let purpose = Purpose::of(&environments.spec().sight());
         check(&self.0, &purpose, environments)?;
         let trained = serde_json::from_str(trained).map_err(errors::value)?;
         Saved { policy: self.0.clone(), purpose, trained }.save(&path).map_err(file_error)

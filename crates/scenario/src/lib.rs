@@ -4,5 +4,6 @@
 pub mod file;
 pub mod flows;
 pub mod overlay;
+pub mod policy;
 pub mod remy_table;
 pub mod stream;

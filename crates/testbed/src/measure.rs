@@ -85,6 +85,7 @@ pub fn assemble(scenario: &FlowScenario, plan: &Plan, mut seen: Seen, emulator: 
         length: seen.end.since(Time::ZERO),
         events: None,
         warnings: emulator.warnings(),
+        notes: Vec::new(),
     }
 }
 

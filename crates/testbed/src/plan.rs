@@ -90,6 +90,12 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
     if receivers > MOST_RECEIVERS {
         return refuse(format!("{receivers} receivers; {MOST_RECEIVERS} have an address on real packets"));
     }
+    if let Some(learned) = scenario.steering.as_ref().and_then(|steering| steering.policy.as_ref()) {
+        return refuse(format!(
+            "steering.policy = \"{}\": a policy steers simulated flows alone; expected every_ms in its place, for the rule",
+            learned.name
+        ));
+    }
     for flow in &scenario.flows {
         let whose = match flow.stack {
             Stack::Ours => continue,

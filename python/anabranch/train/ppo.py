@@ -171,6 +171,7 @@ class Learner:
             optax.adam(optax.linear_schedule(settings.rate, 0.0, updates), eps=1e-5),
         )
         self.state = self.optimiser.init(self.parameters)
+        self.known = (np.full(row, np.inf, np.float32), np.full(row, -np.inf, np.float32))
         self._batch, self._update = jax.jit(self._make_batch), jax.jit(self._make_update)
 
     @property
@@ -178,11 +179,18 @@ class Learner:
         """Of the noise on actions."""
         return float(np.exp(np.float32(self.parameters["log_deviation"])))
 
-    def policy(self) -> Policy:
-        """What acts: the same numbers, in Rust."""
+    def policy(self, is_trained: bool = False) -> Policy:
+        """What acts: the same numbers, in Rust; a trained one knows what it has seen."""
         network = [(np.ascontiguousarray(weights), np.ascontiguousarray(biases))
                    for weights, biases in jax.device_get(self.parameters["policy"])]
-        return Policy(network, mean=self.normal[0], deviation=self.normal[1])
+        known = tuple(np.asarray(part) for part in self.known) if is_trained else None
+        return Policy(network, mean=self.normal[0], deviation=self.normal[1], known=known)
+
+    def note(self, observations: np.ndarray) -> None:
+        """The least and the most that a host's row held."""
+        rows = observations.reshape(-1, *self.shape)
+        least, most = (np.minimum(self.known[0], rows.min((0, 2)).ravel()), np.maximum(self.known[1], rows.max((0, 2)).ravel()))
+        self.known = (least, most)
 
     def _make_batch(self, parameters: Any, observations: Any, actions: Any, rewards: Any, terminated: Any,
                     truncated: Any, next: Any, was_over: Any) -> Batch:  # fmt: skip
@@ -243,6 +251,7 @@ class Learner:
 
     def learn(self, iteration: int, seen: Any, was_over: np.ndarray) -> float:
         """From a rollout; the mean reward of its steps."""
+        self.note(seen.observations)
         batch = self._batch(self.parameters, *seen, was_over)
         key = jax.random.fold_in(jax.random.fold_in(self.key, 3), iteration)
         self.parameters, self.state = self._update(self.parameters, self.state, batch, key)
@@ -266,10 +275,10 @@ class Checkpoint:
     def __init__(self, folder: Path, settings: Settings, seed: int) -> None:
         self.path = folder / "checkpoint.npz"
         self.curve = folder / "curve.csv"
-        self.told = json.loads(json.dumps({"version": 1, "seed": seed, **asdict(settings)}))
+        self.told = json.loads(json.dumps({"version": 2, "seed": seed, **asdict(settings)}))
 
     def save(self, learner: Learner, iteration: int, rows: list[dict[str, float]]) -> None:
-        numbers = jax.tree.leaves(jax.device_get((learner.parameters, learner.state)))
+        numbers = jax.tree.leaves(jax.device_get((learner.parameters, learner.state, learner.known)))
         about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
         file = io.BytesIO()
         np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
@@ -293,9 +302,9 @@ class Checkpoint:
                         f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
                         "go on with the same, or give another --out"
                     )
-            tree = jax.tree.structure((learner.parameters, learner.state))
+            tree = jax.tree.structure((learner.parameters, learner.state, learner.known))
             numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
-        learner.parameters, learner.state = jax.tree.unflatten(tree, numbers)
+        learner.parameters, learner.state, learner.known = jax.tree.unflatten(tree, numbers)
         return about["iteration"], about["rows"]
 
 
@@ -340,7 +349,7 @@ def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, 
         if (iteration + 1) % settings.anew == 0 or iteration + 1 == settings.iterations:
             checkpoint.save(learner, iteration + 1, rows)
         say(rows[-1])
-    policy = learner.policy()
+    policy = learner.policy(is_trained=True)
     trained = {"by": "anabranch.train.ppo", "version": anabranch.__version__, "seed": seed, **asdict(settings)}
     policy.save(folder / "policy.safetensors", envs, trained=trained)
     return policy

@@ -3,13 +3,16 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_env::vector::Results;
 use anabranch_env::{Autoreset, Seeds, Terms, Vector, catalogue};
 use serde::Serialize;
 
 use crate::failure::Failure;
+
+/// Steps that a world has gone when it is reset.
+const STEPS_BEFORE_RESET: u64 = 5;
 
 /// Arguments of `bench env`.
 #[derive(Debug, clap::Args)]
@@ -66,10 +69,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let hosts = vector.sessions()[0].hosts() as f32;
     let sent = |vector: &Vector| -> u64 { vector.sessions().iter().map(anabranch_env::Session::packets).sum() };
     let (mut steps, mut packets, mut reward) = (0u64, 0u64, 0.0);
+    let shares = |steps: u64| (0.8 + 0.02 * (steps % 11) as f32) / hosts;
     let began = Instant::now();
     while began.elapsed().as_secs_f64() < args.seconds {
         // Fair shares from 0.8 to 1 of the link, so that nothing is dropped and much is sent.
-        actions.fill((0.8 + 0.02 * (steps % 11) as f32) / hosts);
+        actions.fill(shares(steps));
         let before = sent(&vector);
         let results = Results {
             observations: &mut observations,
@@ -86,11 +90,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let seconds = began.elapsed().as_secs_f64();
     assert!(reward > 0.0 && packets > 0, "steps in which nothing is carried measure nothing");
-    let resets = 200;
-    let began = Instant::now();
-    for _ in 0..resets {
+    // A world in which nothing has happened yet has nothing to clear: some steps come before each reset.
+    let (resets, mut resetting) = (50, Duration::ZERO);
+    for number in 0..resets {
+        for step in 0..STEPS_BEFORE_RESET {
+            actions.fill(shares(number + step));
+            let results = Results {
+                observations: &mut observations,
+                rewards: &mut rewards,
+                terms: &mut terms,
+                terminated: &mut terminated,
+                truncated: &mut truncated,
+                last: None,
+            };
+            vector.step(&actions, results).map_err(|error| Failure::new(error.to_string()))?;
+        }
+        let began = Instant::now();
         let reset = vector.reset(Seeds::Next, None, &mut observations);
         reset.map_err(|error| Failure::new(error.to_string()))?;
+        resetting += began.elapsed();
     }
     let figures = Figures {
         env: environment.name,
@@ -98,7 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         threads,
         steps_per_s: steps as f64 * envs as f64 / seconds,
         packets_per_s: packets as f64 / seconds,
-        reset_us: began.elapsed().as_secs_f64() * 1e6 / f64::from(resets) / envs as f64 * f64::from(threads),
+        reset_us: resetting.as_secs_f64() * 1e6 / resets as f64 / envs as f64 * f64::from(threads),
     };
     if args.json {
         println!("{}", serde_json::to_string(&figures)?);

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_is_left_is_divided_and_becomes_a_window_over_the_round_trip() {
         let (every, actuator) = (Duration::from_millis(100), Actuator::Maximum);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator });
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator, policy: None });
         let capacity = Rate::from_bits_per_sec(100_000_000);
         let rtt = Duration::from_millis(40);
         let window = |coordinator: &Coordinator, flows| coordinator.bounds(capacity, flows, 1.0, rtt).maximum.unwrap();
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_look_that_comes_late_counts_over_the_time_that_passed() {
         let (every, actuator) = (Duration::from_millis(100), Actuator::Fixed);
-        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator });
+        let mut coordinator = Coordinator::new(&Steering { link: 0, every, actuator, policy: None });
         coordinator.observe(Time::ZERO + every * 2 + every / 2, 250_000);
         let bounds = coordinator.bounds(Rate::from_bits_per_sec(100_000_000), 1, 1.0, every);
         let window = bounds.fixed;

@@ -32,6 +32,8 @@ pub struct FlowsMeasured {
     /// Why its links were not those that were asked for, so that it says nothing of them;
     /// never of a simulation.
     pub warnings: Vec<String>,
+    /// What is to be known before its figures are believed: that a policy saw what its training never had shown it.
+    pub notes: Vec<String>,
 }
 
 /// One flow.

@@ -44,8 +44,11 @@ pub struct Measuring {
     delay: Duration,
     /// What was measured of each flow; goodput is there once the measurement has ended.
     pub flows: Vec<FlowMeasured>,
-    /// Flows whose handshake is over and whom no coordinator has bounded yet, if one wants to.
-    established: Vec<usize>,
+    /// Flows whose handshake is over, and for a policy those that have begun or ended to send, whom no coordinator has
+    /// bounded since, if one wants to.
+    changed: Vec<usize>,
+    /// Whether a coordinator wants to know of flows that begin or end to send. The rule waits for its next look.
+    tells_activity: bool,
     error: Option<FlowRunError>,
 }
 
@@ -74,7 +77,8 @@ impl Measuring {
             uncounted: None,
             delay: Duration::ZERO,
             flows: flows.collect(),
-            established: Vec::new(),
+            changed: Vec::new(),
+            tells_activity: scenario.steering.as_ref().is_some_and(|steering| steering.policy.is_some()),
             error: None,
             scenario: Arc::clone(scenario),
         }
@@ -115,8 +119,8 @@ impl Measuring {
     }
 
     /// A flow that the coordinator must bound before its data leaves.
-    pub fn pop_established(&mut self) -> Option<usize> {
-        self.established.pop()
+    pub fn pop_changed(&mut self) -> Option<usize> {
+        self.changed.pop()
     }
 
     /// Ends the measurement at `end`.
@@ -163,7 +167,7 @@ impl Measuring {
             NodeEvent::Flow(FlowEvent::Stale { bytes }) => measured.late_bytes += u64::from(bytes),
             NodeEvent::Flow(FlowEvent::Established) => {
                 if spec.steered && self.scenario.steering.is_some() {
-                    self.established.push(flow);
+                    self.changed.push(flow);
                 }
             }
             NodeEvent::Flow(FlowEvent::Stopped(fault)) => {
@@ -178,7 +182,12 @@ impl Measuring {
             }
             NodeEvent::Began => this.transfer_since = now,
             NodeEvent::Finished { took } => measured.completion_acked.push(took),
-            NodeEvent::Active(is_on) => self.shares.note(now, flow, is_on),
+            NodeEvent::Active(is_on) => {
+                self.shares.note(now, flow, is_on);
+                if self.tells_activity && spec.steered {
+                    self.changed.push(flow);
+                }
+            }
             NodeEvent::Refused(error) => {
                 self.error.get_or_insert(FlowRunError::refused(spec, error));
             }
@@ -212,6 +221,6 @@ impl Observer<FlowNode> for Measuring {
 
     #[inline(always)]
     fn calls_agent(&self) -> bool {
-        !self.established.is_empty() || self.error.is_some()
+        !self.changed.is_empty() || self.error.is_some()
     }
 }

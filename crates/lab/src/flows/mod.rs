@@ -17,6 +17,7 @@ pub mod shares;
 mod steering;
 pub mod summary;
 pub mod traffic;
+pub mod view;
 pub mod world;
 
 pub use anabranch_scenario::flows::FlowScenario;

@@ -98,7 +98,7 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
         let stop = end.min(second).min(sampler.due()).min(counting_from).min(steers);
         if !advance(&mut world, stop, steering.as_ref(), monitor)? {
             let now = world.now();
-            return finish(world, now, &before_counting, sampler);
+            return finish(world, now, &before_counting, sampler, steering);
         }
         if stop == counting_from {
             world.observer_mut().measuring_mut().count();
@@ -107,7 +107,7 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
             }
         }
         if let Some(steering) = steering.as_mut().filter(|_| stop == steers) {
-            steering.act(&mut world);
+            steering.act(&mut world, monitor);
         }
         if stop == sampler.due() {
             sampler.sample(&mut world, |observer| &observer.measuring().flows)?;
@@ -117,10 +117,10 @@ fn run_world<O: Measures>(mut world: FlowWorld<O>, monitor: &dyn Monitor) -> Res
             monitor.on_second();
         }
         if stop == end {
-            return delivered(&scenario, finish(world, stop, &before_counting, sampler)?);
+            return delivered(&scenario, finish(world, stop, &before_counting, sampler, steering)?);
         }
         if monitor.is_interrupted() || world.observer().has_failed() {
-            return finish(world, stop, &before_counting, sampler);
+            return finish(world, stop, &before_counting, sampler, steering);
         }
     }
 }
@@ -139,9 +139,9 @@ fn advance<O: Measures>(
         if let Some(error) = measuring.take_error() {
             return Err(error);
         }
-        while let Some(flow) = world.observer_mut().measuring_mut().pop_established() {
+        while let Some(flow) = world.observer_mut().measuring_mut().pop_changed() {
             if let Some(steering) = steering {
-                steering.act_on(flow, world);
+                steering.on_changed(flow, world);
             }
         }
         if is_over {
@@ -171,6 +171,7 @@ fn finish<O: Measures>(
     end: Time,
     before_counting: &[u64],
     sampler: Sampler,
+    steering: Option<Steering>,
 ) -> Result<FlowsMeasured, FlowRunError> {
     check_traces(&world)?;
     for flow in 0..world.scenario().flows.len() {
@@ -194,6 +195,7 @@ fn finish<O: Measures>(
         length: end.since(Time::ZERO),
         events: Some(world.network().events()),
         warnings: Vec::new(),
+        notes: steering.map_or_else(Vec::new, Steering::notes),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
     })
 }

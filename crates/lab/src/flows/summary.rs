@@ -35,6 +35,8 @@ pub struct FlowsSummary {
     pub is_emulated: bool,
     /// Why its links were not those that were asked for.
     pub warnings: Vec<String>,
+    /// What is to be known before the figures are believed.
+    pub notes: Vec<String>,
     /// Jain's index of the flows' goodputs.
     pub jain_index: Option<f64>,
     /// All flows' goodput together, in Mbit/s.
@@ -159,6 +161,7 @@ impl FlowsSummary {
             simulated: measured.length,
             is_emulated: measured.events.is_none(),
             warnings: measured.warnings.clone(),
+            notes: measured.notes.clone(),
             jain_index: goodputs.as_deref().and_then(jain_fairness),
             goodput_mbit_s: goodputs.map(|goodputs| goodputs.iter().sum()),
             one_way: OneWay::from(&one_way),
@@ -237,6 +240,7 @@ impl FlowsSummary {
             "recovery": self.recovery.name(),
             "packet_hops": self.packet_hops,
             "warnings": self.warnings,
+            "notes": self.notes,
         })
     }
 
@@ -302,6 +306,7 @@ impl FlowsSummary {
         };
         let mut lines = vec![(if self.is_emulated { "on real packets" } else { "simulated" }, counted)];
         lines.extend(self.warnings.iter().map(|why| ("INVALID", why.clone())));
+        lines.extend(self.notes.iter().map(|note| ("note", note.clone())));
         if self.flows.len() > 1 {
             lines.push(("all flows", format!("{} Mbit/s", number(self.goodput_mbit_s, 3))));
             lines.push(("Jain's index", number(self.jain_index, 4)));
@@ -470,6 +475,7 @@ controller = "fixed"
             length: Duration::SECOND * 10,
             events: Some(0),
             warnings: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -570,5 +576,15 @@ controller = "fixed"
         let summary = FlowsSummary::of(&scenario, &measured);
         assert!(summary.lines().contains(&("INVALID", why.clone())));
         assert_eq!(summary.to_json()["warnings"], json!([why]));
+    }
+
+    #[test]
+    fn what_is_to_be_known_is_told_and_does_not_make_a_run_invalid() {
+        let scenario = parse_flows(TEXT, "f.toml", &[]).unwrap();
+        let note = "the queue was longer than ever before".to_owned();
+        let measured = FlowsMeasured { notes: vec![note.clone()], ..measured(&scenario) };
+        let summary = FlowsSummary::of(&scenario, &measured);
+        assert!(summary.lines().contains(&("note", note.clone())));
+        assert_eq!((&summary.to_json()["notes"], &summary.to_json()["warnings"]), (&json!([note]), &json!([])));
     }
 }

@@ -83,7 +83,9 @@ impl<O: Observer<FlowNode>> FlowWorld<O> {
     ///
     /// When a controller refuses its parameters, or the scenario is longer than times can be.
     pub fn new(scenario: Arc<FlowScenario>, observer: O) -> Result<FlowWorld<O>, FlowRunError> {
-        let watched = if scenario.sample_every.is_some() { (0..scenario.links.len()).collect() } else { Vec::new() };
+        let steered = || scenario.steering.iter().filter(|steering| steering.policy.is_some()).map(|by| by.link);
+        let is_sampled = scenario.sample_every.is_some();
+        let watched = if is_sampled { (0..scenario.links.len()).collect() } else { steered().collect::<Vec<_>>() };
         FlowWorld::watching(scenario, &watched, observer)
     }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use anabranch_control::flow::Actuator;
 use anabranch_control::flow::registry::Entry;
+use anabranch_control::policy::Reading;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::flow::{AckPolicy, LossRecovery};
@@ -18,6 +19,8 @@ mod links;
 pub mod sizes;
 pub mod topology;
 
+use crate::policy::{Saved, Sight};
+
 use sizes::SizeDistribution;
 
 /// Steering of flows over one link.
@@ -27,8 +30,23 @@ pub struct Steering {
     pub link: usize,
     /// Between two decisions.
     pub every: Duration,
-    /// What a decision does to a window.
+    /// What a decision does to a window; a policy's rates become windows as the policy says.
     pub actuator: Actuator,
+    /// Who decides in place of the rule.
+    pub policy: Option<Arc<Learned>>,
+}
+
+/// A policy that steers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// What messages call it: the file's name, if it came from one.
+    pub name: String,
+    /// The network, and what it is for.
+    pub saved: Saved,
+    /// What it sees, and how its rates become windows.
+    pub sight: Sight,
+    /// How it reads that.
+    pub reading: Reading,
 }
 
 /// One run.

@@ -77,6 +77,7 @@
 //! link = "bottleneck"
 //! every_ms = 100
 //! actuator = "maximum"                 # or "fixed"
+//! # policy = "cross.safetensors"       # decides in place of the rule, when and how it was made to
 //!
 //! [[cross_traffic]]
 //! from = "s1"
@@ -87,6 +88,7 @@
 //! ```
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anabranch_control::flow::Actuator;
 use anabranch_control::time::{Duration, Time};
@@ -96,9 +98,10 @@ use anabranch_proto::flow::{AckPolicy, LossRecovery};
 use super::error::Problem;
 use super::shape::{Optional, OrStandard, Said, Section, Sections, keys, said, sections, some};
 use super::values::{Millis, Seconds, Seed, Whole, Word, Words, after_start, since_start};
-use crate::flows::{FlowScenario, FlowSpec, LinkSpec, PacketSpec, Steering};
+use crate::flows::{FlowScenario, FlowSpec, PacketSpec, Steering};
 
 mod flow;
+mod learned;
 mod links;
 mod queues;
 mod sizes;
@@ -188,8 +191,9 @@ keys! {
     /// `[steering]`.
     struct SteeringKeys {
         link: Said<String>,
-        every_ms: Said<Millis>,
+        every_ms: Optional<Millis>,
         actuator: Optional<Word<Actuator>>,
+        policy: Optional<learned::Policy>,
     }
 }
 
@@ -227,7 +231,7 @@ pub(super) fn scenario(file: &Section<File>, directory: &Path) -> Result<FlowSce
         return Err(file.missing("flow", "a table [[flow]] with a controller"));
     }
     scenario.links = topology.into_links();
-    scenario.steering = file.steering.as_ref().map(|keys| keys.steering(&scenario.links)).transpose()?;
+    scenario.steering = file.steering.as_ref().map(|keys| keys.steering(&scenario, directory)).transpose()?;
     if let (None, Some(flow)) = (&scenario.steering, scenario.flows.iter().find(|flow| flow.steered)) {
         let what = format!("a table [steering] with the link that is divided: the flow \"{}\" is steered", flow.name);
         return Err(file.missing("steering", what));
@@ -285,16 +289,34 @@ impl Packets {
     }
 }
 
-impl SteeringKeys {
+impl Section<SteeringKeys> {
     /// How the flows that are steered are.
-    fn steering(&self, links: &[LinkSpec]) -> Result<Steering, Problem> {
-        let link = ways::link(&self.link, links)?;
-        match *self.every_ms >= SHORTEST_STEERING {
-            true => {
-                Ok(Steering { link, every: *self.every_ms, actuator: self.actuator.or_standard(Actuator::Maximum) })
-            }
-            false => Err(self.every_ms.wrong(format!("expected {SHORTEST_STEERING} or more"))),
+    fn steering(&self, scenario: &FlowScenario, directory: &Path) -> Result<Steering, Problem> {
+        let link = ways::link(&self.link, &scenario.links)?;
+        if let Some(every) = self.every_ms.as_ref().filter(|every| ***every < SHORTEST_STEERING) {
+            return Err(every.wrong(format!("expected {SHORTEST_STEERING} or more")));
         }
+        let Some(said) = &self.policy else {
+            let Some(every) = &self.every_ms else {
+                return Err(self.missing("every_ms", "the time between two decisions, or a policy, which says it"));
+            };
+            let actuator = self.actuator.or_standard(Actuator::Maximum);
+            return Ok(Steering { link, every: **every, actuator, policy: None });
+        };
+        let learned = said.learned(link, scenario, directory)?;
+        let interval = learned.sight.interval;
+        if let Some(every) = self.every_ms.as_ref().filter(|every| ***every != interval) {
+            return Err(
+                every.wrong(format!("the policy was made to decide every {interval}; expected that, or nothing"))
+            );
+        }
+        if let Some(actuator) = &self.actuator {
+            let made = learned.sight.actuator.name();
+            return Err(
+                actuator.wrong(format!("the policy says how its rates become windows (\"{made}\"); take this out"))
+            );
+        }
+        Ok(Steering { link, every: interval, actuator: Actuator::default(), policy: Some(Arc::new(learned)) })
     }
 }
 
@@ -321,8 +343,9 @@ impl From<&FlowScenario> for File {
         };
         let steering = |steering: &Steering| SteeringKeys {
             link: said(links[steering.link].name.clone()),
-            every_ms: said(steering.every),
-            actuator: some(steering.actuator),
+            every_ms: some(steering.every),
+            actuator: steering.policy.is_none().then(|| said(steering.actuator)),
+            policy: steering.policy.as_ref().map(|learned| said(learned::written(learned))),
         };
         File {
             run: some(run),
@@ -372,6 +395,7 @@ mod documentation {
             keys::<workload::WorkloadKeys>(),
             keys::<traffic::PatternKeys>(),
             keys::<ways::ReceiverKeys>(),
+            keys::<learned::PolicyKeys>(),
         ];
         for key in on_a_line.iter().flatten() {
             assert!(page.contains(&format!("{key} =")), "{key}");

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 
-use crate::action::Actuator;
-use crate::policy::{Activation, Layer, Policy, PolicyError};
-use crate::spec::Spec;
+use anabranch_control::policy::{Activation, Layer, Policy};
+
+use super::sight::{self, Sight, SightError};
+use super::{Actuator, Feature};
 
 /// The version of the files.
 const VERSION: u32 = 1;
@@ -29,32 +30,49 @@ pub struct Purpose {
     pub actuator: String,
     /// Seconds between two of its actions.
     pub interval_s: f64,
+    /// Steps that an observation is late.
+    #[serde(default)]
+    pub delay: usize,
 }
 
 impl Purpose {
-    /// That of an environment.
-    pub fn of(spec: &Spec) -> Purpose {
-        let actuator = Actuator::ALL.into_iter().find(|(_, actuator)| *actuator == spec.actuator);
+    /// That of who sees this.
+    pub fn of(sight: &Sight) -> Purpose {
         Purpose {
-            features: spec.features.iter().map(|feature| feature.name().to_owned()).collect(),
-            history: spec.history,
-            actuator: actuator.map_or("", |(name, _)| name).to_owned(),
-            interval_s: spec.interval.as_secs_f64(),
+            features: sight.features.iter().map(|feature| feature.name().to_owned()).collect(),
+            history: sight.history,
+            actuator: sight.actuator.name().to_owned(),
+            interval_s: sight.interval.as_secs_f64(),
+            delay: sight.delay,
         }
     }
 
-    /// Whether it is for environments like this one.
+    /// What is seen, over the link with the number `link`.
+    ///
+    /// # Errors
+    ///
+    /// A name that nothing has, or a number out of its range.
+    pub fn sight(&self, link: usize) -> Result<Sight, SightError> {
+        let features = Feature::all_named(&self.features)?;
+        let actuator = Actuator::named(&self.actuator).ok_or_else(|| SightError::actuator(&self.actuator))?;
+        let interval = sight::interval(self.interval_s)?;
+        let sight = Sight { link, interval, actuator, features, history: self.history, delay: self.delay };
+        sight.check().map(|()| sight)
+    }
+
+    /// Whether it is for who sees this.
     ///
     /// # Errors
     ///
     /// What is otherwise.
-    pub fn check(&self, spec: &Spec) -> Result<(), FileError> {
-        let other = Purpose::of(spec);
+    pub fn check(&self, sight: &Sight) -> Result<(), FileError> {
+        let other = Purpose::of(sight);
         let differences = [
             ("features", self.features.join(", "), other.features.join(", ")),
             ("history", self.history.to_string(), other.history.to_string()),
             ("actuator", self.actuator.clone(), other.actuator),
             ("interval_s", self.interval_s.to_string(), other.interval_s.to_string()),
+            ("delay", self.delay.to_string(), other.delay.to_string()),
         ];
         match differences.into_iter().find(|(_, own, other)| own != other) {
             Some((what, own, other)) => Err(FileError::Other { what, own, other }),
@@ -108,14 +126,6 @@ pub enum FileError {
         /// What is wrong.
         problem: String,
     },
-    /// The network is none.
-    #[error("{}: {error}", path.display())]
-    Network {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: PolicyError,
-    },
     /// It is for other environments.
     #[error(
         "this policy was made for the {what} \"{own}\", and here is \"{other}\": its numbers would mean something else"
@@ -158,64 +168,49 @@ fn tensor(all: &SafeTensors<'_>, name: &str, dimensions: usize) -> Result<(Vec<f
     Ok((numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(), view.shape().to_vec()))
 }
 
+/// What is wrong, and in which part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartError {
+    /// In what it is for.
+    Description(String),
+    /// In its numbers.
+    Numbers(String),
+}
+
 impl Saved {
-    /// Reads it.
+    /// Reads it from what is in its files: what it is for, and its numbers.
     ///
     /// # Errors
     ///
-    /// What the operating system says, or what in the files is no policy.
-    pub fn load(path: &Path) -> Result<Saved, FileError> {
-        let described = beside(path)?;
-        let wrong = |path: &Path, problem: String| FileError::Wrong { path: path.to_owned(), problem };
+    /// What in them is no policy.
+    pub fn decode(description: &[u8], numbers: &[u8]) -> Result<Saved, PartError> {
         let description: Description =
-            serde_json::from_slice(&read(&described)?).map_err(|error| wrong(&described, error.to_string()))?;
+            serde_json::from_slice(description).map_err(|error| PartError::Description(error.to_string()))?;
         if description.version != VERSION {
             let problem = format!("version is {}, must be {VERSION}", description.version);
-            return Err(wrong(&described, problem));
+            return Err(PartError::Description(problem));
         }
         let activation = Activation::named(&description.activation).ok_or_else(|| {
             let names = Activation::ALL.map(|(name, _)| name).join(", ");
-            wrong(&described, format!("there is no activation \"{}\"; there are: {names}", description.activation))
+            let problem = format!("there is no activation \"{}\"; there are: {names}", description.activation);
+            PartError::Description(problem)
         })?;
-        let bytes = read(path)?;
-        let all = SafeTensors::deserialize(&bytes).map_err(|error| wrong(path, error.to_string()))?;
-        let mut layers = Vec::new();
-        let number = |name: &str| name.strip_prefix("layers.")?.strip_suffix(".weights")?.parse::<usize>().ok();
-        let count = all.names().into_iter().filter(|name| number(name).is_some()).count();
-        let mut parts = || -> Result<(Vec<f32>, Vec<f32>), String> {
-            for number in 0..count {
-                let (weights, shape) = tensor(&all, &format!("layers.{number}.weights"), 2)?;
-                let (biases, _) = tensor(&all, &format!("layers.{number}.biases"), 1)?;
-                if shape[1] != biases.len() {
-                    return Err(format!(
-                        "layer {number} has weights for {} outputs and {} biases",
-                        shape[1],
-                        biases.len()
-                    ));
-                }
-                layers.push(Layer { weights, biases });
-            }
-            Ok((tensor(&all, "mean", 1)?.0, tensor(&all, "deviation", 1)?.0))
-        };
-        let (mean, deviation) = parts().map_err(|problem| wrong(path, problem))?;
-        let network = Policy::new(layers, activation, mean, deviation);
-        let policy = network.map_err(|error| FileError::Network { path: path.to_owned(), error })?;
+        let policy = network(numbers, activation).map_err(PartError::Numbers)?;
         Ok(Saved { policy, purpose: description.purpose, trained: description.trained })
     }
 
-    /// Writes it: `path`, and the file beside it.
-    ///
-    /// # Errors
-    ///
-    /// When it is named otherwise, or the operating system refuses it.
-    pub fn save(&self, path: &Path) -> Result<(), FileError> {
-        let described = beside(path)?;
+    /// What stands in its files: what it is for, and its numbers. The same policy is the same bytes.
+    pub fn encode(&self) -> (String, Vec<u8>) {
         let (mean, deviation) = self.policy.normal();
         let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        let mut parts = BTreeMap::from([
-            ("mean".to_owned(), (vec![mean.len()], bytes(mean))),
-            ("deviation".to_owned(), (vec![deviation.len()], bytes(deviation))),
-        ]);
+        let mut parts = BTreeMap::new();
+        let mut vectors = vec![("mean", mean), ("deviation", deviation)];
+        if let Some((least, most)) = self.policy.known() {
+            vectors.extend([("least", least), ("most", most)]);
+        }
+        for (name, vector) in vectors {
+            parts.insert(name.to_owned(), (vec![vector.len()], bytes(vector)));
+        }
         for (number, layer) in self.policy.layers().iter().enumerate() {
             let (weights, biases) = (&layer.weights, &layer.biases);
             let shape = vec![weights.len() / biases.len(), biases.len()];
@@ -234,6 +229,31 @@ impl Saved {
             trained: self.trained.clone(),
         };
         let text = serde_json::to_string_pretty(&description).expect("a description is JSON") + "\n";
+        (text, numbers)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says, or what in the files is no policy.
+    pub fn load(path: &Path) -> Result<Saved, FileError> {
+        let described = beside(path)?;
+        let (description, numbers) = (read(&described)?, read(path)?);
+        Saved::decode(&description, &numbers).map_err(|error| match error {
+            PartError::Description(problem) => FileError::Wrong { path: described, problem },
+            PartError::Numbers(problem) => FileError::Wrong { path: path.to_owned(), problem },
+        })
+    }
+
+    /// Writes it: `path`, and the file beside it.
+    ///
+    /// # Errors
+    ///
+    /// When it is named otherwise, or the operating system refuses it.
+    pub fn save(&self, path: &Path) -> Result<(), FileError> {
+        let described = beside(path)?;
+        let (text, numbers) = self.encode();
         for (path, bytes) in [(path, numbers.as_slice()), (&described, text.as_bytes())] {
             fs::write(path, bytes).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
         }
@@ -241,10 +261,45 @@ impl Saved {
     }
 }
 
+/// The network with these numbers.
+fn network(bytes: &[u8], activation: Activation) -> Result<Policy, String> {
+    let all = SafeTensors::deserialize(bytes).map_err(|error| format!("is no safetensors file: {error}"))?;
+    let number = |name: &str| name.strip_prefix("layers.")?.strip_suffix(".weights")?.parse::<usize>().ok();
+    let count = all.names().into_iter().filter(|name| number(name).is_some()).count();
+    let mut layers = Vec::new();
+    for number in 0..count {
+        let (weights, shape) = tensor(&all, &format!("layers.{number}.weights"), 2)?;
+        let (biases, _) = tensor(&all, &format!("layers.{number}.biases"), 1)?;
+        if shape[1] != biases.len() {
+            return Err(format!("layer {number} has weights for {} outputs and {} biases", shape[1], biases.len()));
+        }
+        layers.push(Layer { weights, biases });
+    }
+    let (mean, deviation) = (tensor(&all, "mean", 1)?.0, tensor(&all, "deviation", 1)?.0);
+    let policy = Policy::new(layers, activation, mean, deviation).map_err(|error| error.to_string())?;
+    if !all.names().into_iter().any(|name| name == "least" || name == "most") {
+        return Ok(policy);
+    }
+    let (least, most) = (tensor(&all, "least", 1)?.0, tensor(&all, "most", 1)?.0);
+    policy.with_known(least, most).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
+    use anabranch_control::time::Duration;
+
     use super::*;
-    use crate::catalogue;
+
+    fn sight() -> Sight {
+        Sight {
+            link: 0,
+            interval: Duration::from_millis(100),
+            actuator: Actuator::Fixed,
+            features: Feature::C3.to_vec(),
+            history: 1,
+            delay: 0,
+        }
+    }
 
     fn saved() -> Saved {
         let layers = vec![
@@ -252,8 +307,8 @@ mod tests {
             Layer { weights: vec![2.0, -3.0], biases: vec![-0.0] },
         ];
         let policy = Policy::new(layers, Activation::Relu, vec![0.25, 1e-30], vec![1.5, 2.0]).unwrap();
-        let spec = catalogue::find("C3-Parallel").unwrap().spec();
-        Saved { policy, purpose: Purpose::of(&spec), trained: serde_json::json!({ "seed": 7 }) }
+        let policy = policy.with_known(vec![-1.0, 0.0], vec![0.1, 1e30]).unwrap();
+        Saved { policy, purpose: Purpose::of(&sight()), trained: serde_json::json!({ "seed": 7 }) }
     }
 
     #[test]
@@ -308,15 +363,33 @@ mod tests {
 
     #[test]
     fn a_policy_for_another_environment_says_what_is_otherwise() {
-        let spec = || catalogue::find("C3-Parallel").unwrap().spec();
-        let purpose = Purpose::of(&spec());
-        assert!(purpose.check(&spec()).is_ok());
-        let said = |spec: Spec| purpose.check(&spec).unwrap_err().to_string();
-        let cross = said(catalogue::find("C3-Cross").unwrap().spec());
+        let purpose = Purpose::of(&sight());
+        assert!(purpose.check(&sight()).is_ok());
+        let said = |other: Sight| purpose.check(&other).unwrap_err().to_string();
+        let cross = said(Sight { features: vec![Feature::Queue], ..sight() });
         assert!(cross.starts_with("this policy was made for the features \"throughput, queue"), "{cross}");
-        assert!(said(Spec { history: 2, ..spec() }).contains("history \"1\", and here is \"2\""));
-        assert!(said(Spec { actuator: Actuator::Rate, ..spec() }).contains("actuator \"fixed\", and here is \"rate\""));
-        let slow = Spec { interval: anabranch_control::time::Duration::from_millis(200), ..spec() };
+        assert!(said(Sight { history: 2, ..sight() }).contains("history \"1\", and here is \"2\""));
+        assert!(
+            said(Sight { actuator: Actuator::Rate, ..sight() }).contains("actuator \"fixed\", and here is \"rate\"")
+        );
+        assert!(said(Sight { delay: 3, ..sight() }).contains("delay \"0\", and here is \"3\""));
+        let slow = Sight { interval: Duration::from_millis(200), ..sight() };
         assert!(said(slow).contains("interval_s \"0.1\", and here is \"0.2\""));
+    }
+
+    #[test]
+    fn what_it_is_for_is_what_is_seen_or_says_why_not() {
+        assert_eq!(Purpose::of(&sight()).sight(0), Ok(sight()));
+        let refused = |purpose: Purpose| purpose.sight(0).unwrap_err().to_string();
+        let purpose = || Purpose::of(&sight());
+        let unknown = refused(Purpose { features: vec!["goodput".into()], ..purpose() });
+        assert!(unknown.starts_with("there is no feature \"goodput\"; there are: throughput, queue"), "{unknown}");
+        let actuator = refused(Purpose { actuator: "pace".into(), ..purpose() });
+        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate");
+        assert_eq!(refused(Purpose { history: 0, ..purpose() }), "history is 0, must be from 1 to 64");
+        for interval_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+            let interval = refused(Purpose { interval_s, ..purpose() });
+            assert!(interval.starts_with("interval in seconds is"), "{interval}");
+        }
     }
 }

@@ -31,6 +31,15 @@ impl Actuator {
     pub const ALL: [(&'static str, Actuator); 3] =
         [("fixed", Actuator::Fixed), ("bounded", Actuator::Bounded), ("rate", Actuator::Rate)];
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Actuator::Fixed => "fixed",
+            Actuator::Bounded => "bounded",
+            Actuator::Rate => "rate",
+        }
+    }
+
     /// That of the name.
     pub fn named(name: &str) -> Option<Actuator> {
         Actuator::ALL.iter().find(|(known, _)| *known == name).map(|&(_, actuator)| actuator)

@@ -1,12 +1,13 @@
 //! Who is steered: hosts, each with its flows.
 
-use anabranch_scenario::flows::FlowScenario;
+use crate::flows::FlowScenario;
 
 /// The flows of each host that sends over `link`, in the order of the flows. Flows whose way begins with the same
-/// link are one host's; what does not pass `link` is nobody's.
+/// link are one host's; what does not pass `link` is nobody's, and neither is what is not steered where others are.
 pub fn hosts(scenario: &FlowScenario, link: usize) -> Vec<Vec<usize>> {
     let mut hosts: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (flow, spec) in scenario.flows.iter().enumerate() {
+    let steers_some = scenario.flows.iter().any(|flow| flow.steered);
+    for (flow, spec) in scenario.flows.iter().enumerate().filter(|(_, flow)| flow.steered || !steers_some) {
         let Some(receiver) = spec.receivers.iter().find(|receiver| receiver.there.contains(&link)) else { continue };
         let first = receiver.there[0];
         match hosts.iter_mut().find(|(known, _)| *known == first && first != link) {
@@ -19,7 +20,7 @@ pub fn hosts(scenario: &FlowScenario, link: usize) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_scenario::file::parse_flows;
+    use crate::file::parse_flows;
 
     use super::*;
 
@@ -55,5 +56,9 @@ mod tests {
         // An access link that only one of them passes.
         let access = scenario.flows[1].receivers[0].there[0];
         assert_eq!(hosts(&scenario, access), [vec![1]]);
+        // Who says whom to steer means nobody else.
+        let mut scenario = scenario;
+        scenario.flows[2].steered = true;
+        assert_eq!(hosts(&scenario, 0), [vec![2]]);
     }
 }

@@ -4,6 +4,8 @@
 //! is a rate or a share. Nothing in it is known earlier than it happens, except what says so
 //! ([`Feature::is_deployable`]).
 
+use super::sight::SightError;
+
 /// One number of a host's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
@@ -115,6 +117,23 @@ impl Feature {
         Feature::ALL.into_iter().find(|feature| feature.name() == name)
     }
 
+    /// Those of the names, in their order.
+    ///
+    /// # Errors
+    ///
+    /// A name that nothing has, or that stands there twice.
+    pub fn all_named(names: &[String]) -> Result<Vec<Feature>, SightError> {
+        let mut features = Vec::new();
+        for name in names {
+            let feature = Feature::named(name).ok_or_else(|| SightError::feature(name))?;
+            if features.contains(&feature) {
+                return Err(SightError::Twice(name.clone()));
+            }
+            features.push(feature);
+        }
+        Ok(features)
+    }
+
     /// What it measures, in which unit.
     pub fn unit(self) -> &'static str {
         match self {
@@ -142,7 +161,7 @@ impl Feature {
             // What was held up before a span may be acknowledged in it.
             Feature::Throughput => (0.0, 2.0),
             Feature::Flows => (0.0, 4.0),
-            Feature::PreviousRate => (0.0, crate::action::MOST),
+            Feature::PreviousRate => (0.0, super::action::MOST),
             Feature::RoundTrip => (0.0, 10.0),
             Feature::Queue
             | Feature::Dropped

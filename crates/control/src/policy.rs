@@ -1,13 +1,16 @@
 //! A policy: a network of fully connected layers that says rates from an observation.
 //!
 //! ```text
-//! x_0 = (observation - mean) / deviation, cut at ±CUT
+//! x_0 = (clamp(observation, least, most) - mean) / deviation, cut at ±CUT
 //! x_l = tanh(x_(l-1) W_l + b_l)          in each layer but the last
 //! rates = x_(n-1) W_n + b_n               in the last
 //! ```
 //!
 //! Sums are taken in the order of the inputs, with a product and a sum rounded each, and `tanh` is libm's: the bits
 //! are the same on every machine.
+//!
+//! What it saw while it was trained goes from `least` to `most`: what it would say beyond that nobody has tried, so there
+//! it gets the nearest that it knows.
 //!
 //! A network may see all hosts and say all rates, or see one host's rows and say its rate: then it serves any number of
 //! hosts, in any order.
@@ -144,6 +147,21 @@ pub struct Policy {
     activation: Activation,
     mean: Vec<f32>,
     deviation: Vec<f32>,
+    /// The least and the most that it saw in training, if that is known.
+    known: Option<(Vec<f32>, Vec<f32>)>,
+}
+
+/// A number that lies beyond what a policy saw in training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beyond {
+    /// The place among the policy's inputs.
+    pub input: usize,
+    /// The number.
+    pub value: f32,
+    /// The least that it saw there.
+    pub least: f32,
+    /// The most.
+    pub most: f32,
 }
 
 /// What a forward writes to.
@@ -160,6 +178,27 @@ pub struct Reading {
     features: usize,
     /// Whether it sees one host at a time.
     is_shared: bool,
+}
+
+impl Reading {
+    /// What of an observation a host's forward sees, or all of it for a policy that sees all hosts.
+    fn inputs(&self, observation: &[f32], host: usize, inputs: &mut Vec<f32>) {
+        let Reading { hosts, features, is_shared } = *self;
+        inputs.clear();
+        if !is_shared {
+            inputs.extend_from_slice(observation);
+            return;
+        }
+        // Of each observation its row; the newest is first.
+        for frame in observation.chunks_exact(hosts * features) {
+            inputs.extend_from_slice(&frame[host * features..(host + 1) * features]);
+        }
+    }
+
+    /// The place of an input in a host's row.
+    pub fn feature(&self, input: usize) -> usize {
+        input % self.features
+    }
 }
 
 impl Policy {
@@ -198,7 +237,35 @@ impl Policy {
         if let Some(&value) = deviation.iter().find(|&&value| value <= 0.0) {
             return Err(PolicyError::Value { what: "a deviation".into(), value, must: "above 0" });
         }
-        Ok(Policy { layers, activation, mean, deviation })
+        Ok(Policy { layers, activation, mean, deviation, known: None })
+    }
+
+    /// The same, which in training saw numbers from `least` to `most`, input by input.
+    ///
+    /// # Errors
+    ///
+    /// When there are not as many as inputs, or one is no number, or the least is more than the most.
+    pub fn with_known(mut self, least: Vec<f32>, most: Vec<f32>) -> Result<Policy, PolicyError> {
+        for (what, numbers) in [("least", &least), ("most", &most)] {
+            if numbers.len() != self.inputs() {
+                return Err(PolicyError::Length { what, has: numbers.len(), must: self.inputs() });
+            }
+            finite(&format!("a number of {what}"), numbers)?;
+        }
+        if let Some((&value, _)) = least.iter().zip(&most).find(|(least, most)| least > most) {
+            return Err(PolicyError::Value {
+                what: "a number of least".into(),
+                value,
+                must: "at the most that of most",
+            });
+        }
+        self.known = Some((least, most));
+        Ok(self)
+    }
+
+    /// The least and the most that it saw in training, input by input, if that is known.
+    pub fn known(&self) -> Option<(&[f32], &[f32])> {
+        self.known.as_ref().map(|(least, most)| (least.as_slice(), most.as_slice()))
     }
 
     /// Its layers, the first first.
@@ -244,27 +311,37 @@ impl Policy {
 
     /// The rates for an observation, before they are cut at their range.
     pub fn rates(&self, reading: Reading, observation: &[f32], scratch: &mut Scratch, rates: &mut [f32]) {
-        let Reading { hosts, features, is_shared } = reading;
-        if !is_shared {
-            scratch.inputs.clear();
-            scratch.inputs.extend_from_slice(observation);
+        if !reading.is_shared {
+            reading.inputs(observation, 0, &mut scratch.inputs);
             self.forward(scratch);
             rates.copy_from_slice(&scratch.outputs);
             return;
         }
         for (host, rate) in rates.iter_mut().enumerate() {
-            scratch.inputs.clear();
-            // Of each observation its row; the newest is first.
-            for frame in observation.chunks_exact(hosts * features) {
-                scratch.inputs.extend_from_slice(&frame[host * features..(host + 1) * features]);
-            }
+            reading.inputs(observation, host, &mut scratch.inputs);
             self.forward(scratch);
             *rate = scratch.outputs[0];
         }
     }
 
+    /// The first number of an observation that lies beyond what it saw in training.
+    pub fn beyond(&self, reading: Reading, observation: &[f32], scratch: &mut Scratch) -> Option<Beyond> {
+        let (least, most) = self.known()?;
+        let hosts = if reading.is_shared { reading.hosts } else { 1 };
+        (0..hosts).find_map(|host| {
+            reading.inputs(observation, host, &mut scratch.inputs);
+            let input = (0..scratch.inputs.len()).find(|&at| !(least[at]..=most[at]).contains(&scratch.inputs[at]))?;
+            Some(Beyond { input, value: scratch.inputs[input], least: least[input], most: most[input] })
+        })
+    }
+
     /// From the scratch's inputs to its outputs.
     fn forward(&self, scratch: &mut Scratch) {
+        if let Some((least, most)) = &self.known {
+            for (value, (&least, &most)) in scratch.inputs.iter_mut().zip(least.iter().zip(most)) {
+                *value = value.clamp(least, most);
+            }
+        }
         let normal = self.mean.iter().zip(&self.deviation);
         for (value, (mean, deviation)) in scratch.inputs.iter_mut().zip(normal) {
             *value = ((*value - mean) / deviation).clamp(-CUT, CUT);
@@ -350,6 +427,26 @@ mod tests {
         assert_eq!(rates(&policy, 3, 2, &[c, a, b].concat()), [one(&c), one(&a), one(&b)]);
         // With history: a host's newest row, then the one before.
         assert_eq!(rates(&policy, 2, 1, &[0.1, 0.3, 0.2, 0.4]), [one(&a), one(&b)]);
+    }
+
+    #[test]
+    fn what_lies_beyond_training_is_the_nearest_that_was_seen_and_is_named() {
+        let known = small(Activation::Tanh).with_known(vec![0.0, -1.0], vec![3.0, 0.5]).unwrap();
+        let said = |row: &[f32]| rates(&known, 1, 2, row);
+        assert_eq!(said(&[2.0, 0.5]), rates(&small(Activation::Tanh), 1, 2, &[2.0, 0.5]), "within it nothing changes");
+        assert_eq!(said(&[9.0, -7.0]), said(&[3.0, -1.0]));
+        let reading = known.reading(2, 2, 1).unwrap();
+        let beyond = |row: &[f32]| known.beyond(reading, row, &mut Scratch::default());
+        assert_eq!(beyond(&[0.0, -1.0, 3.0, 0.5]), None, "bounds belong to it");
+        let found = beyond(&[1.0, 0.0, 1.0, 0.75]).unwrap();
+        assert_eq!(found, Beyond { input: 1, value: 0.75, least: -1.0, most: 0.5 });
+        assert_eq!(small(Activation::Tanh).beyond(reading, &[9.0; 4], &mut Scratch::default()), None, "unknown");
+        let refused = |least: &[f32], most: &[f32]| {
+            small(Activation::Tanh).with_known(least.to_vec(), most.to_vec()).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&[0.0], &[1.0; 2]), "least has 1 numbers, must have 2");
+        assert_eq!(refused(&[0.0; 2], &[1.0, f32::NAN]), "a number of most is NaN, must be a number");
+        assert_eq!(refused(&[0.0, 2.0], &[1.0; 2]), "a number of least is 2, must be at the most that of most");
     }
 
     #[test]

@@ -1,0 +1,14 @@
+//! Policies that are learned: what they see of a link and its hosts, what their rates become, and the files that keep
+//! them. [`anabranch_control::policy`] has the network.
+
+pub mod action;
+pub mod feature;
+pub mod file;
+pub mod host;
+pub mod sight;
+
+pub use action::Actuator;
+pub use feature::Feature;
+pub use file::Saved;
+pub use host::hosts;
+pub use sight::{Sight, SightError};

@@ -1,0 +1,158 @@
+//! What a coordinator that learns sees, and how what it says becomes windows.
+
+use anabranch_control::time::Duration;
+
+use super::action::Actuator;
+use super::feature::Feature;
+use super::host::hosts;
+use crate::flows::FlowScenario;
+
+/// The most observations that one holds, the present one included.
+pub const MOST_HISTORY: usize = 64;
+
+/// The most steps that an observation is late.
+pub const MOST_DELAY: usize = 64;
+
+/// The shortest time between two actions, in seconds.
+const SHORTEST_INTERVAL_S: f64 = 1e-3;
+
+/// The longest.
+const LONGEST_INTERVAL_S: f64 = 1e6;
+
+/// What is seen of a link and its hosts, how often, and what becomes of the rates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sight {
+    /// The link that is divided, by its number in the scenario.
+    pub link: usize,
+    /// Between two actions.
+    pub interval: Duration,
+    /// How a rate becomes a window.
+    pub actuator: Actuator,
+    /// A host's row of an observation.
+    pub features: Vec<Feature>,
+    /// Observations in one, the newest first; 1 has the present alone.
+    pub history: usize,
+    /// How many steps old the newest of them is.
+    pub delay: usize,
+}
+
+/// Why nothing can be seen so.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SightError {
+    /// A number is out of its range.
+    #[error("{option} is {value}, must be from {least} to {most}")]
+    Range {
+        /// Its name.
+        option: &'static str,
+        /// What it is.
+        value: f64,
+        /// The least.
+        least: f64,
+        /// The most.
+        most: f64,
+    },
+    /// A name that nothing has.
+    #[error("there is no {kind} \"{name}\"; there are: {known}")]
+    Unknown {
+        /// Of what it should be the name.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A feature that stands there twice.
+    #[error("the feature \"{0}\" stands there twice")]
+    Twice(String),
+    /// There is nothing to see.
+    #[error("an observation needs a feature; there are: {}", names())]
+    NoFeature,
+    /// There is no such link.
+    #[error("the scenario has no link number {link}; it has {links}")]
+    NoLink {
+        /// What was asked for.
+        link: usize,
+        /// How many there are.
+        links: usize,
+    },
+    /// There is nothing to divide.
+    #[error("link \"{0}\" has no rate: choose one that takes time to transmit a packet")]
+    NoRate(String),
+    /// There is nobody to steer.
+    #[error("no flow of the scenario passes link \"{0}\"")]
+    NoHost(String),
+}
+
+fn names() -> String {
+    Feature::ALL.map(Feature::name).join(", ")
+}
+
+impl SightError {
+    pub(super) fn feature(name: &str) -> SightError {
+        SightError::Unknown { kind: "feature", name: name.to_owned(), known: names() }
+    }
+
+    /// There is no actuator of that name.
+    pub fn actuator(name: &str) -> SightError {
+        let known = Actuator::ALL.map(|(known, _)| known).join(", ");
+        SightError::Unknown { kind: "actuator", name: name.to_owned(), known }
+    }
+}
+
+/// Whether a number of the `option` is from `least` to `most`.
+///
+/// # Errors
+///
+/// When it is not, or is no number.
+pub fn in_range(option: &'static str, value: f64, least: f64, most: f64) -> Result<(), SightError> {
+    if value.is_finite() && (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(SightError::Range { option, value, least, most })
+}
+
+/// An interval of so many seconds.
+///
+/// # Errors
+///
+/// When it can't be one.
+pub fn interval(seconds: f64) -> Result<Duration, SightError> {
+    in_range("interval in seconds", seconds, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+impl Sight {
+    /// Whether its numbers can be.
+    ///
+    /// # Errors
+    ///
+    /// What can't be.
+    pub fn check(&self) -> Result<(), SightError> {
+        interval(self.interval.as_secs_f64())?;
+        in_range("history", self.history as f64, 1.0, MOST_HISTORY as f64)?;
+        in_range("delay", self.delay as f64, 0.0, MOST_DELAY as f64)?;
+        if self.features.is_empty() { Err(SightError::NoFeature) } else { Ok(()) }
+    }
+
+    /// Whether it can be seen so in `scenario`.
+    ///
+    /// # Errors
+    ///
+    /// What can't be.
+    pub fn check_in(&self, scenario: &FlowScenario) -> Result<(), SightError> {
+        self.check()?;
+        let (seconds, length) = (self.interval.as_secs_f64(), scenario.length.as_secs_f64());
+        in_range("interval in seconds", seconds, SHORTEST_INTERVAL_S, length)?;
+        let links = scenario.links.len();
+        let Some(link) = scenario.links.get(self.link) else {
+            return Err(SightError::NoLink { link: self.link, links });
+        };
+        if link.rate.is_none() {
+            return Err(SightError::NoRate(link.name.clone()));
+        }
+        if hosts(scenario, self.link).is_empty() {
+            return Err(SightError::NoHost(link.name.clone()));
+        }
+        Ok(())
+    }
+}
