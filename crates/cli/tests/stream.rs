@@ -89,6 +89,29 @@ fn get(page: &str, path: &str, bytes: usize) -> Vec<u8> {
     answer
 }
 
+/// Holds what was scraped to OpenMetrics: each family is described once, before its samples, whose names are its own
+/// and whose values are numbers; nothing stands behind the end.
+fn is_open_metrics(text: &str) {
+    let (mut families, mut samples) = (Vec::new(), 0);
+    let body = text.strip_suffix("# EOF\n").expect(text);
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge"].contains(&kind) && !families.contains(&(name, kind)), "{line}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
+            families.push((name, kind));
+        } else if !line.starts_with("# HELP ") && !line.starts_with("# UNIT ") {
+            let (name, value) = line.split_once(' ').unwrap();
+            let (family, kind) = families.last().unwrap();
+            let expected = if *kind == "counter" { format!("{family}_total") } else { (*family).to_owned() };
+            assert_eq!(name, expected, "{line}");
+            assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+            samples += 1;
+        }
+    }
+    assert!(families.len() > 20 && samples == families.len(), "{text}");
+}
+
 #[test]
 fn a_viewer_plays_and_tells_of_what_is_served() {
     let place = Place::new("");
@@ -104,6 +127,13 @@ fn a_viewer_plays_and_tells_of_what_is_served() {
     assert_eq!(seen["overlay"]["trees"].as_array().unwrap().len(), 20);
     let overview = String::from_utf8(get(&page, "/api/overview", 1 << 20)).unwrap();
     assert!(overview.starts_with("HTTP/1.1 200") && overview.contains(&link), "{overview}");
+    let metrics = String::from_utf8(get(&page, "/metrics", 1 << 20)).unwrap();
+    is_open_metrics(metrics.split_once("\r\n\r\n").unwrap().1);
+    for line in
+        ["anabranch_stream_is_live 1.0", "anabranch_stream_sessions 1.0", "anabranch_stream_narrow_sessions 0.0"]
+    {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in {metrics}");
+    }
     // Players of the server's own machine get the transport stream.
     let stream = get(&page, "/stream.ts", 64 << 10);
     let body = stream.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;

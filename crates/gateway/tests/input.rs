@@ -244,7 +244,7 @@ fn a_file_ends_once_it_is_over_and_one_that_is_none_is_told() {
 
     for (name, bytes, words) in [
         ("text", vec![b'x'; 100_000], "no MPEG transport stream"),
-        ("empty", vec![], "no MPEG transport stream"),
+        ("empty", vec![], "--via-ffmpeg"),
         (
             "clockless",
             [0x47, 0x1f, 0xff, 0x10].into_iter().chain([0xff; 184]).collect::<Vec<u8>>().repeat(50_000),

@@ -256,10 +256,16 @@ fn what_ffmpeg_reads_is_passed_on_and_its_death_is_told() {
     let live = Live::start(Source::parse(path, true).unwrap(), &SourceOptions::default(), Bounds::default());
     let status = live.input.as_ref().unwrap().status();
     until("it is received", || status.get().state == InputState::Receiving);
-    until("its end is told", || {
-        status.get().detail.unwrap_or_default().contains("ffmpeg ended (exit status: 0); it is run again")
-    });
-    until("it is run again", || status.get().restarts >= 1);
+    until("its end is told", || status.get().detail.as_deref() == Some("the file is over"));
+    assert_eq!((status.get().state, status.get().restarts), (InputState::Waiting, 0));
+    let once = status.get().received_bytes;
+    drop(live);
+
+    let options = SourceOptions { is_looped: true, ..SourceOptions::default() };
+    let live = Live::start(Source::parse(path, true).unwrap(), &options, Bounds::default());
+    let status = live.input.as_ref().unwrap().status();
+    until("it goes on behind its end", || status.get().received_bytes > once * 3 / 2);
+    assert_eq!((status.get().state, status.get().restarts), (InputState::Receiving, 0));
     drop(live);
 
     let live = Live::start(Source::parse("/nowhere.mkv", true).unwrap(), &SourceOptions::default(), Bounds::default());

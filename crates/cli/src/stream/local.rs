@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_control::flow::registry::{self, Entry};
@@ -12,10 +13,10 @@ use anabranch_gateway::outlet::{Outlet, OutletConfig};
 use anabranch_gateway::overview::{Here, Overview, Stream};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
 use anabranch_net::stream::node::StreamNode;
-use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use super::metrics;
 use crate::failure::Failure;
 
 /// Requests for an overview that wait at most: the gateway sends one at a time.
@@ -39,15 +40,15 @@ pub struct HttpArgs {
 const PORTS: std::ops::RangeInclusive<u16> = 8080..=8179;
 
 impl HttpArgs {
-    /// Serves `outlet`.
-    pub fn start(&self, outlet: &Outlet, input: Option<InputHandle>) -> Result<Http, Failure> {
+    /// Serves `outlet`, and what `node` tells.
+    pub fn start(&self, outlet: &Outlet, node: &StreamNode, input: Option<InputHandle>) -> Result<Http, Failure> {
         let listener = self.listen()?;
         let (requests, overviews) = mpsc::channel(MOST_REQUESTS);
         let config = Config {
             outlet: outlet.clone(),
             overviews: requests,
             input,
-            registry: Registry::default(),
+            registry: metrics::registry(node.snapshots()),
             access: Access { names: self.http_name.clone(), origins: self.http_origin.clone() },
             bounds: Bounds::default(),
         };
@@ -143,17 +144,26 @@ const MOST_LINES: usize = 16;
 
 /// Prints objects on lines of their own. Who does not read them holds up nothing, and misses some.
 #[derive(Debug)]
-pub struct Printer(SyncSender<Vec<u8>>);
+pub struct Printer {
+    lines: SyncSender<Vec<u8>>,
+    /// Ends with what the system said, when nothing can be written any more.
+    thread: JoinHandle<io::Error>,
+}
 
 impl Printer {
     /// Prints from now on, by a thread of its own.
     pub fn start() -> Result<Printer, Failure> {
         let (sender, lines) = sync_channel::<Vec<u8>>(MOST_LINES);
-        std::thread::Builder::new().name("printer".into()).spawn(move || {
+        let print = move || {
             let mut stdout = io::stdout();
-            while lines.recv().is_ok_and(|line| stdout.write_all(&line).and_then(|()| stdout.flush()).is_ok()) {}
-        })?;
-        Ok(Printer(sender))
+            for line in lines {
+                if let Err(error) = stdout.write_all(&line).and_then(|()| stdout.flush()) {
+                    return error;
+                }
+            }
+            io::ErrorKind::BrokenPipe.into()
+        };
+        Ok(Printer { lines: sender, thread: std::thread::Builder::new().name("printer".into()).spawn(print)? })
     }
 
     /// Prints `object`, unless too much waits.
@@ -161,14 +171,27 @@ impl Printer {
     /// # Errors
     ///
     /// When nobody can read it any more.
-    pub fn print(&self, object: &impl Serialize) -> Result<(), Failure> {
+    pub fn print(self, object: &impl Serialize) -> Result<Printer, Failure> {
         let mut line = serde_json::to_vec(object)?;
         line.push(b'\n');
-        match self.0.try_send(line) {
-            Ok(()) | Err(TrySendError::Full(_)) => Ok(()),
-            Err(TrySendError::Disconnected(_)) => Err(Failure::new("nobody reads the standard output any more")),
+        match self.lines.try_send(line) {
+            Ok(()) | Err(TrySendError::Full(_)) => Ok(self),
+            Err(TrySendError::Disconnected(_)) => {
+                let error = self.thread.join().unwrap_or_else(|_| io::ErrorKind::BrokenPipe.into());
+                Err(unwritable(&error))
+            }
         }
     }
+}
+
+/// Why standard output cannot be written.
+pub fn unwritable(error: &io::Error) -> Failure {
+    Failure::new(format!("standard output cannot be written: {error}"))
+}
+
+/// Prints a line on standard output.
+pub fn print_line(line: &str) -> Result<(), Failure> {
+    writeln!(io::stdout().lock(), "{line}").map_err(|error| unwritable(&error))
 }
 
 /// A flow controller by its name.

@@ -3,6 +3,7 @@
 pub mod demo;
 mod events;
 mod local;
+mod metrics;
 mod overview;
 mod serve;
 mod told;

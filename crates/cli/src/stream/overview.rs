@@ -16,7 +16,7 @@ use anabranch_proto::stream::overlay::{DELAYS, OverlayView, ViewerFigures, Viewe
 use super::events::Events;
 
 /// Bytes of the headers of IPv4 and UDP, which each packet has besides QUIC's.
-const HEADERS: u64 = 28;
+pub const HEADERS: u64 = 28;
 
 /// What is the same for a peer's whole life.
 #[derive(Debug)]

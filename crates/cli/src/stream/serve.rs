@@ -99,7 +99,7 @@ pub struct Args {
 
 /// How a stream travels.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ModeArg {
+pub enum ModeArg {
     Hybrid,
     Trees,
     Mesh,
@@ -140,12 +140,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let outlet = local::outlet(args.buffer);
     let (input, cuts) = Input::start(source, &options)?;
-    let http = args.http.start(&outlet, Some(input.handle()))?;
+    let http = args.http.start(&outlet, &node, Some(input.handle()))?;
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
     if args.json {
-        println!("{}", serde_json::json!({ "link": about.link.to_string(), "page": http.page() }));
+        let line = serde_json::json!({ "link": about.link.to_string(), "page": http.page() });
+        local::print_line(&line.to_string())?;
     } else {
-        println!("{}", about.link);
+        local::print_line(&about.link.to_string())?;
         eprintln!("watch it with: anabranch stream watch {}", about.link);
         eprintln!("page and players here: {}", http.page());
     }
@@ -193,16 +194,22 @@ async fn serve(
 ) -> Result<Ended, Failure> {
     let (mut noted, mut snapshots) = (Events::default(), node.snapshots());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
-    let (mut source, printer) = (SaidOfSource::default(), Printer::start()?);
+    let (mut source, mut printer) = (SaidOfSource::default(), Printer::start()?);
     // When the last viewer has what came last, once the source is over.
-    let mut end: Option<Instant> = None;
+    let (mut has_begun, mut end): (bool, Option<Instant>) = (false, None);
     loop {
         tokio::select! {
             cut = cuts.recv(), if end.is_none() => match cut {
-                Some(cut) => push(video, outlet, cut).await?,
+                Some(cut) => {
+                    has_begun = true;
+                    push(video, outlet, cut).await?;
+                }
+
                 None => {
                     outlet.end();
-                    end = Some(Instant::now() + args.buffer + LAST_WORDS);
+                    // Of a source that gave nothing, nobody awaits the rest.
+                    let rest = if has_begun { args.buffer + LAST_WORDS } else { Duration::ZERO };
+                    end = Some(Instant::now() + rest);
                 }
             },
             Some(event) = events.recv() => {
@@ -218,11 +225,13 @@ async fn serve(
             changed = snapshots.changed(), if args.json => {
                 changed.map_err(|_| Failure::new("the server has stopped by itself"))?;
                 let overview = overview::of(about, &node.snapshot(), &noted);
-                printer.print(&local::complete(overview, outlet, Some(status)))?;
+                printer = printer.print(&local::complete(overview, outlet, Some(status)))?;
             }
             _ = look.tick() => {
                 trouble.look(node);
-                source.look(status, args.json);
+                // What has ended it is said as the last word.
+                let is_last = end.is_some() && status.get().state == InputState::Failed;
+                source.look(status, args.json || is_last);
                 if interrupt.is_raised() {
                     return Ok(Ended::ByUser);
                 }
@@ -241,6 +250,8 @@ async fn serve(
 #[derive(Debug, Default)]
 struct SaidOfSource {
     said: Option<(InputState, Option<String>)>,
+    /// It has failed since the last look: if that ends the server, it is the server's last word, and said there.
+    has_failed: bool,
 }
 
 impl SaidOfSource {
@@ -250,6 +261,10 @@ impl SaidOfSource {
         if self.said.as_ref() == Some(&now) {
             return;
         }
+        if now.0 == InputState::Failed && !std::mem::replace(&mut self.has_failed, true) {
+            return;
+        }
+        self.has_failed = false;
         let words = match (now.0, now.1.as_deref()) {
             // A source that gives at once, as most do, needs no word.
             (InputState::Receiving, None) => self.said.is_some().then(|| "the source gives video".to_owned()),

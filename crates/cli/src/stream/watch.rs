@@ -93,12 +93,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ..WatchOptions::new(args.link.clone(), PeerIdentity::generate(), args.upload)
     })?;
     let outlet = local::outlet(args.buffer);
-    let http = if args.no_http { None } else { Some(args.http.start(&outlet, None)?) };
+    let http = if args.no_http { None } else { Some(args.http.start(&outlet, &node, None)?) };
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
     if let Some(http) = &http {
         eprintln!("page: {}", http.page());
         eprintln!("for players: {}", http.stream());
     }
+    eprintln!("asking the server at {}", about.link.addresses().join(" and "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     runtime.block_on(watch(args, &node, events, &outlet, http, &about, &interrupt))?;
     node.stop()?;
@@ -116,7 +117,7 @@ async fn watch(
 ) -> Result<(), Failure> {
     let (mut noted, mut snapshots, began) = (Events::default(), node.snapshots(), Instant::now());
     let (mut look, mut trouble) = (tokio::time::interval(LOOK), Trouble::default());
-    let (mut missed, mut said_at, printer) = (0, began, Printer::start()?);
+    let (mut missed, mut said_at, mut printer) = (0, began, Printer::start()?);
     let (mut taken, mut released, mut gaps, mut started) = (Vec::new(), Vec::new(), Vec::new(), None);
     loop {
         tokio::select! {
@@ -131,8 +132,8 @@ async fn watch(
                 if args.output.is_some() {
                     // A player that is gone is the end, as for any program before a pipe.
                     let mut stdout = std::io::stdout().lock();
-                    pieces.clone().try_for_each(|bytes| stdout.write_all(&bytes))?;
-                    stdout.flush()?;
+                    let written = pieces.clone().try_for_each(|bytes| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
+                    written.map_err(|error| local::unwritable(&error))?;
                 }
                 put(outlet, &taken, pieces);
                 if args.json {
@@ -171,7 +172,7 @@ async fn watch(
                     gaps: &gaps,
                     outages_s: outages.map(|one| (one.began.as_secs_f64(), one.length.as_secs_f64())).collect(),
                 };
-                printer.print(&told)?;
+                printer = printer.print(&told)?;
                 released.clear();
                 gaps.clear();
             }

@@ -54,6 +54,8 @@ pub(crate) enum Ending {
     Stalled(Duration),
     #[error(transparent)]
     NoTransportStream(#[from] NoTransportStream),
+    #[error("there is no MPEG transport stream in it; other containers are read by your ffmpeg, with --via-ffmpeg")]
+    NothingInIt,
     #[error("the source broke off: {0}")]
     Broken(io::Error),
     /// Nobody reads the cuts.
@@ -69,13 +71,15 @@ pub(crate) struct Feed {
     cutter: Cutter,
     has_begun: bool,
     is_receiving: bool,
+    /// Some cut has come out of it.
+    has_sent: bool,
     /// Changes of the stream's tables that were told.
     changes: u64,
 }
 
 impl Feed {
     pub fn new(cuts: mpsc::Sender<Cut>, status: Status, cutter: Cutter) -> Feed {
-        Feed { cuts, status, cutter, has_begun: false, is_receiving: false, changes: 0 }
+        Feed { cuts, status, cutter, has_begun: false, is_receiving: false, has_sent: false, changes: 0 }
     }
 
     /// Another connection, process or sender begins.
@@ -96,6 +100,11 @@ impl Feed {
     pub fn note_failed(&mut self, detail: impl Into<String>) {
         self.is_receiving = false;
         self.status.set(InputState::Failed, detail.into());
+    }
+
+    /// Whether anything came that belongs to a transport stream.
+    pub fn has_video(&self) -> bool {
+        self.has_sent
     }
 
     /// Nobody reads the cuts any more.
@@ -121,7 +130,7 @@ impl Feed {
             self.status.set(InputState::Receiving, words.to_owned());
         }
         for cut in cuts {
-            self.cuts.send(cut).await.map_err(|_| Ending::Unwanted)?;
+            self.send(cut).await?;
         }
         Ok(result?)
     }
@@ -129,9 +138,14 @@ impl Feed {
     /// What fills no packet goes out as it is.
     pub async fn flush(&mut self) -> Result<(), Ending> {
         match self.cutter.flush() {
-            Some(cut) => self.cuts.send(cut).await.map_err(|_| Ending::Unwanted),
+            Some(cut) => self.send(cut).await,
             None => Ok(()),
         }
+    }
+
+    async fn send(&mut self, cut: Cut) -> Result<(), Ending> {
+        self.has_sent = true;
+        self.cuts.send(cut).await.map_err(|_| Ending::Unwanted)
     }
 
     /// Reads until the source gives no more, or nothing for `stall`.

@@ -26,28 +26,32 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What it is to do.
 pub enum Task {
-    /// Read a source; one that gives nothing for `stall` is read anew.
-    Read { source: String, stall: Duration },
+    /// Read a source; one that gives nothing for `stall` is read anew. A file is played once, or again and again if
+    /// `is_looped`.
+    Read { source: String, stall: Duration, is_looped: bool },
     /// Wait for a caller by SRT, however long, and read it. It knows itself when the caller has gone.
     Await { url: String },
 }
 
 /// Runs it, again and again.
 pub async fn run(mut feed: Feed, task: Task, program: PathBuf) {
-    let (source, stall, hint) = match task {
-        Task::Read { source, stall } => (source, stall, "ffmpeg runs, and nothing has come yet"),
-        Task::Await { url } => (url, Duration::MAX, "ffmpeg waits for somebody to send by SRT"),
+    let (source, stall, is_looped, hint) = match task {
+        Task::Read { source, stall, is_looped } => (source, stall, is_looped, "ffmpeg runs, and nothing has come yet"),
+        Task::Await { url } => (url, Duration::MAX, false, "ffmpeg waits for somebody to send by SRT"),
     };
     let mut backoff = Backoff::default();
     while !feed.is_unwanted() {
         let began = Instant::now();
-        let (words, has_failed) = match Ffmpeg::start(&program, &source) {
+        let (words, has_failed) = match Ffmpeg::start(&program, &source, is_looped) {
             Ok((mut ffmpeg, mut reading)) => {
                 feed.begin(hint);
                 let ending = feed.pump(&mut reading, stall).await;
                 let is_over = matches!(ending, Ending::Over);
                 let (status, said) = ffmpeg.stop(is_over).await;
                 let is_good = status.is_some_and(|status| status.success());
+                if is_over && is_good && is_file(&source) {
+                    return feed.note_waiting("the file is over");
+                }
                 match status {
                     Some(status) if is_over => (format!("ffmpeg ended ({status}){said}"), !is_good),
                     _ => (format!("ffmpeg was ended{said}: {ending}"), !matches!(ending, Ending::Stalled(_))),
@@ -69,6 +73,11 @@ pub async fn run(mut feed: Feed, task: Task, program: PathBuf) {
     }
 }
 
+/// Whether it has an end, and all of it is there. A device or a pipe is live.
+fn is_file(source: &str) -> bool {
+    Path::new(source).is_file()
+}
+
 /// A process; it is ended when this is dropped.
 struct Ffmpeg {
     child: Child,
@@ -78,12 +87,15 @@ struct Ffmpeg {
 }
 
 impl Ffmpeg {
-    fn start(program: &Path, source: &str) -> io::Result<(Ffmpeg, Reading)> {
+    fn start(program: &Path, source: &str, is_looped: bool) -> io::Result<(Ffmpeg, Reading)> {
         let mut command = Command::new(program);
         command.args(["-nostdin", "-hide_banner", "-loglevel", "error"]);
-        if Path::new(source).exists() {
+        if is_file(source) {
             // As fast as it is to be played.
             command.arg("-re");
+            if is_looped {
+                command.args(["-stream_loop", "-1"]);
+            }
         }
         command.args(["-i", source, "-c", "copy", "-f", "mpegts", "pipe:1"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

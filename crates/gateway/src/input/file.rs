@@ -53,8 +53,7 @@ impl Player<'_> {
             rewound.seek(SeekFrom::Start(0)).map_err(Ending::Broken)?;
             let packets = self.play_once(rewound).await?;
             if packets == 0 {
-                let error = io::Error::new(io::ErrorKind::InvalidData, "there is no MPEG transport stream in it");
-                return Err(Ending::Broken(error));
+                return Err(Ending::NothingInIt);
             }
             if !is_looped {
                 self.feed.flush().await?;
@@ -123,8 +122,11 @@ pub async fn run_unpaced(mut feed: Feed, reader: impl io::Read + Send + 'static,
     loop {
         match feed.pump(&mut reading, stall).await {
             ending @ Ending::Stalled(_) => feed.note_waiting(ending.to_string()),
-            Ending::Over => return feed.note_waiting("the source is over"),
-            ending @ (Ending::NoTransportStream(_) | Ending::Broken(_)) => return feed.note_failed(ending.to_string()),
+            Ending::Over if feed.has_video() => return feed.note_waiting("the source is over"),
+            Ending::Over => return feed.note_failed(format!("standard input is over: {}", Ending::NothingInIt)),
+            ending @ (Ending::NoTransportStream(_) | Ending::NothingInIt | Ending::Broken(_)) => {
+                return feed.note_failed(ending.to_string());
+            }
             Ending::Unwanted => return,
         }
     }

@@ -111,9 +111,11 @@ impl Input {
                     .map_err(InputError::io(format!("cannot read {}", path.display())))?;
                 Box::pin(file::run_paced(feed, file, options.is_looped))
             }
-            Source::Ffmpeg(source) => {
-                Box::pin(ffmpeg::run(feed, ffmpeg::Task::Read { source, stall }, options.ffmpeg.clone()))
-            }
+            Source::Ffmpeg(source) => Box::pin(ffmpeg::run(
+                feed,
+                ffmpeg::Task::Read { source, stall, is_looped: options.is_looped },
+                options.ffmpeg.clone(),
+            )),
             Source::Pattern(config) => {
                 let pattern = Pattern::new(config).map_err(InputError::Pattern)?;
                 Box::pin(pattern::run(feed, pattern))

@@ -7,6 +7,7 @@ pub mod node;
 pub mod outages;
 mod run;
 pub mod snapshot;
+mod tally;
 
 pub use node::{Input, InputError, NodeEvent, ServeOptions, StreamError, StreamNode, Video, WatchOptions};
 pub use snapshot::Snapshot;

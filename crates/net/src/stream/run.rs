@@ -21,6 +21,7 @@ use super::content::Signed;
 use super::node::{NodeEvent, Peer, Video};
 use super::outages::Outages;
 use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
+use super::tally::Tally;
 use crate::runtime::Runtime;
 
 /// How often figures are told.
@@ -34,17 +35,6 @@ const GOODBYE: Duration = Duration::from_millis(50);
 
 /// Packets of video that are taken before sockets are served again.
 const PORTION: usize = 64;
-
-/// What was counted at the last snapshot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    at: Time,
-    received: u64,
-    sent: u64,
-    /// What had come over the session with the server that is open.
-    from_server: u64,
-    too_long: u64,
-}
 
 /// What the application says to the thread.
 #[derive(Clone, Debug, Default)]
@@ -72,11 +62,9 @@ pub(super) struct Running {
     untold: Option<(u64, u64)>,
     untaken: u64,
     source: (u64, u64),
-    counted: Counted,
-    /// Received from the server since the beginning.
-    from_server: u64,
-    received: u64,
-    too_long: u64,
+    tally: Tally,
+    /// When figures were told last, and what had been sent until then.
+    told: (Time, u64),
     outages: Outages,
 }
 
@@ -123,6 +111,7 @@ impl Running {
             is_alone: false,
             too_long: 0,
             narrowest: None,
+            narrow_sessions: 0,
             outages: Vec::new(),
             untaken_packets: 0,
             server: None,
@@ -143,10 +132,8 @@ impl Running {
             untold: None,
             untaken: 0,
             source: (0, 0),
-            counted: Counted::default(),
-            from_server: 0,
-            received: 0,
-            too_long: 0,
+            tally: Tally::default(),
+            told: (Time::ZERO, 0),
             outages: Outages::default(),
         };
         (running, receiver)
@@ -290,60 +277,38 @@ impl Running {
 
     fn tell_figures(&mut self, now: Time) {
         let peer = self.runtime.machine(0);
-        let (mut received_now, mut from_server_now, mut too_long_now) = (0, 0, 0);
-        let mut narrowest: Option<u16> = None;
-        for (_, remote, traffic) in peer.open_sessions() {
-            too_long_now += traffic.too_long;
-            if traffic.too_long > 0 {
-                narrowest = Some(narrowest.map_or(traffic.mtu, |least| least.min(traffic.mtu)));
-            }
-            received_now += traffic.received_bytes;
-            if remote.key == self.key {
-                from_server_now += traffic.received_bytes;
-            }
-        }
-        let Counted { at, received, sent, from_server, too_long } = self.counted;
-        // A session that is over takes its counts with it.
-        let growth = |now: u64, before: u64| if now >= before { now - before } else { now };
-        let span = now.since(at).as_secs_f64().max(1e-3);
+        let before = self.tally.received;
+        let key = self.key;
+        self.tally.count(peer.open_sessions().map(|(session, remote, traffic)| (session, remote.key == key, traffic)));
+        let (told_at, sent_before) = std::mem::replace(&mut self.told, (now, peer.sent().bytes));
+        let span = now.since(told_at).as_secs_f64().max(1e-3);
         let rate = |bytes: u64| Rate::from_bytes_per_sec_f64(bytes as f64 / span);
         let (all_sent, (_, _, lost)) = (peer.sent(), peer.totals());
-        let sent_now = all_sent.bytes;
-        let came = growth(received_now, received);
-        self.received += came;
-        self.from_server += growth(from_server_now, from_server);
-        self.too_long += growth(too_long_now, too_long);
-        self.counted = Counted {
-            at: now,
-            received: received_now,
-            sent: sent_now,
-            from_server: from_server_now,
-            too_long: too_long_now,
-        };
-        let share = self.from_server as f64 / self.received as f64;
+        let Tally { received, from_server, too_long, narrowest, narrow_sessions, .. } = self.tally;
         let mut snapshot = Snapshot {
             uptime: now.since(Time::ZERO),
             state: self.state.clone(),
             forged_packets: self.forged,
-            received_bytes: self.received,
-            sent_bytes: sent_now,
+            received_bytes: received,
+            sent_bytes: all_sent.bytes,
             sent_packets: all_sent.packets,
             lost_bytes: lost.get(),
-            download: rate(came),
-            upload: rate(growth(sent_now, sent)),
+            download: rate(received - before),
+            upload: rate(all_sent.bytes - sent_before),
             upload_limit: self.limit,
             window_bytes: peer.limits().window.get(),
             in_flight_bytes: peer.in_flight().get(),
             sessions: peer.sessions(),
             untaken_packets: self.untaken,
-            too_long: self.too_long,
+            too_long,
             narrowest,
+            narrow_sessions,
             ..self.snapshots.borrow().clone()
         };
         match peer.app().peer() {
             StreamPeer::Server(server) => of_server(now, server, self.source, &mut snapshot),
             StreamPeer::Client(client) => {
-                snapshot.server_share = (self.received > 0).then_some(share);
+                snapshot.server_share = (received > 0).then(|| from_server as f64 / received as f64);
                 of_viewer(now, client, self.stream.as_ref(), &mut snapshot);
                 snapshot.outages = self.outages.all(now);
             }

@@ -118,6 +118,8 @@ pub struct Snapshot {
     pub too_long: u64,
     /// Of the paths that are open and did not carry one, what the narrowest carries: bytes of UDP payload.
     pub narrowest: Option<u16>,
+    /// How many of those paths there are.
+    pub narrow_sessions: usize,
     /// When slices stopped coming, at a viewer.
     pub outages: Vec<Outage>,
     /// Packets for the application that it did not take in time.

@@ -5,15 +5,18 @@
 //! with a zero behind it. A frame is counted when the browser says that it was presented
 //! (`requestVideoFrameCallback`).
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
+#[cfg(unix)]
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 /// Where a browser is looked for that no environment variable names.
 const PLACES: [&str; 4] =
@@ -24,6 +27,9 @@ const VARIABLE: &str = "CHROMIUM";
 
 /// How long the browser may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// While an answer is awaited, it is looked so often whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What the page's window is as large as.
 const WINDOW: (u32, u32) = (1440, 2250);
@@ -69,8 +75,11 @@ pub fn find() -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
-    requests: ChildStdin,
+    requests: PipeWriter,
+    /// The other end of `requests`, held open: with nobody left to read, a write would end this process by SIGPIPE.
+    _read: PipeReader,
     answers: Receiver<Value>,
+    interrupt: Interrupt,
     next: u64,
     session: Option<String>,
     _profile: tempfile::TempDir,
@@ -113,11 +122,13 @@ impl Browser {
     ///
     /// # Errors
     ///
-    /// When it does not run, or not as expected.
-    pub fn open(path: &Path, page: &str) -> Result<Browser, Failure> {
+    /// When it does not run, or not as expected, or the user has had enough.
+    pub fn open(path: &Path, page: &str, interrupt: &Interrupt) -> Result<Browser, Failure> {
         let profile = tempfile::tempdir()?;
+        let (read_end, requests) = std::io::pipe()?;
         // The protocol's pipes are descriptors 3 and 4, which a shell puts in their places.
-        let mut child = Command::new("/bin/sh")
+        let mut command = Command::new("/bin/sh");
+        command
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
             .arg(path)
             // Containers run as root without user namespaces; the page that is opened is our own.
@@ -126,16 +137,26 @@ impl Browser {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(format!("--window-size={},{}", WINDOW.0, WINDOW.1))
             .arg("about:blank")
-            .stdin(Stdio::piped())
+            .stdin(read_end.try_clone()?)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let requests = child.stdin.take().ok_or_else(|| failed("it has no input"))?;
+            .stderr(Stdio::null());
+        // Ctrl-C is for us: the browser is closed, and not killed in the midst of its writing.
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut child = command.spawn().map_err(failed)?;
         let stdout = child.stdout.take().ok_or_else(|| failed("it has no output"))?;
         let (sender, answers) = mpsc::channel();
         std::thread::Builder::new().name("browser".into()).spawn(move || read(stdout, &sender))?;
-        let mut browser = Browser { child, requests, answers, next: 0, session: None, _profile: profile };
+        let mut browser = Browser {
+            child,
+            requests,
+            _read: read_end,
+            answers,
+            interrupt: interrupt.clone(),
+            next: 0,
+            session: None,
+            _profile: profile,
+        };
         let made = browser.call("Target.createTarget", &json!({ "url": page }))?;
         let attach = json!({ "targetId": made["targetId"], "flatten": true });
         let attached = browser.call("Target.attachToTarget", &attach)?;
@@ -184,12 +205,16 @@ impl Browser {
         self.requests.write_all(&bytes).map_err(failed)?;
         let end = Instant::now() + PATIENCE;
         loop {
-            match self.answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if self.interrupt.is_raised() {
+                return Err(failed("it was closed before it answered"));
+            }
+            match self.answers.recv_timeout(LOOK) {
                 Ok(answer) if answer["id"] == json!(self.next) => {
                     let error = answer["error"]["message"].as_str();
                     return error.map_or_else(|| Ok(answer["result"].clone()), |error| Err(failed(error)));
                 }
                 Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(RecvTimeoutError::Timeout) => return Err(failed(format!("no answer to {method}"))),
                 Err(RecvTimeoutError::Disconnected) => return Err(failed("it has ended")),
             }

@@ -17,14 +17,16 @@ mod page;
 mod viewer;
 
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::units::Rate;
 use anabranch_media::cutter::{Cut, Cutter};
 use anabranch_media::pattern::{Pattern, PatternConfig};
 use anabranch_net::sessions::identity::PeerIdentity;
 use anabranch_net::stream::liar::Lie;
-use anabranch_net::stream::node::{InputError, NodeEvent, ServeOptions, StreamNode, Video};
+use anabranch_net::stream::node::{self, InputError, NodeEvent, ServeOptions, StreamNode, Video};
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, write_atomically};
 
@@ -33,6 +35,7 @@ use self::figures::{Figures, Measured};
 use self::liars::Liars;
 use self::viewer::Viewer;
 use super::local;
+use super::serve::ModeArg;
 use super::told::unix_s;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -75,6 +78,12 @@ pub struct Args {
     /// What players hold, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = local::buffer)]
     pub buffer: Duration,
+    /// How the stream travels: trees that push, a mesh that repairs, or both
+    #[arg(long, value_name = "MODE", default_value = "hybrid")]
+    pub mode: ModeArg,
+    /// What decides how fast server and viewers send; see `anabranch controllers`
+    #[arg(long, value_name = "NAME", default_value = node::DEFAULT_CONTROLLER, value_parser = local::controller)]
+    pub controller: &'static Entry,
     /// Play in no browser
     #[arg(long)]
     pub no_browser: bool,
@@ -96,6 +105,8 @@ impl Args {
             seconds: 25,
             bitrate: Rate::from_bits_per_sec(1_000_000),
             buffer: Duration::from_secs(3),
+            mode: ModeArg::Hybrid,
+            controller: registry::find(node::DEFAULT_CONTROLLER).expect("it is registered"),
             no_browser: false,
             json: false,
             out,
@@ -161,7 +172,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let page = args.out.join("report.html");
     report.write(&page)?;
     if args.json {
-        println!("{}", serde_json::to_string(&figures)?);
+        local::print_line(&serde_json::to_string(&figures)?)?;
     } else {
         crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
     }
@@ -180,6 +191,8 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
     let frames_per_s = PatternConfig::default().frames_per_s;
     let (node, video, mut events) = StreamNode::serve(ServeOptions {
         is_limited: true,
+        mode: args.mode.into(),
+        controller: args.controller.name.to_owned(),
         buffer: local::span(args.buffer),
         ..ServeOptions::new(([127, 0, 0, 1], 0).into(), PeerIdentity::generate(), SERVER)
     })?;
@@ -209,7 +222,7 @@ pub fn play(args: &Args, interrupt: &Interrupt) -> Result<(Figures, Report), Fai
                 say(&format!("{} viewers have come", args.clients));
             }
         }
-        screen.look(args, &viewers, demo.elapsed() >= last_comes, &say);
+        screen.look(args, &viewers, demo.elapsed() >= last_comes, interrupt, &say)?;
         if killed_at.is_none() && demo.elapsed() >= last_comes + SETTLE * 2 {
             kill(&mut viewers, args.kill)?;
             killed_at = Some(demo.elapsed());
@@ -251,41 +264,75 @@ fn kill(viewers: &mut [Viewer], count: u32) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A browser that is being opened by a thread. It is waited for when this is dropped: the browser must not outlive us.
+struct Opening(Option<JoinHandle<Result<Browser, Failure>>>);
+
+impl Opening {
+    fn begin(path: PathBuf, page: String, interrupt: &Interrupt) -> Result<Opening, Failure> {
+        let interrupt = interrupt.clone();
+        let thread = std::thread::Builder::new().name("browser".into());
+        Ok(Opening(Some(thread.spawn(move || Browser::open(&path, &page, &interrupt))?)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// The browser, once it is open or could not be opened.
+    fn end(mut self) -> Result<Browser, Failure> {
+        let opened = self.0.take().and_then(|thread| thread.join().ok());
+        opened.unwrap_or_else(|| Err(Failure::new("the thread that opens the browser has panicked")))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        // What it has opened is closed with what the thread leaves.
+        drop(self.0.take().map(JoinHandle::join));
+    }
+}
+
 /// A browser that plays the first viewer's page.
 enum Screen {
     Waiting,
     /// It is being opened by a thread: the demo goes on meanwhile.
-    Opening(std::thread::JoinHandle<Result<Browser, Failure>>),
+    Opening(Opening),
     Open(Browser),
     None,
 }
 
 impl Screen {
-    fn look(&mut self, args: &Args, viewers: &[Viewer], is_time: bool, say: &dyn Fn(&str)) {
+    fn look(
+        &mut self,
+        args: &Args,
+        viewers: &[Viewer],
+        is_time: bool,
+        interrupt: &Interrupt,
+        say: &dyn Fn(&str),
+    ) -> Result<(), Failure> {
         *self = match std::mem::replace(self, Screen::None) {
-            Screen::Waiting if !is_time => Screen::Waiting,
-            Screen::Waiting => {
-                let page = viewers.first().and_then(Viewer::page);
-                match (browser::find().filter(|_| !args.no_browser), page) {
-                    (Some(path), Some(page)) => {
-                        Screen::Opening(std::thread::spawn(move || Browser::open(&path, &page)))
-                    }
-                    _ => Screen::None,
-                }
-            }
-            Screen::Opening(thread) if thread.is_finished() => match thread.join() {
-                Ok(Ok(browser)) => {
+            Screen::Waiting if args.no_browser => Screen::None,
+            Screen::Waiting => match viewers.first().and_then(Viewer::page).filter(|_| is_time) {
+                // The first viewer may have to be waited for.
+                None => Screen::Waiting,
+                Some(page) => match browser::find() {
+                    None => Screen::None,
+                    Some(path) => Screen::Opening(Opening::begin(path, page, interrupt)?),
+                },
+            },
+            Screen::Opening(opening) if opening.has_ended() => match opening.end() {
+                Ok(browser) => {
                     say("a browser plays the first viewer's page");
                     Screen::Open(browser)
                 }
-                Ok(Err(failure)) => {
+                Err(failure) => {
                     say(failure.words());
                     Screen::None
                 }
-                Err(_) => Screen::None,
             },
             other => other,
         };
+        Ok(())
     }
 
     fn end(self, say: &dyn Fn(&str)) -> Option<Shown> {

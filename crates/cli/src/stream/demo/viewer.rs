@@ -63,6 +63,7 @@ impl Viewer {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["stream", "watch", link, "--json", "--limit", "--upload", upload, "--listen", "127.0.0.1:0"]);
         command.args(["--buffer", &args.buffer.as_secs_f64().to_string()]);
+        command.args(["--controller", args.controller.name]);
         if let Some(lie) = lie {
             command.args(["--lie", lie.name()]);
         }
