@@ -334,7 +334,7 @@ impl Stage<'_> {
             CoordinationPeer::Coordinator(Box::new(Coordinator::new(config)))
         } else {
             let config = AgentConfig { coordinator: COORDINATOR.0, key: key_of(0), limit: None };
-            CoordinationPeer::Agent(Agent::new(config, &rng))
+            CoordinationPeer::Agent(Box::new(Agent::new(config, &rng)))
         };
         FlowSessions::new(app, config, key_of(node), controller, &rng)
     }

@@ -14,7 +14,7 @@ pub enum CoordinationPeer<A> {
     /// The one that decides.
     Coordinator(Box<Coordinator<A>>),
     /// One that reports.
-    Agent(Agent<A>),
+    Agent(Box<Agent<A>>),
 }
 
 /// What a peer tells of.
