@@ -84,5 +84,7 @@ fn no_coordinator_breaks_a_rule_and_equal_seeds_give_equal_soaks() {
     assert_eq!((soaked.cases, &soaked), (40, &run(3)));
     // Rules that hold because nothing happens would be none.
     assert!(soaked.directives > 100_000 && soaked.leases_ended > 500 && soaked.lost > 10_000, "{soaked:?}");
+    // A monitor that reported between two decisions made hosts' rates rise and fall for ever.
+    assert_eq!(coordination::soak(2895, 1, Some(1), &Progress::default()).failures, []);
     assert!(soaked.ignored > 50 && soaked.coordinator_crashes > 20 && soaked.agent_crashes > 40, "{soaked:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::agent::LONGEST_PERIOD;
+use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
 use super::budget::{lease, period};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
@@ -15,6 +15,11 @@ use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 /// Quarters of a period after a decision at which the next comes at the soonest, if a host's flows have begun or
 /// ended.
 const HASTE_QUARTERS: u64 = 1;
+
+/// Monitors report so many times as often as hosts. A host's rate changes when it is told, in the middle of a period
+/// of the monitor's, and counts between two reports are taken to have grown evenly: what others send would look
+/// larger and smaller in turn, and hosts be told less and more, for ever.
+const MONITORS_OFTENER: u64 = 4;
 
 /// Hosts that report seldom are waited for if they may send more than one part in so many of a link together.
 const SELDOM_MATTERS: u64 = 20;
@@ -407,7 +412,11 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         self.members.insert(session, place);
         // Its numbers begin anew, and so may its counts; its lease holds.
         (self.known[place].report, self.known[place].counted) = (None, Counted::default());
-        sessions.send(session, Terms { epoch: self.config.epoch, every: self.config.every });
+        let every = match self.config.members[place].duty {
+            Duty::Host { .. } => self.config.every,
+            Duty::Monitor { .. } => (self.config.every / MONITORS_OFTENER).max(LEAST_PERIOD),
+        };
+        sessions.send(session, Terms { epoch: self.config.epoch, every });
         sessions.event(CoordinatorEvent::Came(place));
     }
 
