@@ -28,14 +28,14 @@ fn readmes_policies_steer() {
     for command in commands {
         // What README trains is not here; what it trained once is.
         let command = command.iter().map(|word| word.replace("out/cross/seed-1/policy.safetensors", learned));
-        let short = ["--set", "run.seconds=6", "--json"].map(str::to_owned);
         let mut binary = std::process::Command::new(env!("CARGO_BIN_EXE_anabranch"));
-        let said = said(binary.args(command.chain(short)).current_dir(root()).output().unwrap());
+        let said = said(binary.args(command).arg("--json").current_dir(root()).output().unwrap());
         assert_eq!(said.code, Some(0), "{said:?}");
         let (json, metrics) = (said.json(), &said.json()["metrics"]);
         assert_eq!(json["notes"], serde_json::json!([]), "it sees what it saw in training");
-        // 86 Mbit/s are left, of which 1448 of 1514 bytes are data; unsteered, Cubic fills the queue and loses.
-        assert!(metrics["goodput_mbit_s"].as_f64().unwrap() > 70.0, "{metrics}");
+        // 86 Mbit/s are left, of which 1448 of 1514 bytes are data; unsteered, Cubic fills the queue and loses. The
+        // bound is the least that policies/README.md gives for a period of a second.
+        assert!(metrics["goodput_mbit_s"].as_f64().unwrap() > 79.2, "{metrics}");
         assert_eq!(metrics["loss_percent"].as_f64(), Some(0.0), "{metrics}");
     }
 }
