@@ -11,6 +11,7 @@ use anabranch_net::relay_list;
 use anabranch_net::sessions::stream::{Inbound, MOST_MESSAGE};
 use anabranch_net::stream::content::Signed;
 use anabranch_net::stream::link::Link;
+use anabranch_proto::coordination::wire as coordination_wire;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Body};
 use anabranch_proto::flow::{AckPolicy, FlowReceiver};
 use anabranch_proto::hello::{HelloBody, HelloReply};
@@ -170,6 +171,21 @@ pub fn stream(input: &[u8]) {
         if let Datagram::Manifest(manifest) = &datagram {
             assert!(!Signed::is_signed(&PeerKey::default(), manifest));
         }
+    }
+}
+
+/// What a coordinator and its agents tell each other comes out the same.
+pub fn coordination(input: &[u8]) {
+    let mut bytes = Vec::new();
+    if let Ok(terms) = coordination_wire::read_message(input) {
+        coordination_wire::write_message(&terms, &mut bytes);
+        assert_eq!(bytes, input);
+    }
+    bytes.clear();
+    if let Ok(datagram) = coordination_wire::read_datagram(input) {
+        coordination_wire::write_datagram(&datagram, &mut bytes);
+        assert_eq!(bytes, input);
+        assert_eq!(bytes.len(), datagram.wire_length());
     }
 }
 

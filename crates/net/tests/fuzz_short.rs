@@ -19,10 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_control::time::Duration;
-use anabranch_control::units::Rate;
+use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::sessions::identity::PeerIdentity;
 use anabranch_net::sessions::stream::Outbound;
 use anabranch_net::stream::content::Signed;
+use anabranch_proto::coordination::message::{
+    Actuator, Datagram as CoordinationDatagram, Directive, HostSeen, LinkSeen, Report as CoordinationReport, Seen,
+    Terms,
+};
+use anabranch_proto::coordination::wire as coordination_wire;
 use anabranch_proto::flow::wire::{self as flow_wire, AckBytes, Handshake, Label};
 use anabranch_proto::flow::{Ack, AckRanges, Data};
 use anabranch_proto::hello::{HelloBody, HelloReply};
@@ -48,7 +53,8 @@ const ITERATIONS: usize = 20_000;
 /// one of those that compute on a curve.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
+    ("coordination", checks::coordination, 1),
     ("datagram", checks::datagram, 1),
     ("flow_packet", checks::flow_packet, 1),
     ("handshake", checks::handshake, 20),
@@ -69,6 +75,7 @@ fn folder(target: &str) -> PathBuf {
 /// The corpus of every target, by file name.
 fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
     BTreeMap::from([
+        ("coordination", coordinations()),
         ("datagram", datagrams()),
         ("flow_packet", flow_packets()),
         ("handshake", handshakes()),
@@ -214,6 +221,35 @@ fn sessions() -> Vec<(String, Vec<u8>)> {
         ("leave".into(), with(&[17, 0, 0, 15])),
         ("disk".into(), with(&[18, 20, 20, 11, 0, 16, 0, 18])),
     ]
+}
+
+/// Each kind of message and datagram between a coordinator and an agent.
+fn coordinations() -> Vec<(String, Vec<u8>)> {
+    let (at, period) = (Duration::from_millis(1234), Duration::from_millis(100));
+    let report = |seen| CoordinationDatagram::Report(CoordinationReport { number: 7, at, period, seen });
+    let host = HostSeen { flows: 3, sent: Bytes::new(1 << 20), rtt: Some(period), ..HostSeen::default() };
+    let link = LinkSeen { capacity: Some(Rate::from_bits_per_sec(100_000_000)), dropped: 9, ..LinkSeen::default() };
+    let directive = Directive {
+        epoch: 2,
+        number: 8,
+        rate: Rate::from_bits_per_sec(5_000_000),
+        minimum: Rate::ZERO,
+        actuator: Actuator::Rate,
+        lifetime: period,
+    };
+    let mut terms = Vec::new();
+    coordination_wire::write_message(&Terms { epoch: 2, every: period }, &mut terms);
+    let mut seeds = vec![("terms".to_owned(), terms)];
+    for (name, datagram) in [
+        ("host", report(Seen::Host(host))),
+        ("link", report(Seen::Link(link))),
+        ("directive", CoordinationDatagram::Directive(directive)),
+    ] {
+        let mut bytes = Vec::new();
+        coordination_wire::write_datagram(&datagram, &mut bytes);
+        seeds.push((name.to_owned(), bytes));
+    }
+    seeds
 }
 
 /// Messages of a stream behind their lengths, short and long.
