@@ -1,8 +1,10 @@
 //! The `anabranch` command. One file for each verb; this one only names them.
 
+mod agent;
 mod bench;
 mod compare;
 mod controllers;
+mod coordinate;
 mod demo;
 mod emulate;
 mod failure;
@@ -13,6 +15,7 @@ mod meeting;
 mod memory;
 mod network;
 mod number;
+mod printer;
 mod progress;
 mod quic;
 mod receive;
@@ -69,6 +72,10 @@ enum Verb {
     Sweep(sweep::Args),
     /// Serve or watch live video, over the viewers themselves
     Stream(stream::Args),
+    /// Divide links among the hosts that send over them, many times a second
+    Coordinate(coordinate::Args),
+    /// Report to a coordinator what a host sends, and keep to what it gives
+    Agent(agent::Args),
     /// Send files through simulated networks in which everything goes wrong
     Soak(soak::Args),
     /// Hold every model against formulas and other programs
@@ -97,6 +104,8 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
         Verb::Stream(args) => stream::run(&args),
+        Verb::Coordinate(args) => coordinate::run(&args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Soak(args) => soak::run(&args),
         Verb::Validate(args) => validate::run(&args),
         Verb::Completions(args) => manual::completions(&args),

@@ -102,6 +102,24 @@ pub fn stream_path() -> Result<PathBuf, IdentityError> {
     in_settings("stream-key")
 }
 
+/// Where a coordinator's key is unless somebody says otherwise: `anabranch/coordinator-key` there.
+///
+/// # Errors
+///
+/// When the environment names no such folder.
+pub fn coordinator_path() -> Result<PathBuf, IdentityError> {
+    in_settings("coordinator-key")
+}
+
+/// Where an agent's key is unless somebody says otherwise: `anabranch/agent-key` there.
+///
+/// # Errors
+///
+/// When the environment names no such folder.
+pub fn agent_path() -> Result<PathBuf, IdentityError> {
+    in_settings("agent-key")
+}
+
 fn in_settings(name: &str) -> Result<PathBuf, IdentityError> {
     // Paths that are not absolute are to be ignored, as that specification has it.
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

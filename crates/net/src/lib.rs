@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod clock;
+pub mod coordination;
 pub mod delay_queue;
 pub mod disk;
 pub mod endpoint;
@@ -15,6 +16,7 @@ pub mod packet_size;
 pub mod pool;
 pub mod quic;
 pub mod relay_list;
+mod routes;
 pub mod runtime;
 pub mod send_queue;
 pub mod sessions;

@@ -1,9 +1,6 @@
 //! What a server of a stream and its viewers have alike: the HTTP server for this machine, and options.
 
-use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_control::flow::registry::{self, Entry};
@@ -13,7 +10,6 @@ use anabranch_gateway::outlet::{Outlet, OutletConfig};
 use anabranch_gateway::overview::{Here, Overview, Stream};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, OverviewRequest};
 use anabranch_net::stream::node::StreamNode;
-use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::metrics;
@@ -137,61 +133,6 @@ pub fn complete(overview: Overview, outlet: &Outlet, input: Option<&Status>) -> 
     };
     let stream = Stream { has_video: outlet.has_video(), ..overview.stream };
     Overview { here, stream, input: input.map(Status::get), ..overview }
-}
-
-/// Lines that wait for whoever reads standard output; what is more is dropped.
-const MOST_LINES: usize = 16;
-
-/// Prints objects on lines of their own. Who does not read them holds up nothing, and misses some.
-#[derive(Debug)]
-pub struct Printer {
-    lines: SyncSender<Vec<u8>>,
-    /// Ends with what the system said, when nothing can be written any more.
-    thread: JoinHandle<io::Error>,
-}
-
-impl Printer {
-    /// Prints from now on, by a thread of its own.
-    pub fn start() -> Result<Printer, Failure> {
-        let (sender, lines) = sync_channel::<Vec<u8>>(MOST_LINES);
-        let print = move || {
-            let mut stdout = io::stdout();
-            for line in lines {
-                if let Err(error) = stdout.write_all(&line).and_then(|()| stdout.flush()) {
-                    return error;
-                }
-            }
-            io::ErrorKind::BrokenPipe.into()
-        };
-        Ok(Printer { lines: sender, thread: std::thread::Builder::new().name("printer".into()).spawn(print)? })
-    }
-
-    /// Prints `object`, unless too much waits.
-    ///
-    /// # Errors
-    ///
-    /// When nobody can read it any more.
-    pub fn print(self, object: &impl Serialize) -> Result<Printer, Failure> {
-        let mut line = serde_json::to_vec(object)?;
-        line.push(b'\n');
-        match self.lines.try_send(line) {
-            Ok(()) | Err(TrySendError::Full(_)) => Ok(self),
-            Err(TrySendError::Disconnected(_)) => {
-                let error = self.thread.join().unwrap_or_else(|_| io::ErrorKind::BrokenPipe.into());
-                Err(unwritable(&error))
-            }
-        }
-    }
-}
-
-/// Why standard output cannot be written.
-pub fn unwritable(error: &io::Error) -> Failure {
-    Failure::new(format!("standard output cannot be written: {error}"))
-}
-
-/// Prints a line on standard output.
-pub fn print_line(line: &str) -> Result<(), Failure> {
-    writeln!(io::stdout().lock(), "{line}").map_err(|error| unwritable(&error))
 }
 
 /// A flow controller by its name.

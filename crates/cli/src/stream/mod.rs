@@ -2,7 +2,7 @@
 
 pub mod demo;
 mod events;
-mod local;
+pub mod local;
 mod metrics;
 mod overview;
 mod serve;

@@ -52,7 +52,7 @@ pub fn of(about: &About<'_>, snapshot: &Snapshot, events: &Events) -> Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: seconds(snapshot.uptime),
         stream: Stream {
-            key: snapshot.key.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            key: snapshot.key.to_string(),
             link: about.link.to_string(),
             mode,
             slices: snapshot.slices.map_or(0, u32::from),

@@ -17,10 +17,11 @@ use anabranch_proto::stream::packet::MAX_SLICES;
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs, Printer, Trouble};
+use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::{self, Printer};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -144,9 +145,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let about = About { link: node.link(), address: node.local_addr().to_string(), buffer: args.buffer };
     if args.json {
         let line = serde_json::json!({ "link": about.link.to_string(), "page": http.page() });
-        local::print_line(&line.to_string())?;
+        printer::print_line(&line.to_string())?;
     } else {
-        local::print_line(&about.link.to_string())?;
+        printer::print_line(&about.link.to_string())?;
         eprintln!("watch it with: anabranch stream watch {}", about.link);
         eprintln!("page and players here: {}", http.page());
     }

@@ -14,11 +14,12 @@ use anabranch_net::stream::node::{self, NodeEvent, StreamNode, WatchOptions};
 use tokio::sync::mpsc;
 
 use super::events::Events;
-use super::local::{self, Http, HttpArgs, Printer, Trouble};
+use super::local::{self, Http, HttpArgs, Trouble};
 use super::overview::{self, About};
 use super::told::{self, EACH, Told};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer::{self, Printer};
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -133,7 +134,7 @@ async fn watch(
                     // A player that is gone is the end, as for any program before a pipe.
                     let mut stdout = std::io::stdout().lock();
                     let written = pieces.clone().try_for_each(|bytes| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
-                    written.map_err(|error| local::unwritable(&error))?;
+                    written.map_err(|error| printer::unwritable(&error))?;
                 }
                 put(outlet, &taken, pieces);
                 if args.json {

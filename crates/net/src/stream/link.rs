@@ -121,9 +121,7 @@ fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
-        key_text::write(&self.key.0, f)?;
-        write!(f, "@{}", self.addresses.join(","))?;
+        write!(f, "{SCHEME}{}@{}", self.key, self.addresses.join(","))?;
         if self.is_private { f.write_str(PRIVATE) } else { Ok(()) }
     }
 }

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -41,6 +41,7 @@ use super::link::{Link, LinkError};
 use super::run::{Flags, Running};
 use super::snapshot::Snapshot;
 use crate::pool::NoWork;
+use crate::routes::{outgoing, reachable};
 use crate::runtime::Runtime;
 use crate::sessions::QuicSessions;
 use crate::sessions::identity::PeerIdentity;
@@ -525,28 +526,4 @@ fn towards(options: &WatchOptions) -> Result<(Socket, Vec<SocketAddr>), StreamEr
         is_of_both || address.is_ipv6() == local.is_ipv6()
     });
     Ok((socket, addresses))
-}
-
-/// The address from which packets to `to` leave; none if there is no route. Nothing is sent.
-fn outgoing(to: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(to).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
-}
-
-/// By which address a socket that is bound at `local` is reached: if at all of the host's, then by the one that
-/// leads out.
-fn reachable(local: SocketAddr) -> SocketAddr {
-    if !local.ip().is_unspecified() {
-        return local;
-    }
-    // Addresses for documentation (RFC 5737, RFC 3849): routed as all others are.
-    let out: SocketAddr = if local.is_ipv4() {
-        (Ipv4Addr::new(192, 0, 2, 1), 9).into()
-    } else {
-        (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into()
-    };
-    let here: IpAddr = if local.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-    SocketAddr::new(outgoing(out).unwrap_or(here), local.port())
 }

@@ -19,10 +19,12 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
+
+use crate::key_text;
 
 pub use books::{SessionConfig, SessionCounters};
 pub use flow_sessions::{Acting, FlowSessions};
@@ -48,6 +50,13 @@ impl SessionId {
 /// The public key by which a peer proves who it is (Ed25519, RFC 8032).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerKey(pub [u8; 32]);
+
+/// In 64 hexadecimal digits.
+impl fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        key_text::write(&self.0, f)
+    }
+}
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

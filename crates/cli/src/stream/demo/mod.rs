@@ -39,6 +39,7 @@ use super::serve::ModeArg;
 use super::told::unix_s;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::printer;
 
 /// What the server sends at most: a few copies of the stream.
 const SERVER: Rate = Rate::from_bits_per_sec(6_000_000);
@@ -172,7 +173,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let page = args.out.join("report.html");
     report.write(&page)?;
     if args.json {
-        local::print_line(&serde_json::to_string(&figures)?)?;
+        printer::print_line(&serde_json::to_string(&figures)?)?;
     } else {
         crate::table::print(&figures.rows(), 2.., &mut std::io::stdout().lock())?;
     }

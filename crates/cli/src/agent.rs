@@ -1,0 +1,219 @@
+//! `anabranch agent`: reports what a host sends, or what passes over a link, and keeps the host's budget.
+
+use std::path::PathBuf;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_net::coordination::host::{Device, Host, Shaper};
+use anabranch_net::coordination::node::CoordinationNode;
+use anabranch_net::identity_file;
+use anabranch_net::sessions::identity::PeerIdentity;
+use anabranch_net::stream::link::Link;
+use anabranch_proto::coordination::agent::{AgentEvent, LEAST_PERIOD};
+use anabranch_proto::coordination::budget::Ignored;
+use anabranch_proto::coordination::message::Seen;
+use anabranch_proto::coordination::peer::CoordinationEvent;
+use anabranch_proto::session::Closed;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::printer::Printer;
+use crate::stream::local;
+
+/// How often the host is looked at, unless reports are wanted more often than half as often.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A budget is said again when it differs by one part in so many.
+const WORTH_SAYING: u64 = 10;
+
+/// Arguments of `agent`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without LINK, the key by which a coordinator knows this agent is printed, and made if there is none: it goes into \
+the coordinator's file.
+
+With --enforce, all that this host sends over the device keeps to what the coordinator gives it, by a token bucket at \
+the device's root (tc-tbf(8); as root, or with CAP_NET_ADMIN). When the coordinator falls silent the bucket is taken \
+away within the lease, and at the end of the agent. Without it, the agent says what the host may send, and changes \
+nothing.")]
+pub struct Args {
+    /// What `anabranch coordinate` printed
+    #[arg(value_name = "LINK", requires = "device")]
+    link: Option<Link>,
+    /// The network device over which the host sends, or which is watched
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Watch what passes over the device, whoever sends it: the monitor of a link
+    #[arg(long, conflicts_with_all = ["enforce", "limit"])]
+    monitor: bool,
+    /// Keep the device to what the coordinator says
+    #[arg(long)]
+    enforce: bool,
+    /// Follow no more than this, whatever the coordinator says
+    #[arg(long, value_name = "RATE", value_parser = local::upload)]
+    limit: Option<Rate>,
+    /// The file with the agent's key [default: anabranch/agent-key in $XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Print one JSON object for each thing that happens
+    #[arg(long)]
+    json: bool,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+enum Told {
+    /// The coordinator takes reports.
+    Enrolled { at_s: f64, report_each_s: f64 },
+    /// What the host may send, and for how long.
+    Budget { at_s: f64, rate_mbit_s: f64, lifetime_s: f64, is_enforced: bool },
+    /// The lease is over.
+    Alone { at_s: f64 },
+    /// There is no session.
+    Unreachable { at_s: f64, why: &'static str },
+    /// A directive was not followed.
+    Ignored { at_s: f64, why: &'static str },
+}
+
+/// Reports, and keeps to what comes back, until the user ends it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let path = args.identity.clone().map_or_else(identity_file::agent_path, Ok)?;
+    let identity: PeerIdentity = identity_file::load_or_make(&path)?;
+    let (Some(link), Some(device)) = (&args.link, &args.device) else {
+        println!("{}", identity.public());
+        return Ok(());
+    };
+    let device = Device::new(device)?;
+    let interrupt = Interrupt::listen()?;
+    let shaper = if args.enforce { Some(Shaper::new(&device)?) } else { None };
+    let node = CoordinationNode::agent(link.clone(), &identity, args.limit)?;
+    eprintln!("asking the coordinator at {}", link.addresses().join(" and "));
+    let watched = if args.monitor { Watched::Link(device) } else { Watched::Host(Host::new(device)) };
+    let mut running = Running { node, watched, shaper, look: LOOK, said: None };
+    let mut printer = Printer::start()?;
+    while !interrupt.is_raised() {
+        for told in running.turn()? {
+            if args.json {
+                printer = printer.print(&told)?;
+            } else if let Some(words) = running.words(told) {
+                eprintln!("{words}");
+            }
+        }
+    }
+    if let Some(shaper) = &mut running.shaper {
+        shaper.release()?;
+    }
+    Ok(running.node.stop()?)
+}
+
+/// What is looked at.
+#[derive(Debug)]
+enum Watched {
+    Host(Host),
+    Link(Device),
+}
+
+struct Running {
+    node: CoordinationNode,
+    watched: Watched,
+    shaper: Option<Shaper>,
+    look: Duration,
+    /// The budget that was said last.
+    said: Option<Rate>,
+}
+
+impl Running {
+    /// Looks, waits for a while, and tells what has happened.
+    fn turn(&mut self) -> Result<Vec<Told>, Failure> {
+        let seen = match &mut self.watched {
+            Watched::Host(host) => Seen::Host(host.seen()?),
+            Watched::Link(device) => Seen::Link(device.link_seen()?),
+        };
+        self.node.set_seen(seen);
+        let next = self.node.now() + self.look;
+        let mut told = Vec::new();
+        while self.node.now() < next {
+            self.node.turn(next)?;
+            while let Some(event) = self.node.poll_event() {
+                if let CoordinationEvent::Agent(event) = event {
+                    told.push(self.act(event)?);
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    fn act(&mut self, event: AgentEvent) -> Result<Told, Failure> {
+        let at_s = self.node.now().since(Time::ZERO).as_secs_f64();
+        Ok(match event {
+            AgentEvent::Enrolled(terms) => {
+                self.look = (terms.every / 2).min(LOOK).max(LEAST_PERIOD);
+                Told::Enrolled { at_s, report_each_s: terms.every.as_secs_f64() }
+            }
+            AgentEvent::Directed(directive, _) => {
+                if let Some(shaper) = &mut self.shaper {
+                    shaper.set(directive.rate)?;
+                }
+                let (rate_mbit_s, is_enforced) = (directive.rate.bits_per_sec() as f64 / 1e6, self.shaper.is_some());
+                Told::Budget { at_s, rate_mbit_s, lifetime_s: directive.lifetime.as_secs_f64(), is_enforced }
+            }
+            AgentEvent::Alone => {
+                if let Some(shaper) = &mut self.shaper {
+                    shaper.release()?;
+                }
+                Told::Alone { at_s }
+            }
+            AgentEvent::Unreachable(why) => Told::Unreachable { at_s, why: unreachable(why) },
+            AgentEvent::Ignored(why) => Told::Ignored { at_s, why: ignored(why) },
+        })
+    }
+
+    /// For people; none for a budget much like the one before.
+    fn words(&mut self, told: Told) -> Option<String> {
+        match told {
+            Told::Enrolled { report_each_s, .. } => {
+                Some(format!("the coordinator takes reports, one each {report_each_s} s"))
+            }
+            Told::Budget { rate_mbit_s, is_enforced, .. } => {
+                let rate = Rate::from_bits_per_sec((rate_mbit_s * 1e6) as u64);
+                let differs = |before: &Rate| {
+                    before.bits_per_sec().abs_diff(rate.bits_per_sec()) > before.bits_per_sec() / WORTH_SAYING
+                };
+                self.said.is_none_or(|before| differs(&before)).then(|| {
+                    self.said = Some(rate);
+                    let how = if is_enforced { "" } else { " (nothing makes it; see --enforce)" };
+                    format!("this host may send {rate_mbit_s:.2} Mbit/s{how}")
+                })
+            }
+            Told::Alone { .. } => {
+                self.said = None;
+                Some(
+                    "nothing was heard of the coordinator for as long as the lease held: this host is on its own"
+                        .into(),
+                )
+            }
+            Told::Unreachable { why, .. } => Some(format!("{why}; trying again")),
+            Told::Ignored { .. } => None,
+        }
+    }
+}
+
+fn unreachable(why: Closed) -> &'static str {
+    match why {
+        Closed::Refused => {
+            "the coordinator does not know this agent's key, or has another key than the link says: does its file have what `anabranch agent` prints?"
+        }
+        Closed::TimedOut => "nobody answers at the link's address",
+        Closed::ByPeer => "the coordinator has ended the session",
+        Closed::Misused => "the coordinator has sent what no coordinator sends",
+    }
+}
+
+fn ignored(why: Ignored) -> &'static str {
+    match why {
+        Ignored::StaleEpoch => "it is of an earlier life of the coordinator",
+        Ignored::Overtaken => "a later one has come before it",
+    }
+}

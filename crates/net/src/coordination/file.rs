@@ -1,0 +1,305 @@
+//! The file that says what a coordinator divides, and among whom:
+//!
+//! ```toml
+//! every_ms = 100           # how often it decides
+//! utilisation = 0.95       # which part of a link is given away
+//! share = "per-flow"       # or "per-host"
+//!
+//! [[link]]
+//! name = "uplink"
+//! capacity = "100 Mbit/s"
+//!
+//! [[host]]
+//! name = "alpha"
+//! key = "9d…"              # what `anabranch agent` prints there
+//! link = "uplink"
+//! least = "1 Mbit/s"       # if it has something to send; none unless said
+//! most = "50 Mbit/s"       # the link's capacity unless said
+//! most_flows = 100         # more do not count, whatever it reports
+//!
+//! [[monitor]]
+//! name = "gateway"
+//! key = "41…"
+//! link = "uplink"
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_proto::coordination::agent::{LEAST_PERIOD, LONGEST_PERIOD};
+use anabranch_proto::coordination::coordinator::{CoordinatorConfig, Duty, LinkConfig, Member, Share};
+use anabranch_proto::coordination::message::Actuator;
+use anabranch_proto::key_text;
+use anabranch_proto::session::PeerKey;
+use serde::Deserialize;
+use toml::Spanned;
+
+/// The most links of a coordinator.
+pub const MOST_LINKS: usize = 1000;
+
+/// The most hosts and monitors of a coordinator.
+pub const MOST_MEMBERS: usize = 10_000;
+
+/// Flows of a host that count at most, unless its entry says otherwise.
+const MOST_FLOWS: u32 = 1000;
+
+/// What is wrong in a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong, with the key and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    every_ms: Option<Spanned<u64>>,
+    utilisation: Option<Spanned<f64>>,
+    #[serde(default)]
+    share: ShareText,
+    #[serde(default)]
+    link: Vec<LinkEntry>,
+    #[serde(default)]
+    host: Vec<HostEntry>,
+    #[serde(default)]
+    monitor: Vec<MonitorEntry>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ShareText {
+    #[default]
+    PerFlow,
+    PerHost,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkEntry {
+    name: Spanned<String>,
+    capacity: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostEntry {
+    name: Spanned<String>,
+    key: Spanned<String>,
+    link: Spanned<String>,
+    least: Option<Spanned<String>>,
+    most: Option<Spanned<String>>,
+    most_flows: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MonitorEntry {
+    name: Spanned<String>,
+    key: Spanned<String>,
+    link: Spanned<String>,
+}
+
+/// What is wrong, and at which byte.
+type Problem = (usize, String);
+
+/// Reads a coordinator's file, of the life `epoch`.
+///
+/// # Errors
+///
+/// What is wrong, and in which line.
+pub fn parse(text: &str, epoch: u64) -> Result<CoordinatorConfig, FileError> {
+    let at = |(offset, message): Problem| {
+        let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+        FileError { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(), message }
+    };
+    let file: File = toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        at((offset, error.message().trim_end().replace('\n', " ")))
+    })?;
+    config(file, epoch).map_err(at)
+}
+
+fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {
+    let (links, hosts) = (file.link.len(), file.host.len());
+    if links == 0 || links > MOST_LINKS {
+        return Err((
+            0,
+            format!("{links} links; expected 1 to {MOST_LINKS} [[link]] entries with a name and a capacity"),
+        ));
+    }
+    let members = hosts + file.monitor.len();
+    if hosts == 0 || members > MOST_MEMBERS {
+        let expected = format!("expected at least one [[host]] entry, and {MOST_MEMBERS} hosts and monitors at most");
+        return Err((0, format!("{hosts} hosts and {} monitors; {expected}", file.monitor.len())));
+    }
+    let every = file.every_ms.map_or(Ok(Duration::from_millis(100)), every)?;
+    let utilisation = match file.utilisation {
+        Some(part) if !(*part.get_ref() > 0.0 && *part.get_ref() <= 1.0) => {
+            return Err((
+                part.span().start,
+                format!("key `utilisation`: {}; expected more than 0, up to 1", part.get_ref()),
+            ));
+        }
+        part => part.map_or(0.95, Spanned::into_inner),
+    };
+    let mut places = BTreeMap::new();
+    let mut known = Vec::with_capacity(links);
+    for entry in file.link {
+        let offset = entry.name.span().start;
+        let capacity = rate("capacity", &entry.capacity)?;
+        let name = entry.name.into_inner();
+        if places.insert(name.clone(), known.len()).is_some() {
+            return Err((offset, format!("key `name`: there are two links \"{name}\"")));
+        }
+        known.push(LinkConfig { name, capacity });
+    }
+    let place = |link: &Spanned<String>| {
+        places.get(link.get_ref()).copied().ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|link| link.name.as_str()).collect();
+            (
+                link.span().start,
+                format!("key `link`: there is no link \"{}\"; there are: {}", link.get_ref(), names.join(", ")),
+            )
+        })
+    };
+    let mut members = Members::default();
+    for host in &file.host {
+        let link = place(&host.link)?;
+        let least = host.least.as_ref().map_or(Ok(Rate::ZERO), |text| rate("least", text))?;
+        let most = host.most.as_ref().map_or(Ok(known[link].capacity), |text| rate("most", text))?;
+        if let Some(text) = host.least.as_ref().filter(|_| least > most) {
+            let message = format!("key `least`: {} is more than the host's most, {most}", text.get_ref());
+            return Err((text.span().start, message));
+        }
+        let most_flows = match &host.most_flows {
+            Some(flows) if *flows.get_ref() == 0 => {
+                return Err((flows.span().start, "key `most_flows`: 0; expected at least 1".to_owned()));
+            }
+            flows => flows.as_ref().map_or(MOST_FLOWS, |flows| *flows.get_ref()),
+        };
+        members.add(&host.name, &host.key, Duty::Host { link, least, most, most_flows })?;
+    }
+    for monitor in &file.monitor {
+        members.add(&monitor.name, &monitor.key, Duty::Monitor { link: place(&monitor.link)? })?;
+    }
+    let share = match file.share {
+        ShareText::PerFlow => Share::PerFlow,
+        ShareText::PerHost => Share::PerHost,
+    };
+    // Hosts of Linux keep to rates: their kernels' windows are their own.
+    let actuator = Actuator::Rate;
+    Ok(CoordinatorConfig { epoch, every, utilisation, actuator, share, links: known, members: members.all })
+}
+
+fn every(every_ms: Spanned<u64>) -> Result<Duration, Problem> {
+    let (least, most) = (LEAST_PERIOD.as_nanos() / 1_000_000, LONGEST_PERIOD.as_nanos() / 1_000_000);
+    match *every_ms.get_ref() {
+        ms if (least..=most).contains(&ms) => Ok(Duration::from_millis(ms)),
+        ms => Err((every_ms.span().start, format!("key `every_ms`: {ms}; expected {least} to {most}"))),
+    }
+}
+
+fn rate(key: &str, text: &Spanned<String>) -> Result<Rate, Problem> {
+    match text.get_ref().parse::<Rate>() {
+        Ok(rate) if rate > Rate::ZERO => Ok(rate),
+        Ok(_) => Err((text.span().start, format!("key `{key}`: expected more than nothing"))),
+        Err(why) => Err((text.span().start, format!("key `{key}`: {:?}: {why}", text.get_ref()))),
+    }
+}
+
+/// Members so far, each with a name and a key that no other has.
+#[derive(Default)]
+struct Members {
+    all: Vec<Member>,
+    names: BTreeMap<String, PeerKey>,
+    keys: BTreeMap<PeerKey, String>,
+}
+
+impl Members {
+    fn add(&mut self, name: &Spanned<String>, key: &Spanned<String>, duty: Duty) -> Result<(), Problem> {
+        let digits = key_text::parse(key.get_ref()).map_err(|_| {
+            let expected = "expected the 64 hexadecimal digits that `anabranch agent` prints";
+            (key.span().start, format!("key `key`: {:?}; {expected}", key.get_ref()))
+        })?;
+        let (key_at, key, name_at, name) =
+            (key.span().start, PeerKey(digits), name.span().start, name.get_ref().clone());
+        if let Some(other) = self.keys.insert(key, name.clone()) {
+            return Err((key_at, format!("key `key`: \"{other}\" has the same; each agent has its own")));
+        }
+        if self.names.insert(name.clone(), key).is_some() {
+            return Err((name_at, format!("key `name`: there are two \"{name}\" among hosts and monitors")));
+        }
+        self.all.push(Member { name, key, duty });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> String {
+        let (alpha, gateway) = ("9d".repeat(32), "41".repeat(32));
+        format!(
+            "every_ms = 50\n\n[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"\n\n[[host]]\nname = \"alpha\"\n\
+             key = \"{alpha}\"\nlink = \"uplink\"\nleast = \"1 Mbit/s\"\n\n[[monitor]]\nname = \"gateway\"\n\
+             key = \"{gateway}\"\nlink = \"uplink\"\n"
+        )
+    }
+
+    #[test]
+    fn hosts_and_monitors_are_members_of_the_links_that_they_name() {
+        let config = parse(&file(), 7).unwrap();
+        let capacity = Rate::from_bits_per_sec(100_000_000);
+        assert_eq!((config.epoch, config.every, config.utilisation), (7, Duration::from_millis(50), 0.95));
+        assert_eq!(config.links, [LinkConfig { name: "uplink".into(), capacity }]);
+        let duty =
+            Duty::Host { link: 0, least: Rate::from_bits_per_sec(1_000_000), most: capacity, most_flows: MOST_FLOWS };
+        let alpha = Member { name: "alpha".into(), key: PeerKey([0x9d; 32]), duty };
+        let gateway = Member { name: "gateway".into(), key: PeerKey([0x41; 32]), duty: Duty::Monitor { link: 0 } };
+        assert_eq!(config.members, [alpha, gateway]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line_its_key_and_what_was_expected() {
+        let same = ("41".repeat(32), "9d".repeat(32));
+        for (from, to, line, said) in [
+            ("every_ms = 50", "every_ms = 4", 1, "key `every_ms`: 4; expected 5 to 1900"),
+            ("every_ms = 50", "utilisation = 0.0", 1, "key `utilisation`: 0; expected more than 0, up to 1"),
+            ("every_ms = 50", "utilisation = nan", 1, "key `utilisation`: NaN"),
+            ("every_ms = 50", "share = \"fair\"", 1, "unknown variant `fair`, expected `per-flow` or `per-host`"),
+            ("every_ms = 50", "often = 1", 1, "unknown field `often`"),
+            ("\"100 Mbit/s\"", "\"100\"", 5, "key `capacity`: \"100\": expected a number and a unit"),
+            ("\"100 Mbit/s\"", "\"0 Mbit/s\"", 5, "key `capacity`: expected more than nothing"),
+            ("9d9d", "9d", 9, "expected the 64 hexadecimal digits that `anabranch agent` prints"),
+            (&same.0, &same.1, 15, "\"alpha\" has the same"),
+            ("\"gateway\"", "\"alpha\"", 14, "there are two \"alpha\""),
+            ("link = \"uplink\"\nleast", "link = \"up\"\nleast", 10, "there is no link \"up\"; there are: uplink"),
+            ("\"1 Mbit/s\"", "\"1 Gbit/s\"", 11, "key `least`: 1 Gbit/s is more than the host's most"),
+            ("least = \"1 Mbit/s\"", "most_flows = 0", 11, "key `most_flows`: 0; expected at least 1"),
+            ("[[link]]\nname = \"uplink\"\ncapacity = \"100 Mbit/s\"", "", 1, "0 links; expected 1 to 1000"),
+        ] {
+            let text = file().replacen(from, to, 1);
+            assert_ne!(text, file(), "{from}");
+            let error = parse(&text, 1).unwrap_err();
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.message.contains(said), "{error}; expected {said}");
+        }
+        let two = format!("{}\n[[link]]\nname = \"uplink\"\ncapacity = \"1 Mbit/s\"\n", file());
+        assert_eq!(parse(&two, 1).unwrap_err().to_string(), "line 19: key `name`: there are two links \"uplink\"");
+        let nobody = "[[link]]\nname = \"a\"\ncapacity = \"1 Mbit/s\"\n";
+        assert!(parse(nobody, 1).unwrap_err().message.contains("expected at least one [[host]]"));
+    }
+}
