@@ -34,7 +34,7 @@ Without LINK, the key by which a coordinator knows this agent is printed, and ma
 the coordinator's file.
 
 With --enforce, all that this host sends over the device keeps to what the coordinator gives it, by a token bucket at \
-the device's root (tc-tbf(8); as root, or with CAP_NET_ADMIN). When the coordinator falls silent the bucket is taken \
+the device's root (tc-htb(8); as root, or with CAP_NET_ADMIN). When the coordinator falls silent the bucket is taken \
 away within the lease, and at the end of the agent. Without it, the agent says what the host may send, and changes \
 nothing.")]
 pub struct Args {
@@ -87,11 +87,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let device = Device::new(device)?;
     let interrupt = Interrupt::listen()?;
-    let shaper = if args.enforce { Some(Shaper::new(&device)?) } else { None };
     let node = CoordinationNode::agent(link.clone(), &identity, args.limit)?;
+    let port = node.local_addr().port();
+    let shaper = if args.enforce { Some(Shaper::new(&device, port)?) } else { None };
     eprintln!("asking the coordinator at {}", link.addresses().join(" and "));
     let watched = if args.monitor { Watched::Link(device) } else { Watched::Host(Host::new(device)) };
-    let mut running = Running { node, watched, shaper, look: LOOK, said: None };
+    let mut running = Running { node, watched, shaper, look: LOOK, said: None, missed: None };
     let mut printer = Printer::start()?;
     while !interrupt.is_raised() {
         for told in running.turn()? {
@@ -122,6 +123,8 @@ struct Running {
     look: Duration,
     /// The budget that was said last.
     said: Option<Rate>,
+    /// Why there is no session, as it was said last.
+    missed: Option<&'static str>,
 }
 
 impl Running {
@@ -170,10 +173,11 @@ impl Running {
         })
     }
 
-    /// For people; none for a budget much like the one before.
+    /// For people; none for what is much like what was said before.
     fn words(&mut self, told: Told) -> Option<String> {
         match told {
             Told::Enrolled { report_each_s, .. } => {
+                self.missed = None;
                 Some(format!("the coordinator takes reports, one each {report_each_s} s"))
             }
             Told::Budget { rate_mbit_s, is_enforced, .. } => {
@@ -194,7 +198,9 @@ impl Running {
                         .into(),
                 )
             }
-            Told::Unreachable { why, .. } => Some(format!("{why}; trying again")),
+            Told::Unreachable { why, .. } => {
+                (self.missed.replace(why) != Some(why)).then(|| format!("{why}; trying again"))
+            }
             Told::Ignored { .. } => None,
         }
     }

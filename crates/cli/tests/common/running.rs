@@ -36,6 +36,24 @@ impl Running {
         line[found + before.len()..].trim().to_owned()
     }
 
+    /// The next line, as JSON; null where there is none.
+    pub fn json(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        if line.is_empty() { serde_json::Value::Null } else { serde_json::from_str(&line).unwrap() }
+    }
+
+    /// The first of the next lines, as JSON, that `fits`.
+    pub fn json_where(&mut self, fits: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        loop {
+            let line = self.json();
+            assert!(!line.is_null(), "it has ended");
+            if fits(&line) {
+                return line;
+            }
+        }
+    }
+
     /// Whether it has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -3,8 +3,11 @@
 //! - Seen: what a network device has sent, headers of its layer included (`/sys/class/net/*/statistics`, the kernel's
 //!   `stat_add` counters), and the TCP connections that have something to send (`/proc/net/tcp`, `tx_queue`: proc_net_tcp(5)).
 //!   What programs send over UDP is counted in bytes, not as flows: a device that sends is one flow at least.
-//! - Changed: the rate of the device, by a token bucket at its root (tc-tbf(8)), which all that the host sends over it
-//!   keeps to, TCP or not. A device whose root somebody has set up is left alone.
+//! - Changed: the rate of the device, by a token bucket at its root, which all that the host sends over it keeps to, TCP
+//!   or not. It is a class of HTB (tc-htb(8)), whose tokens stay when its rate changes: a bucket of tc-tbf(8) is full
+//!   again after each change, which at ten a second was an eighth more than 10 Mbit/s. In it CoDel keeps the queue
+//!   short (RFC 8290) where the kernel has it; else TCP's own bound on what waits here does. A device whose root
+//!   somebody has set up is left alone.
 
 use std::fs;
 use std::io;
@@ -16,17 +19,27 @@ use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::coordination::message::{HostSeen, LinkSeen};
 use procfs::net::TcpState;
 
+/// What a connection holds at most that needs no share of its own: a segment, such as a request, or a FIN (RFC 9293).
+const LEAST_FLOW: u32 = 1460;
+
 /// By this handle a token bucket is known for an agent's.
 const HANDLE: &str = "ab0:";
 
-/// A bucket holds what this long sends: the kernel refills it at every packet, and a timer is late by less.
-const BUCKET: Duration = Duration::from_millis(4);
+/// All that has no other class is in this one.
+const CLASS: &str = "ab0:1";
 
-/// Nor does one hold less: ten packets of Ethernet.
-const LEAST_BUCKET: u64 = 15_140;
+/// What the agent itself says is in this one: behind the bucket, reports would come too late to be worth anything,
+/// and the less a host may send, the later.
+const CONTROL_CLASS: &str = "ab0:2";
 
-/// What waits at the bucket for longer is dropped, as at any queue: TCP's answer to that stays.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// No agent says more, whatever its terms are: a report each 5 ms.
+const CONTROL_RATE: &str = "250kbit";
+
+/// A bucket holds what this long sends: timers of the kernel are late by less.
+const BUCKET: Duration = Duration::from_millis(1);
+
+/// Nor does one hold less: two packets of Ethernet.
+const LEAST_BUCKET: u64 = 3028;
 
 /// A rate that differs by less than one part in so many is left as it is: each change runs a program.
 const SMALLEST_CHANGE: u64 = 100;
@@ -146,13 +159,13 @@ impl Host {
         let sent = self.device.sent()?;
         let before = self.sent.replace(sent).unwrap_or(sent);
         // A flow that has nothing in its queue at this instant has sent since the last look; ACKs alone are no flow.
-        let has_sent = sent.get().saturating_sub(before.get()) > LEAST_BUCKET;
+        let has_sent = sent.get().saturating_sub(before.get()) > u64::from(LEAST_FLOW);
         let flows = connections_that_send()?.max(u32::from(has_sent));
         Ok(HostSeen { flows, sent, ..HostSeen::default() })
     }
 }
 
-/// TCP connections to others that hold what is not acknowledged, or not sent yet.
+/// TCP connections to others that hold more than a segment which is not acknowledged, or not sent yet.
 fn connections_that_send() -> Result<u32, HostError> {
     let all = [("/proc/net/tcp", procfs::net::tcp()), ("/proc/net/tcp6", procfs::net::tcp6())];
     let mut count = 0;
@@ -165,7 +178,7 @@ fn connections_that_send() -> Result<u32, HostError> {
         };
         let sends = entries.iter().filter(|entry| {
             let is_open = matches!(entry.state, TcpState::Established | TcpState::CloseWait | TcpState::FinWait1);
-            is_open && entry.tx_queue > 0 && !entry.remote_address.ip().is_loopback()
+            is_open && entry.tx_queue > LEAST_FLOW && !entry.remote_address.ip().is_loopback()
         });
         count += sends.count();
     }
@@ -176,24 +189,28 @@ fn connections_that_send() -> Result<u32, HostError> {
 #[derive(Debug)]
 pub struct Shaper {
     device: String,
+    /// The agent's own.
+    control_port: u16,
     rate: Option<Rate>,
 }
 
 impl Shaper {
-    /// Of `device`, which nothing limits yet; what an agent that was killed has left is taken away.
+    /// Of `device`, which nothing limits yet, for the agent that speaks from UDP port `control_port`; what an agent
+    /// that was killed has left is taken away.
     ///
     /// # Errors
     ///
     /// When somebody has set up the device's root, or `tc` can't be run, as without the right to (root, or
     /// `CAP_NET_ADMIN`).
-    pub fn new(device: &Device) -> Result<Shaper, HostError> {
-        let mut shaper = Shaper { device: device.name.clone(), rate: None };
+    pub fn new(device: &Device, control_port: u16) -> Result<Shaper, HostError> {
+        let mut shaper = Shaper { device: device.name.clone(), control_port, rate: None };
         let said = tc(&["qdisc", "show", "dev", &shaper.device, "root"])?;
         let mut words = said.split_whitespace().skip(1);
         let (kind, handle) = (words.next().unwrap_or("noqueue").to_owned(), words.next().unwrap_or("0:"));
         match handle {
             HANDLE => {
-                shaper.rate = Some(Rate::ZERO);
+                // Whatever it was.
+                shaper.rate = Some(LEAST_RATE);
                 shaper.release()?;
             }
             // What the kernel gives every device.
@@ -222,11 +239,25 @@ impl Shaper {
         if self.rate.is_some_and(|before| bits.abs_diff(before.bits_per_sec()) <= bits / SMALLEST_CHANGE) {
             return Ok(());
         }
-        let verb = if self.rate.is_some() { "change" } else { "replace" };
+        if self.rate.is_none() {
+            tc(&["qdisc", "replace", "dev", &self.device, "root", "handle", HANDLE, "htb", "default", "1"])?;
+            let of_device = ["dev", &self.device, "parent", HANDLE];
+            let control = ["classid", CONTROL_CLASS, "htb", "rate", CONTROL_RATE, "quantum", "1514"];
+            tc(&[&["class", "replace"], &of_device[..], &control].concat())?;
+            let port = self.control_port.to_string();
+            for (protocol, ip) in [("ip", "ip"), ("ipv6", "ip6")] {
+                let filter = ["protocol", protocol, "u32", "match", ip, "protocol", "17", "0xff"];
+                let port = ["match", ip, "sport", &port, "0xffff", "flowid", CONTROL_CLASS];
+                tc(&[&["filter", "add"], &of_device[..], &filter, &port].concat())?;
+            }
+        }
         let (rate_text, burst) = (format!("{bits}bit"), (rate * BUCKET).get().max(LEAST_BUCKET).to_string());
-        let latency = format!("{}us", PATIENCE.as_nanos() / 1000);
-        let bucket = ["tbf", "rate", &rate_text, "burst", &burst, "latency", &latency];
-        tc(&[&["qdisc", verb, "dev", &self.device, "root", "handle", HANDLE][..], &bucket].concat())?;
+        let class = ["class", "replace", "dev", &self.device, "parent", HANDLE, "classid", CLASS, "htb"];
+        tc(&[&class[..], &["rate", &rate_text, "burst", &burst, "cburst", &burst, "quantum", "1514"]].concat())?;
+        if self.rate.is_none() {
+            // Where the kernel has no CoDel, a plain queue stays.
+            let _ = tc(&["qdisc", "add", "dev", &self.device, "parent", CLASS, "fq_codel"]);
+        }
         self.rate = Some(rate);
         Ok(())
     }
