@@ -273,6 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn the_file_on_the_books_page_is_one() {
+        let page = include_str!("../../../../docs/coordination.md");
+        let text = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+        let config = parse(text, 1).unwrap();
+        let most = Rate::from_bits_per_sec(50_000_000);
+        assert!(matches!(config.members[0].duty, Duty::Host { most: of, most_flows: 100, .. } if of == most));
+        assert_eq!(config.members.len(), 2);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line_its_key_and_what_was_expected() {
         let same = ("41".repeat(32), "9d".repeat(32));
         for (from, to, line, said) in [
