@@ -75,14 +75,15 @@ class Env(gymnasium.Env[Array, Array]):
     Versions: v0, the first.
     """
 
-    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+    # Gymnasium's `check_env` makes an environment in each mode that is listed, so a picture is one where it can be drawn.
+    metadata = {"render_modes": ["ansi", "rgb_array"] if find_spec("matplotlib") else ["ansi"], "render_fps": 10}
 
     def __init__(
         self, environment: str | None = None, *, render_mode: str | None = None, **options: Unpack[Options]
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
+        if render_mode not in (None, "ansi", "rgb_array"):
             raise ValueError(f'render_mode is "{render_mode}", must be None, "ansi" or "rgb_array"')
-        if render_mode == "rgb_array" and find_spec("matplotlib") is None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
             raise ModuleNotFoundError('render_mode="rgb_array" needs matplotlib: pip install matplotlib', name="matplotlib")
         self.render_mode = render_mode
         self._worlds = Worlds(environment, count=1, threads=1, autoreset="Disabled", **options)

@@ -1,5 +1,7 @@
 """One environment: Gymnasium's contract, seeds, and what is said of wrong input."""
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium
@@ -130,7 +132,6 @@ def test_an_action_that_is_none_is_answered_by_what_one_is(single, action, error
 
 
 def test_a_picture_shows_the_episode_so_far():
-    pytest.importorskip("matplotlib")
     env = gymnasium.make("anabranch/C3-Parallel-v0", render_mode="rgb_array").unwrapped
     assert env.render() is None, "nothing has begun"
 
@@ -145,6 +146,27 @@ def test_a_picture_shows_the_episode_so_far():
     first = shown(1, [0.5, 0.5], 5)
     assert first == shown(1, [0.5, 0.5], 5), "a reset begins another one"
     assert len({first, shown(1, [0.5, 0.25], 5), shown(1, [0.5, 0.5], 6), shown(1, [0.5, 0.5], 0)}) == 4
+
+
+WITHOUT_MATPLOTLIB = """
+import sys, warnings
+sys.modules["matplotlib"] = None
+import gymnasium
+from gymnasium.utils.env_checker import check_env
+import anabranch
+env = gymnasium.make("anabranch/C3-Single-v0").unwrapped
+assert env.metadata["render_modes"] == ["ansi"], env.metadata
+warnings.simplefilter("ignore")
+check_env(env)
+gymnasium.make("anabranch/C3-Single-v0", render_mode="rgb_array")
+"""
+
+
+def test_where_no_picture_can_be_drawn_none_is_promised():
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_MATPLOTLIB], capture_output=True, text=True)
+    assert ran.stderr.splitlines()[-1:] == [
+        'ModuleNotFoundError: render_mode="rgb_array" needs matplotlib: pip install matplotlib'
+    ], ran.stderr
 
 
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")

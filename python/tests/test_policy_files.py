@@ -10,15 +10,15 @@ import anabranch
 from anabranch.policy import Policy
 
 
-def network(inputs, outputs):
-    draw = np.random.default_rng(5)
+def network(inputs, outputs, seed=5):
+    draw = np.random.default_rng(seed)
     shapes = [(inputs, 16), (16, outputs)]
     return [(draw.normal(0, 0.3, shape).astype(np.float32), draw.normal(0.2, 0.1, shape[1]).astype(np.float32))
             for shape in shapes]
 
 
-def policy(inputs=6, outputs=1):
-    return Policy(network(inputs, outputs), activation="relu", mean=np.linspace(0, 1, inputs, dtype=np.float32),
+def policy(inputs=6, outputs=1, seed=5):
+    return Policy(network(inputs, outputs, seed), activation="relu", mean=np.linspace(0, 1, inputs, dtype=np.float32),
                   deviation=np.linspace(1, 2, inputs, dtype=np.float32))
 
 
@@ -115,7 +115,8 @@ def test_a_policy_in_a_run_sends_what_it_sends_in_an_environment(tmp_path):
         "steering": {"link": "bottleneck", "every_ms": 100},
     }
     env = gymnasium.make("anabranch/Scenario-v0", scenario=text, actuator="rate").unwrapped
-    steers = policy()
+    # Of ten seeds the one that tells the widest range of rates that fit the link: others tell less than none.
+    steers = policy(seed=8)
     steers.save(path, env)
     observation, _ = env.reset(seed=11)
     told, acknowledged = [], 0.0
@@ -125,6 +126,7 @@ def test_a_policy_in_a_run_sends_what_it_sends_in_an_environment(tmp_path):
         # Of 0.1 s over 5 Mbit/s, 1448 of 1514 bytes.
         acknowledged += observation.reshape(2, -1)[:, 0].sum() * 0.5 * 1448 / 1514
     assert truncated and np.std(told) > 0.01, "what is told depends on what is seen"
+    assert 0 < np.min(told) and np.max(told) < 0.5, "two of them fit the link"
     learned = text | {"steering": {"link": "bottleneck", "policy": str(path)}}
     run = anabranch.run(learned, seed=11)
     again = anabranch.run(learned, seed=11)
