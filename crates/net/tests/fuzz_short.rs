@@ -311,7 +311,7 @@ fn streams() -> Vec<(String, Vec<u8>)> {
     };
     let messages: Vec<StreamMessage<SocketAddr, Signed>> = vec![
         StreamMessage::Join { upload: Rate::from_bits_per_sec(5_000_000) },
-        StreamMessage::Welcome(Box::new(Welcome { stream: info, ticket: (*ticket).clone() })),
+        StreamMessage::Welcome(Box::new(Welcome { stream: info, sent: 190, ticket: (*ticket).clone() })),
         StreamMessage::Overloaded,
         StreamMessage::Ticket(ticket.clone()),
         StreamMessage::Assign(Box::new(assignment)),

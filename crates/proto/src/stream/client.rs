@@ -32,7 +32,7 @@ use super::pushing::Pushing;
 use super::reaching::Reaching;
 use super::receiving::{Arrived, Receiving, Verdict};
 use super::serving::{Subscription, next_datagram, subscribe};
-use super::uplink::Uplink;
+use super::uplink::{MOST_ASKED, Uplink};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
 /// How often a client looks for silent slices, and for what else time brings.
@@ -90,6 +90,8 @@ pub(super) struct Watching<A, C: Content> {
     pub(super) pushing: Pushing,
     pub(super) mesh: Mesh,
     pub(super) monitoring: Monitoring,
+    /// With which packet its parents begin: those before it come from the server.
+    pub(super) pushed_from: PacketId,
     /// Of each slice, the packet up to which its feed had pushed at the last tick.
     pub(super) pushed: Vec<PacketId>,
     pub(super) next_map: Time,
@@ -222,22 +224,31 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     }
 
     fn on_welcome(&mut self, now: Time, welcome: Welcome<C>, sessions: &mut impl Sessions<Self>) {
-        let Welcome { stream: info, ticket } = welcome;
+        let Welcome { stream: info, sent, ticket } = welcome;
         let (slices, ClientId(client)) = (info.slices.clamp(1, MAX_SLICES), ticket.client);
         let info = StreamInfo { slices, ..info };
+        // What the server promises, which may be lost, is sought like what any other was asked for.
+        let sent = sent.min(MOST_ASKED as u16);
+        let pushed_from = info.begin.after(u64::from(sent));
         match &mut self.watching {
             // Let in again: what is here stays.
             Some(watching) if watching.info.slices == slices => (watching.info, watching.ticket) = (info, ticket),
             _ => {
+                let mut mesh = Mesh::new(info.mode == Mode::Mesh);
+                if let Some(server) = self.server {
+                    let promised = (0..u64::from(sent)).map(|number| info.begin.after(number));
+                    promised.for_each(|id| mesh.note_asked(now, server, id));
+                }
                 self.watching = Some(Watching {
                     info,
                     ticket,
                     receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
-                    feeds: Feeds::new(slices, now, info.begin),
+                    feeds: Feeds::new(slices, now, pushed_from),
+                    pushed_from,
                     pushing: Pushing::new(slices),
-                    mesh: Mesh::new(info.mode == Mode::Mesh),
+                    mesh,
                     monitoring: Monitoring::new(u64::from(client)),
-                    pushed: vec![info.begin; usize::from(slices)],
+                    pushed: vec![pushed_from; usize::from(slices)],
                     next_map: now,
                     next_round: now,
                     next_question: now,

@@ -208,6 +208,8 @@ pub enum Message<A, C: Content> {
 pub struct Welcome<C: Content> {
     /// The stream.
     pub stream: StreamInfo,
+    /// So many packets from the beginning on come from the server itself, unasked.
+    pub sent: u16,
     /// By which others believe that this is a client; its number is in it.
     pub ticket: Ticket<C>,
 }
@@ -303,7 +305,7 @@ impl<A: Clone + core::fmt::Debug, C: Content> WireLength for Message<A, C> {
     fn wire_length(&self) -> usize {
         let body = match self {
             Message::Join { .. } => 8,
-            Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + Ticket::<C>::LENGTH,
+            Message::Welcome(_) => 1 + 1 + 8 + 8 + 8 + 4 + 2 + Ticket::<C>::LENGTH,
             Message::Ticket(_) | Message::Greet(_) => Ticket::<C>::LENGTH,
             Message::Overloaded | Message::Ping | Message::Pong => 0,
             Message::JoinPrivately | Message::WantOverlay => 0,

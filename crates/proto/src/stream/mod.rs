@@ -2,6 +2,7 @@
 //! ([Raiber 2010], 3.2, 6.4), a mesh repairs ([Efthymiopoulos 2015], 2).
 
 pub mod answers;
+mod beginning;
 pub mod buffer;
 pub mod chains;
 pub mod client;

@@ -8,6 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::answers::Answers;
+use super::beginning::{Beginnings, GIVEN_UP_AFTER};
 use super::buffer::{Buffer, BufferConfig};
 use super::chains::Monitoring;
 use super::content::{ClientId, Content, Manifest, Ticket};
@@ -24,7 +25,7 @@ use super::serving::{Subscription, next_datagram, subscribe};
 use super::source::{Signed, Source};
 use super::tracker::capacity::OVERHEAD;
 use super::tracker::{Refusal, Tracker, TrackerConfig};
-use super::uplink::Uplink;
+use super::uplink::{USED, Uplink};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions, WireLength};
 
 /// How often a tree is made better, assignments leave, and silent viewers are looked for.
@@ -43,6 +44,9 @@ const UNKNOWN_WAY: Duration = Duration::from_millis(500);
 /// manifest as well, which takes as much as a third of a packet: were each packet given to viewers of its own, a
 /// fifth of what the server sends would be manifests.
 const PACKETS_OF_A_SEED: usize = 8;
+
+/// What others ask for leaves behind what newcomers begin with: they count as having so many packets.
+const NO_NEWCOMER: u32 = 1 << 16;
 
 /// Headers of a datagram.
 const HEADERS: usize = 64;
@@ -100,6 +104,7 @@ pub struct Server<A, C: Content> {
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
     answers: Answers,
+    beginnings: Beginnings,
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
     enabler: Option<Enabler>,
@@ -138,6 +143,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             next_seed: 0,
             excluded: VecDeque::new(),
             answers: Answers::default(),
+            beginnings: Beginnings::default(),
             telling: Box::default(),
             rng,
             next_tick: start,
@@ -295,11 +301,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             Ok(client) => {
                 self.peers.on_proved(session, client);
                 let edge = (self.source.edge(), self.source.stamp(now));
-                let behind = if self.tracker.has_room_to_catch_up(now, self.config.begin_behind) {
-                    self.config.begin_behind
-                } else {
-                    Duration::ZERO
-                };
+                let group = Beginnings::group(bitrate);
+                let room = self.beginnings.room(now, self.left());
+                let is_behind = room >= group || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
+                let behind = if is_behind { self.config.begin_behind } else { Duration::ZERO };
                 let behind = self.source.keyframe(now, behind);
                 // Whom the server feeds itself, it repairs as well.
                 let mode = if upload.is_some() { self.config.mode } else { Mode::Hybrid };
@@ -307,8 +312,10 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let (slices, is_private) = (self.config.tracker.slices, self.tracker.is_private());
                 let stream = StreamInfo { mode, is_private, slices, bitrate, begin, edge };
                 self.telling.on_joined(now, client, begin);
+                let most = if mode == Mode::Hybrid { group.min(room) } else { 0 };
+                let sent = self.send_beginning(now, session, begin, most);
                 let ticket = self.ticket(now, client, remote.key);
-                sessions.send(session, Message::Welcome(Box::new(Welcome { stream, ticket })));
+                sessions.send(session, Message::Welcome(Box::new(Welcome { stream, sent, ticket })));
                 // By them it can tell what others send it before anybody pushes it any.
                 for manifest in self.manifests.iter().filter(|manifest| manifest.end() > begin) {
                     self.uplink.tell(session, Datagram::Manifest(Arc::clone(manifest)));
@@ -321,6 +328,22 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 self.tell_places(now, sessions);
             }
         }
+    }
+
+    /// What pushes leave of what the server can send.
+    fn left(&self) -> Rate {
+        let held = self.pushing.held().max(self.tracker.server_held());
+        let pushed = self.tracker.slice_rate().bytes_per_sec() * held as f64;
+        Rate::from_bytes_per_sec_f64((USED * self.tracker.upload().bytes_per_sec() - pushed).max(0.0))
+    }
+
+    /// Sends a newcomer `most` packets at most from `begin` on: how many.
+    fn send_beginning(&mut self, now: Time, session: SessionId, begin: PacketId, most: u64) -> u16 {
+        let packets = most.min(self.source.edge().since(begin));
+        self.beginnings.promise(now, self.left(), packets);
+        let ids = (0..packets).map(|number| begin.after(number));
+        self.uplink.ask(now, session, ids, now + GIVEN_UP_AFTER, 0);
+        packets as u16
     }
 
     /// Tells everybody what is new of its place in the trees.
@@ -592,7 +615,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
                 let is_alone = self.tracker.private_viewer(client).is_some();
                 let Server { answers, uplink, config, .. } = self;
                 let is_granted = |id: &PacketId| is_alone || config.mode.has_trees() || answers.grant(now, *id);
-                uplink.ask(now, session, ids.iter().copied().filter(is_granted), now + ANSWERED_WITHIN, 0);
+                uplink.ask(now, session, ids.iter().copied().filter(is_granted), now + ANSWERED_WITHIN, NO_NEWCOMER);
             }
             Datagram::Mass(epoch, mass) => self.monitoring.on_mass(epoch, mass),
             _ => {}

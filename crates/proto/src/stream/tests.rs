@@ -14,6 +14,7 @@ use super::testing::{TestNetwork, TestPacket, key_of};
 use super::tracker::TrackerConfig;
 use super::tree::Moves;
 
+mod beginning;
 mod looking;
 mod private;
 mod reaching;

@@ -39,7 +39,8 @@ fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: D
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// Tells neighbours what is here, and asks for what is missing.
     pub(super) fn trade(&mut self, now: Time) {
-        let Some(Watching { info, receiving, feeds, mesh, pushed, next_map, next_round, .. }) = &mut self.watching
+        let Some(Watching { info, receiving, feeds, mesh, pushed_from, pushed, next_map, next_round, .. }) =
+            &mut self.watching
         else {
             return;
         };
@@ -68,7 +69,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let slice = id.slice(info.slices);
             let is_late = late_end.is_some_and(|end| *id < end);
             // All that a newcomer begins with is old.
-            let is_expected = beginning.contains(slice) && (!is_late || feeds.pushed(slice) == info.begin);
+            let is_begun = *id >= *pushed_from && feeds.pushed(slice) == *pushed_from;
+            let is_expected = *id >= *pushed_from && beginning.contains(slice) && (!is_late || is_begun);
             let was_pushed = *id < pushed[usize::from(slice)];
             let is_missed = was_pushed || silent.contains(slice) && *id < unpushed_end || is_late;
             is_missed && !is_expected && unproven.binary_search(id).is_err()

@@ -40,11 +40,11 @@ pub const MOST_ASKED: usize = 1152;
 
 /// The part of what a peer can send that answers may use up with what it pushes: the rest is for ACKs, which
 /// are a twentieth of what comes.
-const USED: f64 = 0.95;
+pub(super) const USED: f64 = 0.95;
 
 /// Headers of a datagram, and all bytes of a packet.
 const HEADERS: f64 = 64.0;
-const PACKET: f64 = MAX_PACKET as f64 + 13.0 + HEADERS;
+pub(super) const PACKET: f64 = MAX_PACKET as f64 + 13.0 + HEADERS;
 
 /// Answers that leave at once at most after a rest.
 const ANSWERS_AT_ONCE: f64 = 4.0;

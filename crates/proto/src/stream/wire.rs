@@ -209,6 +209,7 @@ pub fn write_message<C: WireContent>(message: &Message<SocketAddr, C>, out: &mut
         Message::Welcome(welcome) => {
             writer.u8(2);
             write_stream(&welcome.stream, writer);
+            writer.u16(welcome.sent);
             write_ticket(&welcome.ticket, writer);
         }
         Message::Overloaded => writer.u8(3),
@@ -295,7 +296,8 @@ pub fn read_message<C: WireContent>(bytes: &[u8]) -> Result<Message<SocketAddr, 
         1 => Message::Join { upload: rate(&mut reader)? },
         2 => {
             let stream = read_stream(&mut reader)?;
-            Message::Welcome(Box::new(Welcome { stream, ticket: read_ticket(&mut reader)? }))
+            let sent = reader.u16()?;
+            Message::Welcome(Box::new(Welcome { stream, sent, ticket: read_ticket(&mut reader)? }))
         }
         3 => Message::Overloaded,
         4 => Message::Ticket(Box::new(read_ticket(&mut reader)?)),

@@ -26,6 +26,13 @@ const LEAST_COPIES: usize = 3;
 /// stream of twenty slices. Each misses a packet or two.
 const GIVEN_AWAY: usize = 10;
 
+/// The part of what a server can send with which newcomers begin, if viewers say that they can bear all without: a
+/// newcomer takes a second of the stream, and its parents bring that only after seconds.
+const FOR_NEWCOMERS: f64 = 0.45;
+
+/// Whatever a viewer announces, it is taken to bear no more than so many streams before it has borne them.
+const MOST_BELIEVED: usize = 2;
+
 impl<A: Copy + Eq> Tracker<A> {
     /// Children that a viewer may have that can send `upload`.
     pub(super) fn viewer_places(&self, upload: Rate) -> usize {
@@ -124,16 +131,35 @@ impl<A: Copy + Eq> Tracker<A> {
     /// places for all and some to spare; else so many that one stream's worth of places stays free, since the upload
     /// of viewers costs nothing. Trees alone are as printed, and the server holds as many as it can.
     fn server_places(&self, more: usize) -> usize {
-        let most = self.planned(self.server_room());
+        let all = self.planned(self.server_room());
         let slices = usize::from(self.config.slices);
         let wanted = (more + 1) * slices;
         let borne: usize = self.viewers().map(|viewer| self.planned(self.bears(viewer))).sum();
+        // What nobody else can give is not kept.
+        let lacking = (self.len() * slices + wanted).saturating_sub(borne);
+        let most = (all - self.kept_for_newcomers(all, wanted)).max(lacking).min(all);
         if !self.config.has_backups || !self.has_spare || borne < self.len() * slices + wanted {
             return most;
         }
         let (free, held) = (self.free(), self.book.places(NodeId::SERVER).1);
         let needed = if free < wanted { held + wanted - free } else { held - held.min(GIVEN_AWAY).min(free - wanted) };
         needed.max(LEAST_COPIES * slices).min(most)
+    }
+
+    /// Of `all` children that the server could have, those in whose place newcomers get what they begin with, if
+    /// `wanted` places are to stay free. Where there are no backups nothing is kept: trees alone are as printed.
+    pub(super) fn kept_for_newcomers(&self, all: usize, wanted: usize) -> usize {
+        if !self.config.has_backups {
+            return 0;
+        }
+        let slices = usize::from(self.config.slices);
+        let believed = |viewer: &Viewer<A>| {
+            let places = self.viewer_places(viewer.contribution.announced()).min(MOST_BELIEVED * slices);
+            places - places / SPARE_PART
+        };
+        let announced: usize = self.viewers().map(believed).sum();
+        let spare = announced.saturating_sub(self.len() * slices + wanted);
+        ((all as f64 * FOR_NEWCOMERS) as usize).min(spare)
     }
 
     /// Somebody comes: the server has places for whom viewers have none.

@@ -230,3 +230,22 @@ fn beside_trees_all_that_are_lacking_are_named_at_once() {
     assert_eq!(tracker.neighbours(clients[3], degree - 2, &mut rng).len(), 2);
     assert_eq!(tracker.neighbours(clients[3], degree, &mut rng).len(), 0);
 }
+
+#[test]
+fn the_server_keeps_room_for_newcomers_only_where_viewers_say_that_they_bear_all() {
+    for (upload, keeps) in [(MBIT(2), true), (Rate::from_bits_per_sec(1_300_000), false)] {
+        let (tracker, _) = audience(40, upload, 6);
+        let all = tracker.planned(tracker.server_room());
+        let kept = tracker.kept_for_newcomers(all, 2 * usize::from(SLICES));
+        assert_eq!(kept > 0, keeps, "{upload:?}: {kept} of {all}");
+        assert!(kept <= all / 2);
+    }
+}
+
+#[test]
+fn what_liars_announce_keeps_no_more_of_the_server_than_two_streams_each() {
+    let (tracker, _) = audience(4, MBIT(1000), 6);
+    // Four viewers are believed to bear seven eighths of eight streams: three more than they need.
+    let kept = tracker.kept_for_newcomers(1_000_000, 0);
+    assert_eq!(kept, 4 * 2 * usize::from(SLICES) * 7 / 8 - 4 * usize::from(SLICES));
+}

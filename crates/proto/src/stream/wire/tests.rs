@@ -218,7 +218,11 @@ fn messages() -> impl Strategy<Value = Message<SocketAddr, Plain>> {
         .prop_map(|(slice, parent, asked, is_excused)| SilentFeed { slice, parent, asked, is_excused });
     prop_oneof![
         rates().prop_map(|upload| Message::Join { upload }),
-        (streams(), tickets()).prop_map(|(stream, ticket)| Message::Welcome(Box::new(Welcome { stream, ticket }))),
+        (streams(), any::<u16>(), tickets()).prop_map(|(stream, sent, ticket)| Message::Welcome(Box::new(Welcome {
+            stream,
+            sent,
+            ticket
+        }))),
         Just(Message::Overloaded),
         tickets().prop_map(|ticket| Message::Ticket(Box::new(ticket))),
         assignments().prop_map(|assignment| Message::Assign(Box::new(assignment))),

@@ -1,0 +1,66 @@
+//! What a newcomer begins with comes from the server itself, as far as it has room.
+
+use super::*;
+use crate::stream::message::Datagram;
+
+/// Runs until `end`; a keyframe comes each second.
+fn run(stage: &mut Stage, end: Time) {
+    let step = anabranch_control::units::Bytes::new(1316) / BITRATE;
+    while stage.next_packet < end {
+        let (at, second) = (stage.next_packet, Duration::SECOND.as_nanos());
+        let is_keyframe = at.as_nanos() / second != (at + step).as_nanos() / second;
+        stage.network.run(at);
+        stage.network.act(SERVER, |peer, now, _| {
+            let StreamPeer::Server(server) = peer else { panic!("a server") };
+            server.on_input(now, TestPacket { is_genuine: true }, is_keyframe);
+        });
+        stage.next_packet += step;
+    }
+    stage.network.run(end);
+}
+
+/// Four viewers who have watched for a while, and a server that can send `upload`.
+fn watched(upload: Rate) -> Stage {
+    let mut stage = Stage::new(Mode::Hybrid, upload);
+    run(&mut stage, at(4000));
+    for node in 1..=4 {
+        stage.network.join(node, client(MBIT(4)), MBIT(4));
+        run(&mut stage, at(4000 + 500 * u64::from(node)));
+    }
+    run(&mut stage, at(15_000));
+    stage
+}
+
+#[test]
+fn a_newcomer_plays_a_second_that_the_server_sends_it_unasked() {
+    let mut stage = watched(MBIT(30));
+    // Nothing but the server's packets comes to it.
+    stage.network.fate =
+        Box::new(|_, from, to, datagram| to != 5 || from == SERVER || !matches!(datagram, Datagram::Packet { .. }));
+    stage.network.join(5, client(MBIT(4)), MBIT(4));
+    run(&mut stage, at(15_500));
+    let (played, skipped) = stage.played(5, at(15_000));
+    assert!(played >= 190 && skipped == 0, "{played} played, {skipped} skipped");
+}
+
+#[test]
+fn what_the_server_has_promised_and_is_lost_is_asked_of_others() {
+    let mut stage = watched(MBIT(30));
+    stage.network.fate = Box::new(|now, from, to, datagram| {
+        to != 5 || from != SERVER || now >= at(15_800) || !matches!(datagram, Datagram::Packet { .. })
+    });
+    stage.network.join(5, client(MBIT(4)), MBIT(4));
+    run(&mut stage, at(25_000));
+    let (played, skipped) = stage.played(5, at(15_000));
+    assert!(played >= 9 * 190 && skipped == 0, "{played} played, {skipped} skipped");
+}
+
+#[test]
+fn a_newcomer_whom_the_server_has_no_room_for_plays_nevertheless() {
+    // Room for two streams: the first viewers have it.
+    let mut stage = watched(MBIT(5));
+    stage.network.join(5, client(MBIT(4)), MBIT(4));
+    run(&mut stage, at(25_000));
+    let (played, skipped) = stage.played(5, at(18_000));
+    assert!(played >= 6 * 190 && skipped == 0, "{played} played, {skipped} skipped");
+}
