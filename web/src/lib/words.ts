@@ -49,7 +49,7 @@ export function sentence(words: string): string {
 
 export const CLIENT_WORDS: Record<ClientState, { word: string; sentence: string }> = {
   live: { word: 'live', sentence: 'receives in time' },
-  late: { word: 'late', sentence: 'receives some packets too late' },
+  late: { word: 'late', sentence: 'lately missed more than one packet in a hundred' },
   silent: { word: 'silent', sentence: 'has not been heard for a while' },
   suspect: { word: 'suspect', sentence: 'others report that it does not do what it says' },
   excluded: { word: 'excluded', sentence: 'gets nothing more' },

@@ -28,6 +28,7 @@ pub mod server;
 mod serving;
 pub mod source;
 pub mod source_clock;
+pub mod told;
 pub mod tracker;
 mod trading;
 pub mod tree;

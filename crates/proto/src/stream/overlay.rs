@@ -14,6 +14,7 @@ use anabranch_control::units::Rate;
 use super::content::ClientId;
 use super::message::Report;
 use super::packet::PacketId;
+use super::told::Told;
 use super::tracker::Tracker;
 use super::tree::NodeId;
 
@@ -38,7 +39,7 @@ const GONE_SHOWN: Duration = Duration::from_millis(30_000);
 /// A viewer of whom nothing was heard for so long is called silent: two of its reports are missing.
 const SILENT_AFTER: Duration = Duration::from_millis(3000);
 
-/// A viewer that misses more of its packets than this share is called late.
+/// A viewer that has missed more of its packets [lately](super::told::LATELY) than this share is called late.
 const LATE: f64 = 0.01;
 
 /// Upper ends of the classes of delays; the last class has none.
@@ -68,7 +69,7 @@ pub struct ServerLoad {
 pub enum ViewerState {
     /// It gets the stream.
     Live,
-    /// It misses more than one packet in a hundred.
+    /// It has missed more than one packet in a hundred in the last seconds.
     Late,
     /// Nothing is heard of it, or it has gone without a word.
     Silent,
@@ -302,13 +303,12 @@ fn with_report(figures: ViewerFigures, told: Option<&Report>) -> ViewerFigures {
     ViewerFigures { sent, capacity, played, skipped, delay, ..figures }
 }
 
-fn state(is_suspect: bool, heard: Duration, told: Option<&Report>) -> ViewerState {
-    let (played, skipped) = told.map_or((0.0, 0.0), |told| (told.played as f64, told.skipped as f64));
+fn state(is_suspect: bool, heard: Duration, told: &Told) -> ViewerState {
     if is_suspect {
         ViewerState::Suspect
     } else if heard > SILENT_AFTER {
         ViewerState::Silent
-    } else if skipped > (played + skipped) * LATE {
+    } else if told.missed_lately() > LATE {
         ViewerState::Late
     } else {
         ViewerState::Live
@@ -322,20 +322,18 @@ fn short(number: usize) -> u16 {
 fn figures<A: Copy + Eq>(now: Time, tracker: &Tracker<A>) -> impl Iterator<Item = ViewerFigures> {
     let public = tracker.viewers().map(move |viewer| {
         let (places, children) = tracker.book().places(viewer.node);
-        let told = viewer.told.as_ref();
         let figures = ViewerFigures {
-            state: state(viewer.contribution.is_suspect(), now.since(viewer.heard), told),
+            state: state(viewer.contribution.is_suspect(), now.since(viewer.heard), &viewer.told),
             places: short(places),
             children: short(children),
             round_trip: tracker.round_trip(viewer.node),
             ..unknown(viewer.contact.client)
         };
-        with_report(figures, told)
+        with_report(figures, viewer.told.last())
     });
     let private = tracker.private_viewers().map(move |viewer| {
-        let told = viewer.told.as_ref();
-        let state = state(false, now.since(viewer.heard), told);
-        with_report(ViewerFigures { state, is_private: true, ..unknown(viewer.contact.client) }, told)
+        let state = state(false, now.since(viewer.heard), &viewer.told);
+        with_report(ViewerFigures { state, is_private: true, ..unknown(viewer.contact.client) }, viewer.told.last())
     });
     public.chain(private)
 }

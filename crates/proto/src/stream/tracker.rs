@@ -17,8 +17,9 @@ use anabranch_control::units::Rate;
 
 use super::content::ClientId;
 use super::contribution::Contribution;
-use super::message::{Assignment, Children, Contact, Parent, Report};
+use super::message::{Assignment, Children, Contact, Parent};
 use super::packet::SliceSet;
+use super::told::Told;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
@@ -90,8 +91,8 @@ pub struct Viewer<A> {
     pub joined: Time,
     /// When it last said something.
     pub heard: Time,
-    /// How it said last that it fares, without what it said of its parents.
-    pub told: Option<Report>,
+    /// How it says that it fares.
+    pub told: Told,
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
@@ -328,7 +329,7 @@ impl<A: Copy + Eq> Tracker<A> {
             contribution,
             joined: now,
             heard: now,
-            told: None,
+            told: Told::new(now),
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
             places,

@@ -29,13 +29,12 @@ impl<A: Copy + Eq> Tracker<A> {
     /// named to it.
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
-        let told = Some(Report { parents: Vec::new(), ..*report });
         if let Some(viewer) = self.private.viewers.get_mut(&client) {
-            viewer.told = told;
+            viewer.told.on_report(now, report);
             return;
         }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told = told;
+        viewer.told.on_report(now, report);
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {

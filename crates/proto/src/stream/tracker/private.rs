@@ -12,7 +12,8 @@ use anabranch_control::time::Time;
 use super::{Refusal, Tracker};
 use crate::session::{Remote, SessionId};
 use crate::stream::content::ClientId;
-use crate::stream::message::{Assignment, Contact, Parent, Report};
+use crate::stream::message::{Assignment, Contact, Parent};
+use crate::stream::told::Told;
 use crate::stream::tree::{BACKUPS, NodeId};
 
 /// The part of the server's places that private viewers of a public stream may have.
@@ -27,8 +28,8 @@ pub struct PrivateViewer<A> {
     pub session: SessionId,
     /// When it last said something.
     pub heard: Time,
-    /// How it said last that it fares.
-    pub told: Option<Report>,
+    /// How it says that it fares.
+    pub told: Told,
     /// Whether it knows that all comes from the server.
     is_assigned: bool,
 }
@@ -97,7 +98,7 @@ impl<A: Copy + Eq> Tracker<A> {
         }
         let client = self.next_number();
         let contact = Contact { client, address: remote.address, key: remote.key };
-        let viewer = PrivateViewer { contact, session, heard: now, told: None, is_assigned: false };
+        let viewer = PrivateViewer { contact, session, heard: now, told: Told::new(now), is_assigned: false };
         self.private.viewers.insert(client, viewer);
         self.on_private_changed();
         Ok(client)

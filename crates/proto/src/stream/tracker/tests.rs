@@ -1,5 +1,5 @@
 use super::*;
-use crate::stream::message::{ParentReport, SilentFeed};
+use crate::stream::message::{ParentReport, Report, SilentFeed};
 
 const SLICES: u8 = 8;
 const MBIT: fn(u64) -> Rate = |megabits| Rate::from_bits_per_sec(1_000_000 * megabits);
