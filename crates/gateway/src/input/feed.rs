@@ -71,7 +71,7 @@ pub(crate) struct Feed {
     cutter: Cutter,
     has_begun: bool,
     is_receiving: bool,
-    /// Some cut has come out of it.
+    /// Some cut has come out of this one.
     has_sent: bool,
     /// Changes of the stream's tables that were told.
     changes: u64,
@@ -85,6 +85,7 @@ impl Feed {
     /// Another connection, process or sender begins.
     pub fn begin(&mut self, detail: impl Into<String>) {
         self.cutter.restart();
+        self.has_sent = false;
         let is_restart = std::mem::replace(&mut self.has_begun, true);
         self.status.update(|input| input.restarts += u64::from(is_restart));
         self.note_waiting(detail);
@@ -102,7 +103,7 @@ impl Feed {
         self.status.set(InputState::Failed, detail.into());
     }
 
-    /// Whether anything came that belongs to a transport stream.
+    /// Whether anything came, since the last beginning, that belongs to a transport stream.
     pub fn has_video(&self) -> bool {
         self.has_sent
     }

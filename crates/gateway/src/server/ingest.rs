@@ -38,7 +38,10 @@ pub async fn ingest(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body:
     let Some(mut feed) = ingest.begin() else {
         return words(StatusCode::CONFLICT, "somebody sends a stream already: one at a time");
     };
-    let ending = feed.pump(&mut body.into_data_stream(), state.bounds.ingest).await;
+    let ending = match feed.pump(&mut body.into_data_stream(), state.bounds.ingest).await {
+        Ending::Over if !feed.has_video() => Ending::NothingInIt,
+        ending => ending,
+    };
     let status = match &ending {
         Ending::Over => StatusCode::OK,
         Ending::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
