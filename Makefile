@@ -14,6 +14,7 @@ demo:
 ## Everything that must hold before a change lands.
 test: lint web
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --test patient -- --test-threads=8
 	@$(MAKE) --no-print-directory python
 
 ## The page: its types, that what is committed was built from it, and its tests.

@@ -3,15 +3,13 @@
 
 #![cfg(unix)]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::running::Running;
+use crate::common::running::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 

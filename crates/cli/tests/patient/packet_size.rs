@@ -8,15 +8,13 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::running::Running;
+use crate::common::running::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 

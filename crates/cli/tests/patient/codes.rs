@@ -1,14 +1,12 @@
 //! The real binary: two people who share a code, over relays on loopback.
 
-mod common;
-
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::running::{Running, SETTINGS};
+use crate::common::running::{Running, SETTINGS};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 
