@@ -1,0 +1,277 @@
+//! What a user shares with relays: a stock of keys for each relay and position.
+//!
+//! The first packet under a key sets it up (index 0); k − 1 further ones show one-time ids. Since packets
+//! overtake each other, a key is used again only when the packet that set it up is known to have arrived,
+//! and no more than [`AHEAD`] packets past the newest known to have. A new key is set up before the old
+//! ones run out: as many ids are kept as packets are on their way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use rand_core::Rng;
+
+use super::header::{self, Layer, build};
+use super::path::check;
+use super::{Datagram, HEADER, Half, Hop, INTEGRITY, Label, MATERIAL, Next, PacketsPerKey, PathError, Position, parts};
+use crate::RelayIndex;
+use crate::crypto::{Cryptography, HopKey, PacketKeys};
+use crate::size::MOST_HOPS;
+
+/// How many ids beyond the newest seen a relay knows of a key, and a sender uses.
+pub const AHEAD: u16 = 32;
+
+/// Keys of one relay and position whose set-up is not confirmed yet. Further packets set up keys that serve once.
+const MOST_PENDING: usize = 64;
+
+/// Keys of one relay and position.
+const MOST_KEYS: usize = 256;
+
+/// Losses in a row, none of its packets having arrived between, after which a key is given up: its relay may
+/// have restarted. On paths that lose half of all packets, one key in 256 is given up for nothing.
+const LOSSES_TO_GIVE_UP: u8 = 8;
+
+/// A user's keys at relays, for one epoch.
+#[derive(Clone, Debug)]
+pub struct PathKeys<C> {
+    packets: PacketsPerKey,
+    guards: BTreeSet<RelayIndex>,
+    stocks: BTreeMap<(RelayIndex, Position), Stock>,
+    /// Keys made so far, over all epochs.
+    made: u64,
+    /// Those made before this epoch.
+    past: u64,
+    cryptography: core::marker::PhantomData<C>,
+}
+
+/// Which keys a packet took: whoever learns what became of it says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "keys are used again when their first packet is known to have arrived"]
+pub struct Receipt([Option<Used>; MOST_HOPS]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Used {
+    relay: RelayIndex,
+    position: Position,
+    serial: u64,
+    index: u16,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Stock {
+    keys: VecDeque<Key>,
+    /// Packets of whose fate nothing is known.
+    underway: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Key {
+    serial: u64,
+    key: HopKey,
+    /// The index of the next packet.
+    next: u16,
+    /// The newest packet known to have arrived.
+    arrived: Option<u16>,
+    /// Packets lost since one arrived.
+    lost: u8,
+}
+
+/// What a packet takes of a stock.
+struct Drawn {
+    key: HopKey,
+    serial: u64,
+    index: u16,
+    material: [u8; MATERIAL],
+}
+
+/// What the maker of a packet knows of one relay's part in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub relay: RelayIndex,
+    pub key: HopKey,
+    pub index: u16,
+}
+
+/// A header and what its maker knows of it.
+pub(crate) struct Made<C: Cryptography> {
+    pub name: u64,
+    pub receipt: Receipt,
+    pub layers: Vec<Layer<C>>,
+    pub parts: Vec<Part>,
+}
+
+impl<C: Cryptography> PathKeys<C> {
+    /// None yet, in a network that allows `packets` a key.
+    pub fn new(packets: PacketsPerKey) -> PathKeys<C> {
+        PathKeys {
+            packets,
+            guards: BTreeSet::new(),
+            stocks: BTreeMap::new(),
+            made: 0,
+            past: 0,
+            cryptography: core::marker::PhantomData,
+        }
+    }
+
+    /// Another epoch: relays have other keys and other indices. `guards` are this user's there: no path has one
+    /// of them anywhere but at the user's edge.
+    pub fn begin_epoch(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
+        self.stocks.clear();
+        self.past = self.made;
+        self.guards = guards.into_iter().collect();
+    }
+
+    /// Seals the datagram's [`body`](super::body_mut) for the end behind the last of `hops`, which finds it by
+    /// `label`. The datagram goes to the first of `hops`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such path.
+    pub fn seal(
+        &mut self,
+        hops: &[Hop],
+        label: Label,
+        rng: &mut impl Rng,
+        datagram: &mut Datagram,
+    ) -> Result<Receipt, PathError> {
+        let (header, payload) = parts(datagram);
+        let made = self.make(Half::Sender, hops, Next::Here, label, rng, header)?;
+        payload[..INTEGRITY].fill(0);
+        for layer in made.layers.iter().rev() {
+            layer.keys.invert(payload);
+        }
+        Ok(made.receipt)
+    }
+
+    /// Makes a header of `half`.
+    pub(crate) fn make(
+        &mut self,
+        half: Half,
+        hops: &[Hop],
+        last: Next,
+        label: Label,
+        rng: &mut impl Rng,
+        header: &mut [u8; HEADER],
+    ) -> Result<Made<C>, PathError> {
+        check(half, hops, |relay| self.guards.contains(&relay))?;
+        let mut receipt = Receipt([None; MOST_HOPS]);
+        let (mut layers, mut parts) = (Vec::with_capacity(hops.len()), Vec::with_capacity(hops.len()));
+        for (place, hop) in hops.iter().enumerate() {
+            let position = Position::of(half, place, hops.len());
+            let Some(Drawn { key, serial, index, material }) = self.draw(hop, position, rng) else {
+                self.lost(&receipt);
+                return Err(PathError::Key(hop.relay));
+            };
+            receipt.0[place] = Some(Used { relay: hop.relay, position, serial, index });
+            let next = hops.get(place + 1).map_or(last, |hop| Next::Relay(hop.relay));
+            layers.push(Layer { material, keys: C::packet(&key, index), next, wait: hop.wait });
+            parts.push(Part { relay: hop.relay, key, index });
+        }
+        let name = build(&layers, label, rng, header);
+        Ok(Made { name, receipt, layers, parts })
+    }
+
+    /// A key for one packet at one relay: one of the stock, or a new one.
+    fn draw(&mut self, hop: &Hop, position: Position, rng: &mut impl Rng) -> Option<Drawn> {
+        let most = self.packets.get();
+        let stock = self.stocks.entry((hop.relay, position)).or_default();
+        let found = if stock.needs_key(most) { None } else { stock.next(most) };
+        let drawn = match found {
+            Some((key, serial, index)) => {
+                let mut id = [0];
+                C::ids(&key, index, &mut id);
+                let mut random = [0; MATERIAL];
+                rng.fill_bytes(&mut random);
+                Drawn { key, serial, index, material: header::cached(id[0], random) }
+            }
+            None => {
+                let mut random = [0; 32];
+                rng.fill_bytes(&mut random);
+                let secret = C::secret(&random);
+                let ephemeral = C::public(&secret);
+                let key = C::agree(&secret, &hop.key, &ephemeral, &hop.key)?;
+                let serial = self.made;
+                self.made += 1;
+                if most > 1 && stock.pending() < MOST_PENDING && stock.keys.len() < MOST_KEYS {
+                    stock.keys.push_back(Key { serial, key: key.clone(), next: 1, arrived: None, lost: 0 });
+                }
+                Drawn { key, serial, index: 0, material: header::set_up(ephemeral.0) }
+            }
+        };
+        stock.underway += 1;
+        Some(drawn)
+    }
+
+    /// The packet has arrived: at the other end, or as a block back here.
+    pub fn arrived(&mut self, receipt: &Receipt) {
+        self.settle(receipt, |key, index| {
+            key.arrived = key.arrived.max(Some(index));
+            key.lost = 0;
+            true
+        });
+    }
+
+    /// The packet is given up as lost.
+    pub fn lost(&mut self, receipt: &Receipt) {
+        self.settle(receipt, |key, index| {
+            key.lost = key.lost.saturating_add(1);
+            // What was to set it up may not have come so far.
+            index != 0 && key.lost < LOSSES_TO_GIVE_UP
+        });
+    }
+
+    /// Nothing is known of the relay any more: it may have lost its keys.
+    pub fn forget(&mut self, relay: RelayIndex) {
+        self.stocks.retain(|&(other, _), _| other != relay);
+    }
+
+    /// Keys that are kept.
+    pub fn len(&self) -> usize {
+        self.stocks.values().map(|stock| stock.keys.len()).sum()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells each key of a packet its fate; those of which `keep` says no are given up.
+    fn settle(&mut self, receipt: &Receipt, mut keep: impl FnMut(&mut Key, u16) -> bool) {
+        for used in receipt.0.iter().flatten().filter(|used| used.serial >= self.past) {
+            let Some(stock) = self.stocks.get_mut(&(used.relay, used.position)) else { continue };
+            stock.underway = stock.underway.saturating_sub(1);
+            let place = stock.keys.binary_search_by_key(&used.serial, |key| key.serial);
+            if let Ok(place) = place
+                && !keep(&mut stock.keys[place], used.index)
+            {
+                stock.keys.remove(place);
+            }
+        }
+    }
+}
+
+impl Stock {
+    fn pending(&self) -> usize {
+        self.keys.iter().filter(|key| key.arrived.is_none()).count()
+    }
+
+    /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
+    fn needs_key(&self, most: u16) -> bool {
+        let left: u32 = self.keys.iter().map(|key| u32::from(most - key.next)).sum();
+        left < self.underway.max(u32::from(most / 2)) && self.keys.len() < MOST_KEYS
+    }
+
+    /// The next packet of the oldest key that may be used: key, serial and index. A key's last packet takes it
+    /// off the stock.
+    fn next(&mut self, most: u16) -> Option<(HopKey, u64, u16)> {
+        let place = self
+            .keys
+            .iter()
+            .position(|key| key.arrived.is_some_and(|arrived| key.next <= arrived.saturating_add(AHEAD)))?;
+        let key = &mut self.keys[place];
+        let drawn = (key.key.clone(), key.serial, key.next);
+        key.next += 1;
+        if key.next == most {
+            self.keys.remove(place);
+        }
+        Some(drawn)
+    }
+}

@@ -1,0 +1,237 @@
+//! The keys that were set up, and the ids of the packets that may come under them.
+//!
+//! Keys stand in the order in which they were set up; an id leads to its key and its index. The ids of a key
+//! are derived some ahead of the newest seen, in order, each once: an id that was used is deleted and never
+//! comes back. When there is no room, the oldest keys go, with what is left of their ids.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::crypto::{Cryptography, HopKey, OneTimeId};
+use crate::packet::{AHEAD, PacketsPerKey};
+
+/// Parts of the table. Each grows for itself, so that no packet waits for more than a small one.
+const SHARDS: usize = 64;
+
+/// Ids are derived so many at once, for less work each.
+const STEP: u16 = 8;
+
+/// Bytes of an id in the table: the entry, and a byte of the table's own.
+const ID_BYTES: usize = size_of::<(OneTimeId, Place)>() + 1;
+
+/// Bytes of all ids at most, in tables that are at most seven eighths full.
+pub const MOST_IDS_BYTES: usize = 36 << 20;
+
+/// Keys that one call of [`Installed::forget_others`] looks at.
+const SWEPT_AT_ONCE: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The key's number; numbers wrap, and no two kept ones are equal.
+    key: u32,
+    index: u16,
+}
+
+#[derive(Debug)]
+struct Key {
+    key: HopKey,
+    epoch: u32,
+    /// The first index whose id was not derived yet.
+    derived: u16,
+    /// Ids in the table.
+    awaited: u16,
+}
+
+/// Where an id leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    id: OneTimeId,
+    key: u32,
+    pub index: u16,
+}
+
+type Shard = HashMap<OneTimeId, Place, ahash::RandomState>;
+
+#[derive(Debug)]
+pub(super) struct Installed<C> {
+    packets: PacketsPerKey,
+    shards: Box<[Shard]>,
+    most_in_shard: usize,
+    keys: VecDeque<Key>,
+    most_keys: usize,
+    /// The number of the first of `keys`.
+    first: u32,
+    /// The number of the next key to look at, while those of another epoch are taken away.
+    sweep: Option<u32>,
+    cryptography: core::marker::PhantomData<C>,
+}
+
+impl<C: Cryptography> Installed<C> {
+    pub fn new(ids: usize, keys: usize, packets: PacketsPerKey, [one, other]: [u64; 2]) -> Installed<C> {
+        let hasher = ahash::RandomState::with_seeds(one, !other, other, !one);
+        Installed {
+            packets,
+            shards: (0..SHARDS).map(|_| Shard::with_hasher(hasher.clone())).collect(),
+            most_in_shard: (ids / SHARDS).max(usize::from(AHEAD) + usize::from(STEP)),
+            keys: VecDeque::new(),
+            most_keys: keys.max(1),
+            first: 0,
+            sweep: None,
+            cryptography: core::marker::PhantomData,
+        }
+    }
+
+    /// Where `id` leads, if it is awaited.
+    pub fn find(&self, id: OneTimeId) -> Option<Found> {
+        self.shards[shard_of(id)].get(&id).map(|place| Found { id, key: place.key, index: place.index })
+    }
+
+    pub fn key(&self, found: &Found) -> &HopKey {
+        &self.at(found.key).key
+    }
+
+    pub fn epoch(&self, found: &Found) -> u32 {
+        self.at(found.key).epoch
+    }
+
+    /// Deletes an id, and derives further ones of its key; how many keys went for them before their time.
+    pub fn spend(&mut self, found: Found) -> u64 {
+        self.shards[shard_of(found.id)].remove(&found.id);
+        let most = self.packets.get();
+        let place = self.place(found.key);
+        let key = &mut self.keys[place];
+        key.awaited -= 1;
+        // A sender that knows of this packet uses ids up to index + AHEAD.
+        let until = found.index.saturating_add(1 + AHEAD + STEP).min(most);
+        let lacks = until.saturating_sub(key.derived);
+        let evicted = if lacks >= STEP || (lacks > 0 && until == most) { self.derive(found.key, until) } else { 0 };
+        self.tidy();
+        evicted
+    }
+
+    /// Takes `key` in, whose packet 0 has come; how many keys went for it before their time.
+    pub fn install(&mut self, key: HopKey, epoch: u32) -> u64 {
+        let most = self.packets.get();
+        if most == 1 {
+            return 0;
+        }
+        let mut evicted = 0;
+        while self.keys.len() >= self.most_keys {
+            evicted += u64::from(self.keys[0].awaited > 0);
+            self.forget_oldest();
+        }
+        let number = self.first.wrapping_add(self.keys.len() as u32);
+        self.keys.push_back(Key { key, epoch, derived: 1, awaited: 0 });
+        evicted + self.derive(number, (1 + AHEAD).min(most))
+    }
+
+    /// Derives the ids of a key up to `until`; how many others went for it before their time.
+    fn derive(&mut self, number: u32, until: u16) -> u64 {
+        let mut ids = [0; (AHEAD + STEP) as usize];
+        let place = self.place(number);
+        let first = self.keys[place].derived;
+        let ids = &mut ids[..usize::from(until - first)];
+        C::ids(&self.keys[place].key, first, ids);
+        self.keys[place].derived = until;
+        let mut evicted = 0;
+        for (&mut id, index) in ids.iter_mut().zip(first..) {
+            // The youngest key may be the one that needs room: then it makes do with less.
+            while self.shards[shard_of(id)].len() >= self.most_in_shard && self.first != number {
+                evicted += u64::from(self.keys[0].awaited > 0);
+                self.forget_oldest();
+            }
+            let shard = &mut self.shards[shard_of(id)];
+            if shard.len() < self.most_in_shard && !shard.contains_key(&id) {
+                shard.insert(id, Place { key: number, index });
+                let place = self.place(number);
+                self.keys[place].awaited += 1;
+            }
+        }
+        evicted
+    }
+
+    /// Takes the oldest keys away that await nothing.
+    fn tidy(&mut self) {
+        while self.keys.front().is_some_and(|key| key.awaited == 0) {
+            self.forget_oldest();
+        }
+    }
+
+    /// All keys here now are to be looked at by [`forget_others`](Installed::forget_others).
+    pub fn begin_sweep(&mut self) {
+        self.sweep = Some(self.first);
+    }
+
+    /// Whether some are still to be looked at.
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Looks at some keys, and takes those away that are not of `epoch`.
+    pub fn forget_others(&mut self, epoch: u32) {
+        let Some(next) = self.sweep else { return };
+        // The oldest may have gone since.
+        let begin = if self.place(next) < self.keys.len() { self.place(next) } else { 0 };
+        let end = (begin + SWEPT_AT_ONCE).min(self.keys.len());
+        for place in begin..end {
+            if self.keys[place].epoch != epoch {
+                self.empty(place);
+            }
+        }
+        self.sweep = (end < self.keys.len()).then(|| self.first.wrapping_add(end as u32));
+        self.tidy();
+    }
+
+    fn forget_oldest(&mut self) {
+        self.empty(0);
+        self.keys.pop_front();
+        self.first = self.first.wrapping_add(1);
+    }
+
+    /// Takes away what is left of a key's ids, and wipes it.
+    fn empty(&mut self, place: usize) {
+        let number = self.first.wrapping_add(place as u32);
+        let key = &mut self.keys[place];
+        let mut ids = [0; STEP as usize];
+        for first in (1..key.derived).step_by(usize::from(STEP)) {
+            if key.awaited == 0 {
+                break;
+            }
+            let ids = &mut ids[..usize::from((key.derived - first).min(STEP))];
+            C::ids(&key.key, first, ids);
+            for id in ids {
+                let shard = &mut self.shards[shard_of(*id)];
+                if shard.get(id).is_some_and(|place| place.key == number) {
+                    shard.remove(id);
+                    key.awaited -= 1;
+                }
+            }
+        }
+        key.key = HopKey([0; HopKey::BYTES]);
+        key.awaited = 0;
+    }
+
+    fn place(&self, number: u32) -> usize {
+        number.wrapping_sub(self.first) as usize
+    }
+
+    fn at(&self, number: u32) -> &Key {
+        &self.keys[self.place(number)]
+    }
+
+    pub fn ids(&self) -> usize {
+        self.shards.iter().map(|shard| shard.len()).sum()
+    }
+
+    /// Bytes that are taken, as tables of powers of two at most seven eighths full take them.
+    pub fn memory(&self) -> usize {
+        let slots = |shard: &Shard| match shard.capacity() {
+            0 => 0,
+            capacity => (capacity * 8 / 7).next_power_of_two(),
+        };
+        self.shards.iter().map(slots).sum::<usize>() * ID_BYTES + self.keys.capacity() * size_of::<Key>()
+    }
+}
+
+fn shard_of(id: OneTimeId) -> usize {
+    (id % SHARDS as u64) as usize
+}

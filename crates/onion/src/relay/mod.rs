@@ -1,0 +1,344 @@
+//! A relay: takes one layer off a packet, or drops it.
+//!
+//! It knows keys, not flows: a set-up's ephemeral key gives a key and the one-time ids of the packets to come
+//! under it, and an id is deleted when it is used, so that nothing passes twice. All that it keeps is bounded
+//! ([`Limits`]): when there is no room, the oldest keys go; agreements have a budget of processor time of their
+//! own. What it does with a packet depends on nothing but the packet and these keys.
+//!
+//! **Memory.** A key takes 32 B, and 17 B (at most 39 B, when its table has just grown) for each of its ids
+//! that is known and was not seen: the next [`AHEAD`](crate::packet::AHEAD) ones are derived in steps of
+//! eight as packets come, so that a key of k = 256 begins with 32 ids, not 255. Ids are derived in order and
+//! never again, so that this window changes nothing about replays; those of lost packets stay until their key
+//! goes. With k = 1 nothing is kept but the mark of the set-up.
+
+mod epoch;
+mod ids;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::limiter::{Admission, LimitModel, Limiter};
+
+pub use epoch::EpochKeys;
+pub use ids::MOST_IDS_BYTES;
+
+use crate::RelayIndex;
+use crate::crypto::{Cryptography, HopKey, PacketKeys, PublicKey};
+use crate::packet::{
+    Datagram, HEADER, INTEGRITY, Label, Material, Next, PacketsPerKey, material, parts, strip, tag, tagged,
+};
+
+use epoch::Epoch;
+use ids::{Found, Installed};
+
+/// What a relay keeps at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Ids of packets that may come.
+    pub ids: usize,
+    /// Keys of which such ids follow.
+    pub keys: usize,
+    /// Bytes of the filter that holds the set-ups of an epoch; taken at once, for this epoch and the last. Filled
+    /// beyond 8 bits a set-up it refuses more than 2 % of new ones.
+    pub seen_bytes: usize,
+    /// Agreements a second.
+    pub agreements_per_s: u64,
+    /// Agreements at once after a pause.
+    pub agreements_at_once: u64,
+}
+
+impl Limits {
+    /// 63 MiB in all; half a core for agreements of 20 µs.
+    pub const STANDARD: Limits = Limits {
+        ids: 1_835_008,
+        keys: 131_072,
+        seen_bytes: 12 << 20,
+        agreements_per_s: 25_000,
+        agreements_at_once: 2_500,
+    };
+
+    /// Less than 1 MiB until much is to be kept, for many relays in one simulation.
+    pub const SIMULATED: Limits = Limits { seen_bytes: 64 << 10, ..Limits::STANDARD };
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The datagram goes to this member of the epoch's directory.
+    Forward {
+        /// Which.
+        to: RelayIndex,
+        /// The epoch whose directory says who that is.
+        epoch: u32,
+        /// How long it waits here first.
+        wait: Duration,
+    },
+    /// The datagram goes as it is to the client of this relay that has this label.
+    ToClient {
+        /// Which.
+        label: Label,
+        /// How long it waits here first.
+        wait: Duration,
+    },
+    /// The datagram's [`body`](crate::packet::body) is for the service here that has this label.
+    Deliver {
+        /// Which.
+        label: Label,
+        /// How long it waits here first.
+        wait: Duration,
+    },
+    /// It is forgotten.
+    Drop(Drop),
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Drop {
+    /// Its id is none that is awaited: it was used, its key is gone, or never was.
+    UnknownId,
+    /// It sets up a key a second time.
+    Replayed,
+    /// It sets up a key, and the budget for that is used up.
+    OverBudget,
+    /// It sets up a key with a point of low order.
+    LowOrder,
+    /// Its header was changed, or made for another key.
+    Header,
+    /// It is to go to no member, or back to this relay.
+    NoMember,
+    /// Its path ends here, and its payload was changed.
+    Payload,
+}
+
+impl Drop {
+    /// All reasons, in the order of [`Counts::dropped`].
+    pub const ALL: [Drop; 7] = [
+        Drop::UnknownId,
+        Drop::Replayed,
+        Drop::OverBudget,
+        Drop::LowOrder,
+        Drop::Header,
+        Drop::NoMember,
+        Drop::Payload,
+    ];
+
+    /// The reason as metrics name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Drop::UnknownId => "unknown-id",
+            Drop::Replayed => "replayed",
+            Drop::OverBudget => "over-budget",
+            Drop::LowOrder => "low-order",
+            Drop::Header => "header",
+            Drop::NoMember => "no-member",
+            Drop::Payload => "payload",
+        }
+    }
+}
+
+/// What a relay has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets to members.
+    pub forwarded: u64,
+    /// Packets to clients.
+    pub to_clients: u64,
+    /// Packets to services here.
+    pub delivered: u64,
+    /// Keys set up.
+    pub set_up: u64,
+    /// Keys that went before all their packets had come, for want of room.
+    pub evicted: u64,
+    /// Packets dropped, in the order of [`Drop::ALL`].
+    pub dropped: [u64; Drop::ALL.len()],
+}
+
+/// A relay's keys, and what it has seen.
+#[derive(Debug)]
+pub struct Relay<C: Cryptography> {
+    limits: Limits,
+    current: Epoch<C>,
+    /// The epoch before, and until when it holds.
+    previous: Option<(Epoch<C>, Time)>,
+    installed: Installed<C>,
+    budget: Limiter,
+    seeds: [u64; 2],
+    counts: Counts,
+}
+
+/// The keys under which a packet came, and how to mark it as seen.
+enum Admitted {
+    Cached(Found),
+    SetUp { key: HopKey, ephemeral: [u8; 32], epoch: u32 },
+}
+
+impl<C: Cryptography> Relay<C> {
+    /// A relay in a network that allows `packets` a key. `seeds` are random, so that nobody knows where its tables
+    /// put what.
+    pub fn new(packets: PacketsPerKey, limits: Limits, keys: EpochKeys<C>, seeds: [u64; 2]) -> Relay<C> {
+        let budget = LimitModel::Bucket { depth: Bytes::new(limits.agreements_at_once) };
+        Relay {
+            current: Epoch::new(keys, limits.seen_bytes, seeds),
+            previous: None,
+            installed: Installed::new(limits.ids, limits.keys, packets, seeds),
+            // To the limiter, an agreement is a byte.
+            budget: Limiter::new(budget, Rate::from_bytes_per_sec(limits.agreements_per_s)),
+            limits,
+            seeds,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Another epoch begins. Packets made for the one before are taken for `grace` longer, those of earlier ones no
+    /// more: their secret is gone.
+    pub fn begin_epoch(&mut self, now: Time, keys: EpochKeys<C>, grace: Duration) {
+        let epoch = Epoch::new(keys, self.limits.seen_bytes, self.seeds);
+        let before = core::mem::replace(&mut self.current, epoch);
+        // The one before that is over, whether its grace is or not.
+        if self.previous.replace((before, now + grace)).is_some() {
+            self.installed.begin_sweep();
+        }
+    }
+
+    /// Takes the relay's layer off `datagram`, in place.
+    pub fn process(&mut self, now: Time, datagram: &mut Datagram) -> Outcome {
+        self.end_grace(now);
+        match self.take_off(now, datagram) {
+            Ok(outcome) => {
+                match outcome {
+                    Outcome::Forward { .. } => self.counts.forwarded += 1,
+                    Outcome::ToClient { .. } => self.counts.to_clients += 1,
+                    _ => self.counts.delivered += 1,
+                }
+                outcome
+            }
+            Err(reason) => {
+                self.counts.dropped[reason as usize] += 1;
+                Outcome::Drop(reason)
+            }
+        }
+    }
+
+    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, Drop> {
+        let (header, payload) = parts(datagram);
+        let (admitted, keys) = match material(header) {
+            Material::Cached(id) => {
+                let found = self.installed.find(id).ok_or(Drop::UnknownId)?;
+                let keys = C::packet(self.installed.key(&found), found.index);
+                if !is_genuine::<C>(header, &keys) {
+                    return Err(Drop::Header);
+                }
+                (Admitted::Cached(found), keys)
+            }
+            Material::SetUp(ephemeral) => self.agree(now, ephemeral, header)?,
+        };
+        let epoch = match admitted {
+            Admitted::Cached(found) => {
+                let epoch = self.installed.epoch(&found);
+                self.counts.evicted += self.installed.spend(found);
+                epoch
+            }
+            Admitted::SetUp { key, ephemeral, epoch } => {
+                let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+                state.seen.insert(&ephemeral);
+                self.counts.set_up += 1;
+                self.counts.evicted += self.installed.install(key, epoch);
+                epoch
+            }
+        };
+        let (next, wait) = strip(header, keys.keystream());
+        let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+        let outcome = match next {
+            Next::Relay(to) if state.is_other_member(to) => Outcome::Forward { to, epoch, wait },
+            Next::Relay(_) => return Err(Drop::NoMember),
+            Next::Client => Outcome::ToClient { label: label(header), wait },
+            Next::Here => Outcome::Deliver { label: label(header), wait },
+        };
+        keys.permute(payload);
+        if next == Next::Here && !C::equal(&payload[..INTEGRITY], &[0; INTEGRITY]) {
+            return Err(Drop::Payload);
+        }
+        Ok(outcome)
+    }
+
+    /// Agrees with whoever sent `ephemeral`, under the key of this epoch or of the one before.
+    fn agree(&mut self, now: Time, ephemeral: [u8; 32], header: &[u8; HEADER]) -> Result<(Admitted, C::Packet), Drop> {
+        let epochs = [Some(&self.current), self.previous.as_ref().map(|(epoch, _)| epoch)];
+        if epochs.iter().flatten().any(|epoch| epoch.seen.contains(&ephemeral)) {
+            return Err(Drop::Replayed);
+        }
+        let theirs = PublicKey(ephemeral);
+        for epoch in epochs.into_iter().flatten() {
+            if self.budget.admit(now, Bytes::new(1)) == Admission::Refused {
+                return Err(Drop::OverBudget);
+            }
+            let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(Drop::LowOrder)?;
+            let keys = C::packet(&key, 0);
+            if is_genuine::<C>(header, &keys) {
+                return Ok((Admitted::SetUp { key, ephemeral, epoch: epoch.number }, keys));
+            }
+        }
+        Err(Drop::Header)
+    }
+
+    fn epoch_mut(&mut self, number: u32) -> Option<&mut Epoch<C>> {
+        if self.current.number == number {
+            return Some(&mut self.current);
+        }
+        self.previous.as_mut().map(|(epoch, _)| epoch).filter(|epoch| epoch.number == number)
+    }
+
+    /// The epoch before is over: its secret goes, and its keys in the calls of [`Relay::on_timer`] to come.
+    fn end_grace(&mut self, now: Time) {
+        if self.previous.as_ref().is_some_and(|&(_, until)| now >= until) {
+            self.previous = None;
+            self.installed.begin_sweep();
+        }
+    }
+
+    /// When [`on_timer`](Relay::on_timer) has something to do; [`Time::MAX`] if nothing.
+    pub fn timer(&self, now: Time) -> Time {
+        if self.installed.is_sweeping() {
+            return now;
+        }
+        self.previous.as_ref().map_or(Time::MAX, |&(_, until)| until)
+    }
+
+    /// Forgets the secret of an epoch whose grace is over, and some hundred of its keys.
+    pub fn on_timer(&mut self, now: Time) {
+        self.end_grace(now);
+        if self.previous.is_none() {
+            self.installed.forget_others(self.current.number);
+        }
+    }
+
+    /// What others make packets for this relay with, in this epoch.
+    pub fn public_key(&self) -> PublicKey {
+        self.current.public
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Ids that are awaited.
+    pub fn ids(&self) -> usize {
+        self.installed.ids()
+    }
+
+    /// Bytes that all it keeps takes.
+    pub fn memory(&self) -> usize {
+        let epochs = 1 + usize::from(self.previous.is_some());
+        self.installed.memory() + epochs * self.limits.seen_bytes
+    }
+}
+
+fn is_genuine<C: Cryptography>(header: &[u8; HEADER], keys: &C::Packet) -> bool {
+    C::equal(&keys.tag(&tagged(header)), tag(header))
+}
+
+fn label(header: &[u8; HEADER]) -> Label {
+    let (label, _) = header.split_first_chunk().expect("a header is longer than a label");
+    Label(*label)
+}
