@@ -3,6 +3,7 @@
 mod dumbbell;
 mod emulator;
 mod env;
+mod onion;
 mod overlay;
 mod processor_time;
 mod quic;
@@ -32,6 +33,8 @@ enum What {
     Env(env::Args),
     /// Data packets a CPU second over the bottleneck of a dumbbell, for each flow controller
     Dumbbell(dumbbell::Args),
+    /// Packets a second that a relay of the onion passes on, for each number of packets a key
+    Onion(onion::Args),
     /// Accuracy and speed of the link emulator on real packets
     Emulator(emulator::Args),
     /// Where the time of a file over relays goes, in simulated time
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::World(args) => world::run(args),
         What::Env(args) => env::run(args),
         What::Dumbbell(args) => dumbbell::run(args),
+        What::Onion(args) => onion::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),
         What::Udp(args) => udp::run(args),
