@@ -76,13 +76,15 @@ enum Estimates {
     Exact(Box<[Estimate]>),
     /// Mean and deviation.
     Compact(Box<[[Rounded; 2]]>),
+    /// An entry for each relay, in place of the pairs.
+    PerRelay(Box<[Estimate]>),
 }
 
 impl Estimates {
     #[inline]
     fn get(&self, pair: usize) -> Estimate {
         match self {
-            Estimates::Exact(all) => all[pair],
+            Estimates::Exact(all) | Estimates::PerRelay(all) => all[pair],
             Estimates::Compact(all) => {
                 let [mean, deviation] = all[pair].map(Rounded::value);
                 Estimate { mean, deviation }
@@ -93,7 +95,7 @@ impl Estimates {
     #[inline]
     fn set(&mut self, pair: usize, estimate: Estimate) {
         match self {
-            Estimates::Exact(all) => all[pair] = estimate,
+            Estimates::Exact(all) | Estimates::PerRelay(all) => all[pair] = estimate,
             Estimates::Compact(all) => {
                 let Estimate { mean, deviation } = estimate;
                 // A mean of 0 would say "no sample yet".
@@ -130,6 +132,18 @@ impl PairRtts {
         }
     }
 
+    /// The same with one estimate for each peer, the part of a round trip that its nodes each account
+    /// for, in place of one for each pair: for senders that know so many peers that no pair is sampled
+    /// twice. What is between two peers is then not known.
+    pub fn per_relay(config: &RttConfig, peers: usize) -> PairRtts {
+        PairRtts {
+            gain: config.gain as f32,
+            deviations: config.deviations as f32,
+            pairs: Estimates::PerRelay(vec![Estimate::default(); peers].into()),
+            own: u16::try_from(peers).expect("a sender knows fewer peers than slots have numbers"),
+        }
+    }
+
     /// When the ACK of a packet over `route` (relays, then destination) is late:
     /// `T = Σ (L + α V)` over the pairs on the way (4.6).
     #[inline]
@@ -152,7 +166,7 @@ impl PairRtts {
         let mut previous = usize::from(self.own);
         for &slot in route {
             let next = slot.index();
-            let pair = pair_index(previous, next);
+            let pair = self.place(previous, next);
             let mut estimate = self.pairs.get(pair);
             if estimate.mean == 0.0 {
                 // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
@@ -172,19 +186,26 @@ impl PairRtts {
     /// The smoothed round-trip time L to `peer` over the direct link, if it was sampled.
     #[inline]
     pub fn mean_to(&self, peer: Slot) -> Option<Duration> {
-        let mean = self.pairs.get(pair_index(usize::from(self.own), peer.index())).mean;
+        let mean = self.pairs.get(self.place(usize::from(self.own), peer.index())).mean;
         (mean > 0.0).then(|| Duration::from_nanos(mean as u64))
     }
 
     /// The smoothed L between two peers, if that pair was sampled.
     #[inline]
     pub fn mean_between(&self, one: Slot, other: Slot) -> Option<Duration> {
+        if let Estimates::PerRelay(_) = self.pairs {
+            return None;
+        }
         let mean = self.pairs.get(pair_index(one.index(), other.index())).mean;
         (mean > 0.0).then(|| Duration::from_nanos(mean as u64))
     }
 
     /// Nothing is known any more of the pairs of `peer`: its slot is another's now.
     pub fn forget(&mut self, peer: Slot) {
+        if let Estimates::PerRelay(all) = &mut self.pairs {
+            all[peer.index()] = Estimate::default();
+            return;
+        }
         for other in (0..=usize::from(self.own)).filter(|&other| other != peer.index()) {
             self.pairs.set(pair_index(peer.index(), other), Estimate::default());
         }
@@ -198,7 +219,7 @@ impl PairRtts {
     /// Memory in bytes, this struct included.
     pub fn memory_bytes(&self) -> usize {
         let heap = match &self.pairs {
-            Estimates::Exact(all) => size_of_val(&**all),
+            Estimates::Exact(all) | Estimates::PerRelay(all) => size_of_val(&**all),
             Estimates::Compact(all) => size_of_val(&**all),
         };
         size_of::<PairRtts>() + heap
@@ -215,8 +236,17 @@ impl PairRtts {
         let mut previous = usize::from(self.own);
         for &slot in route {
             let next = slot.index();
-            visit(pair_index(previous, next));
+            visit(self.place(previous, next));
             previous = next;
+        }
+    }
+
+    /// Where the estimate for the way from `previous` to `next` stands.
+    #[inline]
+    fn place(&self, previous: usize, next: usize) -> usize {
+        match self.pairs {
+            Estimates::PerRelay(_) => next,
+            _ => pair_index(previous, next),
         }
     }
 }
@@ -233,6 +263,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A relay's own part is learned wherever on a path it stands.
+    #[test]
+    fn per_relay_each_node_of_a_route_learns_its_part() {
+        let mut rtts = PairRtts::per_relay(&RttConfig::default(), 1000);
+        assert_eq!(rtts.timeout(&[Slot(7), Slot(999)]), Duration::from_millis(2_000));
+        rtts.sample(&[Slot(3), Slot(7), Slot(999)], Duration::from_millis(90));
+        assert_eq!(rtts.mean_to(Slot(7)), Some(Duration::from_millis(30)));
+        assert_eq!((rtts.mean_to(Slot(8)), rtts.mean_between(Slot(3), Slot(7))), (None, None));
+        // 30 ms each, and four deviations of half of it.
+        assert_eq!(rtts.timeout(&[Slot(7), Slot(999)]), Duration::from_millis(180));
+        assert!(rtts.memory_bytes() < 16_000);
+        rtts.forget(Slot(7));
+        assert_eq!(rtts.mean_to(Slot(7)), None);
+    }
+
     use crate::rng::Rng;
 
     fn route(slots: &[u16]) -> Vec<Slot> {

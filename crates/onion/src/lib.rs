@@ -4,9 +4,12 @@
 //! of a flow. What is here are machines and formats without IO; simulations and sockets drive the same.
 
 pub mod crypto;
+pub mod directory;
+pub mod guards;
 pub mod packet;
 pub mod relay;
 pub mod reply;
+pub mod routes;
 pub mod size;
 
 /// What names a relay in the document of an epoch: its place in the list there.

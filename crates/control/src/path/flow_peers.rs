@@ -141,6 +141,23 @@ impl FlowPeers {
         }
     }
 
+    /// A packet leaves over `path`: every relay's controller is told, and what was true then is noted.
+    fn leave(&mut self, now: Time, size: Bytes, path: &mut [Hop], rng: &mut Rng) {
+        for hop in path {
+            let peer = &mut self.peers[hop.slot.index()];
+            let mut sent = Sent { at: now, size, ..Sent::default() };
+            peer.delivery.on_sent(&mut sent, peer.in_flight);
+            peer.in_flight += size;
+            sent.in_flight = peer.in_flight;
+            peer.controller.on_sent(now, PeerId(0), &sent, rng);
+            if let Some(rate) = peer.limits.rate {
+                peer.pacer.on_sent(now, size, rate, peer.limits.burst);
+            }
+            hop.ticket = self.remember(sent);
+            self.review(now, hop.slot);
+        }
+    }
+
     fn remember(&mut self, sent: Sent) -> Ticket {
         if let Some(place) = self.free.pop() {
             self.sent[place as usize] = sent;
@@ -158,20 +175,13 @@ impl PathController for FlowPeers {
         if !self.candidates.draw(destination, path, rng) {
             return false;
         }
-        for hop in path {
-            let peer = &mut self.peers[hop.slot.index()];
-            let mut sent = Sent { at: now, size, ..Sent::default() };
-            peer.delivery.on_sent(&mut sent, peer.in_flight);
-            peer.in_flight += size;
-            sent.in_flight = peer.in_flight;
-            peer.controller.on_sent(now, PeerId(0), &sent, rng);
-            if let Some(rate) = peer.limits.rate {
-                peer.pacer.on_sent(now, size, rate, peer.limits.burst);
-            }
-            hop.ticket = self.remember(sent);
-            self.review(now, hop.slot);
-        }
+        self.leave(now, size, path, rng);
         true
+    }
+
+    fn adopt(&mut self, now: Time, size: Bytes, path: &mut [Hop], rng: &mut Rng) {
+        self.advance(now, rng);
+        self.leave(now, size, path, rng);
     }
 
     fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng) {

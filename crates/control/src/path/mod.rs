@@ -87,7 +87,12 @@ pub trait PathController: Debug + DynClone + Send {
     /// rates leave no room yet.
     fn select(&mut self, now: Time, destination: Slot, size: Bytes, path: &mut [Hop], rng: &mut Rng) -> bool;
 
-    /// Learns what became of a packet that `select` gave `path` to.
+    /// A packet of `size` leaves now over relays that somebody else has chosen: notes it in the tickets
+    /// of `path`, as `select` does, whether or not the rates have room for it. For who takes rates for
+    /// shares, and decides elsewhere how much leaves in all.
+    fn adopt(&mut self, _now: Time, _size: Bytes, _path: &mut [Hop], _rng: &mut Rng) {}
+
+    /// Learns what became of a packet that `select` gave `path` to, or that `adopt` was told of.
     fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng);
 
     /// Learns that a packet has arrived whose loss was reported before: nothing had been lost on

@@ -84,6 +84,16 @@ impl<L: RateLearner, C: Credit> PathController for PerPeer<L, C> {
         true
     }
 
+    fn adopt(&mut self, now: Time, _size: Bytes, path: &mut [Hop], _rng: &mut Rng) {
+        self.credit.advance(now, &mut self.candidates);
+        for hop in path {
+            hop.ticket = self.learners[hop.slot.index()].on_sent(&self.config).into();
+            if self.candidates.contains(hop.slot) {
+                self.credit.charge(now, hop.slot, &mut self.candidates);
+            }
+        }
+    }
+
     #[inline]
     fn on_outcome(&mut self, report: &Report<'_>, rng: &mut Rng) {
         self.teach(report, |learner, config, packet, evidence| learner.on_outcome(config, packet, evidence, rng));

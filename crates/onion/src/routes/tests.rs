@@ -1,0 +1,251 @@
+use std::collections::BTreeSet;
+
+use anabranch_control::rng::Rng;
+use proptest::prelude::*;
+
+use super::*;
+use crate::directory::clock::{DAY, UnixTime};
+use crate::directory::testing::{document, key};
+use crate::directory::{Family, Member};
+use crate::guards::{GuardState, Guards};
+
+const WALL: UnixTime = UnixTime(1_000 * DAY);
+
+/// Every controller that any sender can have, of each kind.
+const PLACEMENTS: [&str; 10] = [
+    "per-path",
+    "random",
+    "aimd",
+    "aimd-literal",
+    "q-learning",
+    "flow:cubic",
+    "flow:bbr3",
+    "explicit-rate",
+    "tomography",
+    "timeouts",
+];
+
+fn config(placement: &str) -> RoutesConfig {
+    RoutesConfig { placement: placement.to_owned(), ..RoutesConfig::default() }
+}
+
+fn routes(placement: &str, document: &Document, guards: usize, seed: u64) -> Routes {
+    let choice =
+        Guards::new(guards, GuardState::default()).choose(document, Time::ZERO, WALL, &mut Rng::stream(seed, "guards"));
+    Routes::new(config(placement), document, guards, choice, Time::ZERO).unwrap()
+}
+
+fn request(half: Half, elsewhere: &[RelayIndex]) -> Request<'_> {
+    Request { half, elsewhere, far: 0 }
+}
+
+/// Four relays in each network, and four in each family across networks.
+fn crowded(relays: usize) -> Document {
+    let mut document = document(1, relays);
+    let family = |number: usize| key(500 + number as u16);
+    for (place, member) in document.members.iter_mut().enumerate() {
+        member.descriptor.address = ([10, 0, (place / 4) as u8, place as u8 + 1], 9).into();
+        member.descriptor.family = Some(Family::admit(&family(place % (relays / 4)), &member.descriptor.identity));
+        member.weight = 1 + (place as u64 * 7919) % 1_000;
+    }
+    document
+}
+
+fn member(document: &Document, relay: RelayIndex) -> &Member {
+    document.member(relay).unwrap()
+}
+
+#[test]
+fn pitfall_7_a_guard_is_never_a_middle_and_no_relay_stands_twice() {
+    let document = crowded(40);
+    for placement in PLACEMENTS {
+        for guards in [0, 1, 2, 3] {
+            let mut routes = routes(placement, &document, guards, 3);
+            let mut rng = Rng::stream(guards as u64, placement);
+            let reserved: BTreeSet<RelayIndex> = routes.guards.reserved.iter().copied().collect();
+            assert_eq!(reserved.len(), guards);
+            for packet in 0..400u16 {
+                // The exit is no guard: who holds both ends would need no more.
+                let exit = (0..40).map(|i| RelayIndex((packet + i) % 40)).find(|r| !reserved.contains(r)).unwrap();
+                let half = if packet % 2 == 0 { Half::FromUser } else { Half::ToUser };
+                let now = Time::from_nanos(u64::from(packet) * 1_000_000);
+                let elsewhere = [exit];
+                let route = match routes.choose(now, request(half, &elsewhere), &mut rng) {
+                    Ok(route) => route,
+                    // All of one guard's family or network are elsewhere.
+                    Err(error) => {
+                        assert!(guards > 0 && error == RouteError::TooFewRelays { hops: 3 }, "{placement}: {error}");
+                        continue;
+                    }
+                };
+                let path = route.path.relays();
+                assert_eq!(path.len(), 3);
+                if guards > 0 {
+                    let guard = if half == Half::FromUser { path[0] } else { path[2] };
+                    assert!(reserved.contains(&guard), "{placement}: the edge is a guard");
+                    assert_eq!(path.iter().filter(|relay| reserved.contains(relay)).count(), 1, "{placement}");
+                }
+                let whole: Vec<RelayIndex> = path.iter().copied().chain([exit]).collect();
+                let networks: BTreeSet<Network> = whole.iter().map(|r| member(&document, *r).network()).collect();
+                let families: BTreeSet<_> = whole.iter().map(|r| member(&document, *r).family()).collect();
+                assert_eq!((networks.len(), families.len()), (4, 4), "{placement}: {whole:?}");
+                let fate = if packet % 7 == 0 { Fate::Lost } else { Fate::Arrived { one_way_nanos: Some(30_000_000) } };
+                routes.on_outcome(route.id, now + Duration::from_millis(80), fate, &mut rng);
+            }
+            assert_eq!(routes.open(), 0);
+        }
+    }
+}
+
+/// How often each relay is a middle, when packets meet `arrives`.
+fn shares(routes: &mut Routes, packets: u64, mut arrives: impl FnMut(&[RelayIndex], &mut Rng) -> bool) -> Vec<f64> {
+    let mut rng = Rng::stream(9, "shares");
+    let mut counts = vec![0u64; routes.places.len()];
+    for packet in 0..packets {
+        let now = Time::from_nanos(packet * 2_000_000);
+        let route = routes.choose(now, request(Half::FromUser, &[]), &mut rng).unwrap();
+        if packet >= packets / 2 {
+            route.path.relays().iter().for_each(|relay| counts[usize::from(relay.0)] += 1);
+        }
+        let fate = match arrives(route.path.relays(), &mut rng) {
+            true => Fate::Arrived { one_way_nanos: Some(50_000_000) },
+            false => Fate::Lost,
+        };
+        routes.on_outcome(route.id, now + Duration::from_millis(100), fate, &mut rng);
+    }
+    let total: u64 = counts.iter().sum();
+    counts.iter().map(|&count| count as f64 / total as f64).collect()
+}
+
+/// The adversary runs a fifth of the relays and drops every packet that does not pass them alone, or
+/// else loses all ACKs of others: whoever learns sees honest relays fail.
+#[test]
+fn pitfall_10_selective_drops_do_not_draw_traffic_to_who_drops() {
+    let document = document(1, 30);
+    for placement in ["random", "aimd", "q-learning", "tomography", "timeouts", "flow:cubic"] {
+        let mut routes = routes(placement, &document, 0, 1);
+        let bad = |relay: &RelayIndex| relay.0 < 6;
+        let seen = shares(&mut routes, 40_000, |path, _| {
+            let owned = path.iter().filter(|relay| bad(relay)).count();
+            owned == 0 || owned == path.len()
+        });
+        let attracted: f64 = seen[..6].iter().sum();
+        assert!(attracted <= CAP * 0.2, "{placement}: a fifth of the relays gets {attracted}");
+        assert!(seen.iter().all(|share| *share > 0.0), "{placement}: every relay is tried");
+    }
+}
+
+/// Three relays of thirty look far better than the others: they get twice their weight, and no more.
+#[test]
+fn pitfall_10_a_greedy_relay_attracts_at_most_twice_its_weight() {
+    let document = document(1, 30);
+    for placement in ["aimd", "q-learning", "tomography", "timeouts", "flow:cubic"] {
+        let mut routes = routes(placement, &document, 0, 1);
+        let seen = shares(&mut routes, 40_000, |path, rng| path.iter().all(|relay| relay.0 < 3 || rng.chance(0.8)));
+        let attracted: f64 = seen[..3].iter().sum();
+        assert!(attracted <= CAP * 0.1 + 0.005, "{placement}: {attracted}");
+    }
+}
+
+/// Not so Reno for each relay: with a fifth of all packets lost, every window is the least one.
+#[test]
+fn learners_move_packets_from_relays_that_drop() {
+    let document = document(1, 30);
+    for placement in ["q-learning", "tomography", "timeouts", "aimd"] {
+        let mut routes = routes(placement, &document, 0, 1);
+        let seen = shares(&mut routes, 40_000, |path, rng| path.iter().all(|relay| relay.0 >= 6 || rng.chance(0.5)));
+        let droppers: f64 = seen[..6].iter().sum();
+        assert!(droppers < 0.13, "{placement}: a fifth of the relays drops half, and gets {droppers}");
+    }
+    let mut random = routes("random", &document, 0, 1);
+    let blind: f64 = shares(&mut random, 40_000, |_, _| true)[..6].iter().sum();
+    assert!((blind - 0.2).abs() < 0.01, "{blind}");
+}
+
+#[test]
+fn per_path_leaves_paths_that_lose() {
+    let document = document(1, 30);
+    let mut routes = routes("per-path", &document, 0, 1);
+    let seen = shares(&mut routes, 40_000, |path, rng| path.iter().all(|relay| relay.0 >= 6 || rng.chance(0.5)));
+    let droppers: f64 = seen[..6].iter().sum();
+    assert!(droppers < 0.1, "{droppers}");
+}
+
+#[test]
+fn a_new_epoch_keeps_what_was_learned_and_guards_their_places() {
+    let first = document(1, 30);
+    let mut routes = routes("timeouts", &first, 0, 1);
+    shares(&mut routes, 10_000, |path, rng| path.iter().all(|relay| relay.0 >= 6 || rng.chance(0.5)));
+    let worst = first.members[0].descriptor.identity;
+    let rate = routes.rate(RelayIndex(0));
+    let mut next = document(2, 33);
+    next.members.remove(5);
+    routes.renew(&next, Choice::default(), Time::from_secs_f64(30.0)).unwrap();
+    assert!(rate.is_some() && routes.rate(next.index_of(&worst).unwrap()) == rate);
+    // So many new ones that there is no room: it begins anew, and works.
+    let other = document(3, 300);
+    let open = routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut Rng::stream(1, "r")).unwrap();
+    routes.renew(&other, Choice::default(), Time::from_secs_f64(60.0)).unwrap();
+    routes.on_outcome(open.id, Time::from_secs_f64(61.0), Fate::Lost, &mut Rng::stream(1, "r"));
+    assert_eq!(routes.rate(RelayIndex(0)), None);
+    let after = routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut Rng::stream(1, "r")).unwrap();
+    assert!(after.id > open.id, "names are not used twice");
+}
+
+#[test]
+fn what_cannot_work_is_said() {
+    let few = document(1, 2);
+    let mut routes = routes("random", &few, 0, 1);
+    let refused = routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut Rng::stream(1, "r"));
+    assert_eq!(refused, Err(RouteError::TooFewRelays { hops: 3 }));
+    let mut guarded = Routes::new(config("random"), &document(1, 9), 2, Choice::default(), Time::ZERO).unwrap();
+    let refused = guarded.choose(Time::ZERO, request(Half::FromUser, &[]), &mut Rng::stream(1, "r"));
+    assert_eq!(refused, Err(RouteError::NoGuard));
+    assert_eq!(RoutesConfig { hops: 5, ..config("random") }.check(), Err(PlacementError::Hops(5)));
+    assert_eq!(config("perfect").check(), Err(PlacementError::Omniscient("perfect")));
+    assert!(config("tomografy").check().unwrap_err().to_string().contains("did you mean \"tomography\""));
+    let parameters = "paths = 0".parse().unwrap();
+    assert!(RoutesConfig { parameters, ..config("per-path") }.check().is_err());
+}
+
+#[test]
+fn what_is_never_answered_is_given_up() {
+    let document = document(1, 9);
+    let mut routes = routes("flow:reno", &document, 0, 1);
+    let mut rng = Rng::stream(1, "open");
+    let first = routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut rng).unwrap();
+    for _ in 0..MOST_OPEN + 10 {
+        routes.choose(Time::ZERO, request(Half::FromUser, &[]), &mut rng).unwrap();
+    }
+    assert_eq!(routes.open(), MOST_OPEN);
+    routes.on_outcome(first.id, Time::ZERO, Fate::Lost, &mut rng);
+    routes.on_outcome(RouteId(u64::MAX), Time::ZERO, Fate::Lost, &mut rng);
+    assert_eq!(routes.open(), MOST_OPEN);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Outcomes in any order, twice, of packets that never were.
+    #[test]
+    fn no_order_of_outcomes_breaks_a_route(
+        placement in prop::sample::select(&PLACEMENTS[..]),
+        calls in prop::collection::vec((any::<bool>(), 0u64..80, 0u64..2_000_000_000, any::<Option<i64>>()), 1..120),
+    ) {
+        let document = crowded(24);
+        let mut routes = routes(placement, &document, 1, 1);
+        let (mut rng, mut now) = (Rng::stream(1, "calls"), Time::ZERO);
+        for (sends, id, span, one_way_nanos) in calls {
+            now += Duration::from_nanos(span);
+            if sends {
+                let route = routes.choose(now, request(Half::ToUser, &[]), &mut rng);
+                prop_assert!(route.is_ok_and(|route| route.path.relays().len() == 3));
+            } else {
+                let fate = one_way_nanos.map_or(Fate::Lost, |_| Fate::Arrived { one_way_nanos });
+                routes.on_outcome(RouteId(id), now, fate, &mut rng);
+            }
+        }
+        let sum: f64 = (0..24).map(|i| routes.share(RelayIndex(i))).sum();
+        prop_assert!((sum - 1.0).abs() < 1e-6);
+    }
+}
