@@ -6,6 +6,8 @@
 pub mod crypto;
 pub mod directory;
 pub mod guards;
+pub mod link;
+pub mod node;
 pub mod packet;
 pub mod relay;
 pub mod reply;

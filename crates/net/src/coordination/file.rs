@@ -24,7 +24,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
@@ -36,6 +35,8 @@ use anabranch_proto::session::PeerKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::file_error::{self, FileError, Problem};
+
 /// The most links of a coordinator.
 pub const MOST_LINKS: usize = 1000;
 
@@ -44,23 +45,6 @@ pub const MOST_MEMBERS: usize = 10_000;
 
 /// Flows of a host that count at most, unless its entry says otherwise.
 const MOST_FLOWS: u32 = 1000;
-
-/// What is wrong in a file, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileError {
-    /// Counted from 1.
-    pub line: usize,
-    /// What is wrong, with the key and what would be right.
-    pub message: String,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
-    }
-}
-
-impl std::error::Error for FileError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,24 +95,13 @@ struct MonitorEntry {
     link: Spanned<String>,
 }
 
-/// What is wrong, and at which byte.
-type Problem = (usize, String);
-
 /// Reads a coordinator's file, of the life `epoch`.
 ///
 /// # Errors
 ///
 /// What is wrong, and in which line.
 pub fn parse(text: &str, epoch: u64) -> Result<CoordinatorConfig, FileError> {
-    let at = |(offset, message): Problem| {
-        let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-        FileError { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(), message }
-    };
-    let file: File = toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        at((offset, error.message().trim_end().replace('\n', " ")))
-    })?;
-    config(file, epoch).map_err(at)
+    file_error::parse(text, |file| config(file, epoch))
 }
 
 fn config(file: File, epoch: u64) -> Result<CoordinatorConfig, Problem> {

@@ -1,0 +1,233 @@
+//! Following the directory: a relay says of itself what is to be listed, and relays and users alike take each new
+//! list of relays as soon as there is one.
+//!
+//! A thread of its own talks to the authorities. A relay's descriptor goes to all of them once an epoch; a list
+//! is asked for while there should be a newer one than is known, of one authority after the other. How often is
+//! bounded by the network's round, since nothing changes faster.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anabranch_onion::directory::document::MOST_DOCUMENT;
+use anabranch_onion::directory::message::Refusal;
+use anabranch_onion::directory::{Document, Message, Remembered, SignedDescriptor, UnixTime, View, ViewError};
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::exchange::{ExchangeError, exchange};
+use super::network_file::NetworkFile;
+use crate::clock::std_duration;
+use crate::setup::random_seed;
+
+/// The shortest time between two looks.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+
+/// The longest time between two looks.
+const LONGEST_LOOK: Duration = Duration::from_secs(20);
+
+/// Bytes of an answer beyond a document's.
+const AROUND: usize = 64;
+
+/// What is found.
+#[derive(Debug)]
+pub enum Found {
+    /// A newer list of relays, signed by enough authorities.
+    Document(Box<Document>),
+    /// An authority does not list this relay.
+    Refused {
+        /// Which, as the network's file counts them.
+        authority: usize,
+        /// Why.
+        why: Refusal,
+    },
+    /// What an authority handed out is not to be believed.
+    Disbelieved(ViewError),
+    /// An authority could not be asked.
+    NoAnswer(ExchangeError),
+    /// What was seen could not be written down; nothing newer is used then, or a restart would believe older lists.
+    NotKept(io::Error),
+}
+
+/// What a relay says of itself at a time.
+pub type Describe = Box<dyn FnMut(UnixTime) -> SignedDescriptor + Send>;
+
+/// Writes down what must outlive a restart.
+pub type Keep = Box<dyn FnMut(&Remembered) -> io::Result<()> + Send>;
+
+/// What to follow, and how.
+pub struct Following {
+    /// Of which network.
+    pub network: NetworkFile,
+    /// What was seen before.
+    pub remembered: Remembered,
+    /// From which address of this machine; a relay's own.
+    pub from: Option<IpAddr>,
+    /// What a relay says of itself.
+    pub describe: Option<Describe>,
+    /// Where it is written down what was seen.
+    pub keep: Keep,
+    /// Called whenever something was found.
+    pub wake: Box<dyn Fn() + Send>,
+}
+
+/// A thread that follows; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    found: Receiver<Found>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Begins at once.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no room for a thread, or the network's authorities are none.
+    pub fn start(following: Following) -> io::Result<Follower> {
+        let trust = following.network.authorities.trust().map_err(io::Error::other)?;
+        let view = View::new(trust, following.remembered);
+        let (sender, found) = channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
+            let mut followed =
+                Followed { following, view, sender, uploaded: BTreeMap::new(), next: usize::from(random_seed() as u8) };
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = followed.run() => {}
+                }
+            });
+        })?;
+        Ok(Follower { found, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// What was found since, if anything.
+    pub fn poll(&mut self) -> Option<Found> {
+        match self.found.try_recv() {
+            Ok(found) => Some(found),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Followed {
+    following: Following,
+    view: View,
+    sender: Sender<Found>,
+    /// The epoch in which each authority has taken the descriptor.
+    uploaded: BTreeMap<usize, u64>,
+    /// The authority that is asked next.
+    next: usize,
+}
+
+/// What the calendar says.
+pub fn wall() -> UnixTime {
+    UnixTime(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}
+
+impl Followed {
+    /// False if nobody is there who wants to know.
+    fn tell(&self, found: Found) -> bool {
+        let is_heard = self.sender.send(found).is_ok();
+        (self.following.wake)();
+        is_heard
+    }
+
+    async fn run(&mut self) {
+        let round = std_duration(self.following.network.authorities.round);
+        let look = (round / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
+        loop {
+            if !self.upload().await || !self.fetch().await {
+                return;
+            }
+            sleep(look).await;
+        }
+    }
+
+    /// Hands the descriptor to all authorities that do not have it in this epoch.
+    async fn upload(&mut self) -> bool {
+        let Some(describe) = &mut self.following.describe else { return true };
+        let authorities = &self.following.network.authorities;
+        let now = wall();
+        let epoch = now.0 / authorities.epoch_s;
+        let missing: Vec<usize> =
+            (0..authorities.authorities.len()).filter(|at| self.uploaded.get(at) != Some(&epoch)).collect();
+        if missing.is_empty() {
+            return true;
+        }
+        let message = Message::Upload(describe(now));
+        let from = self.following.from;
+        let all = missing.iter().map(|&at| {
+            let (to, message) = (authorities.authorities[at].1, &message);
+            async move { (at, exchange(from, to, message, MOST_DOCUMENT + AROUND).await) }
+        });
+        let answers = join_all(all).await;
+        for (at, answer) in answers {
+            let found = match answer {
+                Ok(Some(Message::Refused(Refusal::NotNewer) | Message::Taken)) => {
+                    self.uploaded.insert(at, epoch);
+                    continue;
+                }
+                Ok(Some(Message::Refused(why))) => Found::Refused { authority: at, why },
+                Ok(_) => continue,
+                Err(why) => Found::NoAnswer(why),
+            };
+            if !self.tell(found) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Asks for a newer list while there should be one.
+    async fn fetch(&mut self) -> bool {
+        let authorities = &self.following.network.authorities;
+        let known = self.view.remembered().epoch;
+        // The list of an epoch is there a little before it begins.
+        let soon = authorities.round.as_nanos().div_ceil(1_000_000_000);
+        let has_one = self.view.document(wall()).is_ok();
+        if has_one && known * authorities.epoch_s + authorities.epoch_s > wall().after(soon).0 {
+            return true;
+        }
+        let at = self.next % authorities.authorities.len();
+        self.next = self.next.wrapping_add(1);
+        let to = authorities.authorities[at].1;
+        // One that is remembered must be got again after a restart.
+        let newer_than = if has_one { known } else { known.saturating_sub(1) };
+        let answer = exchange(None, to, &Message::Fetch { newer_than }, MOST_DOCUMENT + AROUND).await;
+        let signed = match answer {
+            Ok(Some(Message::Document(signed))) => signed,
+            Ok(_) => return true,
+            Err(why) => return self.tell(Found::NoAnswer(why)),
+        };
+        match self.view.accept(&signed.encode(), wall()) {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(why) => return self.tell(Found::Disbelieved(why)),
+        }
+        if let Err(why) = (self.following.keep)(&self.view.remembered()) {
+            self.tell(Found::NotKept(why));
+            return false;
+        }
+        let document = self.view.document(wall()).map(|document| Box::new(document.clone()));
+        document.map_or(true, |document| self.tell(Found::Document(document)))
+    }
+}

@@ -1,0 +1,174 @@
+//! The file that says which network one is of, the same for authorities, relays and users: whom to believe, and
+//! what all must have alike.
+//!
+//! ```toml
+//! threshold = 2             # so many authorities must sign
+//! epoch_s = 3600            # relays have new keys, and the list of relays is made anew
+//! round_s = 60              # more than the authorities' clocks differ and a message takes
+//! packets_per_key = 64      # what a relay can link at most; 1 is slowest and links nothing
+//!
+//! [[authority]]
+//! key = "9d…"               # what `anabranch onion authority` prints there
+//! address = "192.0.2.1:7555"
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use anabranch_control::time::Duration;
+use anabranch_onion::directory::trust::MOST_AUTHORITIES;
+use anabranch_onion::directory::{AuthorityConfig, PublicKey};
+use anabranch_onion::packet::PacketsPerKey;
+use anabranch_proto::key_text;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::file_error::{self, FileError, Problem};
+
+/// The longest epoch, in seconds: relays hold what they have seen of set-ups for as long.
+const LONGEST_EPOCH_S: u64 = 7 * 86_400;
+
+/// For how many epochs a list of relays is good: authorities may be away for two.
+const VALID_EPOCHS: u64 = 3;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    threshold: Option<Spanned<usize>>,
+    epoch_s: Option<Spanned<u64>>,
+    round_s: Option<Spanned<f64>>,
+    packets_per_key: Option<Spanned<u16>>,
+    #[serde(default)]
+    authority: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    key: Spanned<String>,
+    address: Spanned<String>,
+}
+
+/// A network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkFile {
+    /// Who makes the list of relays, and how.
+    pub authorities: AuthorityConfig,
+    /// k.
+    pub packets_per_key: PacketsPerKey,
+}
+
+/// Reads a network's file.
+///
+/// # Errors
+///
+/// What is wrong, and in which line.
+pub fn parse(text: &str) -> Result<NetworkFile, FileError> {
+    file_error::parse(text, network)
+}
+
+fn network(file: File) -> Result<NetworkFile, Problem> {
+    let mut authorities = Vec::with_capacity(file.authority.len());
+    let mut keys = BTreeSet::new();
+    if file.authority.is_empty() || file.authority.len() > MOST_AUTHORITIES {
+        let count = file.authority.len();
+        let expected = format!("expected 1 to {MOST_AUTHORITIES} [[authority]] entries with a key and an address");
+        return Err((0, format!("{count} authorities; {expected}")));
+    }
+    for Entry { key, address } in &file.authority {
+        let bytes = key_text::parse(key.get_ref()).map_err(|why| (key.span().start, format!("key `key`: {why}")))?;
+        let read: SocketAddr = address.get_ref().parse().map_err(|_| {
+            let expected = "expected an IP address and a port, such as 192.0.2.1:7555";
+            (address.span().start, format!("key `address`: {:?}; {expected}", address.get_ref()))
+        })?;
+        if !keys.insert(bytes) {
+            return Err((key.span().start, "key `key`: two authorities have this one".to_owned()));
+        }
+        authorities.push((PublicKey(bytes), read));
+    }
+    let count = authorities.len();
+    // More than half: two lists of one epoch then need an authority that signs both.
+    let least = count / 2 + 1;
+    let threshold = match file.threshold {
+        None => least,
+        Some(asked) if (least..=count).contains(asked.get_ref()) => asked.into_inner(),
+        Some(asked) => {
+            let message = format!("key `threshold`: {}; expected {least} to {count} of {count}", asked.get_ref());
+            return Err((asked.span().start, message));
+        }
+    };
+    let round = match file.round_s {
+        None => Duration::SECOND * 60,
+        Some(asked) if *asked.get_ref() >= 0.1 && *asked.get_ref() <= 600.0 => {
+            Duration::from_secs_f64(asked.into_inner())
+        }
+        Some(asked) => {
+            return Err((asked.span().start, format!("key `round_s`: {}; expected 0.1 to 600", asked.get_ref())));
+        }
+    };
+    // One round more than votes are passed on for, and as long again to do something else.
+    let rounds = (count - threshold) as u64 + 2;
+    let least = (2 * rounds * round.as_nanos()).div_ceil(Duration::SECOND.as_nanos());
+    let epoch_s = match file.epoch_s {
+        None => 3600.max(least),
+        Some(asked) if (least..=LONGEST_EPOCH_S).contains(asked.get_ref()) => asked.into_inner(),
+        Some(asked) => {
+            let message = format!("key `epoch_s`: {}; expected {least} to {LONGEST_EPOCH_S}", asked.get_ref());
+            return Err((asked.span().start, format!("{message}, twice what {rounds} rounds take at least")));
+        }
+    };
+    let packets_per_key = match file.packets_per_key {
+        None => PacketsPerKey::STANDARD,
+        Some(asked) => PacketsPerKey::new(*asked.get_ref()).ok_or_else(|| {
+            (asked.span().start, "key `packets_per_key`: 0; expected 1 (a new key for each packet) or more".to_owned())
+        })?,
+    };
+    let authorities = AuthorityConfig { authorities, threshold, epoch_s, round, valid_epochs: VALID_EPOCHS };
+    Ok(NetworkFile { authorities, packets_per_key })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authority(number: u8) -> String {
+        format!(
+            "[[authority]]\nkey = \"{}\"\naddress = \"192.0.2.{number}:7555\"\n",
+            format!("{number:02x}").repeat(32)
+        )
+    }
+
+    fn of(head: &str, count: u8) -> String {
+        format!("{head}\n{}", (1..=count).map(authority).collect::<String>())
+    }
+
+    #[test]
+    fn what_is_not_said_is_what_most_want() {
+        let network = parse(&of("", 3)).expect("a network");
+        assert_eq!(network.authorities.authorities[2].1, "192.0.2.3:7555".parse().expect("an address"));
+        assert_eq!(network.authorities.authorities[2].0, PublicKey([3; 32]));
+        assert_eq!((network.authorities.threshold, network.authorities.epoch_s), (2, 3600));
+        assert_eq!(network.packets_per_key, PacketsPerKey::STANDARD);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_line_key_and_what_would_be_right() {
+        let said = |text: &str| parse(text).expect_err("something is wrong").to_string();
+        assert_eq!(
+            said("threshold = 1\n"),
+            "line 1: 0 authorities; expected 1 to 16 [[authority]] entries with a key and an address"
+        );
+        assert_eq!(said(&of("threshold = 1", 3)), "line 1: key `threshold`: 1; expected 2 to 3 of 3");
+        assert_eq!(
+            said(&of("\nepoch_s = 100", 3)),
+            "line 2: key `epoch_s`: 100; expected 360 to 604800, twice what 3 rounds take at least"
+        );
+        assert_eq!(said(&of("round_s = 0.0", 3)), "line 1: key `round_s`: 0; expected 0.1 to 600");
+        assert!(said(&of("packets_per_key = 0", 1)).contains("expected 1 (a new key for each packet) or more"));
+        assert!(said(&of("epochs = 1", 1)).contains("line 1: unknown field `epochs`"));
+        let twice = format!("{}{}", authority(1), authority(1));
+        assert_eq!(said(&twice), "line 5: key `key`: two authorities have this one");
+        let elsewhere = authority(1).replace("192.0.2.1:7555", "here");
+        assert!(said(&elsewhere).starts_with("line 3: key `address`: \"here\"; expected an IP address and a port"));
+    }
+}

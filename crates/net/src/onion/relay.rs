@@ -1,0 +1,248 @@
+//! A relay that runs: its machine behind a UDP socket, its keys, and the directory that it follows.
+//!
+//! Keys of epochs live in memory alone: what was sent before a restart, nobody can open any more, the relay
+//! included. So a relay that starts again is of use from the next epoch on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_onion::RelayIndex;
+use anabranch_onion::crypto::{Cryptography, Real};
+use anabranch_onion::directory::{
+    Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, SignedDescriptor, UnixTime,
+};
+use anabranch_onion::node::{Members, RelayNode, Service};
+use anabranch_onion::relay::{EpochKeys, Limits, Relay};
+use anabranch_proto::limiter::LimitModel;
+
+use super::follow::{Describe, Follower, Following, Found, Keep};
+use super::network_file::NetworkFile;
+use crate::pool::NoWork;
+use crate::runtime::Runtime;
+use crate::setup::{random_seed, secret as random_secret};
+use crate::udp::Socket;
+
+/// How a relay keeps to its limit: a queue of 100 ms at most, as for the plain relay.
+const LONGEST_QUEUE: Duration = Duration::from_millis(100);
+
+/// Epochs, from this one on, of which a relay tells its keys.
+const EPOCHS_TOLD: u64 = 2;
+
+type Secret = <Real as Cryptography>::Secret;
+
+/// The secrets of epochs.
+#[derive(Clone, Default)]
+struct Secrets(Arc<Mutex<BTreeMap<u64, Secret>>>);
+
+impl Secrets {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Secret>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The public keys of `epochs`; those that are missing are made.
+    fn keys(&self, epochs: impl Iterator<Item = u64>) -> Vec<EpochKey> {
+        let mut all = self.all();
+        let key = |epoch| EpochKey {
+            epoch,
+            key: Real::public(all.entry(epoch).or_insert_with(|| Real::secret(&random_secret()))).0,
+        };
+        epochs.map(key).collect()
+    }
+
+    /// The secret of `epoch`; those of earlier ones are forgotten.
+    fn take(&self, epoch: u64) -> Option<Secret> {
+        let mut all = self.all();
+        *all = all.split_off(&epoch);
+        all.get(&epoch).cloned()
+    }
+}
+
+/// What a relay is.
+pub struct RelaySettings {
+    /// Of which network.
+    pub network: NetworkFile,
+    /// Its key: by it others know it from epoch to epoch.
+    pub identity: SecretKey,
+    /// Where others reach it.
+    pub address: SocketAddr,
+    /// The most that it takes.
+    pub limit: Rate,
+    /// Where it exits to.
+    pub exit: ExitPolicy,
+    /// What was seen of the directory before.
+    pub remembered: Remembered,
+    /// Where it is written down what was seen.
+    pub keep: Keep,
+}
+
+/// What a relay's operator is told.
+#[derive(Debug)]
+pub enum RelayNews<E> {
+    /// It is in the list of an epoch, at this place, or it is not.
+    Epoch {
+        /// Which epoch.
+        epoch: u64,
+        /// How many relays there are.
+        relays: usize,
+        /// Its own place, if it has the keys that the list has.
+        own: Option<RelayIndex>,
+    },
+    /// Something else about the directory.
+    Directory(Found),
+    /// What its service tells.
+    Service(E),
+}
+
+/// A relay that runs, in the thread of whoever calls [`OnionRelay::turn`].
+pub struct OnionRelay<S: Service> {
+    runtime: Runtime<RelayNode<Real, S>>,
+    follower: Follower,
+    secrets: Secrets,
+    identity: PublicKey,
+    /// Packets of an epoch are taken for so long after the next has begun.
+    grace: Duration,
+    epoch: Option<u64>,
+}
+
+impl<S: Service + Send + 'static> OnionRelay<S>
+where
+    S::Event: Send,
+{
+    /// It listens at `socket` and offers `service` besides.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let it run.
+    pub fn start(settings: RelaySettings, socket: Socket, service: S) -> io::Result<OnionRelay<S>> {
+        let RelaySettings { network, identity, address, limit, exit, remembered, keep } = settings;
+        // Nothing can be opened until a list says what this relay's place is.
+        let nothing =
+            EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
+        let seeds = [random_seed(), random_seed()];
+        let relay = Relay::new(network.packets_per_key, Limits::STANDARD, nothing, seeds);
+        let node = RelayNode::new(relay, Members::default(), service)
+            .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit);
+        let mut runtime = Runtime::new(NoWork)?;
+        runtime.add_gathering(socket, node)?;
+        let (secrets, public) = (Secrets::default(), identity.public());
+        let epoch_s = network.authorities.epoch_s;
+        let waker = runtime.waker();
+        let following = Following {
+            remembered,
+            from: Some(address.ip()),
+            describe: Some(describe(identity, address, limit, exit, epoch_s, secrets.clone())),
+            keep,
+            wake: Box::new(move || waker.wake()),
+            network,
+        };
+        let follower = Follower::start(following)?;
+        let grace = Duration::SECOND * epoch_s;
+        Ok(OnionRelay { runtime, follower, secrets, identity: public, grace, epoch: None })
+    }
+
+    /// Its machine.
+    pub fn node(&self) -> &RelayNode<Real, S> {
+        self.runtime.machine(0)
+    }
+
+    /// Acts on what it offers; what that wants to send leaves.
+    pub fn act<R>(&mut self, act: impl FnOnce(&mut S, Time) -> R) -> R {
+        self.runtime.act(0, |node, now, port| node.act(now, port, |service| act(service, now)))
+    }
+
+    /// Now, on its clock.
+    pub fn now(&self) -> Time {
+        self.runtime.now()
+    }
+
+    /// The runtime, to be woken from another thread, and its counters.
+    pub fn runtime(&self) -> &Runtime<RelayNode<Real, S>> {
+        &self.runtime
+    }
+
+    /// Does what is due, then waits for something to happen, at most until `until`.
+    ///
+    /// # Errors
+    ///
+    /// When the system can't wait or read.
+    pub fn turn(&mut self, until: Time) -> io::Result<()> {
+        self.runtime.turn(until)
+    }
+
+    /// What has happened since.
+    pub fn poll_news(&mut self) -> Option<RelayNews<S::Event>> {
+        if let Some((_, event)) = self.runtime.poll_event() {
+            return Some(RelayNews::Service(event));
+        }
+        match self.follower.poll()? {
+            Found::Document(document) => Some(self.begin_epoch(&document)),
+            found => Some(RelayNews::Directory(found)),
+        }
+    }
+
+    fn begin_epoch(&mut self, document: &Document) -> RelayNews<S::Event> {
+        let (epoch, relays) = (document.epoch, document.len());
+        let listed = document.index_of(&self.identity);
+        let secret = self.secrets.take(epoch).filter(|secret| {
+            let member = listed.and_then(|place| document.member(place));
+            member.and_then(|member| member.descriptor.key_of(epoch)) == Some(Real::public(secret).0)
+        });
+        let own = listed.filter(|_| secret.is_some());
+        // One that is not listed forwards nothing in this epoch.
+        let secret = secret.unwrap_or_else(|| Real::secret(&random_secret()));
+        let number = epoch_number(epoch);
+        let members = u16::try_from(relays).unwrap_or(u16::MAX);
+        let keys = EpochKeys { epoch: number, secret, members, own };
+        let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        let grace = self.grace;
+        self.runtime.act(0, |node, now, _| node.begin_epoch(now, keys, addresses, grace));
+        self.epoch = Some(epoch);
+        RelayNews::Epoch { epoch, relays, own }
+    }
+
+    /// The epoch whose list it has.
+    pub fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+}
+
+/// Epochs as packets' makers and relays tell them apart: the two that can hold at a time never share one.
+pub fn epoch_number(epoch: u64) -> u32 {
+    epoch as u32
+}
+
+/// What a relay says of itself at a time.
+fn describe(
+    identity: SecretKey,
+    address: SocketAddr,
+    limit: Rate,
+    exit: ExitPolicy,
+    epoch_s: u64,
+    secrets: Secrets,
+) -> Describe {
+    let mut last: Option<SignedDescriptor> = None;
+    Box::new(move |now: UnixTime| {
+        let epoch = now.0 / epoch_s;
+        let epoch_keys = secrets.keys(epoch..epoch + EPOCHS_TOLD);
+        // What has been said already is said alike to those who have not heard it.
+        if let Some(last) = last.as_ref().filter(|last| last.descriptor.epoch_keys == epoch_keys) {
+            return last.clone();
+        }
+        let descriptor = Descriptor {
+            identity: identity.public(),
+            published: now,
+            address,
+            bytes_per_s: (limit.bits_per_sec() / 8).max(1),
+            epoch_keys,
+            family: None,
+            exit: exit.clone(),
+        };
+        let signed = descriptor.sign(&identity).expect("an own descriptor is within all bounds");
+        last = Some(signed.clone());
+        signed
+    })
+}

@@ -1,0 +1,163 @@
+//! What must outlive a restart: keys, and what was seen of the directory, in a folder for its owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::identity_file::{self, IdentityError, KeyPair};
+use crate::setup;
+
+/// A longer file is none of ours: an authority that knows ten thousand relays has some 30 MB to remember.
+const LONGEST: u64 = 256 << 20;
+
+/// 32 secret bytes that keys are made of.
+pub struct Seed([u8; 32]);
+
+impl KeyPair for Seed {
+    fn generate() -> Seed {
+        Seed(setup::secret())
+    }
+
+    fn from_secret(secret: [u8; 32]) -> Seed {
+        Seed(secret)
+    }
+
+    fn secret(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Why something is not remembered.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The system.
+    #[error("cannot {what} {path}: {why}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// Which file.
+        path: String,
+        /// Why not.
+        why: io::Error,
+    },
+    /// It holds something else.
+    #[error("{path} does not hold what was written there ({why}); move it away to begin anew")]
+    Damaged {
+        /// Which file.
+        path: String,
+        /// What is wrong.
+        why: serde_json::Error,
+    },
+    /// A key.
+    #[error(transparent)]
+    Key(#[from] IdentityError),
+}
+
+/// A folder of such files.
+#[derive(Clone, Debug)]
+pub struct StateFolder(PathBuf);
+
+impl StateFolder {
+    /// The folder at `path`, which is made, for its owner alone, if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be made.
+    pub fn open(path: &Path) -> Result<StateFolder, StateError> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path).map_err(|why| failed("make the folder", path, why))?;
+        Ok(StateFolder(path.to_owned()))
+    }
+
+    /// The secret bytes in the file `name`, which is made if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`identity_file::load_or_make`].
+    pub fn seed(&self, name: &str) -> Result<[u8; 32], StateError> {
+        let seed: Seed = identity_file::load_or_make(&self.0.join(name))?;
+        Ok(*seed.secret())
+    }
+
+    /// What was written into the file `name`; nothing if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be read, or holds something else.
+    pub fn load<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, StateError> {
+        let path = self.0.join(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(T::default()),
+            Err(why) => return Err(failed("read", &path, why)),
+        };
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(|why| failed("read", &path, why))?;
+        serde_json::from_slice(&bytes).map_err(|why| StateError::Damaged { path: path.display().to_string(), why })
+    }
+
+    /// Writes `value` into the file `name`, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let us; what was there stays.
+    pub fn save<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateError> {
+        let path = self.0.join(name);
+        let new = self.0.join(format!(".{name}.{:016x}.new", setup::random_seed()));
+        let bytes = serde_json::to_vec(value).expect("what is remembered has only keys that are text");
+        let saved = write_whole(&new, &bytes).and_then(|()| fs::rename(&new, &path));
+        saved.map_err(|why| {
+            // Nothing half-written stays; what can't be removed was not written.
+            let _ = fs::remove_file(&new);
+            failed("write", &path, why)
+        })
+    }
+}
+
+fn failed(what: &'static str, path: &Path, why: io::Error) -> StateError {
+    StateError::File { what, path: path.display().to_string(), why }
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_was_not_is_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = StateFolder::open(&folder.path().join("a/b")).expect("it is made");
+        assert_eq!(state.load::<Vec<u32>>("seen").expect("nothing yet"), Vec::<u32>::new());
+        state.save("seen", &[1, 2]).expect("it is written");
+        state.save("seen", &[3]).expect("it is written again");
+        assert_eq!(state.load::<Vec<u32>>("seen").expect("it is read"), [3]);
+        assert_eq!(fs::read_dir(folder.path().join("a/b")).expect("a folder").count(), 1, "nothing else stays");
+        let seed = state.seed("key").expect("it is made");
+        assert_eq!(state.seed("key").expect("it is there"), seed);
+    }
+
+    #[test]
+    fn a_file_that_holds_something_else_is_told_and_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = StateFolder::open(folder.path()).expect("it is there");
+        fs::write(folder.path().join("seen"), "[1, 2").expect("it is written");
+        let said = state.load::<Vec<u32>>("seen").expect_err("it is damaged").to_string();
+        assert!(said.contains("seen does not hold what was written there"), "{said}");
+        assert_eq!(fs::read(folder.path().join("seen")).expect("it is there"), b"[1, 2");
+    }
+}
