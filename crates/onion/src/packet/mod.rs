@@ -109,6 +109,10 @@
 mod header;
 mod keys;
 mod path;
+#[cfg(test)]
+mod pitfalls;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use core::fmt;
 use core::num::NonZeroU16;

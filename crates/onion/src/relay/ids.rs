@@ -4,7 +4,9 @@
 //! are derived some ahead of the newest seen, in order, each once: an id that was used is deleted and never
 //! comes back. When there is no room, the oldest keys go, with what is left of their ids.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 use crate::crypto::{Cryptography, HopKey, OneTimeId};
 use crate::packet::{AHEAD, PacketsPerKey};
@@ -14,12 +16,6 @@ const SHARDS: usize = 64;
 
 /// Ids are derived so many at once, for less work each.
 const STEP: u16 = 8;
-
-/// Bytes of an id in the table: the entry, and a byte of the table's own.
-const ID_BYTES: usize = size_of::<(OneTimeId, Place)>() + 1;
-
-/// Bytes of all ids at most, in tables that are at most seven eighths full.
-pub const MOST_IDS_BYTES: usize = 36 << 20;
 
 /// Keys that one call of [`Installed::forget_others`] looks at.
 const SWEPT_AT_ONCE: usize = 256;
@@ -222,13 +218,10 @@ impl<C: Cryptography> Installed<C> {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Bytes that are taken, as tables of powers of two at most seven eighths full take them.
+    /// Bytes that are taken.
     pub fn memory(&self) -> usize {
-        let slots = |shard: &Shard| match shard.capacity() {
-            0 => 0,
-            capacity => (capacity * 8 / 7).next_power_of_two(),
-        };
-        self.shards.iter().map(slots).sum::<usize>() * ID_BYTES + self.keys.capacity() * size_of::<Key>()
+        let ids: usize = self.shards.iter().map(Shard::allocation_size).sum();
+        ids + self.keys.capacity() * size_of::<Key>()
     }
 }
 

@@ -5,21 +5,22 @@
 //! ([`Limits`]): when there is no room, the oldest keys go; agreements have a budget of processor time of their
 //! own. What it does with a packet depends on nothing but the packet and these keys.
 //!
-//! **Memory.** A key takes 32 B, and 17 B (at most 39 B, when its table has just grown) for each of its ids
-//! that is known and was not seen: the next [`AHEAD`](crate::packet::AHEAD) ones are derived in steps of
-//! eight as packets come, so that a key of k = 256 begins with 32 ids, not 255. Ids are derived in order and
-//! never again, so that this window changes nothing about replays; those of lost packets stay until their key
-//! goes. With k = 1 nothing is kept but the mark of the set-up.
+//! **Memory.** A key takes 24 B, and 20 to 39 B for each of its ids that is known and was not seen: the next
+//! [`AHEAD`](crate::packet::AHEAD) ones are derived in steps of eight as packets come, so that a key of k = 256
+//! begins with 32 ids and 1.3 kB, not with 255. Ids are derived in order and never again, so that this window changes
+//! nothing about replays; those of lost packets stay until their key goes. With k = 1 nothing is kept but the mark of
+//! the set-up.
 
 mod epoch;
 mod ids;
+#[cfg(test)]
+mod tests;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::limiter::{Admission, LimitModel, Limiter};
 
 pub use epoch::EpochKeys;
-pub use ids::MOST_IDS_BYTES;
 
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, HopKey, PacketKeys, PublicKey};
@@ -33,7 +34,8 @@ use ids::{Found, Installed};
 /// What a relay keeps at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Ids of packets that may come.
+    /// Ids of packets that may come. Tables are at most seven sixteenths full: beyond, what was deleted would make them
+    /// grow.
     pub ids: usize,
     /// Keys of which such ids follow.
     pub keys: usize,
@@ -47,9 +49,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 63 MiB in all; half a core for agreements of 20 µs.
+    /// 61 MiB in all; half a core for agreements of 20 µs.
     pub const STANDARD: Limits = Limits {
-        ids: 1_835_008,
+        ids: 64 * 14_336,
         keys: 131_072,
         seen_bytes: 12 << 20,
         agreements_per_s: 25_000,
@@ -87,13 +89,13 @@ pub enum Outcome {
         wait: Duration,
     },
     /// It is forgotten.
-    Drop(Drop),
+    Drop(DropReason),
 }
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Drop {
+pub enum DropReason {
     /// Its id is none that is awaited: it was used, its key is gone, or never was.
     UnknownId,
     /// It sets up a key a second time.
@@ -110,28 +112,28 @@ pub enum Drop {
     Payload,
 }
 
-impl Drop {
+impl DropReason {
     /// All reasons, in the order of [`Counts::dropped`].
-    pub const ALL: [Drop; 7] = [
-        Drop::UnknownId,
-        Drop::Replayed,
-        Drop::OverBudget,
-        Drop::LowOrder,
-        Drop::Header,
-        Drop::NoMember,
-        Drop::Payload,
+    pub const ALL: [DropReason; 7] = [
+        DropReason::UnknownId,
+        DropReason::Replayed,
+        DropReason::OverBudget,
+        DropReason::LowOrder,
+        DropReason::Header,
+        DropReason::NoMember,
+        DropReason::Payload,
     ];
 
     /// The reason as metrics name it.
     pub const fn name(self) -> &'static str {
         match self {
-            Drop::UnknownId => "unknown-id",
-            Drop::Replayed => "replayed",
-            Drop::OverBudget => "over-budget",
-            Drop::LowOrder => "low-order",
-            Drop::Header => "header",
-            Drop::NoMember => "no-member",
-            Drop::Payload => "payload",
+            DropReason::UnknownId => "unknown-id",
+            DropReason::Replayed => "replayed",
+            DropReason::OverBudget => "over-budget",
+            DropReason::LowOrder => "low-order",
+            DropReason::Header => "header",
+            DropReason::NoMember => "no-member",
+            DropReason::Payload => "payload",
         }
     }
 }
@@ -149,8 +151,8 @@ pub struct Counts {
     pub set_up: u64,
     /// Keys that went before all their packets had come, for want of room.
     pub evicted: u64,
-    /// Packets dropped, in the order of [`Drop::ALL`].
-    pub dropped: [u64; Drop::ALL.len()],
+    /// Packets dropped, in the order of [`DropReason::ALL`].
+    pub dropped: [u64; DropReason::ALL.len()],
 }
 
 /// A relay's keys, and what it has seen.
@@ -219,14 +221,14 @@ impl<C: Cryptography> Relay<C> {
         }
     }
 
-    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, Drop> {
+    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, DropReason> {
         let (header, payload) = parts(datagram);
         let (admitted, keys) = match material(header) {
             Material::Cached(id) => {
-                let found = self.installed.find(id).ok_or(Drop::UnknownId)?;
+                let found = self.installed.find(id).ok_or(DropReason::UnknownId)?;
                 let keys = C::packet(self.installed.key(&found), found.index);
                 if !is_genuine::<C>(header, &keys) {
-                    return Err(Drop::Header);
+                    return Err(DropReason::Header);
                 }
                 (Admitted::Cached(found), keys)
             }
@@ -239,7 +241,7 @@ impl<C: Cryptography> Relay<C> {
                 epoch
             }
             Admitted::SetUp { key, ephemeral, epoch } => {
-                let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+                let state = self.epoch_mut(epoch).ok_or(DropReason::UnknownId)?;
                 state.seen.insert(&ephemeral);
                 self.counts.set_up += 1;
                 self.counts.evicted += self.installed.install(key, epoch);
@@ -247,38 +249,43 @@ impl<C: Cryptography> Relay<C> {
             }
         };
         let (next, wait) = strip(header, keys.keystream());
-        let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+        let state = self.epoch_mut(epoch).ok_or(DropReason::UnknownId)?;
         let outcome = match next {
             Next::Relay(to) if state.is_other_member(to) => Outcome::Forward { to, epoch, wait },
-            Next::Relay(_) => return Err(Drop::NoMember),
+            Next::Relay(_) => return Err(DropReason::NoMember),
             Next::Client => Outcome::ToClient { label: label(header), wait },
             Next::Here => Outcome::Deliver { label: label(header), wait },
         };
         keys.permute(payload);
         if next == Next::Here && !C::equal(&payload[..INTEGRITY], &[0; INTEGRITY]) {
-            return Err(Drop::Payload);
+            return Err(DropReason::Payload);
         }
         Ok(outcome)
     }
 
     /// Agrees with whoever sent `ephemeral`, under the key of this epoch or of the one before.
-    fn agree(&mut self, now: Time, ephemeral: [u8; 32], header: &[u8; HEADER]) -> Result<(Admitted, C::Packet), Drop> {
+    fn agree(
+        &mut self,
+        now: Time,
+        ephemeral: [u8; 32],
+        header: &[u8; HEADER],
+    ) -> Result<(Admitted, C::Packet), DropReason> {
         let epochs = [Some(&self.current), self.previous.as_ref().map(|(epoch, _)| epoch)];
         if epochs.iter().flatten().any(|epoch| epoch.seen.contains(&ephemeral)) {
-            return Err(Drop::Replayed);
+            return Err(DropReason::Replayed);
         }
         let theirs = PublicKey(ephemeral);
         for epoch in epochs.into_iter().flatten() {
             if self.budget.admit(now, Bytes::new(1)) == Admission::Refused {
-                return Err(Drop::OverBudget);
+                return Err(DropReason::OverBudget);
             }
-            let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(Drop::LowOrder)?;
+            let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(DropReason::LowOrder)?;
             let keys = C::packet(&key, 0);
             if is_genuine::<C>(header, &keys) {
                 return Ok((Admitted::SetUp { key, ephemeral, epoch: epoch.number }, keys));
             }
         }
-        Err(Drop::Header)
+        Err(DropReason::Header)
     }
 
     fn epoch_mut(&mut self, number: u32) -> Option<&mut Epoch<C>> {
