@@ -12,6 +12,7 @@ mod uiv;
 
 use core::fmt;
 
+use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub use real::Real;
@@ -33,7 +34,7 @@ impl fmt::Debug for PublicKey {
 /// What a sender shares with one relay, for at most as many packets as the network's k.
 ///
 /// Wiped when dropped.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct HopKey(pub(crate) [u8; HopKey::BYTES]);
 
 impl HopKey {
@@ -46,6 +47,14 @@ impl fmt::Debug for HopKey {
         f.write_str("HopKey")
     }
 }
+
+impl PartialEq for HopKey {
+    fn eq(&self, other: &HopKey) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for HopKey {}
 
 impl Drop for HopKey {
     fn drop(&mut self) {

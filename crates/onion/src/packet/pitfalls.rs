@@ -209,7 +209,7 @@ fn p03_a_replay_is_dropped_at_once_after_a_restart_and_after_a_change_of_epoch()
     // A restart: secrets were in memory only, so that there is another one.
     for relay in &path {
         let keys = epoch_keys(1, 4, *relay, &mut net.rng);
-        net.relays[usize::from(*relay)] = Relay::new(net.k, Limits::SIMULATED, keys, [1, 2]);
+        net.relays[usize::from(*relay)] = Relay::new(net.k, Limits::simulated(net.k), keys, [1, 2]);
     }
     expect(&mut net, DropReason::Header, DropReason::UnknownId);
 }
@@ -277,7 +277,7 @@ fn p05_whatever_a_packet_is_for_a_relay_does_the_same_with_it() {
         let (_, block) = net.block(&[1, 2, 3]);
         place.copy_from_slice(&block.to_bytes());
     }
-    assert!(5 * ReplyBlock::BYTES <= BODY);
+    const { assert!(5 * ReplyBlock::BYTES <= BODY) };
     let (datagram, _) = to_service(&mut net, &blocks);
     middle(&mut net, datagram, 0);
     // An answer by a block, a loop.

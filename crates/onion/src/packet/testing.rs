@@ -31,7 +31,7 @@ impl<C: Cryptography> Net<C> {
         let relays = (0..relays)
             .map(|own| {
                 let keys = epoch_keys::<C>(0, relays, own, &mut rng);
-                Relay::new(k, Limits::SIMULATED, keys, [rng.bits(), rng.bits()])
+                Relay::new(k, Limits::simulated(k), keys, [rng.bits(), rng.bits()])
             })
             .collect();
         let (user, made) = (PathKeys::new(k), MadeBlocks::new(10_000));

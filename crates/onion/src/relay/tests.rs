@@ -5,7 +5,7 @@ use rand_core::Rng as _;
 use super::*;
 use crate::crypto::{Real, Transparent};
 use crate::packet::testing::{CLIENT, Net, SERVICE, epoch_keys, is_set_up};
-use crate::packet::{AHEAD, Hop, PathKeys, body, body_mut};
+use crate::packet::{AHEAD, AHEAD_AT_FIRST, Hop, PathKeys, body, body_mut};
 use crate::reply::{BlockId, ReplyBlock};
 use crate::size::DATAGRAM;
 
@@ -200,7 +200,7 @@ proptest! {
         net.set_up(&[0, 1]);
         let mut packets = Vec::new();
         let text = net.body();
-        for _ in 0..AHEAD.min(k) {
+        for _ in 0..AHEAD_AT_FIRST.min(k) {
             let (datagram, _) = net.packet(&[0, 1], &text);
             packets.extend([datagram, datagram, datagram]);
         }
@@ -244,10 +244,12 @@ struct Flood<C: Cryptography> {
 }
 
 impl<C: Cryptography> Flood<C> {
-    fn new(k: u16, limits: Limits) -> Flood<C> {
+    fn new(k: u16, change: impl FnOnce(Limits) -> Limits) -> Flood<C> {
+        let packets = PacketsPerKey::new(k).unwrap();
+        let limits = change(Limits::simulated(packets));
         let mut rng = Rng::stream(1, "flood");
         let keys = epoch_keys(0, 2, 0, &mut rng);
-        let relay = Relay::new(PacketsPerKey::new(k).unwrap(), limits, keys, [1, 2]);
+        let relay = Relay::new(packets, limits, keys, [1, 2]);
         let other = C::public(&C::secret(&[9; 32]));
         let hop = |relay, key| Hop { relay: RelayIndex(relay), key, wait: Duration::ZERO };
         let hops = [hop(0, relay.public_key()), hop(1, other)];
@@ -272,8 +274,11 @@ impl<C: Cryptography> Flood<C> {
 #[test]
 fn p13_a_flood_of_set_ups_takes_no_more_than_64_mib() {
     // k = 2 fills the table of keys, k = 256 that of ids.
-    for (k, set_ups) in [(2, 160_000), (256, 90_000)] {
-        let mut flood = Flood::<Transparent>::new(k, Limits { agreements_at_once: 1 << 40, ..Limits::STANDARD });
+    for (k, set_ups) in [(2, 160_000), (256, 140_000)] {
+        let mut flood = Flood::<Transparent>::new(k, |_| Limits {
+            agreements_at_once: 1 << 40,
+            ..Limits::standard(PacketsPerKey::new(k).unwrap())
+        });
         // The relay holds an epoch before as well.
         let keys = epoch_keys(1, 2, 0, &mut flood.rng);
         flood.relay.begin_epoch(Time::ZERO, keys, Duration::SECOND);
@@ -299,8 +304,8 @@ fn p13_a_flood_of_set_ups_takes_no_more_than_64_mib() {
 
 #[test]
 fn set_ups_have_a_budget_that_other_packets_do_not_wait_for() {
-    let limits = Limits { agreements_per_s: 100, agreements_at_once: 10, ..Limits::SIMULATED };
-    let mut flood = Flood::<Real>::new(64, limits);
+    let change = |limits| Limits { agreements_per_s: 100, agreements_at_once: 10, ..limits };
+    let mut flood = Flood::<Real>::new(64, change);
     let mut keys = PathKeys::new(PacketsPerKey::STANDARD);
     let (mut datagram, receipt) = flood.packet(&mut keys);
     assert!(matches!(flood.relay.process(Time::ZERO, &mut datagram), Outcome::Forward { .. }));
@@ -326,7 +331,7 @@ fn set_ups_have_a_budget_that_other_packets_do_not_wait_for() {
 
 #[test]
 fn a_key_serves_k_packets_and_is_then_forgotten() {
-    let mut flood = Flood::<Real>::new(100, Limits::SIMULATED);
+    let mut flood = Flood::<Real>::new(100, |limits| limits);
     let mut keys = PathKeys::new(PacketsPerKey::new(100).unwrap());
     let mut set_ups = 0;
     for _ in 0..1_000 {
@@ -343,7 +348,7 @@ fn a_key_serves_k_packets_and_is_then_forgotten() {
 
 #[test]
 fn packets_as_far_ahead_as_a_sender_goes_are_awaited() {
-    let mut flood = Flood::<Real>::new(256, Limits::SIMULATED);
+    let mut flood = Flood::<Real>::new(256, |limits| limits);
     let mut keys = PathKeys::new(PacketsPerKey::new(256).unwrap());
     let (mut datagram, receipt) = flood.packet(&mut keys);
     flood.relay.process(Time::ZERO, &mut datagram);
@@ -389,7 +394,7 @@ fn p09_a_relay_sends_to_other_members_only() {
 
 #[test]
 fn when_a_grace_is_over_the_keys_of_its_epoch_go() {
-    let mut flood = Flood::<Real>::new(64, Limits { agreements_at_once: 10_000, ..Limits::SIMULATED });
+    let mut flood = Flood::<Real>::new(64, |limits| Limits { agreements_at_once: 10_000, ..limits });
     for _ in 0..700 {
         flood.set_up(64, Time::ZERO);
     }
@@ -400,7 +405,7 @@ fn when_a_grace_is_over_the_keys_of_its_epoch_go() {
     for _ in 0..5 {
         flood.set_up(64, Time::ZERO);
     }
-    assert_eq!(flood.relay.ids(), 705 * usize::from(AHEAD));
+    assert_eq!(flood.relay.ids(), 705 * usize::from(AHEAD_AT_FIRST));
     let over = Time::ZERO + Duration::SECOND;
     assert_eq!(flood.relay.timer(Time::ZERO), over);
     let mut calls = 0;
@@ -409,8 +414,26 @@ fn when_a_grace_is_over_the_keys_of_its_epoch_go() {
         calls += 1;
         assert!(calls < 10, "each call gets on");
     }
-    assert_eq!(flood.relay.ids(), 5 * usize::from(AHEAD), "this epoch's keys stay");
+    assert_eq!(flood.relay.ids(), 5 * usize::from(AHEAD_AT_FIRST), "this epoch's keys stay");
     assert!(calls > 1, "no call takes long");
+}
+
+#[test]
+fn an_epoch_that_begins_within_the_grace_of_another_ends_the_one_before() {
+    let mut flood = Flood::<Real>::new(64, |limits| limits);
+    for epoch in 1..4 {
+        flood.set_up(64, Time::ZERO);
+        let keys = epoch_keys(epoch, 2, 0, &mut flood.rng);
+        flood.relay.begin_epoch(Time::ZERO, keys, Duration::SECOND);
+        flood.hops[0].key = flood.relay.public_key();
+        let mut calls = 0;
+        while flood.relay.timer(Time::ZERO) == Time::ZERO {
+            flood.relay.on_timer(Time::ZERO);
+            calls += 1;
+            assert!(calls < 10, "each call gets on");
+        }
+        assert_eq!(flood.relay.ids(), usize::from(AHEAD_AT_FIRST), "those of the last epoch alone are left");
+    }
 }
 
 #[test]
