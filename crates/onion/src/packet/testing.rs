@@ -103,7 +103,7 @@ impl<C: Cryptography> Net<C> {
     }
 }
 
-pub(crate) fn epoch_keys<C: Cryptography>(epoch: u32, members: u16, own: u16, rng: &mut Rng) -> EpochKeys<C> {
+pub(crate) fn epoch_keys<C: Cryptography>(epoch: u64, members: u16, own: u16, rng: &mut Rng) -> EpochKeys<C> {
     let mut random = [0; 32];
     rng.fill_bytes(&mut random);
     EpochKeys { epoch, secret: C::secret(&random), members, own: Some(RelayIndex(own)) }

@@ -32,7 +32,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 struct Key {
     key: HopKey,
-    epoch: u32,
+    epoch: u64,
     /// The first index whose id was not derived yet.
     derived: u16,
     /// Ids in the table.
@@ -80,7 +80,7 @@ impl<C: Cryptography> Installed<C> {
         &self.at(found.key).key
     }
 
-    pub fn epoch(&self, found: &Found) -> u32 {
+    pub fn epoch(&self, found: &Found) -> u64 {
         self.at(found.key).epoch
     }
 
@@ -100,7 +100,7 @@ impl<C: Cryptography> Installed<C> {
     }
 
     /// Takes `key` in, whose packet 0 has come; how many keys went for it before their time.
-    pub fn install(&mut self, key: HopKey, epoch: u32) -> u64 {
+    pub fn install(&mut self, key: HopKey, epoch: u64) -> u64 {
         let most = self.packets.get();
         if most == 1 {
             return 0;
@@ -160,7 +160,7 @@ impl<C: Cryptography> Installed<C> {
     }
 
     /// Looks at some keys, and takes those away that are of none of `epochs`.
-    pub fn forget_others(&mut self, epochs: [u32; 2]) {
+    pub fn forget_others(&mut self, epochs: [u64; 2]) {
         let Some(next) = self.sweep else { return };
         // The oldest may have gone since.
         let begin = if self.place(next) < self.keys.len() { self.place(next) } else { 0 };

@@ -5,9 +5,9 @@
 //! ([`Limits`]): when there is no room, the oldest keys go; agreements have a budget of processor time of their
 //! own. What it does with a packet depends on nothing but the packet and these keys.
 //!
-//! **Memory.** A key takes 24 B, and 20 to 39 B for each of its ids that is known and was not seen. Those are the next
+//! **Memory.** A key takes 32 B, and 20 to 39 B for each of its ids that is known and was not seen. Those are the next
 //! 8 ([`AHEAD_AT_FIRST`](crate::packet::AHEAD_AT_FIRST)) until one is seen and then the next 32 to 40
-//! ([`AHEAD`](crate::packet::AHEAD)), derived in steps of eight: a key begins with at most 336 B and grows to 1.6 kB,
+//! ([`AHEAD`](crate::packet::AHEAD)), derived in steps of eight: a key begins with at most 344 B and grows to 1.6 kB,
 //! whatever k is. Ids are derived in order and never again, so that this window changes nothing about replays; those
 //! of lost packets stay until their key goes. With k = 1 nothing is kept but the mark of the set-up.
 
@@ -49,7 +49,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 61 MiB in all. At 20 µs an agreement (measured), a fifth of a core for agreements where the network allows
+    /// 62 MiB in all. At 20 µs an agreement (measured), a fifth of a core for agreements where the network allows
     /// several packets a key: enough for 640 000 packets a second at k = 64. Where nearly each packet sets up a key,
     /// four fifths.
     pub const fn standard(packets: PacketsPerKey) -> Limits {
@@ -77,7 +77,7 @@ pub enum Outcome {
         /// Which.
         to: RelayIndex,
         /// The epoch whose directory says who that is.
-        epoch: u32,
+        epoch: u64,
         /// How long it waits here first.
         wait: Duration,
     },
@@ -178,7 +178,7 @@ pub struct Relay<C: Cryptography> {
 /// The keys under which a packet came, and how to mark it as seen.
 enum Admitted {
     Cached(Found),
-    SetUp { key: HopKey, ephemeral: [u8; 32], epoch: u32 },
+    SetUp { key: HopKey, ephemeral: [u8; 32], epoch: u64 },
 }
 
 impl<C: Cryptography> Relay<C> {
@@ -295,7 +295,7 @@ impl<C: Cryptography> Relay<C> {
         Err(DropReason::Header)
     }
 
-    fn epoch_mut(&mut self, number: u32) -> Option<&mut Epoch<C>> {
+    fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch<C>> {
         if self.current.number == number {
             return Some(&mut self.current);
         }
