@@ -112,10 +112,11 @@ fn measure(k: u16, packets: u32, repeat: u32) -> Result<Dial, Failure> {
         bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&rng.bits().to_le_bytes()));
         bytes
     };
-    let limits = Limits { agreements_per_s: 1 << 40, agreements_at_once: 1 << 40, ..Limits::STANDARD };
+    
     let secret = Real::secret(&random());
     let other = Real::public(&Real::secret(&random()));
     let dial = PacketsPerKey::new(k).expect("k is at least 1");
+    let limits = Limits { agreements_per_s: 1 << 40, agreements_at_once: 1 << 40, ..Limits::standard(dial) };
     let keys = EpochKeys { epoch: 0, secret, members: 2, own: Some(RelayIndex(0)) };
     let relay = Relay::new(dial, limits, keys, [rng.bits(), rng.bits()]);
     let hop = |relay: u16, key: PublicKey| Hop { relay: RelayIndex(relay), key, wait: Duration::ZERO };

@@ -2,7 +2,7 @@
 //!
 //! The first packet under a key sets it up (index 0); k − 1 further ones show one-time ids. Since packets
 //! overtake each other, a key is used again only when the packet that set it up is known to have arrived,
-//! and no more than [`AHEAD`] packets past the newest known to have. A new key is set up before the old
+//! and then for [`AHEAD_AT_FIRST`] packets, until one of those is known to have, and [`AHEAD`] past the newest. A new key is set up before the old
 //! ones run out: as many ids are kept as packets are on their way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,6 +18,9 @@ use crate::size::MOST_HOPS;
 
 /// How many ids beyond the newest seen a relay knows of a key, and a sender uses.
 pub const AHEAD: u16 = 32;
+
+/// The same of a key under which none was seen but its set-up: little, so that a flood of set-ups takes little.
+pub const AHEAD_AT_FIRST: u16 = 8;
 
 /// Keys of one relay and position whose set-up is not confirmed yet. Further packets set up keys that serve once.
 const MOST_PENDING: usize = 64;
@@ -248,6 +251,11 @@ impl<C: Cryptography> PathKeys<C> {
     }
 }
 
+/// How far past `arrived`, the newest known to have arrived, a key may be used.
+fn ahead(arrived: u16) -> u16 {
+    if arrived == 0 { AHEAD_AT_FIRST } else { AHEAD }
+}
+
 impl Stock {
     fn pending(&self) -> usize {
         self.keys.iter().filter(|key| key.arrived.is_none()).count()
@@ -265,7 +273,7 @@ impl Stock {
         let place = self
             .keys
             .iter()
-            .position(|key| key.arrived.is_some_and(|arrived| key.next <= arrived.saturating_add(AHEAD)))?;
+            .position(|key| key.arrived.is_some_and(|arrived| key.next <= arrived.saturating_add(ahead(arrived))))?;
         let key = &mut self.keys[place];
         let drawn = (key.key.clone(), key.serial, key.next);
         key.next += 1;

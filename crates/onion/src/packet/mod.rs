@@ -63,7 +63,7 @@
 //!     .map(|own| {
 //!         let secret = Real::secret(&[own as u8 + 1; 32]);
 //!         let keys = EpochKeys { epoch: 0, secret, members: 3, own: Some(RelayIndex(own)) };
-//!         Relay::new(k, Limits::SIMULATED, keys, [7, 8])
+//!         Relay::new(k, Limits::simulated(k), keys, [7, 8])
 //!     })
 //!     .collect();
 //! let hop = |relay: u16| Hop {
@@ -109,13 +109,17 @@
 mod header;
 mod keys;
 mod path;
+#[cfg(test)]
+mod pitfalls;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use core::fmt;
 use core::num::NonZeroU16;
 
 pub(crate) use header::{Material, material, name as header_name, strip, tag, tagged};
 pub(crate) use keys::Part;
-pub use keys::{AHEAD, PathKeys, Receipt};
+pub use keys::{AHEAD, AHEAD_AT_FIRST, PathKeys, Receipt};
 pub use path::{Half, Hop, PathError, Position};
 
 use crate::RelayIndex;

@@ -15,7 +15,7 @@ const HASHES: u32 = 4;
 #[derive(Clone, Debug)]
 pub struct EpochKeys<C: Cryptography> {
     /// The epoch's number.
-    pub epoch: u32,
+    pub epoch: u64,
     /// A secret that lives in memory alone: after a restart the relay has another.
     pub secret: C::Secret,
     /// Relays in the epoch's directory.
@@ -25,7 +25,7 @@ pub struct EpochKeys<C: Cryptography> {
 }
 
 pub(super) struct Epoch<C: Cryptography> {
-    pub number: u32,
+    pub number: u64,
     pub secret: C::Secret,
     pub public: PublicKey,
     members: u16,

@@ -4,10 +4,12 @@
 //! are derived some ahead of the newest seen, in order, each once: an id that was used is deleted and never
 //! comes back. When there is no room, the oldest keys go, with what is left of their ids.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
 
 use crate::crypto::{Cryptography, HopKey, OneTimeId};
-use crate::packet::{AHEAD, PacketsPerKey};
+use crate::packet::{AHEAD, AHEAD_AT_FIRST, PacketsPerKey};
 
 /// Parts of the table. Each grows for itself, so that no packet waits for more than a small one.
 const SHARDS: usize = 64;
@@ -15,46 +17,34 @@ const SHARDS: usize = 64;
 /// Ids are derived so many at once, for less work each.
 const STEP: u16 = 8;
 
-/// Bytes of an id in the table: the entry, and a byte of the table's own.
-const ID_BYTES: usize = size_of::<(OneTimeId, Place)>() + 1;
-
-/// Bytes of all ids at most, in tables that are at most seven eighths full.
-pub const MOST_IDS_BYTES: usize = 36 << 20;
-
 /// Keys that one call of [`Installed::forget_others`] looks at.
 const SWEPT_AT_ONCE: usize = 256;
 
+/// The packet that an id is of.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub(super) struct Found {
+    id: OneTimeId,
     /// The key's number; numbers wrap, and no two kept ones are equal.
     key: u32,
-    index: u16,
+    pub index: u16,
 }
 
 #[derive(Debug)]
 struct Key {
     key: HopKey,
-    epoch: u32,
+    epoch: u64,
     /// The first index whose id was not derived yet.
     derived: u16,
     /// Ids in the table.
     awaited: u16,
 }
 
-/// Where an id leads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    id: OneTimeId,
-    key: u32,
-    pub index: u16,
-}
-
-type Shard = HashMap<OneTimeId, Place, ahash::RandomState>;
-
 #[derive(Debug)]
 pub(super) struct Installed<C> {
     packets: PacketsPerKey,
-    shards: Box<[Shard]>,
+    shards: Box<[HashTable<Found>]>,
+    /// Keyed: nobody can make ids that all go to one place.
+    hasher: ahash::RandomState,
     most_in_shard: usize,
     keys: VecDeque<Key>,
     most_keys: usize,
@@ -67,10 +57,10 @@ pub(super) struct Installed<C> {
 
 impl<C: Cryptography> Installed<C> {
     pub fn new(ids: usize, keys: usize, packets: PacketsPerKey, [one, other]: [u64; 2]) -> Installed<C> {
-        let hasher = ahash::RandomState::with_seeds(one, !other, other, !one);
         Installed {
             packets,
-            shards: (0..SHARDS).map(|_| Shard::with_hasher(hasher.clone())).collect(),
+            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
+            hasher: ahash::RandomState::with_seeds(one, !other, other, !one),
             most_in_shard: (ids / SHARDS).max(usize::from(AHEAD) + usize::from(STEP)),
             keys: VecDeque::new(),
             most_keys: keys.max(1),
@@ -82,20 +72,21 @@ impl<C: Cryptography> Installed<C> {
 
     /// Where `id` leads, if it is awaited.
     pub fn find(&self, id: OneTimeId) -> Option<Found> {
-        self.shards[shard_of(id)].get(&id).map(|place| Found { id, key: place.key, index: place.index })
+        let hash = self.hasher.hash_one(id);
+        self.shards[shard_of(hash)].find(hash, |found| found.id == id).copied()
     }
 
     pub fn key(&self, found: &Found) -> &HopKey {
         &self.at(found.key).key
     }
 
-    pub fn epoch(&self, found: &Found) -> u32 {
+    pub fn epoch(&self, found: &Found) -> u64 {
         self.at(found.key).epoch
     }
 
     /// Deletes an id, and derives further ones of its key; how many keys went for them before their time.
     pub fn spend(&mut self, found: Found) -> u64 {
-        self.shards[shard_of(found.id)].remove(&found.id);
+        self.delete(found.id, found.key);
         let most = self.packets.get();
         let place = self.place(found.key);
         let key = &mut self.keys[place];
@@ -109,7 +100,7 @@ impl<C: Cryptography> Installed<C> {
     }
 
     /// Takes `key` in, whose packet 0 has come; how many keys went for it before their time.
-    pub fn install(&mut self, key: HopKey, epoch: u32) -> u64 {
+    pub fn install(&mut self, key: HopKey, epoch: u64) -> u64 {
         let most = self.packets.get();
         if most == 1 {
             return 0;
@@ -121,7 +112,7 @@ impl<C: Cryptography> Installed<C> {
         }
         let number = self.first.wrapping_add(self.keys.len() as u32);
         self.keys.push_back(Key { key, epoch, derived: 1, awaited: 0 });
-        evicted + self.derive(number, (1 + AHEAD).min(most))
+        evicted + self.derive(number, (1 + AHEAD_AT_FIRST).min(most))
     }
 
     /// Derives the ids of a key up to `until`; how many others went for it before their time.
@@ -134,14 +125,16 @@ impl<C: Cryptography> Installed<C> {
         self.keys[place].derived = until;
         let mut evicted = 0;
         for (&mut id, index) in ids.iter_mut().zip(first..) {
-            // The youngest key may be the one that needs room: then it makes do with less.
-            while self.shards[shard_of(id)].len() >= self.most_in_shard && self.first != number {
+            let hash = self.hasher.hash_one(id);
+            let shard = shard_of(hash);
+            // The oldest key may be the one that needs room: then it makes do with less.
+            while self.shards[shard].len() >= self.most_in_shard && self.first != number {
                 evicted += u64::from(self.keys[0].awaited > 0);
                 self.forget_oldest();
             }
-            let shard = &mut self.shards[shard_of(id)];
-            if shard.len() < self.most_in_shard && !shard.contains_key(&id) {
-                shard.insert(id, Place { key: number, index });
+            let shard = &mut self.shards[shard];
+            if shard.len() < self.most_in_shard && shard.find(hash, |found| found.id == id).is_none() {
+                shard.insert_unique(hash, Found { id, key: number, index }, |found| self.hasher.hash_one(found.id));
                 let place = self.place(number);
                 self.keys[place].awaited += 1;
             }
@@ -166,14 +159,14 @@ impl<C: Cryptography> Installed<C> {
         self.sweep.is_some()
     }
 
-    /// Looks at some keys, and takes those away that are not of `epoch`.
-    pub fn forget_others(&mut self, epoch: u32) {
+    /// Looks at some keys, and takes those away that are of none of `epochs`.
+    pub fn forget_others(&mut self, epochs: [u64; 2]) {
         let Some(next) = self.sweep else { return };
         // The oldest may have gone since.
         let begin = if self.place(next) < self.keys.len() { self.place(next) } else { 0 };
         let end = (begin + SWEPT_AT_ONCE).min(self.keys.len());
         for place in begin..end {
-            if self.keys[place].epoch != epoch {
+            if !epochs.contains(&self.keys[place].epoch) {
                 self.empty(place);
             }
         }
@@ -190,24 +183,28 @@ impl<C: Cryptography> Installed<C> {
     /// Takes away what is left of a key's ids, and wipes it.
     fn empty(&mut self, place: usize) {
         let number = self.first.wrapping_add(place as u32);
-        let key = &mut self.keys[place];
+        let derived = self.keys[place].derived;
         let mut ids = [0; STEP as usize];
-        for first in (1..key.derived).step_by(usize::from(STEP)) {
-            if key.awaited == 0 {
+        for first in (1..derived).step_by(usize::from(STEP)) {
+            if self.keys[place].awaited == 0 {
                 break;
             }
-            let ids = &mut ids[..usize::from((key.derived - first).min(STEP))];
-            C::ids(&key.key, first, ids);
-            for id in ids {
-                let shard = &mut self.shards[shard_of(*id)];
-                if shard.get(id).is_some_and(|place| place.key == number) {
-                    shard.remove(id);
-                    key.awaited -= 1;
-                }
+            let ids = &mut ids[..usize::from((derived - first).min(STEP))];
+            C::ids(&self.keys[place].key, first, ids);
+            for &mut id in ids {
+                let deleted = self.delete(id, number);
+                self.keys[place].awaited -= u16::from(deleted);
             }
         }
-        key.key = HopKey([0; HopKey::BYTES]);
-        key.awaited = 0;
+        self.keys[place].key = HopKey([0; HopKey::BYTES]);
+        self.keys[place].awaited = 0;
+    }
+
+    /// Deletes an id of this key; whether it was there.
+    fn delete(&mut self, id: OneTimeId, key: u32) -> bool {
+        let hash = self.hasher.hash_one(id);
+        let entry = self.shards[shard_of(hash)].find_entry(hash, |found| found.id == id && found.key == key);
+        entry.map(|entry| entry.remove()).is_ok()
     }
 
     fn place(&self, number: u32) -> usize {
@@ -219,19 +216,17 @@ impl<C: Cryptography> Installed<C> {
     }
 
     pub fn ids(&self) -> usize {
-        self.shards.iter().map(|shard| shard.len()).sum()
+        self.shards.iter().map(HashTable::len).sum()
     }
 
-    /// Bytes that are taken, as tables of powers of two at most seven eighths full take them.
+    /// Bytes that are taken.
     pub fn memory(&self) -> usize {
-        let slots = |shard: &Shard| match shard.capacity() {
-            0 => 0,
-            capacity => (capacity * 8 / 7).next_power_of_two(),
-        };
-        self.shards.iter().map(slots).sum::<usize>() * ID_BYTES + self.keys.capacity() * size_of::<Key>()
+        let ids: usize = self.shards.iter().map(HashTable::allocation_size).sum();
+        ids + self.keys.capacity() * size_of::<Key>()
     }
 }
 
-fn shard_of(id: OneTimeId) -> usize {
-    (id % SHARDS as u64) as usize
+/// By bits of the hash that a small table makes no use of.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
 }

@@ -5,21 +5,22 @@
 //! ([`Limits`]): when there is no room, the oldest keys go; agreements have a budget of processor time of their
 //! own. What it does with a packet depends on nothing but the packet and these keys.
 //!
-//! **Memory.** A key takes 32 B, and 17 B (at most 39 B, when its table has just grown) for each of its ids
-//! that is known and was not seen: the next [`AHEAD`](crate::packet::AHEAD) ones are derived in steps of
-//! eight as packets come, so that a key of k = 256 begins with 32 ids, not 255. Ids are derived in order and
-//! never again, so that this window changes nothing about replays; those of lost packets stay until their key
-//! goes. With k = 1 nothing is kept but the mark of the set-up.
+//! **Memory.** A key takes 32 B, and 20 to 39 B for each of its ids that is known and was not seen. Those are the next
+//! 8 ([`AHEAD_AT_FIRST`](crate::packet::AHEAD_AT_FIRST)) until one is seen and then the next 32 to 40
+//! ([`AHEAD`](crate::packet::AHEAD)), derived in steps of eight: a key begins with at most 344 B and grows to 1.6 kB,
+//! whatever k is. Ids are derived in order and never again, so that this window changes nothing about replays; those
+//! of lost packets stay until their key goes. With k = 1 nothing is kept but the mark of the set-up.
 
 mod epoch;
 mod ids;
+#[cfg(test)]
+mod tests;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::limiter::{Admission, LimitModel, Limiter};
 
 pub use epoch::EpochKeys;
-pub use ids::MOST_IDS_BYTES;
 
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, HopKey, PacketKeys, PublicKey};
@@ -33,7 +34,8 @@ use ids::{Found, Installed};
 /// What a relay keeps at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Ids of packets that may come.
+    /// Ids of packets that may come. Tables are at most seven sixteenths full: beyond, what was deleted would make them
+    /// grow.
     pub ids: usize,
     /// Keys of which such ids follow.
     pub keys: usize,
@@ -47,17 +49,24 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 63 MiB in all; half a core for agreements of 20 µs.
-    pub const STANDARD: Limits = Limits {
-        ids: 1_835_008,
-        keys: 131_072,
-        seen_bytes: 12 << 20,
-        agreements_per_s: 25_000,
-        agreements_at_once: 2_500,
-    };
+    /// 62 MiB in all. At 20 µs an agreement (measured), a fifth of a core for agreements where the network allows
+    /// several packets a key: enough for 640 000 packets a second at k = 64. Where nearly each packet sets up a key,
+    /// four fifths.
+    pub const fn standard(packets: PacketsPerKey) -> Limits {
+        let agreements_per_s = if packets.get() < 4 { 40_000 } else { 10_000 };
+        Limits {
+            ids: 64 * 14_336,
+            keys: 131_072,
+            seen_bytes: 12 << 20,
+            agreements_per_s,
+            agreements_at_once: agreements_per_s / 10,
+        }
+    }
 
-    /// Less than 1 MiB until much is to be kept, for many relays in one simulation.
-    pub const SIMULATED: Limits = Limits { seen_bytes: 64 << 10, ..Limits::STANDARD };
+    /// The same, but less than 1 MiB until much is to be kept: for many relays in one simulation.
+    pub const fn simulated(packets: PacketsPerKey) -> Limits {
+        Limits { seen_bytes: 64 << 10, ..Limits::standard(packets) }
+    }
 }
 
 /// What is to be done with a packet.
@@ -68,7 +77,7 @@ pub enum Outcome {
         /// Which.
         to: RelayIndex,
         /// The epoch whose directory says who that is.
-        epoch: u32,
+        epoch: u64,
         /// How long it waits here first.
         wait: Duration,
     },
@@ -87,13 +96,13 @@ pub enum Outcome {
         wait: Duration,
     },
     /// It is forgotten.
-    Drop(Drop),
+    Drop(DropReason),
 }
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Drop {
+pub enum DropReason {
     /// Its id is none that is awaited: it was used, its key is gone, or never was.
     UnknownId,
     /// It sets up a key a second time.
@@ -110,28 +119,28 @@ pub enum Drop {
     Payload,
 }
 
-impl Drop {
+impl DropReason {
     /// All reasons, in the order of [`Counts::dropped`].
-    pub const ALL: [Drop; 7] = [
-        Drop::UnknownId,
-        Drop::Replayed,
-        Drop::OverBudget,
-        Drop::LowOrder,
-        Drop::Header,
-        Drop::NoMember,
-        Drop::Payload,
+    pub const ALL: [DropReason; 7] = [
+        DropReason::UnknownId,
+        DropReason::Replayed,
+        DropReason::OverBudget,
+        DropReason::LowOrder,
+        DropReason::Header,
+        DropReason::NoMember,
+        DropReason::Payload,
     ];
 
     /// The reason as metrics name it.
     pub const fn name(self) -> &'static str {
         match self {
-            Drop::UnknownId => "unknown-id",
-            Drop::Replayed => "replayed",
-            Drop::OverBudget => "over-budget",
-            Drop::LowOrder => "low-order",
-            Drop::Header => "header",
-            Drop::NoMember => "no-member",
-            Drop::Payload => "payload",
+            DropReason::UnknownId => "unknown-id",
+            DropReason::Replayed => "replayed",
+            DropReason::OverBudget => "over-budget",
+            DropReason::LowOrder => "low-order",
+            DropReason::Header => "header",
+            DropReason::NoMember => "no-member",
+            DropReason::Payload => "payload",
         }
     }
 }
@@ -149,8 +158,8 @@ pub struct Counts {
     pub set_up: u64,
     /// Keys that went before all their packets had come, for want of room.
     pub evicted: u64,
-    /// Packets dropped, in the order of [`Drop::ALL`].
-    pub dropped: [u64; Drop::ALL.len()],
+    /// Packets dropped, in the order of [`DropReason::ALL`].
+    pub dropped: [u64; DropReason::ALL.len()],
 }
 
 /// A relay's keys, and what it has seen.
@@ -169,7 +178,7 @@ pub struct Relay<C: Cryptography> {
 /// The keys under which a packet came, and how to mark it as seen.
 enum Admitted {
     Cached(Found),
-    SetUp { key: HopKey, ephemeral: [u8; 32], epoch: u32 },
+    SetUp { key: HopKey, ephemeral: [u8; 32], epoch: u64 },
 }
 
 impl<C: Cryptography> Relay<C> {
@@ -219,14 +228,14 @@ impl<C: Cryptography> Relay<C> {
         }
     }
 
-    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, Drop> {
+    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, DropReason> {
         let (header, payload) = parts(datagram);
         let (admitted, keys) = match material(header) {
             Material::Cached(id) => {
-                let found = self.installed.find(id).ok_or(Drop::UnknownId)?;
+                let found = self.installed.find(id).ok_or(DropReason::UnknownId)?;
                 let keys = C::packet(self.installed.key(&found), found.index);
                 if !is_genuine::<C>(header, &keys) {
-                    return Err(Drop::Header);
+                    return Err(DropReason::Header);
                 }
                 (Admitted::Cached(found), keys)
             }
@@ -239,7 +248,7 @@ impl<C: Cryptography> Relay<C> {
                 epoch
             }
             Admitted::SetUp { key, ephemeral, epoch } => {
-                let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+                let state = self.epoch_mut(epoch).ok_or(DropReason::UnknownId)?;
                 state.seen.insert(&ephemeral);
                 self.counts.set_up += 1;
                 self.counts.evicted += self.installed.install(key, epoch);
@@ -247,41 +256,46 @@ impl<C: Cryptography> Relay<C> {
             }
         };
         let (next, wait) = strip(header, keys.keystream());
-        let state = self.epoch_mut(epoch).ok_or(Drop::UnknownId)?;
+        let state = self.epoch_mut(epoch).ok_or(DropReason::UnknownId)?;
         let outcome = match next {
             Next::Relay(to) if state.is_other_member(to) => Outcome::Forward { to, epoch, wait },
-            Next::Relay(_) => return Err(Drop::NoMember),
+            Next::Relay(_) => return Err(DropReason::NoMember),
             Next::Client => Outcome::ToClient { label: label(header), wait },
             Next::Here => Outcome::Deliver { label: label(header), wait },
         };
         keys.permute(payload);
         if next == Next::Here && !C::equal(&payload[..INTEGRITY], &[0; INTEGRITY]) {
-            return Err(Drop::Payload);
+            return Err(DropReason::Payload);
         }
         Ok(outcome)
     }
 
     /// Agrees with whoever sent `ephemeral`, under the key of this epoch or of the one before.
-    fn agree(&mut self, now: Time, ephemeral: [u8; 32], header: &[u8; HEADER]) -> Result<(Admitted, C::Packet), Drop> {
+    fn agree(
+        &mut self,
+        now: Time,
+        ephemeral: [u8; 32],
+        header: &[u8; HEADER],
+    ) -> Result<(Admitted, C::Packet), DropReason> {
         let epochs = [Some(&self.current), self.previous.as_ref().map(|(epoch, _)| epoch)];
         if epochs.iter().flatten().any(|epoch| epoch.seen.contains(&ephemeral)) {
-            return Err(Drop::Replayed);
+            return Err(DropReason::Replayed);
         }
         let theirs = PublicKey(ephemeral);
         for epoch in epochs.into_iter().flatten() {
             if self.budget.admit(now, Bytes::new(1)) == Admission::Refused {
-                return Err(Drop::OverBudget);
+                return Err(DropReason::OverBudget);
             }
-            let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(Drop::LowOrder)?;
+            let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(DropReason::LowOrder)?;
             let keys = C::packet(&key, 0);
             if is_genuine::<C>(header, &keys) {
                 return Ok((Admitted::SetUp { key, ephemeral, epoch: epoch.number }, keys));
             }
         }
-        Err(Drop::Header)
+        Err(DropReason::Header)
     }
 
-    fn epoch_mut(&mut self, number: u32) -> Option<&mut Epoch<C>> {
+    fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch<C>> {
         if self.current.number == number {
             return Some(&mut self.current);
         }
@@ -307,9 +321,9 @@ impl<C: Cryptography> Relay<C> {
     /// Forgets the secret of an epoch whose grace is over, and some hundred of its keys.
     pub fn on_timer(&mut self, now: Time) {
         self.end_grace(now);
-        if self.previous.is_none() {
-            self.installed.forget_others(self.current.number);
-        }
+        let current = self.current.number;
+        let previous = self.previous.as_ref().map_or(current, |(epoch, _)| epoch.number);
+        self.installed.forget_others([current, previous]);
     }
 
     /// What others make packets for this relay with, in this epoch.

@@ -1,0 +1,94 @@
+//! `anabranch onion authority`: makes, with others, the list of relays that all believe.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anabranch_net::clock::Clock;
+use anabranch_net::onion::authority::AuthorityNode;
+use anabranch_net::onion::state::StateError;
+use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
+use tokio::net::TcpListener;
+
+use super::network::{self, StateArg};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The file with what an authority has seen and signed.
+const SEEN: &str = "seen.json";
+
+/// Arguments of `onion authority`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without --network, the authority's key is printed, and made if there is none: it goes into the network's file. The \
+authorities of a network take what relays say of themselves, vote once an epoch, and sign one list of relays. A list \
+counts if more than half of them, or the file's `threshold`, have signed it. Nobody but they keeps one person from \
+running many relays.")]
+pub struct Args {
+    /// The file that says of which network: its authorities, and what all have alike
+    #[arg(long, value_name = "FILE")]
+    network: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
+    /// Listen here, if that is not the address that the network's file has
+    #[arg(long, value_name = "ADDR", requires = "network")]
+    listen: Option<SocketAddr>,
+}
+
+/// Runs until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let folder = args.state.open("onion-authority")?;
+    let key = SecretKey::from_seed(&folder.seed("key")?);
+    let Some(path) = &args.network else {
+        println!("{}", key.public());
+        return Ok(());
+    };
+    let config = network::read(path)?.authorities;
+    let own = config.authorities.iter().find(|(public, _)| *public == key.public());
+    let Some(&(_, address)) = own else {
+        return Err(Failure::new(format!(
+            "{} has no [[authority]] with the key {}, which is this one's",
+            path.display(),
+            key.public()
+        )));
+    };
+    let others = config.authorities.iter().filter(|(public, _)| *public != key.public()).map(|(_, at)| *at).collect();
+    let state: AuthorityState = folder.load(SEEN)?;
+    let interrupt = Interrupt::listen()?;
+    let clock = Clock::start();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "this machine's clock is before 1970")?;
+    let wall = WallClock::new(clock.now(), wall);
+    let authority = Authority::new(config, key, wall, clock.now(), state)?;
+    let listen = args.listen.unwrap_or(address);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|why| Failure::new(format!("cannot listen at {listen}: {why}")))?;
+        println!("authority at {}", listener.local_addr()?);
+        let node = AuthorityNode::new(authority, others, clock, listener);
+        let stop = async {
+            while !interrupt.is_raised() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let on_event = |authority: &Authority, event: AuthorityEvent| -> Result<(), StateError> {
+            match event {
+                AuthorityEvent::Keep => return folder.save(SEEN, &authority.state()),
+                AuthorityEvent::Published { epoch, hash, relays } => {
+                    println!("epoch {epoch}: {relays} relays, {hash}");
+                }
+                AuthorityEvent::NoAgreement { epoch, signed } => {
+                    eprintln!("epoch {epoch}: {signed} signed what this authority has made; it asks the others");
+                }
+                AuthorityEvent::Lies(other) => eprintln!("authority {other} has voted twice: neither counts"),
+            }
+            Ok(())
+        };
+        node.run(on_event, stop).await?;
+        Ok(())
+    })
+}

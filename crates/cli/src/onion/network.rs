@@ -1,0 +1,59 @@
+//! What all verbs of the onion overlay are told: of which network they are, and where they keep what they know.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anabranch_net::onion::network_file::{self, NetworkFile};
+use anabranch_net::onion::state::StateFolder;
+
+use crate::failure::Failure;
+
+/// The file of the network.
+#[derive(Debug, clap::Args)]
+pub struct NetworkArg {
+    /// The file that says of which network: its authorities, and what all have alike
+    #[arg(long, value_name = "FILE")]
+    pub network: PathBuf,
+}
+
+impl NetworkArg {
+    /// Reads it.
+    pub fn read(&self) -> Result<NetworkFile, Failure> {
+        read(&self.network)
+    }
+}
+
+/// Reads the network's file at `path`.
+pub fn read(path: &Path) -> Result<NetworkFile, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|why| Failure::new(format!("cannot read the network's file {}: {why}", path.display())))?;
+    network_file::parse(&text).map_err(|error| Failure::new(format!("{}, {error}", path.display())))
+}
+
+/// The folder for what must outlive a restart.
+#[derive(Debug, clap::Args)]
+pub struct StateArg {
+    /// Keep keys and what was seen in this folder [default: anabranch/VERB in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl StateArg {
+    /// The folder, which is made if it is missing; `verb` names the usual one.
+    pub fn open(&self, verb: &str) -> Result<StateFolder, Failure> {
+        let path = match &self.state {
+            Some(path) => path.clone(),
+            None => usual(verb)?,
+        };
+        Ok(StateFolder::open(&path)?)
+    }
+}
+
+/// Where a verb keeps what it knows unless somebody says otherwise (XDG Base Directory Specification).
+fn usual(verb: &str) -> Result<PathBuf, Failure> {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    let none = "where is it to be kept? neither XDG_STATE_HOME nor HOME is a folder's path; name one with --state";
+    Ok(state.ok_or_else(|| Failure::new(none))?.join("anabranch").join(verb))
+}
