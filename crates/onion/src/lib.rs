@@ -3,6 +3,7 @@
 //! A path has two halves: the sender chooses the first, the receiver the second. Relays keep no state
 //! of a flow. What is here are machines and formats without IO; simulations and sockets drive the same.
 
+pub mod session;
 pub mod size;
 
 /// What names a relay in the document of an epoch: its place in the list there.

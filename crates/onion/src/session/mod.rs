@@ -1,0 +1,4 @@
+//! Sessions.
+
+pub mod cell;
+pub mod handshake;
