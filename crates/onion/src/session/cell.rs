@@ -97,7 +97,9 @@ pub struct Acked {
 impl Acked {
     /// The numbers, highest first.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..ACK_BITS).filter(|&i| self.bits[i as usize / 8] >> (i % 8) & 1 == 1).map_while(|i| self.largest.checked_sub(i))
+        (0..ACK_BITS)
+            .filter(|&i| self.bits[i as usize / 8] >> (i % 8) & 1 == 1)
+            .map_while(|i| self.largest.checked_sub(i))
     }
 }
 

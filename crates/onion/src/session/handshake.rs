@@ -228,12 +228,7 @@ impl Opening {
     /// # Errors
     ///
     /// When the service's key of ML-KEM is none.
-    pub fn new(
-        keys: &ServiceKeys,
-        payload: &[u8],
-        entropy: Entropy,
-        secrecy: Secrecy,
-    ) -> Result<Opening, SealError> {
+    pub fn new(keys: &ServiceKeys, payload: &[u8], entropy: Entropy, secrecy: Secrecy) -> Result<Opening, SealError> {
         if secrecy == Secrecy::Transparent {
             let mut bytes = vec![0; KEM_CIPHERTEXT];
             bytes.extend_from_slice(&entropy.0);
