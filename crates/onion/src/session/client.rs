@@ -42,6 +42,9 @@ const LEAST_BLOCKS: usize = 32;
 /// Bytes of a cell that blocks leave for reports.
 const REPORT_ROOM: usize = 120;
 
+/// Bytes that a pace takes at most.
+const PACE_ROOM: usize = 16;
+
 /// Events about cells and blocks that wait to be fetched at most; of more, the oldest go.
 const MAX_EVENTS: usize = 1 << 16;
 
@@ -82,8 +85,6 @@ pub enum ClientEvent {
     Delivered(Delivered),
     /// A cell is lost: evidence of its path.
     Lost {
-        /// Its number.
-        number: u64,
         /// Its path.
         via: u64,
     },
@@ -113,6 +114,8 @@ struct Knock {
     /// How often the last one was sent, of as many times as it has blocks.
     sent: usize,
     blocks: usize,
+    /// The paths of its halves.
+    via: [u64; 2],
     retry_at: Option<Time>,
 }
 
@@ -161,7 +164,7 @@ impl Client {
         if self.link.end.is_some() {
             return None;
         }
-        if self.link.streams.is_empty() {
+        if !self.is_busy() {
             self.busy_since = now;
         }
         self.link.streams.open(target)
@@ -208,11 +211,16 @@ impl Client {
         } else if self.link.keys.is_none() {
             let is_asked = self.knock.openings.is_empty() || self.knock.sent >= self.knock.blocks;
             if is_asked { OPENING_BLOCKS.saturating_sub(self.grants.fresh()) } else { 0 }
-        } else if self.link.streams.is_empty() {
-            0
-        } else {
+        } else if self.is_busy() {
             self.grants.wanted()
+        } else {
+            0
         }
+    }
+
+    /// Whether cells are to be expected: there are streams, or cells leave anyway.
+    fn is_busy(&self) -> bool {
+        !self.link.streams.is_empty() || self.shape.rate().pads() || self.watch.rate().pads()
     }
 
     /// A block of a path whose cells come up to `spread` later than those of the fastest (`L + α V` of the delays
@@ -244,7 +252,7 @@ impl Client {
     }
 
     fn begins_opening(&self) -> bool {
-        !self.link.streams.is_empty() && self.knock.retry_at.is_none() && self.blocks_wanted() == 0
+        self.is_busy() && self.knock.retry_at.is_none() && self.blocks_wanted() == 0
     }
 
     fn has_something(&self, now: Time) -> bool {
@@ -269,13 +277,13 @@ impl Client {
             return false;
         }
         if self.link.keys.is_none() {
-            return self.write_opening(now, out);
+            return self.write_opening(now, via.tag, out);
         }
         let timeout = via.timeout + ACK_DELAY;
         let most = self.blocks_a_cell();
         let Client { link, grants, watch, shape, .. } = self;
         let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {
-            if watch.is_due {
+            if watch.is_due && room >= PACE_ROOM {
                 let frame = Frame::Pace {
                     turn: watch.turn(),
                     cells_per_s: watch.rate().cells_per_s(),
@@ -304,7 +312,7 @@ impl Client {
         written.is_some()
     }
 
-    fn write_opening(&mut self, now: Time, out: &mut Vec<u8>) -> bool {
+    fn write_opening(&mut self, now: Time, via: u64, out: &mut Vec<u8>) -> bool {
         let format = *self.link.format();
         if self.knock.halves == 0 {
             let Some(size) = self.grants.size() else { return false };
@@ -330,6 +338,7 @@ impl Client {
         }
         let Some(opening) = self.knock.openings.back() else { return false };
         self.knock.halves -= 1;
+        self.knock.via[usize::from(self.knock.halves)] = via;
         let is_second = self.knock.halves == 0;
         Envelope::write_part(&format, opening.name(), is_second, opening.bytes(), out);
         if is_second {
@@ -393,12 +402,12 @@ impl Client {
                 }
                 Outcome::Lost { number, via } => {
                     self.shape.on_outcome(number, false);
-                    self.push(ClientEvent::Lost { number, via });
+                    self.push(ClientEvent::Lost { via });
                 }
             }
         }
         self.set_blocks();
-        if !self.link.streams.is_empty() {
+        if self.is_busy() {
             self.idle_since = now;
         }
     }
@@ -434,7 +443,7 @@ impl Client {
         self.set_blocks();
         let Client { grants, events, .. } = self;
         grants.on_timer(now, |serial| events.push_back(ClientEvent::BlockLost { serial }));
-        if self.link.streams.is_empty() {
+        if !self.is_busy() {
             if now.since(self.idle_since.max(self.link.heard)) >= IDLE {
                 self.link.finish(End::Idle, true);
             }
@@ -468,6 +477,10 @@ impl Client {
             return;
         }
         self.knock.retry_at = None;
+        // One of the two is, or the block: a new try had better take others.
+        for via in self.knock.via {
+            self.push(ClientEvent::Lost { via });
+        }
         if self.knock.tries >= OPENING_TRIES {
             self.link.finish(End::Unanswered, false);
         } else if self.knock.sent < self.knock.blocks {
@@ -489,10 +502,10 @@ impl Client {
         let cell = (can_send && self.has_something(now)).then_some(release);
         // A report leaves when it is due, as far as the rate lets it.
         let report = self.link.report_due().filter(|_| can_send).map(|due| due.max(release));
-        let over = if self.link.streams.is_empty() {
-            self.idle_since.max(self.link.heard) + IDLE
-        } else {
+        let over = if self.is_busy() {
             self.probe_at().min(self.silent_at())
+        } else {
+            self.idle_since.max(self.link.heard) + IDLE
         };
         let timers =
             [cell, report, self.link.flight.timer(), self.shape.timer(), self.watch.timer(), self.grants.timer()];

@@ -8,7 +8,7 @@ use super::cell::{DATA_HEADER, Frame, decode};
 use super::delays::RelayDelays;
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Sealing, SessionName};
-use super::receiver::{ACK_DELAY, Received};
+use super::receiver::Received;
 use super::sender::{Carried, Delivered, Flight};
 use super::streams::{Streams, Violation};
 
@@ -179,8 +179,9 @@ impl Link {
             settled.push((*carried, Settled::Came(arrived.unwrap_or(left))));
         });
         if let Some(delivered) = delivered {
+            // With what the other end waits: where nobody learns from a loss, an early guess costs one cell.
+            self.delays.sample(&[], delivered.elapsed);
             if let Some(time) = delivered.round_trip {
-                self.delays.sample(&[], time);
                 // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
                 self.round_trip = Some(self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8));
             }
@@ -203,7 +204,7 @@ impl Link {
 
     /// After so long a cell's ACK is late, whatever its path.
     pub fn any_timeout(&self) -> Duration {
-        self.delays.timeout(&[]) + ACK_DELAY
+        self.delays.timeout(&[])
     }
 
     /// Replaces what is in `out` by the next cell; its number, and whether its outcome will be known. What one of

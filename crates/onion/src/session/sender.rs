@@ -80,7 +80,9 @@ pub struct Delivered {
     pub number: u64,
     /// The path that it took, as it was named.
     pub via: u64,
-    /// Since it left until this was known, without the time that the other end waited to say so.
+    /// Since it left until this was known.
+    pub elapsed: Duration,
+    /// The same without the time that the other end waited to say so.
     pub round_trip: Option<Duration>,
     /// What it took longer than the fastest cell lately.
     pub delay: Option<Duration>,
@@ -164,10 +166,11 @@ impl Flight {
         let (at, via) = (record.at, record.via);
         carried.clear();
         self.spare.push(carried);
-        let round_trip = arrived.map(|arrived| (now.since(at) - said.since(arrived)).min(LONGEST));
+        let elapsed = now.since(at).min(LONGEST);
+        let round_trip = arrived.map(|arrived| elapsed - said.since(arrived));
         let delay = arrived.map(|arrived| self.offset.excess(now, at, arrived));
         self.drop_done();
-        Some(Delivered { number, via, round_trip, delay, arrived, is_late })
+        Some(Delivered { number, via, elapsed, round_trip, delay, arrived, is_late })
     }
 
     /// Time has passed: each cell whose deadline is over goes to `lost`, with what it carried.

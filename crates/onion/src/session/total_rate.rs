@@ -8,11 +8,14 @@
 //! PCC Allegro [Dong et al. 2015]. With `loss` its lost share:
 //!
 //! ```text
-//! loss <= 5 %     rate <- 2 rate in the start, later 2^(1/4) rate, if half of what it allowed was used
-//! loss > 10 %     rate <- what was delivered, and the start is over
+//! loss <= 5 %     rate <- 2 rate below half of what once came, later 2^(1/4) rate,
+//!                 if three quarters of what the rate allowed were used
+//! loss > 10 %     rate <- (1 - loss) rate, at least half of it
 //! ```
 //!
-//! 5 % is Allegro's: below it, loss is the network's. The start doubles as slow start does. The first rate
+//! 5 % is Allegro's: below it, loss is the network's. It doubles as slow start does, below a threshold that
+//! is at first infinite, then half of the highest rate that was delivered (RFC 5681 3.1): after the network was gone
+//! for a while, the rate is soon back. The first rate
 //! lets as much leave in a second as Tor's circuit window did at once (1000 cells, tor-spec 7.3 before
 //! proposal 324).
 
@@ -102,13 +105,16 @@ impl TotalRate for Constant {
 #[derive(Clone, Copy, Debug)]
 pub struct Stepped {
     rate: f64,
-    is_start: bool,
+    /// The highest rate that was delivered; unknown before the first loss.
+    reached: f64,
+    /// Whether the last step doubled it.
+    has_doubled: bool,
 }
 
 impl Stepped {
     /// From `cells_per_s` on.
     pub fn new(cells_per_s: u32) -> Stepped {
-        Stepped { rate: f64::from(cells_per_s), is_start: true }
+        Stepped { rate: f64::from(cells_per_s), reached: f64::INFINITY, has_doubled: false }
     }
 }
 
@@ -129,16 +135,29 @@ impl TotalRate for Stepped {
         }
         let loss = 1.0 - step.delivered as f64 / step.sent as f64;
         let elapsed = step.elapsed.as_secs_f64().max(1e-3);
+        let delivered = step.delivered as f64 / elapsed;
+        let doubles = self.rate < self.reached / 2.0;
         if loss > 0.1 {
-            self.is_start = false;
+            if self.has_doubled || self.reached.is_infinite() {
+                // What was reached once is not there any more, or was not known.
+                self.reached = delivered.max(self.rate / 2.0);
+            }
             // Never by more than half at once: a step may have met what is over already.
-            self.rate = (step.delivered as f64 / elapsed).clamp(self.rate / 2.0, self.rate);
-        } else if loss <= 0.05 && step.sent as f64 >= self.rate * elapsed / 2.0 {
-            self.rate *= if self.is_start { 2.0 } else { SLOW_RISE };
+            self.rate *= (1.0 - loss).max(0.5);
+            self.has_doubled = false;
+        } else if loss <= 0.05 && step.sent as f64 >= USED * self.rate * elapsed {
+            if self.reached.is_finite() {
+                self.reached = self.reached.max(delivered);
+            }
+            self.rate *= if doubles { 2.0 } else { SLOW_RISE };
+            self.has_doubled = doubles;
         }
         self.rate = self.rate.clamp(f64::from(LEAST_RATE), f64::from(MOST_RATE));
     }
 }
+
+/// Of a step that used less of its rate, nothing is known of that rate (RFC 7661).
+const USED: f64 = 0.75;
 
 /// 2^(1/4)
 const SLOW_RISE: f64 = 1.189_207_115_002_721;
@@ -226,6 +245,10 @@ impl Shape {
             (self.sent, self.delivered, self.lost, self.longest_timeout) = (0, 0, 0, Duration::ZERO);
         }
         self.sent += 1;
+        if self.sent == LEAST_CELLS {
+            self.ends = self.ends.min(self.began.unwrap_or(now) + step_length(round_trip));
+            self.ends = self.ends.max(now + GRAIN);
+        }
         self.longest_timeout = self.longest_timeout.max(timeout);
     }
 
@@ -239,6 +262,10 @@ impl Shape {
     /// Time has passed; `next` is the number of the next cell.
     pub fn on_timer(&mut self, now: Time, next: u64) {
         let Some(began) = self.began else { return };
+        // Few cells say nothing: as long as it may, the step waits for more.
+        if self.to.is_none() && now >= self.ends && self.sent < LEAST_CELLS && now < began + LONGEST_STEP {
+            self.ends = began + LONGEST_STEP;
+        }
         if self.to.is_none() && now >= self.ends {
             self.to = Some(next);
             self.elapsed = now.since(began);
@@ -317,7 +344,8 @@ impl Watch {
         }
         self.came += 1;
         self.last = self.last.max(number);
-        if self.to.is_none() && left.since(began) >= step_length(round_trip) {
+        let is_enough = self.last + 1 - from >= LEAST_CELLS || left.since(began) >= LONGEST_STEP;
+        if self.to.is_none() && is_enough && left.since(began) >= step_length(round_trip) {
             self.to = Some(self.last + 1);
             self.elapsed = left.since(began);
             // What is still to come has taken a slower path.
@@ -378,6 +406,22 @@ mod tests {
     }
 
     #[test]
+    fn after_an_outage_the_rate_doubles_up_to_half_of_what_it_was() {
+        let mut rate = Stepped::new(8000);
+        rate.on_step(&step(8000, 6000));
+        (0..20).for_each(|_| rate.on_step(&step(100, 0)));
+        assert_eq!(rate.cells_per_s(), LEAST_RATE);
+        let steps = (0..).take_while(|_| {
+            let sent = u64::from(rate.cells_per_s());
+            rate.on_step(&step(sent, sent));
+            rate.cells_per_s() < 3000
+        });
+        assert_eq!(steps.count(), 7);
+        rate.on_step(&step(5120, 5120));
+        assert_eq!(rate.cells_per_s(), (5120.0 * SLOW_RISE) as u32);
+    }
+
+    #[test]
     fn a_constant_rate_moves_for_nothing() {
         let mut rate = Constant::new(300);
         rate.on_step(&step(300, 0));
@@ -416,6 +460,6 @@ mod tests {
         }
         let decides = watch.timer().unwrap();
         watch.on_timer(decides);
-        assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (510, true, 2));
+        assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (504, true, 2));
     }
 }
