@@ -12,6 +12,7 @@ pub mod packet;
 pub mod relay;
 pub mod reply;
 pub mod routes;
+pub mod session;
 pub mod size;
 
 /// What names a relay in the document of an epoch: its place in the list there.

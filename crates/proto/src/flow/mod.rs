@@ -34,7 +34,7 @@ pub use acknowledger::AckPolicy;
 pub use answer::AckError;
 pub use config::{LossRecovery, SenderConfig};
 pub use message::{FlowBody, FlowEvent, FlowMessage, WireSizes};
-pub use ranges::{AckForm, AckRanges};
+pub use ranges::{AckForm, AckRanges, Assembly};
 pub use receiver::{FlowReceiver, Received};
 pub use receiving::ReceivingEnd;
 pub use sender::{FlowSender, Transmit};

@@ -1,0 +1,557 @@
+//! The client's end of a session: it opens streams, sends over paths that its driver chooses, and grants the
+//! blocks over which it is answered.
+
+use std::collections::VecDeque;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::blocks::{BlockError, Grants, MAX_POOL};
+use super::cell::{BLOCKS_HEADER, Frame, PLAIN_HEADER, Reason, StreamId, Target};
+use super::envelope::{CellFormat, Envelope};
+use super::handshake::{Entropy, Opening, ServiceKeys};
+use super::link::{End, Link, Outcome, Settled};
+use super::receiver::ACK_DELAY;
+use super::sender::{Carried, Delivered};
+use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
+use super::total_rate::{Shape, TotalRate, Watch};
+
+/// Blocks with an opening, as far as they fit: an answer to each time that it is sent.
+const OPENING_BLOCKS: usize = 3;
+
+/// After so long without an answer an opening is sent again (RFC 6298 2.1's first timeout).
+const OPENING_TIMEOUT: Duration = Duration::SECOND;
+
+/// Openings are sent so often in all.
+const OPENING_TRIES: u32 = 10;
+
+/// Openings whose answer may still come.
+const OPENINGS: usize = 3;
+
+/// The least and the greatest time without a cell after which one asks for it.
+const PROBE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(16_000)];
+
+/// After so long without a cell, while there are streams, the session is over.
+const SILENCE: Duration = Duration::from_millis(60_000);
+
+/// After so long without streams too; sooner than the service would forget it.
+const IDLE: Duration = Duration::from_millis(120_000);
+
+/// The least blocks that are out, where streams are.
+const LEAST_BLOCKS: usize = 32;
+
+/// Bytes of a cell that blocks leave for reports.
+const REPORT_ROOM: usize = 120;
+
+/// Bytes that a pace takes at most.
+const PACE_ROOM: usize = 16;
+
+/// Events about cells and blocks that wait to be fetched at most; of more, the oldest go.
+const MAX_EVENTS: usize = 1 << 16;
+
+/// How the total rates of both directions are decided.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// The client's own cells.
+    pub forward: Box<dyn TotalRate>,
+    /// The service's cells, over the client's blocks.
+    pub backward: Box<dyn TotalRate>,
+}
+
+impl Default for Rates {
+    fn default() -> Rates {
+        use super::total_rate::Stepped;
+        Rates { forward: Box::new(Stepped::default()), backward: Box::new(Stepped::default()) }
+    }
+}
+
+/// The path that the next cell takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// Its name, which comes back with the outcome.
+    pub tag: u64,
+    /// After so long without an answer a cell over it is lost: (4.6). The time for which the other end
+    /// gathers reports is added here.
+    pub timeout: Duration,
+}
+
+/// What a driver is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// The service has answered.
+    Connected,
+    /// Of a stream.
+    Stream(StreamEvent),
+    /// A cell came at the other end: evidence of its path.
+    Delivered(Delivered),
+    /// A cell is lost: evidence of its path.
+    Lost {
+        /// Its path.
+        via: u64,
+    },
+    /// A block brought a cell: evidence of its path.
+    BlockReturned {
+        /// The block.
+        serial: u64,
+        /// What the cell took longer than the fastest lately.
+        delay: Duration,
+    },
+    /// A block was used and its cell did not come: evidence of its path.
+    BlockLost {
+        /// The block.
+        serial: u64,
+    },
+    /// The session is over.
+    Ended(End),
+}
+
+/// A handshake that is going on.
+#[derive(Clone, Debug, Default)]
+struct Knock {
+    openings: VecDeque<Opening>,
+    /// Halves of the last one that must leave, the second first.
+    halves: u8,
+    tries: u32,
+    /// How often the last one was sent, of as many times as it has blocks.
+    sent: usize,
+    blocks: usize,
+    /// The paths of its halves.
+    via: [u64; 2],
+    retry_at: Option<Time>,
+}
+
+/// A client's end.
+#[derive(Clone, Debug)]
+pub struct Client {
+    link: Link,
+    keys: ServiceKeys,
+    entropy: Entropy,
+    knock: Knock,
+    shape: Shape,
+    watch: Watch,
+    grants: Grants,
+    probed: Time,
+    probes: u32,
+    /// When streams were last there, and since when there are some.
+    idle_since: Time,
+    busy_since: Time,
+    events: VecDeque<ClientEvent>,
+    has_told_end: bool,
+}
+
+impl Client {
+    /// Begins a session with the service of these keys.
+    pub fn new(now: Time, format: CellFormat, keys: ServiceKeys, rates: Rates, entropy: Entropy) -> Client {
+        Client {
+            link: Link::new(now, format, true, None),
+            keys,
+            entropy,
+            knock: Knock::default(),
+            shape: Shape::new(rates.forward),
+            watch: Watch::new(rates.backward),
+            grants: Grants::new(OPENING_BLOCKS),
+            probed: now,
+            probes: 0,
+            idle_since: now,
+            busy_since: now,
+            events: VecDeque::new(),
+            has_told_end: false,
+        }
+    }
+
+    /// Opens a stream to `target`, which may be written at once; nothing when there are too many, or the session
+    /// is over.
+    pub fn open_stream(&mut self, now: Time, target: Target) -> Option<StreamId> {
+        if self.link.end.is_some() {
+            return None;
+        }
+        if !self.is_busy() {
+            self.busy_since = now;
+        }
+        self.link.streams.open(target)
+    }
+
+    /// Takes of `bytes` what fits; how many those are. After less than all, [`StreamEvent::Writable`] tells when
+    /// there is room.
+    ///
+    /// # Errors
+    ///
+    /// When the stream takes no more.
+    pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<usize, StreamError> {
+        self.link.streams.write(stream, bytes)
+    }
+
+    /// Nothing more will be written.
+    pub fn finish(&mut self, stream: StreamId) {
+        self.link.streams.finish(stream);
+    }
+
+    /// Reads into `out`.
+    ///
+    /// # Errors
+    ///
+    /// When the stream is not there any more.
+    pub fn read(&mut self, stream: StreamId, out: &mut [u8]) -> Result<ReadOutcome, StreamError> {
+        self.link.streams.read(stream, out)
+    }
+
+    /// Ends both directions of a stream at once.
+    pub fn reset(&mut self, stream: StreamId, reason: Reason) {
+        self.link.streams.reset(stream, reason);
+    }
+
+    /// The session shall end; one more cell says so.
+    pub fn close(&mut self) {
+        self.link.finish(End::Closed, true);
+    }
+
+    /// How many blocks should be made and given now.
+    pub fn blocks_wanted(&self) -> usize {
+        if self.link.end.is_some() {
+            0
+        } else if self.link.keys.is_none() {
+            let is_asked = self.knock.openings.is_empty() || self.knock.sent >= self.knock.blocks;
+            if is_asked { OPENING_BLOCKS.saturating_sub(self.grants.fresh()) } else { 0 }
+        } else if self.is_busy() {
+            self.grants.wanted()
+        } else {
+            0
+        }
+    }
+
+    /// Whether cells are to be expected: there are streams, or cells leave anyway.
+    fn is_busy(&self) -> bool {
+        !self.link.streams.is_empty() || self.shape.rate().pads() || self.watch.rate().pads()
+    }
+
+    /// A block of a path whose cells come up to `spread` later than those of the fastest (`L + α V` of the delays
+    /// that [`ClientEvent::BlockReturned`] tells); the serial by which it is known from now on.
+    ///
+    /// # Errors
+    ///
+    /// When it is too long, or not as long as the others.
+    pub fn give_block(&mut self, block: &[u8], spread: Duration) -> Result<u64, BlockError> {
+        let most = self.most_block();
+        if block.len() > most { Err(BlockError::Length) } else { self.grants.put(block, spread) }
+    }
+
+    /// Bytes of a block at most.
+    pub fn most_block(&self) -> usize {
+        let format = self.link.format();
+        (format.payload() - BLOCKS_HEADER).min(format.plain() - PLAIN_HEADER - BLOCKS_HEADER - REPORT_ROOM)
+    }
+
+    /// Whether a cell should leave now: [`poll_cell`](Client::poll_cell) will give one.
+    pub fn wants_cell(&self, now: Time) -> bool {
+        if self.link.end.is_some() {
+            return self.link.close_due;
+        }
+        if self.link.keys.is_none() {
+            return self.knock.halves > 0 || (self.begins_opening() && self.grants.fresh() > 0);
+        }
+        self.link.flight.has_room() && self.shape.release() <= now && self.has_something(now)
+    }
+
+    fn begins_opening(&self) -> bool {
+        self.is_busy() && self.knock.retry_at.is_none() && self.blocks_wanted() == 0
+    }
+
+    fn has_something(&self, now: Time) -> bool {
+        self.link.wants(now) || self.watch.is_due || self.grants_blocks() || self.shape.rate().pads()
+    }
+
+    /// Whether blocks are worth a cell of their own.
+    fn grants_blocks(&self) -> bool {
+        let fresh = self.grants.fresh();
+        fresh > 0 && (fresh >= self.blocks_a_cell() || self.grants.outstanding() < self.grants.target() / 2)
+    }
+
+    fn blocks_a_cell(&self) -> usize {
+        let room = self.link.format().plain() - PLAIN_HEADER - BLOCKS_HEADER - REPORT_ROOM;
+        self.grants.size().map_or(1, |size| (room / size).clamp(1, 255))
+    }
+
+    /// Replaces what is in `out` by the next cell, which leaves over `via`; false when there is none. A cell of an open
+    /// session has an outcome later.
+    pub fn poll_cell(&mut self, now: Time, via: Via, out: &mut Vec<u8>) -> bool {
+        if !self.wants_cell(now) {
+            return false;
+        }
+        if self.link.keys.is_none() {
+            return self.write_opening(now, via.tag, out);
+        }
+        let timeout = via.timeout + ACK_DELAY;
+        let most = self.blocks_a_cell();
+        let Client { link, grants, watch, shape, .. } = self;
+        let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {
+            if watch.is_due && room >= PACE_ROOM {
+                let frame = Frame::Pace {
+                    turn: watch.turn(),
+                    cells_per_s: watch.rate().cells_per_s(),
+                    pads: watch.rate().pads(),
+                };
+                let before = plain.len();
+                frame.encode(plain);
+                room = room.saturating_sub(plain.len() - before);
+                carried.push(Carried::Pace);
+                watch.is_due = false;
+            }
+            let Some(size) = grants.size().filter(|_| grants.fresh() > 0) else { return };
+            // Data has its half of the cell.
+            let share = if has_data { (most / 2).max(1) } else { most };
+            let count = share.min(room.saturating_sub(BLOCKS_HEADER) / size).min(grants.fresh());
+            if count > 0 {
+                let mut bytes = Vec::with_capacity(count * size);
+                let (first, count) = grants.take(now, count, &mut bytes);
+                Frame::Blocks { size, bytes: &bytes }.encode(plain);
+                carried.push(Carried::Blocks { first, count });
+            }
+        });
+        if let Some((number, asks)) = written {
+            shape.on_sent(now, number, asks, timeout, link.round_trip);
+        }
+        written.is_some()
+    }
+
+    fn write_opening(&mut self, now: Time, via: u64, out: &mut Vec<u8>) -> bool {
+        let format = *self.link.format();
+        if self.knock.halves == 0 {
+            let Some(size) = self.grants.size() else { return false };
+            let fits = (format.payload() - BLOCKS_HEADER) / size;
+            let mut bytes = Vec::new();
+            let (first, count) = self.grants.take(now, fits.min(OPENING_BLOCKS), &mut bytes);
+            // What becomes of them is not told: the service has no clock yet.
+            self.grants.on_undelivered(first, count);
+            let mut payload = Vec::new();
+            Frame::Blocks { size, bytes: &bytes }.encode(&mut payload);
+            payload.resize(format.payload(), 0);
+            let entropy = self.entropy.numbered(u64::from(self.knock.tries));
+            let Ok(opening) = Opening::new(&self.keys, &payload, entropy, format.secrecy()) else {
+                self.link.finish(End::Unanswered, false);
+                return false;
+            };
+            self.knock.openings.push_back(opening);
+            if self.knock.openings.len() > OPENINGS {
+                self.knock.openings.pop_front();
+            }
+            (self.knock.sent, self.knock.blocks) = (0, count as usize);
+            self.begin_try();
+        }
+        let Some(opening) = self.knock.openings.back() else { return false };
+        self.knock.halves -= 1;
+        self.knock.via[usize::from(self.knock.halves)] = via;
+        let is_second = self.knock.halves == 0;
+        Envelope::write_part(&format, opening.name(), is_second, opening.bytes(), out);
+        if is_second {
+            self.knock.retry_at = Some(now + OPENING_TIMEOUT);
+        }
+        true
+    }
+
+    fn begin_try(&mut self) {
+        self.knock.halves = 2;
+        self.knock.tries += 1;
+        self.knock.sent += 1;
+    }
+
+    /// A cell came, by the block of this serial.
+    pub fn on_cell(&mut self, now: Time, cell: &[u8], serial: u64) {
+        let format = *self.link.format();
+        match Envelope::read(&format, cell) {
+            Ok(Envelope::Answer { name, bytes }) if self.link.keys.is_none() && self.link.end.is_none() => {
+                let sealing = self.knock.openings.iter().find(|opening| opening.name() == name);
+                if let Some(sealing) = sealing.and_then(|opening| opening.complete(bytes).ok()) {
+                    self.link.keys = Some((name, sealing));
+                    self.link.heard = now;
+                    self.knock = Knock::default();
+                    self.push(ClientEvent::Connected);
+                    self.set_blocks();
+                }
+            }
+            Ok(Envelope::Sealed { name, number, bytes }) if self.link.keys.as_ref().is_some_and(|k| k.0 == name) => {
+                let heard = self.link.on_sealed(now, number, bytes, |_| Err(Violation::Role));
+                if let Some((number, left)) = heard {
+                    self.probes = 0;
+                    self.watch.on_cell(now, number, left, self.link.round_trip);
+                    let delay = self.grants.on_returned(now, serial, left);
+                    self.push(ClientEvent::BlockReturned { serial, delay });
+                }
+                self.settle(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// What became of cells, to whom it concerns.
+    fn settle(&mut self, now: Time) {
+        let mut settled = std::mem::take(&mut self.link.settled);
+        for (carried, fate) in settled.drain(..) {
+            match (carried, fate) {
+                (Carried::Blocks { first, count }, Settled::Came(at)) => self.grants.on_delivered(first, count, at),
+                (Carried::Blocks { first, count }, Settled::Lost) => self.grants.on_undelivered(first, count),
+                (Carried::Pace, Settled::Came(at)) if !self.watch.is_due => self.watch.on_told(at),
+                (Carried::Pace, Settled::Lost) => self.watch.is_due = true,
+                _ => {}
+            }
+        }
+        self.link.settled = settled;
+        while let Some(outcome) = self.link.outcomes.pop_front() {
+            match outcome {
+                Outcome::Delivered(delivered) => {
+                    self.shape.on_outcome(delivered.number, true);
+                    self.push(ClientEvent::Delivered(delivered));
+                }
+                Outcome::Lost { number, via } => {
+                    self.shape.on_outcome(number, false);
+                    self.push(ClientEvent::Lost { via });
+                }
+            }
+        }
+        self.set_blocks();
+        if self.is_busy() {
+            self.idle_since = now;
+        }
+    }
+
+    /// As many blocks are out as the service's rate uses in two round trips and the time for which it
+    /// gathers reports.
+    fn set_blocks(&mut self) {
+        let time = self.link.round_trip.map_or(OPENING_TIMEOUT / 10, |time| time * 2) + ACK_DELAY * 2;
+        let blocks = f64::from(self.watch.rate().cells_per_s()) * time.as_secs_f64();
+        self.grants.set_target((blocks as usize).clamp(LEAST_BLOCKS, MAX_POOL));
+    }
+
+    fn push(&mut self, event: ClientEvent) {
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// Time has passed.
+    pub fn on_timer(&mut self, now: Time) {
+        if self.link.end.is_some() {
+            return;
+        }
+        if self.link.keys.is_none() {
+            self.on_knock_timer(now);
+            return;
+        }
+        self.link.on_timer(now);
+        self.settle(now);
+        self.shape.on_timer(now, self.link.flight.next());
+        self.watch.on_timer(now);
+        self.set_blocks();
+        let Client { grants, events, .. } = self;
+        grants.on_timer(now, |serial| events.push_back(ClientEvent::BlockLost { serial }));
+        if !self.is_busy() {
+            if now.since(self.idle_since.max(self.link.heard)) >= IDLE {
+                self.link.finish(End::Idle, true);
+            }
+            return;
+        }
+        if now >= self.silent_at() {
+            self.link.finish(End::Silent, true);
+        } else if now >= self.probe_at() {
+            self.link.ping_due = true;
+            self.probed = now;
+            self.probes += 1;
+            if self.probes > 1 {
+                // The service may have no block left to answer with.
+                self.grants.write_off();
+            }
+        }
+    }
+
+    fn silent_at(&self) -> Time {
+        self.link.heard.max(self.busy_since) + SILENCE
+    }
+
+    fn probe_at(&self) -> Time {
+        let least = self.link.round_trip.map_or(OPENING_TIMEOUT, |time| (time * 4).max(PROBE[0]));
+        let wait = (least * (1 << self.probes.min(16))).min(PROBE[1]);
+        self.link.heard.max(self.probed).max(self.busy_since) + wait
+    }
+
+    fn on_knock_timer(&mut self, now: Time) {
+        if self.knock.retry_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.knock.retry_at = None;
+        // One of the two is, or the block: a new try had better take others.
+        for via in self.knock.via {
+            self.push(ClientEvent::Lost { via });
+        }
+        if self.knock.tries >= OPENING_TRIES {
+            self.link.finish(End::Unanswered, false);
+        } else if self.knock.sent < self.knock.blocks {
+            self.begin_try();
+        }
+    }
+
+    /// When to call [`on_timer`](Client::on_timer), or to ask for a cell again: never before `now`, if both were done
+    /// at `now`.
+    pub fn timer(&self, now: Time) -> Option<Time> {
+        if self.link.end.is_some() {
+            return None;
+        }
+        if self.link.keys.is_none() {
+            return self.knock.retry_at;
+        }
+        let can_send = self.link.flight.has_room();
+        let release = self.shape.release();
+        let cell = (can_send && self.has_something(now)).then_some(release);
+        // A report leaves when it is due, as far as the rate lets it.
+        let report = self.link.report_due().filter(|_| can_send).map(|due| due.max(release));
+        let over = if self.is_busy() {
+            self.probe_at().min(self.silent_at())
+        } else {
+            self.idle_since.max(self.link.heard) + IDLE
+        };
+        let timers =
+            [cell, report, self.link.flight.timer(), self.shape.timer(), self.watch.timer(), self.grants.timer()];
+        timers.into_iter().flatten().chain([over]).min()
+    }
+
+    /// What a driver should know next.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(event) = self.link.streams.poll_event() {
+            return Some(ClientEvent::Stream(event));
+        }
+        let end = self.link.end.filter(|_| !self.has_told_end)?;
+        self.has_told_end = true;
+        Some(ClientEvent::Ended(end))
+    }
+
+    /// Whether the service has answered.
+    pub fn is_connected(&self) -> bool {
+        self.link.keys.is_some()
+    }
+
+    /// Why the session is over, if it is.
+    pub fn end(&self) -> Option<End> {
+        self.link.end
+    }
+
+    /// The smoothed round-trip time.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.link.round_trip
+    }
+
+    /// Cells a second, forward and backward.
+    pub fn rates(&self) -> [u32; 2] {
+        [self.shape.rate().cells_per_s(), self.watch.rate().cells_per_s()]
+    }
+
+    /// Cells whose outcome is not known, and blocks that are out.
+    pub fn in_flight(&self) -> [usize; 2] {
+        [self.link.flight.in_flight(), self.grants.outstanding()]
+    }
+
+    /// Its streams, to look at.
+    pub fn streams(&self) -> &Streams {
+        &self.link.streams
+    }
+}

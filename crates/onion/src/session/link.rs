@@ -1,0 +1,259 @@
+//! What both ends of a session do alike: seal and open cells, report what came, and hold streams.
+
+use std::collections::VecDeque;
+
+use anabranch_control::time::{Duration, Time};
+
+use super::cell::{DATA_HEADER, Frame, decode};
+use super::delays::RelayDelays;
+use super::envelope::{CellFormat, Envelope};
+use super::handshake::{Sealing, SessionName};
+use super::receiver::Received;
+use super::sender::{Carried, Delivered, Flight};
+use super::streams::{Streams, Violation};
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// This end has closed it.
+    Closed,
+    /// The other end has.
+    ClosedByPeer,
+    /// Nothing has come for too long.
+    Silent,
+    /// It had no streams for too long.
+    Idle,
+    /// The handshake was not answered.
+    Unanswered,
+    /// The other end breaks the rules.
+    Broken(Violation),
+}
+
+/// What became of something that a cell carried, for whoever is not concerned with streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// It came, at this instant in the other end's clock.
+    Came(Time),
+    Lost,
+}
+
+/// The outcome of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Delivered(Delivered),
+    Lost { number: u64, via: u64 },
+}
+
+/// One end of a session, the client's or the service's.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    format: CellFormat,
+    pub keys: Option<(SessionName, Sealing)>,
+    pub flight: Flight,
+    received: Received,
+    pub streams: Streams,
+    plain: Vec<u8>,
+    pub heard: Time,
+    /// What all paths together take; of use where they are not known apart.
+    pub delays: RelayDelays,
+    pub round_trip: Option<Duration>,
+    pub outcomes: VecDeque<Outcome>,
+    pub settled: Vec<(Carried, Settled)>,
+    pub ping_due: bool,
+    pub end: Option<End>,
+    /// Whether the other end is to be told that it is over.
+    pub close_due: bool,
+}
+
+impl Link {
+    pub fn new(now: Time, format: CellFormat, opens: bool, keys: Option<(SessionName, Sealing)>) -> Link {
+        Link {
+            format,
+            keys,
+            flight: Flight::default(),
+            received: Received::default(),
+            streams: Streams::new(opens),
+            plain: Vec::new(),
+            heard: now,
+            delays: RelayDelays::default(),
+            round_trip: None,
+            outcomes: VecDeque::new(),
+            settled: Vec::new(),
+            ping_due: false,
+            end: None,
+            close_due: false,
+        }
+    }
+
+    pub fn format(&self) -> &CellFormat {
+        &self.format
+    }
+
+    /// The session is over; the first reason counts.
+    pub fn finish(&mut self, end: End, tells: bool) {
+        if self.end.is_none() {
+            self.end = Some(end);
+            self.close_due = tells && self.keys.is_some();
+        }
+    }
+
+    /// Whether a cell should leave now for what both ends have in common.
+    pub fn wants(&self, now: Time) -> bool {
+        self.ping_due || self.received.due().is_some_and(|due| due <= now) || self.streams.has_work()
+    }
+
+    /// When that changes by itself.
+    pub fn report_due(&self) -> Option<Time> {
+        self.received.due()
+    }
+
+    /// A sealed cell came. Frames that are for one of the two ends alone go to `side`, with when the cell left.
+    /// Gives its number and that instant, in the other end's clock; nothing if it was none, or came before.
+    pub fn on_sealed(
+        &mut self,
+        now: Time,
+        number: u64,
+        sealed: &[u8],
+        mut side: impl FnMut(Frame<'_>) -> Result<(), Violation>,
+    ) -> Option<(u64, Time)> {
+        if self.end.is_some() || !self.received.is_new(number) {
+            return None;
+        }
+        let (_, sealing) = self.keys.as_ref()?;
+        let mut plain = std::mem::take(&mut self.plain);
+        let heard = sealing.open(number, sealed, &mut plain).ok().map(|()| {
+            // Only now: whoever forges a cell must not use up its number.
+            self.heard = now;
+            self.on_plain(now, number, &plain, &mut side)
+        });
+        self.plain = plain;
+        match heard? {
+            Ok(left) => Some((number, left)),
+            Err(violation) => {
+                self.finish(End::Broken(violation), true);
+                None
+            }
+        }
+    }
+
+    fn on_plain(
+        &mut self,
+        now: Time,
+        number: u64,
+        plain: &[u8],
+        side: &mut impl FnMut(Frame<'_>) -> Result<(), Violation>,
+    ) -> Result<Time, Violation> {
+        let (left, frames) = decode(plain).map_err(|_| Violation::Format)?;
+        let mut asks = false;
+        for frame in frames {
+            let frame = frame.map_err(|_| Violation::Format)?;
+            asks |= frame.asks_for_ack();
+            match frame {
+                Frame::Ping => {}
+                Frame::Acked(acked) => {
+                    for number in acked.numbers() {
+                        self.on_ack(now, number, None, left)?;
+                    }
+                }
+                Frame::Arrivals(arrivals) => {
+                    for arrival in arrivals.iter() {
+                        self.on_ack(now, arrival.number, Some(arrival.at), left)?;
+                    }
+                }
+                Frame::Close => self.finish(End::ClosedByPeer, false),
+                Frame::Blocks { .. } | Frame::Pace { .. } => side(frame)?,
+                frame => self.streams.on_frame(frame)?,
+            }
+        }
+        self.received.on_cell(now, number, asks);
+        Ok(left)
+    }
+
+    fn on_ack(&mut self, now: Time, number: u64, arrived: Option<Time>, left: Time) -> Result<(), Violation> {
+        if !self.flight.was_sent(number) {
+            return Err(Violation::Ack);
+        }
+        let Link { flight, streams, settled, .. } = self;
+        let delivered = flight.on_ack(now, number, arrived, left, |carried| {
+            streams.on_delivered(carried);
+            settled.push((*carried, Settled::Came(arrived.unwrap_or(left))));
+        });
+        if let Some(delivered) = delivered {
+            // With what the other end waits: where nobody learns from a loss, an early guess costs one cell.
+            self.delays.sample(&[], delivered.elapsed);
+            if let Some(time) = delivered.round_trip {
+                // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
+                self.round_trip = Some(self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8));
+            }
+            self.outcomes.push_back(Outcome::Delivered(delivered));
+        }
+        Ok(())
+    }
+
+    /// Time has passed: what is lost leaves again.
+    pub fn on_timer(&mut self, now: Time) {
+        let Link { flight, streams, settled, outcomes, .. } = self;
+        flight.on_timer(now, |number, via, all| {
+            for carried in all {
+                streams.on_lost(carried);
+                settled.push((*carried, Settled::Lost));
+            }
+            outcomes.push_back(Outcome::Lost { number, via });
+        });
+    }
+
+    /// After so long a cell's ACK is late, whatever its path.
+    pub fn any_timeout(&self) -> Duration {
+        self.delays.timeout(&[])
+    }
+
+    /// Replaces what is in `out` by the next cell; its number, and whether its outcome will be known. What one of
+    /// the two ends alone has to say, `side` appends, given the room that is left.
+    pub fn write(
+        &mut self,
+        now: Time,
+        via: u64,
+        timeout: Duration,
+        out: &mut Vec<u8>,
+        side: impl FnOnce(usize, bool, &mut Vec<u8>, &mut Vec<Carried>),
+    ) -> Option<(u64, bool)> {
+        let (name, sealing) = self.keys.as_ref()?;
+        let full = self.format.plain();
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        plain.extend_from_slice(&now.as_nanos().to_be_bytes());
+        let mut carried = self.flight.list();
+        let mut asks = false;
+        if self.close_due {
+            Frame::Close.encode(&mut plain);
+            self.close_due = false;
+        } else {
+            if self.received.has_news() {
+                self.received.write(full - plain.len(), &mut plain);
+            }
+            while let Some(said) = self.streams.next_control(full - plain.len(), &mut plain) {
+                carried.push(said);
+            }
+            side(full - plain.len(), self.streams.has_work(), &mut plain, &mut carried);
+            while let Some(room) = (full - plain.len()).checked_sub(DATA_HEADER + 1) {
+                let Some(data) = self.streams.next_data(room + 1) else { break };
+                if let Carried::Data { stream, start, end, is_end } = data {
+                    self.streams.append_data(stream, start, end, is_end, &mut plain);
+                }
+                carried.push(data);
+            }
+            asks = !carried.is_empty();
+            if std::mem::take(&mut self.ping_due) && !asks && plain.len() < full {
+                Frame::Ping.encode(&mut plain);
+                asks = true;
+            }
+        }
+        plain.resize(full, 0);
+        let number = self.flight.next();
+        Envelope::begin_sealed(*name, number, out);
+        sealing.seal(number, &plain, out);
+        self.plain = plain;
+        self.flight.on_sent(now, via, timeout, carried, asks);
+        Some((number, asks))
+    }
+}

@@ -1,0 +1,465 @@
+//! How many cells a second leave in all, whatever relays they take: shape, apart from placement.
+//!
+//! What a relay drops, an accomplice at the other end can see in a rate that reacts to it. So a total rate
+//! stands still for a step, and moves by whole factors between steps, or it never moves (the constant class, which
+//! also sends when there is nothing to say). Learners move cells between relays at once.
+//!
+//! A step sends at one rate and ends when the fate of each of its cells is known: a monitor interval of
+//! PCC Allegro [Dong et al. 2015]. With `loss` its lost share:
+//!
+//! ```text
+//! loss <= 5 %     rate <- 2 rate below half of what once came, later 2^(1/4) rate,
+//!                 if three quarters of what the rate allowed were used
+//! loss > 10 %     rate <- (1 - loss) rate, at least half of it
+//! ```
+//!
+//! 5 % is Allegro's: below it, loss is the network's. It doubles as slow start does, below a threshold that
+//! is at first infinite, then half of the highest rate that was delivered (RFC 5681 3.1): after the network was gone
+//! for a while, the rate is soon back. The first rate
+//! lets as much leave in a second as Tor's circuit window did at once (1000 cells, tor-spec 7.3 before
+//! proposal 324).
+
+use core::fmt::Debug;
+
+use anabranch_control::pacer::Pacer;
+use anabranch_control::time::{Duration, Time};
+use dyn_clone::DynClone;
+
+/// Cells a second at first.
+pub const FIRST_RATE: u32 = 1000;
+
+/// Never fewer cells a second: a cell each 50 ms finds out soon whether a path is there again.
+pub const LEAST_RATE: u32 = 20;
+
+/// Never more: what no relay forwards.
+pub const MOST_RATE: u32 = 1_000_000;
+
+/// A step is no shorter.
+const SHORTEST_STEP: Duration = Duration::from_millis(100);
+
+/// Nor longer.
+const LONGEST_STEP: Duration = Duration::from_millis(2000);
+
+/// Fewer cells say nothing of 5 %.
+const LEAST_CELLS: u64 = 20;
+
+/// Cells that may leave at once after a pause: a report's worth.
+const BURST: u64 = 16;
+
+/// What may leave at once covers what a driver's timer of so long lets pass.
+const GRAIN: Duration = Duration::from_millis(2);
+
+/// What came of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Cells that left in it.
+    pub sent: u64,
+    /// Those of them that came.
+    pub delivered: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Decides the total rate of one direction.
+pub trait TotalRate: Debug + DynClone + Send + Sync {
+    /// Cells a second, [`LEAST_RATE`] to [`MOST_RATE`].
+    fn cells_per_s(&self) -> u32;
+
+    /// Whether cells leave at that rate though there is nothing to say.
+    fn pads(&self) -> bool {
+        false
+    }
+
+    /// A step is over.
+    fn on_step(&mut self, step: &Step);
+}
+
+dyn_clone::clone_trait_object!(TotalRate);
+
+/// A rate that never moves, with padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    cells_per_s: u32,
+}
+
+impl Constant {
+    /// So many cells a second, brought into the bounds of all rates.
+    pub fn new(cells_per_s: u32) -> Constant {
+        Constant { cells_per_s: cells_per_s.clamp(LEAST_RATE, MOST_RATE) }
+    }
+}
+
+impl TotalRate for Constant {
+    fn cells_per_s(&self) -> u32 {
+        self.cells_per_s
+    }
+
+    fn pads(&self) -> bool {
+        true
+    }
+
+    fn on_step(&mut self, _: &Step) {}
+}
+
+/// A rate that moves in steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Stepped {
+    rate: f64,
+    /// The highest rate that was delivered; unknown before the first loss.
+    reached: f64,
+    /// Whether the last step doubled it.
+    has_doubled: bool,
+}
+
+impl Stepped {
+    /// From `cells_per_s` on.
+    pub fn new(cells_per_s: u32) -> Stepped {
+        Stepped { rate: f64::from(cells_per_s), reached: f64::INFINITY, has_doubled: false }
+    }
+}
+
+impl Default for Stepped {
+    fn default() -> Stepped {
+        Stepped::new(FIRST_RATE)
+    }
+}
+
+impl TotalRate for Stepped {
+    fn cells_per_s(&self) -> u32 {
+        (self.rate as u32).clamp(LEAST_RATE, MOST_RATE)
+    }
+
+    fn on_step(&mut self, step: &Step) {
+        if step.sent < LEAST_CELLS {
+            return;
+        }
+        let loss = 1.0 - step.delivered as f64 / step.sent as f64;
+        let elapsed = step.elapsed.as_secs_f64().max(1e-3);
+        let delivered = step.delivered as f64 / elapsed;
+        let doubles = self.rate < self.reached / 2.0;
+        if loss > 0.1 {
+            if self.has_doubled || self.reached.is_infinite() {
+                // What was reached once is not there any more, or was not known.
+                self.reached = delivered.max(self.rate / 2.0);
+            }
+            // Never by more than half at once: a step may have met what is over already.
+            self.rate *= (1.0 - loss).max(0.5);
+            self.has_doubled = false;
+        } else if loss <= 0.05 && step.sent as f64 >= USED * self.rate * elapsed {
+            if self.reached.is_finite() {
+                self.reached = self.reached.max(delivered);
+            }
+            self.rate *= if doubles { 2.0 } else { SLOW_RISE };
+            self.has_doubled = doubles;
+        }
+        self.rate = self.rate.clamp(f64::from(LEAST_RATE), f64::from(MOST_RATE));
+    }
+}
+
+/// Of a step that used less of its rate, nothing is known of that rate (RFC 7661).
+const USED: f64 = 0.75;
+
+/// 2^(1/4)
+const SLOW_RISE: f64 = 1.189_207_115_002_721;
+
+/// How long a step lasts: four round trips, as far as it may.
+pub fn step_length(round_trip: Option<Duration>) -> Duration {
+    round_trip.map_or(SHORTEST_STEP, |time| (time * 4).max(SHORTEST_STEP).min(LONGEST_STEP))
+}
+
+/// Holds cells to a rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CellPacer {
+    pacer: Pacer,
+}
+
+impl CellPacer {
+    /// When the next cell may leave; in the past if now.
+    pub fn release(&self) -> Time {
+        self.pacer.release()
+    }
+
+    /// A cell left.
+    pub fn on_sent(&mut self, now: Time, cells_per_s: u32) {
+        let each = Duration::SECOND / u64::from(cells_per_s.max(1));
+        self.pacer.charge(now, (each * BURST).max(GRAIN), each);
+    }
+}
+
+/// The total rate of one's own cells, and the step that is going on.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    rate: Box<dyn TotalRate>,
+    pacer: CellPacer,
+    /// Numbers from here on belong to the step.
+    from: u64,
+    /// And none from here on.
+    to: Option<u64>,
+    began: Option<Time>,
+    ends: Time,
+    elapsed: Duration,
+    gives_up: Time,
+    sent: u64,
+    delivered: u64,
+    lost: u64,
+    longest_timeout: Duration,
+}
+
+impl Shape {
+    /// Shaped by `rate`.
+    pub fn new(rate: Box<dyn TotalRate>) -> Shape {
+        Shape {
+            rate,
+            pacer: CellPacer::default(),
+            from: 0,
+            to: None,
+            began: None,
+            ends: Time::ZERO,
+            elapsed: Duration::ZERO,
+            gives_up: Time::ZERO,
+            sent: 0,
+            delivered: 0,
+            lost: 0,
+            longest_timeout: Duration::ZERO,
+        }
+    }
+
+    /// What decides.
+    pub fn rate(&self) -> &dyn TotalRate {
+        &*self.rate
+    }
+
+    /// When the next cell may leave; in the past if now.
+    pub fn release(&self) -> Time {
+        self.pacer.release()
+    }
+
+    /// Cell `number` left; `asks` if its outcome will be known, by `timeout` at the latest.
+    pub fn on_sent(&mut self, now: Time, number: u64, asks: bool, timeout: Duration, round_trip: Option<Duration>) {
+        self.pacer.on_sent(now, self.rate.cells_per_s());
+        if !asks || self.to.is_some() {
+            return;
+        }
+        if self.began.is_none() {
+            (self.began, self.from, self.ends) = (Some(now), number, now + step_length(round_trip));
+            (self.sent, self.delivered, self.lost, self.longest_timeout) = (0, 0, 0, Duration::ZERO);
+        }
+        self.sent += 1;
+        if self.sent == LEAST_CELLS {
+            self.ends = self.ends.min(self.began.unwrap_or(now) + step_length(round_trip));
+            self.ends = self.ends.max(now + GRAIN);
+        }
+        self.longest_timeout = self.longest_timeout.max(timeout);
+    }
+
+    /// The outcome of cell `number` is known.
+    pub fn on_outcome(&mut self, number: u64, is_delivered: bool) {
+        if self.began.is_some() && number >= self.from && self.to.is_none_or(|to| number < to) {
+            *(if is_delivered { &mut self.delivered } else { &mut self.lost }) += 1;
+        }
+    }
+
+    /// Time has passed; `next` is the number of the next cell.
+    pub fn on_timer(&mut self, now: Time, next: u64) {
+        let Some(began) = self.began else { return };
+        // Few cells say nothing: as long as it may, the step waits for more.
+        if self.to.is_none() && now >= self.ends && self.sent < LEAST_CELLS && now < began + LONGEST_STEP {
+            self.ends = began + LONGEST_STEP;
+        }
+        if self.to.is_none() && now >= self.ends {
+            self.to = Some(next);
+            self.elapsed = now.since(began);
+            self.gives_up = now + self.longest_timeout.min(LONGEST_STEP);
+        }
+        if self.to.is_some() && (self.delivered + self.lost >= self.sent || now >= self.gives_up) {
+            let delivered = self.delivered.min(self.sent);
+            self.rate.on_step(&Step { sent: self.sent, delivered, elapsed: self.elapsed });
+            (self.began, self.to) = (None, None);
+        }
+    }
+
+    /// When [`on_timer`](Shape::on_timer) has something to do.
+    pub fn timer(&self) -> Option<Time> {
+        self.began.map(|_| if self.to.is_none() { self.ends } else { self.gives_up })
+    }
+}
+
+/// The total rate of the other end's cells, which this end sets.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    rate: Box<dyn TotalRate>,
+    turn: u32,
+    /// Whether the other end must be told.
+    pub is_due: bool,
+    /// Since when it knows the rate, in its clock.
+    known: Option<Time>,
+    from: Option<(u64, Time)>,
+    last: u64,
+    to: Option<u64>,
+    elapsed: Duration,
+    decides: Time,
+    came: u64,
+}
+
+impl Watch {
+    /// Shaped by `rate`.
+    pub fn new(rate: Box<dyn TotalRate>) -> Watch {
+        Watch {
+            rate,
+            turn: 1,
+            is_due: true,
+            known: None,
+            from: None,
+            last: 0,
+            to: None,
+            elapsed: Duration::ZERO,
+            decides: Time::ZERO,
+            came: 0,
+        }
+    }
+
+    /// What decides.
+    pub fn rate(&self) -> &dyn TotalRate {
+        &*self.rate
+    }
+
+    /// Counts what the other end is told.
+    pub fn turn(&self) -> u32 {
+        self.turn
+    }
+
+    /// The other end was told at `at` in its clock.
+    pub fn on_told(&mut self, at: Time) {
+        self.known.get_or_insert(at);
+    }
+
+    /// The other end's cell `number` came, which had left at `left` in its clock.
+    pub fn on_cell(&mut self, now: Time, number: u64, left: Time, round_trip: Option<Duration>) {
+        if self.known.is_none_or(|known| left < known) {
+            return;
+        }
+        let (from, began) = *self.from.get_or_insert((number, left));
+        if number < from || self.to.is_some_and(|to| number >= to) {
+            return;
+        }
+        self.came += 1;
+        self.last = self.last.max(number);
+        let is_enough = self.last + 1 - from >= LEAST_CELLS || left.since(began) >= LONGEST_STEP;
+        if self.to.is_none() && is_enough && left.since(began) >= step_length(round_trip) {
+            self.to = Some(self.last + 1);
+            self.elapsed = left.since(began);
+            // What is still to come has taken a slower path.
+            self.decides = now + round_trip.unwrap_or(SHORTEST_STEP).max(SHORTEST_STEP).min(LONGEST_STEP);
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_timer(&mut self, now: Time) {
+        let (Some((from, _)), Some(to)) = (self.from, self.to) else { return };
+        if now < self.decides {
+            return;
+        }
+        let before = self.rate.cells_per_s();
+        let sent = to - from;
+        self.rate.on_step(&Step { sent, delivered: self.came.min(sent), elapsed: self.elapsed });
+        (self.from, self.to, self.came, self.last) = (None, None, 0, 0);
+        if self.rate.cells_per_s() != before {
+            self.turn = self.turn.wrapping_add(1);
+            self.is_due = true;
+            self.known = None;
+        }
+    }
+
+    /// When [`on_timer`](Watch::on_timer) has something to do.
+    pub fn timer(&self) -> Option<Time> {
+        self.to.map(|_| self.decides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(sent: u64, delivered: u64) -> Step {
+        Step { sent, delivered, elapsed: Duration::SECOND }
+    }
+
+    #[test]
+    fn the_rate_doubles_until_cells_are_lost_then_is_what_came_and_rises_slowly() {
+        let mut rate = Stepped::default();
+        rate.on_step(&step(1000, 990));
+        assert_eq!(rate.cells_per_s(), 2000);
+        rate.on_step(&step(2000, 1850));
+        assert_eq!(rate.cells_per_s(), 2000, "7.5 % says neither");
+        rate.on_step(&step(2000, 1500));
+        assert_eq!(rate.cells_per_s(), 1500);
+        rate.on_step(&step(1500, 100));
+        assert_eq!(rate.cells_per_s(), 750);
+        rate.on_step(&step(750, 750));
+        assert_eq!(rate.cells_per_s(), 891);
+        rate.on_step(&step(300, 300));
+        assert_eq!(rate.cells_per_s(), 891, "it was not used");
+        rate.on_step(&step(19, 0));
+        assert_eq!(rate.cells_per_s(), 891, "too few");
+        (0..40).for_each(|_| rate.on_step(&step(100, 0)));
+        assert_eq!(rate.cells_per_s(), LEAST_RATE);
+    }
+
+    #[test]
+    fn after_an_outage_the_rate_doubles_up_to_half_of_what_it_was() {
+        let mut rate = Stepped::new(8000);
+        rate.on_step(&step(8000, 6000));
+        (0..20).for_each(|_| rate.on_step(&step(100, 0)));
+        assert_eq!(rate.cells_per_s(), LEAST_RATE);
+        let steps = (0..).take_while(|_| {
+            let sent = u64::from(rate.cells_per_s());
+            rate.on_step(&step(sent, sent));
+            rate.cells_per_s() < 3000
+        });
+        assert_eq!(steps.count(), 7);
+        rate.on_step(&step(5120, 5120));
+        assert_eq!(rate.cells_per_s(), (5120.0 * SLOW_RISE) as u32);
+    }
+
+    #[test]
+    fn a_constant_rate_moves_for_nothing() {
+        let mut rate = Constant::new(300);
+        rate.on_step(&step(300, 0));
+        assert!(rate.cells_per_s() == 300 && rate.pads());
+    }
+
+    #[test]
+    fn cells_of_other_steps_decide_nothing() {
+        let mut shape = Shape::new(Box::new(Stepped::default()));
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        for number in 0..100 {
+            shape.on_sent(at(number), number, true, Duration::from_millis(50), None);
+        }
+        shape.on_timer(at(100), 100);
+        for number in 100..200 {
+            shape.on_sent(at(number), number, true, Duration::from_millis(50), None);
+            shape.on_outcome(number, false);
+        }
+        assert_eq!(shape.timer(), Some(at(150)));
+        (0..100).for_each(|number| shape.on_outcome(number, true));
+        shape.on_timer(at(120), 200);
+        assert_eq!((shape.rate().cells_per_s(), shape.timer()), (2000, None));
+    }
+
+    #[test]
+    fn the_other_ends_cells_count_from_when_it_knows_its_rate() {
+        let mut watch = Watch::new(Box::new(Stepped::default()));
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        watch.is_due = false;
+        (0..50).for_each(|number| watch.on_cell(at(number), number, at(number), None));
+        assert_eq!(watch.from, None);
+        watch.on_told(at(50));
+        // Half of 1000 cells a second are lost.
+        for number in (50..152).step_by(2) {
+            watch.on_cell(at(number), number, at(number), None);
+        }
+        let decides = watch.timer().unwrap();
+        watch.on_timer(decides);
+        assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (504, true, 2));
+    }
+}
