@@ -3,6 +3,7 @@
 
 pub mod flows;
 pub mod monitor;
+pub mod onion;
 pub mod overlay;
 pub mod parallel;
 pub mod physical;

@@ -123,7 +123,7 @@ where
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
         let seeds = [random_seed(), random_seed()];
-        let relay = Relay::new(network.packets_per_key, Limits::STANDARD, nothing, seeds);
+        let relay = Relay::new(network.packets_per_key, Limits::standard(network.packets_per_key), nothing, seeds);
         let node = RelayNode::new(relay, Members::default(), service)
             .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit);
         let mut runtime = Runtime::new(NoWork)?;
@@ -194,9 +194,8 @@ where
         let own = listed.filter(|_| secret.is_some());
         // One that is not listed forwards nothing in this epoch.
         let secret = secret.unwrap_or_else(|| Real::secret(&random_secret()));
-        let number = epoch_number(epoch);
         let members = u16::try_from(relays).unwrap_or(u16::MAX);
-        let keys = EpochKeys { epoch: number, secret, members, own };
+        let keys = EpochKeys { epoch, secret, members, own };
         let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
         let grace = self.grace;
         self.runtime.act(0, |node, now, _| node.begin_epoch(now, keys, addresses, grace));
@@ -208,11 +207,6 @@ where
     pub fn epoch(&self) -> Option<u64> {
         self.epoch
     }
-}
-
-/// Epochs as packets' makers and relays tell them apart: the two that can hold at a time never share one.
-pub fn epoch_number(epoch: u64) -> u32 {
-    epoch as u32
 }
 
 /// What a relay says of itself at a time.

@@ -7,24 +7,24 @@ use crate::RelayIndex;
 /// Their addresses, in this epoch and the one before.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    current: (u32, Vec<SocketAddr>),
-    previous: Option<(u32, Vec<SocketAddr>)>,
+    current: (u64, Vec<SocketAddr>),
+    previous: Option<(u64, Vec<SocketAddr>)>,
 }
 
 impl Members {
     /// Those of `epoch`, by index.
-    pub fn new(epoch: u32, addresses: Vec<SocketAddr>) -> Members {
+    pub fn new(epoch: u64, addresses: Vec<SocketAddr>) -> Members {
         Members { current: (epoch, addresses), previous: None }
     }
 
     /// Another epoch begins.
-    pub fn begin_epoch(&mut self, epoch: u32, addresses: Vec<SocketAddr>) {
+    pub fn begin_epoch(&mut self, epoch: u64, addresses: Vec<SocketAddr>) {
         self.previous = Some(core::mem::replace(&mut self.current, (epoch, addresses)));
     }
 
     /// Where `relay` is that the directory of `epoch` names.
-    pub fn address(&self, epoch: u32, relay: RelayIndex) -> Option<SocketAddr> {
-        let of = |(number, addresses): &(u32, Vec<SocketAddr>)| {
+    pub fn address(&self, epoch: u64, relay: RelayIndex) -> Option<SocketAddr> {
+        let of = |(number, addresses): &(u64, Vec<SocketAddr>)| {
             (*number == epoch).then(|| addresses.get(usize::from(relay.0)).copied())?
         };
         of(&self.current).or_else(|| self.previous.as_ref().and_then(of))
@@ -36,7 +36,7 @@ impl Members {
     }
 
     /// This epoch.
-    pub fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> u64 {
         self.current.0
     }
 

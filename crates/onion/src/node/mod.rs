@@ -1,9 +1,13 @@
-//! Machines that run: relays and what hangs on them, over any driver.
+//! Machines that run: relays and what they offer, and users, over any driver.
 
 mod frame;
 mod members;
 mod relay;
+mod service;
+mod user;
 
 pub use frame::{Frame, Kind, NoFrame};
 pub use members::Members;
 pub use relay::{RelayNode, RelayNodeCounts, Service};
+pub use service::{EXIT, ServiceEvent, SessionService, cell_format};
+pub use user::{Destination, SessionId, User, UserCounts, UserEvent, UserSettings};
