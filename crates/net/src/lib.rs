@@ -12,6 +12,7 @@ pub mod flow;
 pub mod identity_file;
 pub mod loopback;
 pub mod metrics_server;
+pub mod onion;
 pub mod packet_size;
 pub mod pool;
 pub mod quic;
