@@ -1,8 +1,28 @@
-//! The onion overlay on real networks: authorities behind TCP ports, relays behind UDP ports, and edges.
+//! The onion overlay on real networks: authorities behind TCP ports, relays behind UDP ports, and the edges where it
+//! meets ordinary programs: a SOCKS5 server for those who use it, and connections to hosts at an exit.
+//!
+//! Sockets of programs and hosts are served by tasks. A task talks with whoever drives the sessions over bounded
+//! channels ([`pipe`]), and the driver needs no task of its own: [`Streams`] holds what a session's streams owe their
+//! sockets. No address and no target is logged, and no error that a user sees of a task holds one.
 
 pub mod authority;
 pub mod exchange;
+pub mod exit;
 pub mod follow;
 pub mod network_file;
+pub mod pipe;
+pub mod policy;
+pub mod proxy;
 pub mod relay;
+pub mod socks;
 pub mod state;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+pub use exit::{Connector, ExitStreams};
+pub use pipe::{ConnectionId, FromTask, Inbox, ToTask};
+pub use policy::{Policy, Rule};
+pub use proxy::{Proxy, User};
+pub use socks::SocksServer;
+pub use streams::{End, Streams};

@@ -1,0 +1,199 @@
+//! The SOCKS5 server (RFC 1928) through which programs use the overlay.
+//!
+//! Only CONNECT; names go to the exit as they are and are never resolved here. A user name and password (RFC 1929)
+//! authenticate nobody: they say with whom a connection may share a session, as Tor's `IsolateSOCKSAuth` does.
+//! Whoever gives none shares one with all who give none.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anabranch_onion::session::cell::is_host_name;
+use anabranch_onion::session::{Reason, Target};
+use fast_socks5::server::{
+    PasswordAuthenticationStarted, Socks5ServerProtocol, SocksServerError, StandardAuthentication,
+    StandardAuthenticationStarted,
+};
+use fast_socks5::util::target_addr::TargetAddr;
+use fast_socks5::{ReplyError, Socks5Command};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
+use super::proxy::User;
+
+/// A program has so long to say what it wants.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// Connections at once.
+pub const MOST_CONNECTIONS: usize = 1024;
+
+/// Requests that wait for the driver.
+const MOST_WAITING: usize = 64;
+
+/// What tasks say that waits for the driver.
+const MOST_SAID: usize = 1024;
+
+/// What a program wants.
+#[derive(Debug)]
+pub struct Request {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// With whom it may share a session.
+    pub user: User,
+    /// Where it wants to.
+    pub target: Target,
+    /// How its task is told what becomes of it.
+    pub inbox: Inbox,
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct SocksServer {
+    address: SocketAddr,
+    requests: mpsc::Receiver<Request>,
+    said: mpsc::Receiver<(ConnectionId, FromTask)>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl SocksServer {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    ///
+    /// When it can't.
+    pub async fn bind(address: SocketAddr) -> io::Result<SocksServer> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let (request_sender, requests) = mpsc::channel(MOST_WAITING);
+        let (outbox, said) = mpsc::channel(MOST_SAID);
+        let task = tokio::spawn(serve(listener, request_sender, outbox));
+        Ok(SocksServer { address, requests, said, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What programs want, and what tasks say of their connections: both to be polled by the driver.
+    pub fn channels(&mut self) -> (&mut mpsc::Receiver<Request>, &mut mpsc::Receiver<(ConnectionId, FromTask)>) {
+        (&mut self.requests, &mut self.said)
+    }
+}
+
+impl Drop for SocksServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, requests: mpsc::Sender<Request>, outbox: Outbox) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(_) => {
+                // Out of descriptors, or a connection that was gone: the next may do.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let id = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let (requests, outbox) = (requests.clone(), outbox.clone());
+        tokio::spawn(async move {
+            // What went wrong was told to the program, which is all that can be done.
+            let _ = connection(id, socket, requests, outbox).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(
+    id: ConnectionId,
+    socket: TcpStream,
+    requests: mpsc::Sender<Request>,
+    outbox: Outbox,
+) -> Result<(), SocksServerError> {
+    let asked = timeout(REQUEST_TIME, ask(socket)).await.map_err(|_| SocksServerError::EOF)?;
+    let Some((protocol, user, target)) = asked? else { return Ok(()) };
+    let (inbox, mut told) = mpsc::channel(INBOX);
+    if requests.send(Request { connection: id, user, target, inbox }).await.is_err() {
+        return protocol.reply_error(&ReplyError::GeneralFailure).await;
+    }
+    let refused = loop {
+        match told.recv().await {
+            Some(ToTask::Accepted) => break None,
+            Some(ToTask::Reset(reason)) => break Some(reply_of(reason)),
+            Some(_) => {}
+            None => break Some(ReplyError::GeneralFailure),
+        }
+    };
+    if let Some(error) = refused {
+        return protocol.reply_error(&error).await;
+    }
+    // The exit's own address is nobody's business here.
+    match protocol.reply_success(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await {
+        Ok(socket) => {
+            pipe::run(id, socket, outbox, told).await;
+            Ok(())
+        }
+        Err(error) => {
+            let _ = outbox.send((id, FromTask::Reset(Reason::Stopped))).await;
+            Err(error)
+        }
+    }
+}
+
+type Protocol = Socks5ServerProtocol<TcpStream, fast_socks5::server::states::CommandRead>;
+
+/// What the program wants; nothing if it was refused.
+async fn ask(socket: TcpStream) -> Result<Option<(Protocol, User, Target)>, SocksServerError> {
+    let methods = StandardAuthentication::allow_no_auth(true);
+    let (protocol, user) = match Socks5ServerProtocol::start(socket).negotiate_auth(methods).await? {
+        StandardAuthenticationStarted::NoAuthentication(started) => {
+            (Socks5ServerProtocol::finish_auth(started), User::default())
+        }
+        StandardAuthenticationStarted::PasswordAuthentication(started) => authenticate(started).await?,
+    };
+    let (protocol, command, target) = protocol.read_command().await?;
+    if command != Socks5Command::TCPConnect {
+        protocol.reply_error(&ReplyError::CommandNotSupported).await?;
+        return Ok(None);
+    }
+    let target = match target {
+        TargetAddr::Ip(address) => Target::Address(address.ip(), address.port()),
+        TargetAddr::Domain(name, port) => match name.parse::<IpAddr>() {
+            Ok(address) => Target::Address(address, port),
+            Err(_) if is_host_name(&name) => Target::Name(name, port),
+            Err(_) => {
+                protocol.reply_error(&ReplyError::HostUnreachable).await?;
+                return Ok(None);
+            }
+        },
+    };
+    Ok(Some((protocol, user, target)))
+}
+
+async fn authenticate(
+    started: PasswordAuthenticationStarted<TcpStream>,
+) -> Result<(Socks5ServerProtocol<TcpStream, fast_socks5::server::states::Authenticated>, User), SocksServerError> {
+    let (name, password, received) = started.read_username_password().await?;
+    Ok((Socks5ServerProtocol::finish_auth(received.accept().await?), User::new(&name, &password)))
+}
+
+fn reply_of(reason: Reason) -> ReplyError {
+    match reason {
+        Reason::Forbidden => ReplyError::ConnectionNotAllowed,
+        Reason::NameUnknown => ReplyError::HostUnreachable,
+        Reason::Unreachable => ReplyError::NetworkUnreachable,
+        Reason::Refused => ReplyError::ConnectionRefused,
+        Reason::TimedOut => ReplyError::ConnectionTimeout,
+        Reason::Stopped | Reason::Busy | Reason::Broken => ReplyError::GeneralFailure,
+    }
+}
