@@ -128,6 +128,7 @@ fn relay(network: &NetworkFile, host: u8, identity: SecretKey, stop: &AtomicBool
         address: socket.local_addr().expect("it is bound"),
         limit: Rate::from_bytes_per_sec(4_000_000),
         exit: ExitPolicy::default(),
+        service: None,
         remembered: Remembered::default(),
         keep: Box::new(|_| Ok(())),
     };

@@ -35,7 +35,7 @@ const EPOCH: u64 = 1;
 /// A run.
 #[derive(Clone, Debug)]
 pub struct OnionRun {
-    /// Relays, each an exit as well.
+    /// Relays, each an exit as well; more than guards.
     pub relays: u16,
     /// What each relay takes, and how it holds to that; none for no limit.
     pub limit: Option<(LimitModel, Rate)>,
@@ -110,13 +110,16 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             world.join(OnionNode::Relay(Box::new(relay)));
         }
         for number in 0..run.users {
-            let relay = RelayIndex((number % u32::from(run.relays)) as u16);
-            let keys = services[usize::from(relay.0)].clone().expect("each relay has a service");
-            let destination = Destination { relay, label: EXIT, keys };
             let rng = Rng::indexed(run.seed, "onion/user", u64::from(number));
             let wall = UnixTime(EPOCH * 3600);
-            let user =
-                User::new(run.settings.clone(), Arc::clone(&document), GuardState::default(), Time::ZERO, wall, rng)?;
+            let (settings, document) = (run.settings.clone(), Arc::clone(&document));
+            let user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
+            // A user's guards are no exits of it.
+            let exits = (0..run.relays).map(|at| RelayIndex(((u32::from(at) + number) % u32::from(run.relays)) as u16));
+            let relay = exits.into_iter().find(|relay| !user.choice().reserved.contains(relay));
+            let relay = relay.expect("there are more relays than a user has guards");
+            let keys = services[usize::from(relay.0)].clone().expect("each relay has a service");
+            let destination = Destination { relay, label: EXIT, keys };
             let begins = Time::ZERO + Duration::SECOND + run.begin_within * u64::from(number) / u64::from(run.users);
             let downloader = Downloader::new(user, destination, run.rates.clone(), run.wish, begins);
             world.join(OnionNode::User(Box::new(downloader)));
@@ -191,6 +194,7 @@ fn network<C: Cryptography>(run: &OnionRun) -> (Document, Vec<Made<C>>) {
                 epoch_keys,
                 family: None,
                 exit: ExitPolicy::default(),
+                service: None,
             };
             let member = Member { descriptor, since: UnixTime(0), weight: 1_000_000, guard: true };
             (member, Made { node, secret, service })

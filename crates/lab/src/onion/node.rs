@@ -179,6 +179,11 @@ impl<C: Cryptography> Downloader<C> {
         Downloader { user, destination, rates, wish, begins, session: None, has: Downloaded::default() }
     }
 
+    /// Where it downloads from.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
     fn begin(&mut self, now: Time, out: &mut impl Out<OnionNode<C>>) {
         let id = self.user.open(now, self.destination.clone(), self.rates.clone());
         let target = Target::Name("example.org".to_owned(), self.wish.port());

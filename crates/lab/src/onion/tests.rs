@@ -106,10 +106,10 @@ fn a_download_outlives_a_quarter_of_the_relays() {
         let document = user.user.document();
         let of = |relay: &RelayIndex| node::node(document.member(*relay).expect("a member").descriptor.address);
         let guards = user.user.choice().in_use.iter().filter_map(of);
-        guards.chain(of(&RelayIndex(0))).map(|node| node as u16).collect()
+        guards.chain(of(&user.destination().relay)).map(|node| node as u16).collect()
     };
     (0..24).filter(|node| !keeps.contains(node)).take(6).for_each(|node| world.kill(node));
-    world.step(at(end + 60));
+    world.step(at(end + 180));
     let user = world.users().next().expect("a user");
     assert!(user.downloaded.whole.is_some() && !user.downloaded.wrong, "{user:?}");
     assert!(user.downloaded.longest_stall <= Duration::SECOND * 2, "{user:?}");

@@ -152,39 +152,61 @@ impl ExitStreams {
 
     /// Passes on to targets what happened in the session `name`.
     pub fn poll(&mut self, name: SessionName, exit: &mut Exit) {
-        let ExitStreams { connector, sessions, by_connection } = self;
         while let Some(event) = exit.poll_event() {
-            let streams = sessions.entry(name).or_default();
-            match event {
-                ExitEvent::Stream(StreamEvent::Opened(stream, target)) => {
-                    let room = streams.len() < MOST_OF_SESSION;
-                    let begun = if room { connector.connect(target) } else { Err(Reason::Busy) };
-                    match begun {
-                        Ok((connection, inbox)) => {
-                            streams.join(stream, connection, inbox);
-                            by_connection.insert(connection, name);
-                        }
-                        Err(reason) => exit.reset(stream, reason),
+            self.on_event(name, exit, event);
+        }
+    }
+
+    /// Passes on to a target what happened in the session `name`, within a tokio runtime.
+    pub fn on_event(&mut self, name: SessionName, exit: &mut Exit, event: ExitEvent) {
+        let ExitStreams { connector, sessions, by_connection } = self;
+        let streams = sessions.entry(name).or_default();
+        match event {
+            ExitEvent::Stream(StreamEvent::Opened(stream, target)) => {
+                let room = streams.len() < MOST_OF_SESSION;
+                let begun = if room { connector.connect(target) } else { Err(Reason::Busy) };
+                match begun {
+                    Ok((connection, inbox)) => {
+                        streams.join(stream, connection, inbox);
+                        by_connection.insert(connection, name);
                     }
-                }
-                ExitEvent::Stream(event) => streams.on_event(exit, &event),
-                ExitEvent::Ended(_) => {
-                    streams.on_end(Reason::Broken);
-                    sessions.remove(&name);
+                    Err(reason) => exit.reset(stream, reason),
                 }
             }
+            ExitEvent::Stream(event) => streams.on_event(exit, &event),
+            ExitEvent::Ended(_) => self.on_end(name),
         }
+    }
+
+    /// The session `name` is over.
+    pub fn on_end(&mut self, name: SessionName) {
+        if let Some(mut streams) = self.sessions.remove(&name) {
+            streams.on_end(Reason::Broken);
+        }
+    }
+
+    /// The session that a connection belongs to.
+    pub fn session_of(&self, connection: ConnectionId) -> Option<SessionName> {
+        self.by_connection.get(&connection).copied()
     }
 
     /// A task says something of its connection.
     pub fn on_task(&mut self, exits: &mut Exits, connection: ConnectionId, said: FromTask) {
-        let ExitStreams { sessions, by_connection, .. } = self;
-        let Some(&name) = by_connection.get(&connection) else { return };
-        if let (Some(streams), Some(exit)) = (sessions.get_mut(&name), exits.get_mut(name)) {
-            if let (FromTask::Connected, Some(stream)) = (&said, streams.stream_of(connection)) {
-                exit.accept(stream);
-            }
-            streams.on_task(exit, connection, said);
+        let Some(name) = self.session_of(connection) else { return };
+        if let Some(exit) = exits.get_mut(name) {
+            self.on_said(name, exit, connection, said);
+        }
+    }
+
+    /// A task says something of its connection, which belongs to the session `name`.
+    pub fn on_said(&mut self, name: SessionName, exit: &mut Exit, connection: ConnectionId, said: FromTask) {
+        let Some(streams) = self.sessions.get_mut(&name) else { return };
+        if let (FromTask::Connected, Some(stream)) = (&said, streams.stream_of(connection)) {
+            exit.accept(stream);
+        }
+        streams.on_task(exit, connection, said);
+        if streams.stream_of(connection).is_none() {
+            self.by_connection.remove(&connection);
         }
     }
 

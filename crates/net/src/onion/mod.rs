@@ -8,6 +8,7 @@
 pub mod authority;
 pub mod exchange;
 pub mod exit;
+pub mod exit_edge;
 pub mod follow;
 pub mod network_file;
 pub mod pipe;
@@ -19,6 +20,7 @@ pub mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
+pub mod user_edge;
 
 pub use exit::{Connector, ExitStreams};
 pub use pipe::{ConnectionId, FromTask, Inbox, ToTask};

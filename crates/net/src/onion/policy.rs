@@ -9,6 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use anabranch_onion::directory::descriptor::MOST_RULES as MOST_ADVERTISED;
+use anabranch_onion::directory::{ExitPolicy, ExitRule};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Rules at most.
@@ -108,6 +110,21 @@ impl Policy {
     /// What one of the rules allows, and nothing else; of more than [`MOST_RULES`], the rest is left out.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Policy {
         Policy { rules: rules.into_iter().take(MOST_RULES).collect() }
+    }
+
+    /// What the directory says of it: rules with networks and with any host, as far as they fit. Rules with names are
+    /// the exit's own knowledge: no user chooses an exit by them.
+    pub fn advertised(&self) -> ExitPolicy {
+        let rules = self.rules.iter().flat_map(|rule| {
+            let net = match &rule.host {
+                Host::Any => Some(None),
+                Host::Net(net) => Some(Some(*net)),
+                Host::Name(_) | Host::Below(_) => None,
+            };
+            let ports = rule.ports.iter();
+            ports.filter_map(move |&ports| Some(ExitRule { accept: true, net: net?, ports }))
+        });
+        ExitPolicy { rules: rules.take(MOST_ADVERTISED).collect() }
     }
 
     /// Whether nothing is allowed.

@@ -13,7 +13,8 @@ use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::{Cryptography, Real};
 use anabranch_onion::directory::{
-    Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, SignedDescriptor, UnixTime,
+    Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, ServiceEntry, SignedDescriptor,
+    UnixTime,
 };
 use anabranch_onion::node::{Members, RelayNode, Service};
 use anabranch_onion::relay::{EpochKeys, Limits, Relay};
@@ -73,6 +74,8 @@ pub struct RelaySettings {
     pub limit: Rate,
     /// Where it exits to.
     pub exit: ExitPolicy,
+    /// The keys of its exit, if it has one.
+    pub service: Option<ServiceEntry>,
     /// What was seen of the directory before.
     pub remembered: Remembered,
     /// Where it is written down what was seen.
@@ -118,7 +121,7 @@ where
     ///
     /// When the system does not let it run.
     pub fn start(settings: RelaySettings, socket: Socket, service: S) -> io::Result<OnionRelay<S>> {
-        let RelaySettings { network, identity, address, limit, exit, remembered, keep } = settings;
+        let RelaySettings { network, identity, address, limit, exit, service: entry, remembered, keep } = settings;
         // Nothing can be opened until a list says what this relay's place is.
         let nothing =
             EpochKeys { epoch: 0, secret: Real::secret(&random_secret()), members: 0, own: Some(RelayIndex(0)) };
@@ -134,7 +137,7 @@ where
         let following = Following {
             remembered,
             from: Some(address.ip()),
-            describe: Some(describe(identity, address, limit, exit, epoch_s, secrets.clone())),
+            describe: Some(describe(Said { identity, address, limit, exit, service: entry }, epoch_s, secrets.clone())),
             keep,
             wake: Box::new(move || waker.wake()),
             network,
@@ -209,15 +212,18 @@ where
     }
 }
 
-/// What a relay says of itself at a time.
-fn describe(
+/// What a relay always says of itself.
+struct Said {
     identity: SecretKey,
     address: SocketAddr,
     limit: Rate,
     exit: ExitPolicy,
-    epoch_s: u64,
-    secrets: Secrets,
-) -> Describe {
+    service: Option<ServiceEntry>,
+}
+
+/// What a relay says of itself at a time.
+fn describe(said: Said, epoch_s: u64, secrets: Secrets) -> Describe {
+    let Said { identity, address, limit, exit, service } = said;
     let mut last: Option<SignedDescriptor> = None;
     Box::new(move |now: UnixTime| {
         let epoch = now.0 / epoch_s;
@@ -234,6 +240,7 @@ fn describe(
             epoch_keys,
             family: None,
             exit: exit.clone(),
+            service: service.clone(),
         };
         let signed = descriptor.sign(&identity).expect("an own descriptor is within all bounds");
         last = Some(signed.clone());

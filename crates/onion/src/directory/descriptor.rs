@@ -6,12 +6,15 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use anabranch_proto::seal;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock::UnixTime;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
+use crate::session::ServiceKeys;
+use crate::session::handshake::KEM_KEY;
 
 /// Epochs for which a descriptor may bring keys: this one and those that users may need before the
 /// next descriptor has reached them.
@@ -98,6 +101,28 @@ impl ExitPolicy {
     }
 }
 
+/// The keys by which users talk to a relay's service, end to end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ServiceEntry {
+    /// Of X25519.
+    pub dh: [u8; 32],
+    /// Of ML-KEM-768.
+    pub kem: Vec<u8>,
+}
+
+impl ServiceEntry {
+    /// What others are told of these keys.
+    pub fn new(keys: &ServiceKeys) -> ServiceEntry {
+        ServiceEntry { dh: keys.dh.0, kem: keys.kem.to_vec() }
+    }
+
+    /// The keys; none if one of them is of another length.
+    pub fn keys(&self) -> Option<ServiceKeys> {
+        let kem: [u8; KEM_KEY] = self.kem[..].try_into().ok()?;
+        Some(ServiceKeys { dh: seal::PublicKey(self.dh), kem: Box::new(kem) })
+    }
+}
+
 /// What a relay says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Descriptor {
@@ -115,6 +140,8 @@ pub struct Descriptor {
     pub family: Option<Family>,
     /// Where it exits to.
     pub exit: ExitPolicy,
+    /// The keys of its exit; an exit has some.
+    pub service: Option<ServiceEntry>,
 }
 
 /// Why a descriptor is refused.
@@ -186,6 +213,9 @@ impl Descriptor {
         }
         if self.exit.rules.len() > MOST_RULES {
             return wrong("its exit policy has more than 32 rules");
+        }
+        if self.service.as_ref().is_some_and(|service| service.kem.len() != KEM_KEY) {
+            return wrong("its exit's key of ML-KEM-768 does not have 1184 bytes");
         }
         if self.exit.rules.iter().any(|rule| rule.ports.0 > rule.ports.1) {
             return wrong("an exit rule's lowest port is above its highest");

@@ -24,6 +24,7 @@ pub fn descriptor(number: u16) -> Descriptor {
         epoch_keys: (1..=3).map(|epoch| EpochKey { epoch, key: [low; 32] }).collect(),
         family: None,
         exit: ExitPolicy::default(),
+        service: None,
     }
 }
 
