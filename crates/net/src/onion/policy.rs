@@ -235,7 +235,8 @@ mod tests {
         }
         assert!(policy.allows(None, ip("93.184.216.34"), 22) && policy.allows(Some("x.y"), ip("93.184.216.34"), 22));
         assert!(policy.allows(None, ip("2600::1"), 65535) && !policy.allows(None, ip("2601::1"), 65535));
-        assert!(policy.may_resolve("other.com", 22) && !policy.may_resolve("other.com", 80));
+        let network = self::policy(&["93.184.216.0/24:22"]);
+        assert!(network.may_resolve("other.com", 22) && !network.may_resolve("other.com", 80));
     }
 
     #[test]

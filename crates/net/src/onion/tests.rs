@@ -311,10 +311,12 @@ fn a_server_that_breaks_off_breaks_the_programs_connection_and_no_other() {
         let listener = TcpListener::bind(LOOPBACK).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
-            let (socket, _) = listener.accept().await.unwrap();
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.read_exact(&mut [0]).await.unwrap();
             socket.set_zero_linger().unwrap();
         });
         let mut broken = connect(proxy, "127.0.0.1", port, None).await;
+        broken.write_all(&[1]).await.unwrap();
         assert!(fetch(connect(proxy, "127.0.0.1", server.port(), None).await).await == page(1000));
         let mut rest = Vec::new();
         assert_eq!(broken.read_to_end(&mut rest).await.unwrap_or(0), 0);

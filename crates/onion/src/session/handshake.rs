@@ -10,10 +10,10 @@
 //! answer  = e (32) | tag (16)                                    in one cell
 //! ```
 //!
-//! The payload is what the answer needs: reply blocks. Who keeps an opening and later gets hold of both of
-//! the service's keys can read those blocks and, with both, the cells of neither side: the answer's
-//! ephemeral key is gone. Against a quantum computer forward secrecy begins when the service
-//! changes its keys, since the key of ML-KEM is not ephemeral.
+//! The payload is what the answer needs: reply blocks. Whoever records an opening and later gets the service's
+//! keys reads those blocks, but no cell of the session: cells need the answer's ephemeral key, which is gone by
+//! then. Whoever has a quantum computer as well reads them too, since the key of ML-KEM is not ephemeral: against
+//! them, forward secrecy begins when the service changes its keys.
 //!
 //! After it, cells are sealed with their number as nonce (Noise 11.4), so that they may be lost and
 //! overtake each other.

@@ -227,7 +227,7 @@ impl Flight {
 }
 
 /// The least difference between two clocks that a cell lately met: what no queue was part of. Clocks drift
-/// apart, by less than a hundredth of a second in this time (RFC 9330's senders allow 50 ppm and more).
+/// apart, by some milliseconds in this time.
 const OFFSET_LIFE: Duration = Duration::from_millis(60_000);
 
 /// The least of arrival minus departure over one to two [`OFFSET_LIFE`]s.

@@ -3,7 +3,7 @@
 //! Bytes carry their offset; what a lost cell carried is sent in other cells, in whatever pieces fit. A
 //! receiver holds at most [`STREAM_WINDOW`] of a stream that was not read, in order or not, and
 //! [`SESSION_WINDOW`] of all: more than it gave credit for ends the session, since reorder memory without a
-//! bound is how a peer exhausts it (Conflux [AlSabah et al. 2013], as RFC 9000 21.5 on QUIC). A reset ends both
+//! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). A reset ends both
 //! directions and says how much was sent, so that both ends count the same credit (RFC 9000 4.5).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -448,8 +448,9 @@ impl Streams {
     /// The stream, which the other end may only now let us know of; nothing if it is over.
     fn known(&mut self, id: StreamId) -> Result<Option<&mut Stream>, Violation> {
         let number = u64::from(id.0);
-        let is_retired =
-            number < self.retired.contiguous() || self.retired.pieces().iter().any(|(a, b)| (*a..*b).contains(&number));
+        let behind = self.retired.pieces().partition_point(|(start, _)| *start <= number);
+        let is_within = behind.checked_sub(1).is_some_and(|place| number < self.retired.pieces()[place].1);
+        let is_retired = number < self.retired.contiguous() || is_within;
         if is_retired {
             return Ok(None);
         }

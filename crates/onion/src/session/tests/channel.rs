@@ -330,7 +330,6 @@ impl World {
                     side.read += count;
                     is_busy = true;
                 }
-                let _ = exit.read(id, &mut []);
                 if side.written <= job.down {
                     let to = job.down.min(side.written + 5000);
                     if let Ok(count) = exit.write(id, &content(id, side.written, to, false)) {
