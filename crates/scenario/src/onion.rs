@@ -57,13 +57,15 @@ pub struct OnionScenario {
 pub struct OnionConfig {
     /// Relays, n, all of equal weight.
     pub relays: u64,
-    /// Relays of a path.
+    /// Relays that the sender chooses.
     pub hops: u64,
+    /// Relays behind them that the receiver chooses.
+    pub far_hops: u64,
     /// How packets find their way.
     pub mode: Mode,
     /// Guards of each sender, g; 0 is MORE to the letter.
     pub guards: u64,
-    /// Guards at the other end; 0 is another last relay for every packet.
+    /// Guards of each receiver; 0 is another last relay for every packet.
     pub far_guards: u64,
     /// What places packets on relays.
     pub placement: String,
@@ -83,6 +85,13 @@ pub struct OnionConfig {
     pub line_rate: Rate,
     /// Probability that an honest relay loses a packet, while the adversary's lose none.
     pub honest_loss: f64,
+}
+
+impl OnionConfig {
+    /// Relays of a whole path.
+    pub fn path(&self) -> u64 {
+        self.hops + self.far_hops
+    }
 }
 
 /// Who sends, each to a destination of its own.
@@ -125,6 +134,7 @@ impl OnionScenario {
             overlay: OnionConfig {
                 relays: 1_000,
                 hops: 3,
+                far_hops: 0,
                 mode: Mode::PerPacket,
                 guards: 2,
                 far_guards: 0,

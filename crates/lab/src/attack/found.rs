@@ -146,7 +146,7 @@ pub fn evaluate(
         predecessor_found: times.len() as f64 / count as f64,
         predecessor_s: percentile(&times, 0.5),
         both_ends_s: theory::both_ends_s(scenario, p),
-        attracted: adversary.records as f64 / (packets * overlay.hops) as f64,
+        attracted: adversary.records as f64 / (packets * overlay.path()) as f64,
         goodput_bytes_per_s: theory::goodput(scenario).bytes_per_sec(),
         probed: None,
     }

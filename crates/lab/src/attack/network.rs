@@ -56,7 +56,7 @@ impl Network {
     /// What passes on average between a packet's arrival at its first relay and its departure from its
     /// last: anybody can find that out by sending packets.
     pub fn lag(&self, scenario: &OnionScenario) -> Duration {
-        let hops = scenario.overlay.hops;
+        let hops = scenario.overlay.path();
         Duration::from_nanos((hops - 1) * self.mean_hop.as_nanos() + hops * scenario.overlay.mix_delay.as_nanos())
     }
 

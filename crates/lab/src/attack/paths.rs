@@ -22,7 +22,8 @@ pub struct Paths {
     /// Chosen once; packets take one of them at random. None if each packet has its own.
     fixed: Vec<Vec<RelayIndex>>,
     routes: Routes,
-    far: Vec<RelayIndex>,
+    /// The receiver's half, if it chooses one.
+    far: Option<Routes>,
     rng: Rng,
     /// Whether anything is learned from outcomes.
     learns: bool,
@@ -39,17 +40,19 @@ impl Paths {
             Guards::new(count as usize, GuardState::default()).choose(&network.document, Time::ZERO, WALL, &mut rng)
         };
         let guards = draw(overlay.guards, "guards");
-        let far: Vec<RelayIndex> =
-            draw(overlay.far_guards, "far guards").in_use.into_iter().filter(|f| !guards.in_use.contains(f)).collect();
         // Where the last relay is chosen apart, the routes are one hop shorter.
-        let ends_apart = overlay.mode == Mode::TwoLegs || !far.is_empty();
-        let hops = overlay.hops as usize - usize::from(ends_apart);
-        let config = |hops| RoutesConfig { hops, placement: overlay.placement.clone(), ..RoutesConfig::default() };
-        let new = |hops, count: u64, guards: &Choice| {
-            Routes::new(config(hops), &network.document, count as usize, guards.clone(), Time::ZERO)
+        let hops = overlay.hops as usize - usize::from(overlay.mode == Mode::TwoLegs);
+        let new = |hops, placement: &str, count: u64, guards: &Choice| {
+            let config = RoutesConfig { hops, placement: placement.to_owned(), ..RoutesConfig::default() };
+            Routes::new(config, &network.document, count as usize, guards.clone(), Time::ZERO)
                 .expect("the scenario was checked")
         };
-        let mut routes = new(hops, overlay.guards, &guards);
+        let mut routes = new(hops, &overlay.placement, overlay.guards, &guards);
+        // Blocks for replies were made before anybody knew what would be sent over them: the receiver
+        // knows nothing of the sender's half, nor the sender of the receiver's.
+        let far = (overlay.far_hops > 0).then(|| {
+            new(overlay.far_hops as usize, "random", overlay.far_guards, &draw(overlay.far_guards, "far guards"))
+        });
         let mut draw_path = |routes: &mut Routes, elsewhere: &[RelayIndex]| {
             let request = Request { half: Half::FromUser, elsewhere, far: 0 };
             let route = routes.choose(Time::ZERO, request, &mut rng).expect("there are relays enough");
@@ -60,7 +63,7 @@ impl Paths {
             Mode::Circuit => vec![draw_path(&mut routes, &[])],
             Mode::TwoLegs => {
                 let middles = Choice { in_use: Vec::new(), ..guards.clone() };
-                let exit = draw_path(&mut new(1, 0, &middles), &[]);
+                let exit = draw_path(&mut new(1, "random", 0, &middles), &[]);
                 let first = draw_path(&mut routes, &exit);
                 let second = draw_path(&mut routes, &[&exit[..], &first[..]].concat());
                 vec![[&first[..], &exit[..]].concat(), [&second[..], &exit[..]].concat()]
@@ -74,7 +77,7 @@ impl Paths {
             rng,
             learns: overlay.placement != "random" && overlay.mode == Mode::PerPacket,
             outcomes: BinaryHeap::new(),
-            path: Vec::with_capacity(MOST_HOPS),
+            path: Vec::with_capacity(2 * MOST_HOPS),
         }
     }
 
@@ -103,11 +106,15 @@ impl Paths {
             self.path.extend_from_slice(&self.fixed[leg]);
             return (&self.path, None);
         }
-        let far = (!self.far.is_empty()).then(|| self.far[self.rng.below(self.far.len())]);
-        let request = Request { half: Half::FromUser, elsewhere: far.as_slice(), far: 0 };
+        let request = Request { half: Half::FromUser, elsewhere: &[], far: 0 };
         let route = self.routes.choose(now, request, &mut self.rng).expect("there are relays enough");
         self.path.extend_from_slice(route.path.relays());
-        self.path.extend(far);
+        if let Some(far) = &mut self.far {
+            let request = Request { half: Half::ToUser, ..request };
+            let behind = far.choose(now, request, &mut self.rng).expect("there are relays enough");
+            self.path.extend_from_slice(behind.path.relays());
+            far.on_outcome(behind.id, now, Fate::Lost, &mut self.rng);
+        }
         if !self.learns {
             self.routes.on_outcome(route.id, now, Fate::Lost, &mut self.rng);
         }

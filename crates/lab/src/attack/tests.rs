@@ -40,6 +40,18 @@ fn guards_leave_linked_only_whom_they_expose() {
     }
 }
 
+/// Who knows a sender's guard still has to see the other end, or to have all relays of a packet.
+#[test]
+fn guards_at_both_ends_multiply() {
+    let mut both = scenario(|s| (s.overlay.guards, s.overlay.far_hops, s.overlay.far_guards) = (2, 3, 2));
+    both.repetitions = 3;
+    let found = &found(&both, &[0.1])[0];
+    // (1 − 0.9²)² of 1 200 flows, within 3 σ, and a few of which all six relays were bad.
+    let expected = 0.19 * 0.19;
+    let sigma = (expected * (1.0 - expected) / 1_200.0f64).sqrt();
+    assert!((found.linked_by_counts - expected).abs() < 3.0 * sigma, "{found:?}");
+}
+
 #[test]
 fn a_circuit_is_linked_where_both_of_its_ends_are_bad() {
     let mut circuit = scenario(|s| (s.overlay.mode, s.overlay.guards) = (Mode::Circuit, 1));

@@ -51,7 +51,7 @@ pub fn goodput(scenario: &OnionScenario) -> Rate {
     let overlay = &scenario.overlay;
     let spare = overlay.relay_rate.bytes_per_sec() * (1.0 - overlay.load);
     let all = spare * overlay.relays as f64;
-    let edge = |guards: u64| if guards == 0 { all / overlay.hops as f64 } else { guards as f64 * spare };
+    let edge = |guards: u64| if guards == 0 { all / overlay.path() as f64 } else { guards as f64 * spare };
     let (path, efficiency) = match overlay.mode {
         Mode::PerPacket => (edge(overlay.guards).min(edge(overlay.far_guards)), LEAST_PAYLOAD as f64 / DATAGRAM as f64),
         Mode::Circuit | Mode::TwoLegs => (spare, TOR_DATA / TOR_CELL),
@@ -63,7 +63,7 @@ pub fn goodput(scenario: &OnionScenario) -> Rate {
     if overlay.mix_delay.as_nanos() > 0 {
         // The mean distance of two points in a square is 0.52 of its side.
         let link = 2.0 * overlay.access.as_secs_f64() + 0.52 * overlay.span.as_secs_f64();
-        let one_way = overlay.hops as f64 * (overlay.mix_delay.as_secs_f64() + link) + link;
+        let one_way = overlay.path() as f64 * (overlay.mix_delay.as_secs_f64() + link) + link;
         goodput = goodput.min(REORDERING / (2.0 * one_way));
     }
     Rate::from_bytes_per_sec_f64(goodput)

@@ -35,7 +35,9 @@ const WAYS: [(&str, Change); 9] = [
     ("1 guard", |s| s.overlay.guards = 1),
     ("2 guards", |s| s.overlay.guards = 2),
     ("3 guards", |s| s.overlay.guards = 3),
-    ("2 guards at both ends", |s| (s.overlay.guards, s.overlay.far_guards) = (2, 2)),
+    ("2 guards at both ends, 3 + 3 hops", |s| {
+        (s.overlay.guards, s.overlay.far_hops, s.overlay.far_guards) = (2, 3, 2);
+    }),
     ("2 guards, delays of 0.5 s", |s| (s.overlay.guards, s.overlay.mix_delay) = (2, MIX_DELAY)),
     ("2 guards, constant rate", |s| (s.overlay.guards, s.overlay.cover) = (2, Cover::ConstantRate)),
     ("one circuit", |s| (s.overlay.guards, s.overlay.mode) = (1, Mode::Circuit)),
@@ -50,7 +52,8 @@ pub fn run(scenario: &OnionScenario, progress: &Progress) -> Option<Vec<Way>> {
         scenario.adversary.probes = 0;
         let standard = OnionScenario::standard().overlay;
         (scenario.overlay.mode, scenario.overlay.cover) = (standard.mode, standard.cover);
-        (scenario.overlay.far_guards, scenario.overlay.mix_delay) = (0, Duration::ZERO);
+        (scenario.overlay.far_hops, scenario.overlay.far_guards) = (0, 0);
+        scenario.overlay.mix_delay = Duration::ZERO;
         change(&mut scenario);
         Some(Way { name, found: super::run(&scenario, &SHARES, progress)? })
     };

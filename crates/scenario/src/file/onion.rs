@@ -40,6 +40,7 @@ keys! {
     pub struct OnionKeys {
         relays: Optional<Whole<10, MOST_RELAYS>>,
         hops: Optional<Whole<2, { MOST_HOPS as u64 }>>,
+        far_hops: Optional<Whole<0, { MOST_HOPS as u64 }>>,
         mode: Optional<Word<Mode>>,
         guards: Optional<Whole<0, { MOST_GUARDS as u64 }>>,
         far_guards: Optional<Whole<0, { MOST_GUARDS as u64 }>>,
@@ -134,6 +135,7 @@ impl Section<OnionKeys> {
         let config = OnionConfig {
             relays: self.relays.or_standard(standard.relays),
             hops: self.hops.or_standard(standard.hops),
+            far_hops: self.far_hops.or_standard(standard.far_hops),
             mode: self.mode.or_standard(standard.mode),
             guards: self.guards.or_standard(standard.guards),
             far_guards: self.far_guards.or_standard(standard.far_guards),
@@ -151,8 +153,13 @@ impl Section<OnionKeys> {
             let routes = RoutesConfig { placement: config.placement.clone(), ..RoutesConfig::default() };
             routes.check().map_err(|error| placement.wrong(error.to_string()))?;
         }
-        if let (Some(far), true) = (&self.far_guards, config.mode != Mode::PerPacket && config.far_guards > 0) {
-            return Err(far.wrong("a circuit's last relay is fixed already; expected 0, or mode = \"per-packet\""));
+        if let (Some(far), true) = (&self.far_hops, config.mode != Mode::PerPacket && config.far_hops > 0) {
+            return Err(far.wrong("a circuit's relays are the sender's choice; expected 0, or mode = \"per-packet\""));
+        }
+        if let (Some(far), true) = (&self.far_guards, config.far_hops == 0 && config.far_guards > 0) {
+            return Err(
+                far.wrong("there are no relays that the receiver chooses; expected 0, or far_hops of 1 or more")
+            );
         }
         if let (Some(guards), true) = (&self.guards, config.mode == Mode::TwoLegs && config.guards < 2) {
             return Err(guards.wrong("each of two legs begins at a guard of its own; expected 2 or more"));
@@ -161,7 +168,7 @@ impl Section<OnionKeys> {
             return Err(load.wrong("nothing would be left for the sender; expected less than 1"));
         }
         // The guards of both ends and the middles are different relays.
-        let needed = config.guards + config.far_guards + 2 * config.hops;
+        let needed = config.guards + config.far_guards + 2 * config.path();
         if config.relays < needed
             && let Some(relays) = &self.relays
         {
@@ -183,6 +190,7 @@ impl From<&OnionScenario> for File {
             onion: said(OnionKeys {
                 relays: some(overlay.relays),
                 hops: some(overlay.hops),
+                far_hops: some(overlay.far_hops),
                 mode: some(overlay.mode),
                 guards: some(overlay.guards),
                 far_guards: some(overlay.far_guards),
@@ -244,7 +252,8 @@ mod tests {
             ("[onion]\nrelays = 12\nguards = 8\n[adversary]\n", "onion.relays", "at least 14"),
             ("[onion]\nmode = \"circiut\"\n[adversary]\n", "onion.mode", "did you mean \"circuit\""),
             ("[onion]\nmode = \"two-legs\"\nguards = 1\n[adversary]\n", "onion.guards", "2 or more"),
-            ("[onion]\nmode = \"circuit\"\nfar_guards = 1\n[adversary]\n", "onion.far_guards", "per-packet"),
+            ("[onion]\nmode = \"circuit\"\nfar_hops = 1\n[adversary]\n", "onion.far_hops", "per-packet"),
+            ("[onion]\nfar_guards = 1\n[adversary]\n", "onion.far_guards", "far_hops"),
             ("[onion]\nplacement = \"tomografy\"\n[adversary]\n", "onion.placement", "tomography"),
             ("[onion]\nplacement = \"perfect\"\n[adversary]\n", "onion.placement", "only a simulation"),
             ("[onion]\nload = 1\n[adversary]\n", "onion.load", "less than 1"),
