@@ -65,7 +65,7 @@ pub fn run(scenario: &OnionScenario, progress: &Progress) -> Option<Vec<Way>> {
 pub fn chart(ways: &[Way]) -> Chart {
     let mut chart = XyChart::new(
         Axis::new("goodput of one download, by theory", "MB/s").log(),
-        Axis::new("linked within ten minutes, with 1, 5, 10 and 20 % of the relays", "%").log(),
+        Axis::new("linked within ten minutes", "%").log(),
     );
     for way in ways {
         let point = |found: &Found| {
