@@ -9,9 +9,10 @@ mod sources;
 
 /// What decides the numbers of a run, from this crate's folder; the crates beside it are there
 /// wherever the workspace is.
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 9] = [
     "src",
     "../control/src",
+    "../onion/src",
     "../proto/src",
     "../scenario/src",
     "../sim/src",

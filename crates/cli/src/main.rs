@@ -15,6 +15,7 @@ mod meeting;
 mod memory;
 mod network;
 mod number;
+mod onion;
 mod printer;
 mod progress;
 mod quic;
@@ -72,6 +73,8 @@ enum Verb {
     Sweep(sweep::Args),
     /// Serve or watch live video, over the viewers themselves
     Stream(stream::Args),
+    /// The onion overlay: what somebody sees who runs some of its relays
+    Onion(onion::Args),
     /// Divide links among the hosts that send over them, many times a second
     Coordinate(coordinate::Args),
     /// Report to a coordinator what a host sends, and keep to what it gives
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::Sweep(args) => sweep::run(&args),
         Verb::Stream(args) => stream::run(&args),
+        Verb::Onion(args) => onion::run(&args),
         Verb::Coordinate(args) => coordinate::run(&args),
         Verb::Agent(args) => agent::run(&args),
         Verb::Soak(args) => soak::run(&args),

@@ -1,6 +1,7 @@
 //! Mounts the protocol machines on simulated nodes, runs scenarios, and turns what happened into
 //! statistics and files.
 
+pub mod attack;
 pub mod flows;
 pub mod monitor;
 pub mod onion;

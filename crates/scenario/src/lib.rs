@@ -3,6 +3,7 @@
 
 pub mod file;
 pub mod flows;
+pub mod onion;
 pub mod overlay;
 pub mod policy;
 pub mod remy_table;

@@ -124,7 +124,8 @@ pub enum DocumentError {
 }
 
 impl Document {
-    /// Checks order and bounds.
+    /// Checks order and bounds. That relays and families have signed what is said of them, the
+    /// authorities that signed the document have checked.
     ///
     /// # Errors
     ///

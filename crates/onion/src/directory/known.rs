@@ -95,12 +95,17 @@ impl Known {
         Ok(())
     }
 
-    /// What a vote for `epoch` lists: relays that were heard within `within` seconds, by identity.
+    /// What a vote for `epoch` lists: relays that were heard within `within` seconds, by identity. Of more
+    /// than a document lists, the oldest, or who makes many keys could choose which ones.
     pub fn seen(&self, epoch: u64, now: UnixTime, within: u64) -> Vec<Seen> {
         let lives =
             |known: &&KnownRelay| now.since(known.heard) <= within && known.relay.descriptor.key_of(epoch).is_some();
-        let seen = |known: &KnownRelay| Seen { relay: known.relay.clone(), since: known.since };
-        self.relays.values().filter(lives).take(MOST_RELAYS).map(seen).collect()
+        let mut alive: Vec<&KnownRelay> = self.relays.values().filter(lives).collect();
+        let identity = |known: &KnownRelay| known.relay.descriptor.identity;
+        alive.sort_by_key(|known| (known.since, identity(known)));
+        alive.truncate(MOST_RELAYS);
+        alive.sort_by_key(|known| identity(known));
+        alive.into_iter().map(|known| Seen { relay: known.relay.clone(), since: known.since }).collect()
     }
 
     /// Forgets who was silent for too long.

@@ -70,6 +70,7 @@ pub use document::Override;
 pub use error::{Place, ScenarioError, Source, Wrong, nearest};
 
 use crate::flows::FlowScenario;
+use crate::onion::OnionScenario;
 use crate::overlay::Scenario;
 use crate::stream::StreamScenario;
 use document::Document;
@@ -81,6 +82,7 @@ mod documented;
 mod error;
 pub mod flows;
 mod layout;
+mod onion;
 mod overlay;
 mod parameters;
 mod shape;
@@ -233,6 +235,30 @@ pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<Flo
 pub fn parse_stream(text: &str, file: &str, overrides: &[Override]) -> Result<StreamScenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
     document.read(&document.tree()?, stream::scenario)
+}
+
+/// Reads the scenario of an onion overlay and its adversary at `path`, as [`read_any`] does.
+///
+/// # Errors
+///
+/// When the file cannot be read, and whatever [`parse_onion`] refuses.
+pub fn read_onion(path: &Path, overrides: &[Override]) -> Result<OnionScenario, ScenarioError> {
+    parse_onion(&text_of(path)?, &path.display().to_string(), overrides)
+}
+
+/// Reads the scenario of an onion overlay and its adversary in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_onion(text: &str, file: &str, overrides: &[Override]) -> Result<OnionScenario, ScenarioError> {
+    let document = Document::new(text, file, overrides);
+    document.read(&document.tree()?, onion::scenario)
+}
+
+/// `scenario` as [`to_toml`] writes one.
+pub fn onion_to_toml(scenario: &OnionScenario) -> String {
+    layout::to_toml(&onion::File::from(scenario))
 }
 
 fn read_flows(document: &Document<'_>, tree: &DeTable<'_>) -> Result<FlowScenario, ScenarioError> {

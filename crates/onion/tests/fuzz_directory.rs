@@ -1,0 +1,109 @@
+//! What authorities and users are sent, under a short fuzz run that any compiler can do: each input of the
+//! corpus is mutated a fixed number of times by a seeded generator.
+//!
+//! `UPDATE_CORPUS=1 cargo test -p anabranch-onion --test fuzz_directory` writes the corpus anew;
+//! `FUZZ_ITERATIONS=1000000` makes the run longer, `FUZZ_SEED=2` another one.
+
+#[path = "../../../fuzz/directory_checks.rs"]
+mod checks;
+#[path = "../../../fuzz/mutate.rs"]
+mod mutate;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::directory::trust::signed_bytes;
+use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
+use anabranch_onion::directory::{
+    Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message, SecretKey,
+    SignedDescriptor, SignedDocument, UnixTime,
+};
+use anabranch_proto::machine::Wire;
+use mutate::{Run, mutate};
+
+/// Mutations in an ordinary test run.
+const ITERATIONS: usize = 20_000;
+
+/// How many other inputs cost as much as one of those in which signatures are checked.
+const COST: usize = 20;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/directory")
+}
+
+fn relay(number: u8) -> SignedDescriptor {
+    let key = SecretKey::from_seed(&[number; 32]);
+    let family = SecretKey::from_seed(&[99; 32]);
+    let rule = ExitRule { accept: true, net: Some("192.0.2.0/24".parse().expect("a network")), ports: (80, 443) };
+    let descriptor = Descriptor {
+        identity: key.public(),
+        published: UnixTime(1_000),
+        address: ([10, 0, number, 1], 4000).into(),
+        bytes_per_s: 1_000_000,
+        epoch_keys: (11..13).map(|epoch| EpochKey { epoch, key: [number; 32] }).collect(),
+        family: (number == 2).then(|| Family::admit(&family, &key.public())),
+        exit: ExitPolicy { rules: if number == 2 { vec![rule] } else { Vec::new() } },
+        service: None,
+    };
+    descriptor.sign(&key).expect("it is its own")
+}
+
+fn document() -> SignedDocument {
+    let key = SecretKey::from_seed(&checks::SEED);
+    let mut members: Vec<Member> = (1..3)
+        .map(|n| Member { descriptor: relay(n).descriptor, since: UnixTime(900), weight: 1_000_000, guard: true })
+        .collect();
+    members.sort_by_key(|member| member.descriptor.identity);
+    let (valid_from, valid_until) = (UnixTime(1_100), UnixTime(1_400));
+    let document = Document { epoch: 11, valid_from, valid_until, previous: DocumentHash::default(), members };
+    let signature = key.sign(Context::Document, &signed_bytes(11, &document.hash()));
+    SignedDocument::new(document, vec![(key.public(), signature)])
+}
+
+fn corpus() -> Vec<(String, Vec<u8>)> {
+    let key = SecretKey::from_seed(&checks::SEED);
+    let message = |name: &str, message: &Message| {
+        let mut bytes = Vec::new();
+        message.write(&mut bytes);
+        (name.to_owned(), bytes)
+    };
+    let mut relays: Vec<Seen> = (1..3).map(|n| Seen { relay: relay(n), since: UnixTime(900) }).collect();
+    relays.sort();
+    let vote = EndorsedVote::new(Vote { author: key.public(), epoch: 11, previous: None, relays }, &key);
+    let hash =
+        document().verify(&anabranch_onion::directory::Trust::new(&[key.public()], 1).expect("one")).expect("good").1;
+    let signature = key.sign(Context::Document, &signed_bytes(11, &hash));
+    vec![
+        ("descriptor".to_owned(), relay(1).encode()),
+        ("document".to_owned(), document().encode()),
+        message("fetch", &Message::Fetch { newer_than: 3 }),
+        message("document-message", &Message::Document(document())),
+        message("upload", &Message::Upload(relay(1))),
+        message("vote", &Message::Vote(Box::new(vote))),
+        message("signed", &Message::Signed { epoch: 11, hash, signer: key.public(), signature }),
+    ]
+}
+
+#[test]
+fn the_corpus_is_what_the_formats_say() {
+    for (name, bytes) in corpus() {
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            fs::create_dir_all(folder()).unwrap();
+            fs::write(folder().join(&name), &bytes).unwrap();
+        }
+        let kept = fs::read(folder().join(&name)).unwrap_or_default();
+        assert!(kept == bytes, "fuzz/corpus/directory/{name} is old: write it anew with UPDATE_CORPUS=1");
+    }
+}
+
+#[test]
+fn mutated_inputs_break_no_rule() {
+    let mut inputs: Vec<Vec<u8>> = corpus().into_iter().map(|(_, bytes)| bytes).collect();
+    // What a fuzzer has found before is tried again.
+    for entry in fs::read_dir(folder()).unwrap() {
+        inputs.push(fs::read(entry.unwrap().path()).unwrap());
+    }
+    // As they are, and then changed.
+    inputs.iter().for_each(|input| checks::directory(input));
+    Run::asked_for(ITERATIONS).of("directory", COST, &inputs, checks::directory, mutate);
+}
