@@ -112,7 +112,7 @@ fn measure(k: u16, packets: u32, repeat: u32) -> Result<Dial, Failure> {
         bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&rng.bits().to_le_bytes()));
         bytes
     };
-    
+
     let secret = Real::secret(&random());
     let other = Real::public(&Real::secret(&random()));
     let dial = PacketsPerKey::new(k).expect("k is at least 1");
