@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anabranch_net::clock::Clock;
 use anabranch_net::onion::authority::AuthorityNode;
 use anabranch_net::onion::state::StateError;
-use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, SecretKey, WallClock};
+use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, PublicKey, SecretKey, WallClock};
 use tokio::net::TcpListener;
 
 use super::network::{self, StateArg};
@@ -38,12 +38,17 @@ pub struct Args {
     listen: Option<SocketAddr>,
 }
 
+/// All digits of a key, as the network's file has them.
+fn digits(key: &PublicKey) -> String {
+    key.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Runs until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let folder = args.state.open("onion-authority")?;
     let key = SecretKey::from_seed(&folder.seed("key")?);
     let Some(path) = &args.network else {
-        println!("{}", key.public());
+        println!("{}", digits(&key.public()));
         return Ok(());
     };
     let config = network::read(path)?.authorities;
@@ -52,7 +57,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(format!(
             "{} has no [[authority]] with the key {}, which is this one's",
             path.display(),
-            key.public()
+            digits(&key.public())
         )));
     };
     let others = config.authorities.iter().filter(|(public, _)| *public != key.public()).map(|(_, at)| *at).collect();
@@ -65,9 +70,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let listen = args.listen.unwrap_or(address);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|why| Failure::new(format!("cannot listen at {listen}: {why}")))?;
+        let listener =
+            TcpListener::bind(listen).await.map_err(|why| Failure::new(format!("cannot listen at {listen}: {why}")))?;
         println!("authority at {}", listener.local_addr()?);
         let node = AuthorityNode::new(authority, others, clock, listener);
         let stop = async {

@@ -1,6 +1,11 @@
 //! `anabranch onion`: the overlay in which every packet takes another path.
 
 mod attack;
+mod authority;
+mod demo;
+mod network;
+mod proxy;
+mod relay;
 
 use clap::Subcommand;
 
@@ -17,11 +22,23 @@ pub struct Args {
 enum Verb {
     /// Say what somebody sees who runs some of the relays, and how often that is enough
     Attack(attack::Args),
+    /// Make, with others, the list of relays that all believe
+    Authority(authority::Args),
+    /// Run a whole overlay on this machine, fetch through it, and measure
+    Demo(demo::Args),
+    /// Serve programs by SOCKS5: their connections leave the overlay at an exit
+    Proxy(proxy::Args),
+    /// Carry what others send, and connect to hosts if told so
+    Relay(relay::Args),
 }
 
 /// Does what is asked.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.verb {
         Verb::Attack(args) => attack::run(args),
+        Verb::Authority(args) => authority::run(args),
+        Verb::Demo(args) => demo::run(args),
+        Verb::Proxy(args) => proxy::run(args),
+        Verb::Relay(args) => relay::run(args),
     }
 }

@@ -54,7 +54,7 @@ impl ReplyBlock {
     }
 
     /// Seals the datagram's [`body`](crate::packet::body_mut) for the block's maker. The datagram goes to the relay
-    /// that is returned.
+    /// that is returned; the block's maker wrote it there, and it may be no member.
     #[must_use]
     pub fn seal<C: Cryptography>(self, datagram: &mut Datagram) -> RelayIndex {
         let (header, payload) = parts(datagram);

@@ -1,0 +1,394 @@
+//! `anabranch onion demo`: authorities, relays, an exit, a site and a proxy as processes of this machine; pages are
+//! fetched through all of them, and what each relay came to know is counted.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fast_socks5::client::{Config, Socks5Stream};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network::say;
+
+/// Authorities, of which all but one must sign.
+const AUTHORITIES: u8 = 3;
+
+/// The small page, in bytes: what tor's own measurements fetch (50 KiB).
+const SMALL: usize = 50 << 10;
+
+/// What the parts have to be there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Everything is over by then.
+const LONGEST: Duration = Duration::from_secs(180);
+
+/// Arguments of `onion demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+All runs on this machine, which so sees everything: it shows that the parts work, and how fast, not what they hide. \
+What that is, and what it is not, docs/onion.md says. Each relay has a loopback address in a network of its own, since \
+no path has two relays of one network.")]
+pub struct Args {
+    /// Relays, of which every sixth is an exit
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u8).range(6..=200))]
+    relays: u8,
+    /// Megabytes of the large file
+    #[arg(long, value_name = "MB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    megabytes: u32,
+    /// Print what was measured as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    authorities: u8,
+    relays: u8,
+    exits: u8,
+    /// From the start of all until the proxy had a list of the relays.
+    first_list_s: f64,
+    /// The first page: with the session's handshake.
+    first_page_s: f64,
+    /// A page of 50 KiB, the median of five.
+    small_page_s: f64,
+    large_bytes: usize,
+    large_s: f64,
+    mb_per_s: f64,
+    /// Whether curl got the same page; null where there is none.
+    curl: Option<bool>,
+    /// What each relay has done, and so come to know: it ends with what it says of itself.
+    knew: Vec<serde_json::Value>,
+    /// What the proxy has done.
+    proxy: serde_json::Value,
+}
+
+/// A process, and the lines that it prints.
+struct Part {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Part {
+    fn start(arguments: &[&str]) -> Result<Part, Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (sender, lines) = channel();
+        let streams: [Option<Box<dyn Read + Send>>; 2] =
+            [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|err| Box::new(err) as _)];
+        for stream in streams.into_iter().flatten() {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Part { child, lines })
+    }
+
+    /// Waits for a line that contains `text`.
+    fn await_line(&self, text: &str, interrupt: &Interrupt) -> Result<String, Failure> {
+        let (begun, mut seen) = (Instant::now(), Vec::new());
+        while begun.elapsed() < PATIENCE {
+            if interrupt.is_raised() {
+                return Err(Failure::interrupted("nothing is left"));
+            }
+            match self.lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) if line.contains(text) => return Ok(line),
+                Ok(line) => seen.push(line),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Err(Failure::new(format!("a part of the demo did not come to say \"{text}\"; it said: {}", seen.join(" | "))))
+    }
+
+    /// Asks it to end, and gives the object that it prints then.
+    fn end(mut self) -> serde_json::Value {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
+        let begun = Instant::now();
+        let mut last = serde_json::Value::Null;
+        while begun.elapsed() < Duration::from_secs(10) {
+            match self.lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => {
+                    if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str(&line) {
+                        last = value;
+                    }
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let _ = self.child.wait_timeout_or_kill();
+        last
+    }
+}
+
+trait WaitOrKill {
+    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()>;
+}
+
+impl WaitOrKill for Child {
+    fn wait_timeout_or_kill(&mut self) -> std::io::Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) {
+            if self.try_wait()?.is_some() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.kill()?;
+        self.wait().map(|_| ())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // One that has ended already is no matter.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs it all.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen()?;
+    let folder = tempfile::tempdir()?;
+    let begun = Instant::now();
+    say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
+    let large = pattern(args.megabytes as usize * 1_000_000);
+    let small = pattern(SMALL);
+    let site = serve_site(small.clone(), large.clone())?;
+    let network = folder.path().join("network.toml");
+    let mut parts = authorities(folder.path(), &network)?;
+    let (mut relays, mut exits) = (Vec::new(), 0);
+    for number in 0..args.relays {
+        let listen = free(|host| UdpSocket::bind(host)?.local_addr(), number.wrapping_add(20))?;
+        let (state, listen) = (state(folder.path(), &format!("relay-{number}")), listen.to_string());
+        let network = network.display().to_string();
+        let allow = site.to_string();
+        let mut arguments =
+            vec!["onion", "relay", "--json", "--network", &network, "--state", &state, "--listen", &listen];
+        arguments.extend(["--limit", "1 Gbit/s"]);
+        if number % 6 == 5 {
+            arguments.extend(["--allow", &allow]);
+            exits += 1;
+        }
+        relays.push(Part::start(&arguments)?);
+    }
+    let (state, network) = (state(folder.path(), "proxy"), network.display().to_string());
+    let proxy =
+        Part::start(&["onion", "proxy", "--json", "--network", &network, "--state", &state, "--socks", "127.0.0.1:0"])?;
+    let line = proxy.await_line("SOCKS5 at ", &interrupt)?;
+    let socks = line.rsplit(' ').next().unwrap_or_default().to_owned();
+    // The first list that names all; relays take it up a moment later.
+    proxy.await_line(&format!("{} relays", args.relays), &interrupt)?;
+    let first_list_s = begun.elapsed().as_secs_f64();
+    say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
+    let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
+    if first != small {
+        return Err(Failure::new("the first page did not come as it was sent"));
+    }
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let (page, seconds) = fetch(&socks, site, "/small")?;
+        if page != small {
+            return Err(Failure::new("a page did not come as it was sent"));
+        }
+        times.push(seconds);
+    }
+    times.sort_by(f64::total_cmp);
+    let (file, large_s) = fetch(&socks, site, "/large")?;
+    if file != large {
+        return Err(Failure::new("the large file did not come as it was sent"));
+    }
+    let curl = curl(&socks, site, &small);
+    let proxy = proxy.end();
+    let knew = relays.into_iter().map(Part::end).collect();
+    parts.drain(..).for_each(|part| drop(part.end()));
+    let measured = Measured {
+        authorities: AUTHORITIES,
+        relays: args.relays,
+        exits,
+        first_list_s,
+        first_page_s,
+        small_page_s: times[times.len() / 2],
+        large_bytes: large.len(),
+        large_s,
+        mb_per_s: large.len() as f64 / 1e6 / large_s,
+        curl,
+        knew,
+        proxy,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&measured)?);
+    } else {
+        show(&measured);
+    }
+    Ok(())
+}
+
+fn show(measured: &Measured) {
+    println!(
+        "the first page came after {:.2} s, others of 50 KiB after {:.2} s",
+        measured.first_page_s, measured.small_page_s
+    );
+    println!("{} MB in {:.2} s: {:.1} MB/s", measured.large_bytes / 1_000_000, measured.large_s, measured.mb_per_s);
+    match measured.curl {
+        Some(true) => println!("curl got the same page"),
+        Some(false) => println!("curl did not get the page"),
+        None => println!("there is no curl here"),
+    }
+    println!(
+        "what relays came to know: packets passed on, handed to clients (guards), taken by an exit; senders' keys"
+    );
+    for (number, knew) in measured.knew.iter().enumerate() {
+        let of = |key: &str| knew.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let line = (of("forwarded"), of("to_clients"), of("delivered"), of("keys_set_up"));
+        println!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3);
+    }
+}
+
+fn state(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
+
+/// Bytes that are not alike.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+/// An address in a loopback network of its own that nobody uses now.
+fn free(bind: impl Fn(SocketAddr) -> std::io::Result<SocketAddr>, network: u8) -> Result<SocketAddr, Failure> {
+    let host = SocketAddr::from(([127, 1, network, 1], 0));
+    bind(host).map_err(|why| Failure::new(format!("cannot listen at {host}, a loopback address: {why}")))
+}
+
+/// Starts the authorities of a network that its file at `network` describes.
+fn authorities(folder: &Path, network: &Path) -> Result<Vec<Part>, Failure> {
+    let mut file = format!("threshold = {}\nepoch_s = {}\nround_s = 0.5\n", AUTHORITIES - 1, epoch());
+    for number in 0..AUTHORITIES {
+        let listen = free(|host| TcpListener::bind(host)?.local_addr(), number + 1)?;
+        let state = state(folder, &format!("authority-{number}"));
+        let key = Command::new(std::env::current_exe()?).args(["onion", "authority", "--state", &state]).output()?;
+        let key = String::from_utf8_lossy(&key.stdout).trim().to_owned();
+        file.push_str(&format!("\n[[authority]]\nkey = \"{key}\"\naddress = \"{listen}\"\n"));
+    }
+    fs::write(network, file)?;
+    let network = network.display().to_string();
+    (0..AUTHORITIES)
+        .map(|number| {
+            let state = state(folder, &format!("authority-{number}"));
+            Part::start(&["onion", "authority", "--network", &network, "--state", &state])
+        })
+        .collect()
+}
+
+/// An epoch's length with which one begins in some seconds, and the next not before the demo is over.
+fn epoch() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let begins = (now + 9..now + 20).flat_map(|at| (LONGEST.as_secs()..=3600).map(move |length| (at, length)));
+    let found = begins.into_iter().find(|(at, length)| at % length == 0);
+    found.map_or(LONGEST.as_secs(), |(_, length)| length)
+}
+
+/// A site with two pages.
+fn serve_site(small: Vec<u8>, large: Vec<u8>) -> Result<SocketAddr, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (small, large) = (small.clone(), large.clone());
+            // Who breaks off wants no more.
+            thread::spawn(move || drop(serve_page(stream, &small, &large)));
+        }
+    });
+    Ok(address)
+}
+
+fn serve_page(mut stream: TcpStream, small: &[u8], large: &[u8]) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+    let page = if first.starts_with("GET /large ") { large } else { small };
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", page.len())?;
+    stream.write_all(page)
+}
+
+/// Fetches as soon as that is possible.
+fn fetch_patiently(
+    socks: &str,
+    site: SocketAddr,
+    page: &str,
+    interrupt: &Interrupt,
+) -> Result<(Vec<u8>, f64), Failure> {
+    let begun = Instant::now();
+    loop {
+        match fetch(socks, site, page) {
+            Err(_) if begun.elapsed() < PATIENCE && !interrupt.is_raised() => thread::sleep(Duration::from_millis(200)),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// A page through the proxy, and how many seconds it took.
+fn fetch(socks: &str, site: SocketAddr, page: &str) -> Result<(Vec<u8>, f64), Failure> {
+    let begun = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let response = runtime.block_on(async {
+        let talk = async {
+            let host = site.ip().to_string();
+            let mut stream = Socks5Stream::connect(socks.to_owned(), host, site.port(), Config::default())
+                .await
+                .map_err(|why| Failure::new(format!("the proxy does not connect: {why}")))?;
+            stream
+                .write_all(format!("GET {page} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n").as_bytes())
+                .await?;
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response).await?;
+            Ok::<_, Failure>(response)
+        };
+        tokio::time::timeout(LONGEST, talk).await.map_err(|_| Failure::new(format!("{page} takes too long")))?
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let head = response.windows(4).position(|window| window == b"\r\n\r\n");
+    let body = head.map(|at| response[at + 4..].to_vec());
+    body.map(|body| (body, seconds)).ok_or_else(|| Failure::new(format!("{page} did not come")))
+}
+
+/// Whether curl gets the page; none where it is not installed.
+fn curl(socks: &str, site: SocketAddr, page: &[u8]) -> Option<bool> {
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--max-time",
+            "30",
+            "--proxy",
+            &format!("socks5h://{socks}"),
+            &format!("http://{site}/small"),
+        ])
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) => Some(output.status.success() && output.stdout == page),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => Some(false),
+    }
+}

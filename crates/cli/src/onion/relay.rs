@@ -1,0 +1,180 @@
+//! `anabranch onion relay`: carries what others send over the onion overlay, and connects to hosts if told so.
+
+use std::net::SocketAddr;
+
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_net::onion::exit_edge::ExitEdge;
+use anabranch_net::onion::follow::Found;
+use anabranch_net::onion::relay::{OnionRelay, RelayNews, RelaySettings};
+use anabranch_net::onion::{Policy, Rule};
+use anabranch_net::setup;
+use anabranch_net::udp::Socket;
+use anabranch_onion::crypto::Real;
+use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry};
+use anabranch_onion::node::{EXIT, SessionService};
+use anabranch_onion::packet::Label;
+use anabranch_onion::relay::DropReason;
+use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
+use serde::Serialize;
+
+use super::network::{NetworkArg, StateArg};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network;
+
+/// What was seen of the directory.
+const SEEN: &str = "seen.json";
+
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `onion relay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A relay takes a layer off each packet and sends it on: it sees the neighbours before and behind it, and that up to \
+`packets_per_key` packets are one sender's. It sends to relays of the signed list and to clients that hang on it, and \
+to nobody else.
+
+With --allow it is an exit, too: it connects to hosts on behalf of users, and reads what they do not encrypt. Nothing \
+is allowed that no rule names; loopback and private addresses must be named as addresses. What a rule with a name \
+allows, only those find who have another reason to use this exit: lists name networks and ports.
+
+Keys of packets live in memory: after a restart a relay is of use from the next epoch on.")]
+pub struct Args {
+    #[command(flatten)]
+    network: NetworkArg,
+    #[command(flatten)]
+    state: StateArg,
+    /// Address to listen on, IP:PORT; others reach it there, unless --address says otherwise
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Where others reach it, if that is not where it listens
+    #[arg(long, value_name = "ADDR")]
+    address: Option<SocketAddr>,
+    /// The most that it takes, such as "4 MB/s" or "32 Mbit/s"
+    #[arg(long, value_name = "RATE", value_parser = network::limit, default_value = "100 Mbit/s")]
+    limit: Rate,
+    /// Connect to this on behalf of users: HOST:PORTS, as in *:443, example.org:443 or 192.0.2.0/24:1-1024; may be repeated
+    #[arg(long, value_name = "RULE")]
+    allow: Vec<Rule>,
+    /// Say at the end what was done as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a relay has done. It holds no address and no target.
+#[derive(Debug, Serialize)]
+struct Done {
+    epoch: Option<u64>,
+    received_bytes: u64,
+    sent_bytes: u64,
+    forwarded: u64,
+    to_clients: u64,
+    delivered: u64,
+    keys_set_up: u64,
+    /// By reason.
+    dropped: serde_json::Map<String, serde_json::Value>,
+    beyond_limit: u64,
+    clients: usize,
+    sessions: usize,
+    memory_bytes: usize,
+}
+
+/// Runs until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let network = args.network.read()?;
+    let folder = args.state.open("onion-relay")?;
+    let identity = SecretKey::from_seed(&folder.seed("key")?);
+    let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
+    let remembered: Remembered = folder.load(SEEN)?;
+    let interrupt = Interrupt::listen()?;
+    let socket =
+        Socket::bind(args.listen).map_err(|why| Failure::new(format!("cannot listen at {}: {why}", args.listen)))?;
+    let local = socket.local_addr()?;
+    let address = args.address.unwrap_or(local);
+    if address.ip().is_unspecified() {
+        return Err(Failure::new(format!("others cannot reach {address}: say with --address where they can")));
+    }
+    let policy = Policy::new(args.allow.iter().cloned());
+    let exit = policy.advertised();
+    let is_exit = !policy.is_empty();
+    let service = is_exit.then(|| ServiceEntry::new(&secret.keys()));
+    // Where nothing is allowed nobody finds the service.
+    let label = if is_exit { EXIT } else { Label(setup::random_seed().to_be_bytes()) };
+    let sessions = SessionService::<Real>::new(label, secret, Secrecy::Sealed, Entropy(setup::secret()));
+    let keep_in = folder.clone();
+    let settings = RelaySettings {
+        network,
+        identity,
+        address,
+        limit: args.limit,
+        exit,
+        service,
+        remembered,
+        keep: Box::new(move |seen| keep_in.save(SEEN, seen).map_err(std::io::Error::other)),
+    };
+    let mut relay = OnionRelay::start(settings, socket, sessions)?;
+    let mut edge = ExitEdge::start(policy, relay.runtime().waker())?;
+    network::say(args.json, &format!("relay at {address}, up to {}", args.limit));
+    while !interrupt.is_raised() {
+        let is_busy = edge.poll(&mut relay);
+        let until = if is_busy { relay.now() } else { relay.now() + LOOK };
+        relay.turn(until)?;
+        while let Some(news) = relay.poll_news() {
+            match news {
+                RelayNews::Service(event) => edge.on_event(&mut relay, event),
+                RelayNews::Epoch { epoch, relays, own: Some(_) } => {
+                    network::say(args.json, &format!("epoch {epoch}: one of {relays} relays"));
+                }
+                RelayNews::Epoch { epoch, relays, own: None } => network::say(
+                    args.json,
+                    &format!(
+                        "epoch {epoch}: not among {relays} relays, or with other keys; it carries nothing till the next"
+                    ),
+                ),
+                RelayNews::Directory(found) => say_found(&found)?,
+            }
+        }
+    }
+    let done = done(&relay);
+    let words = format!("forwarded {} packets, handed {} to clients", done.forwarded, done.to_clients);
+    network::say(args.json, &words);
+    if args.json {
+        println!("{}", serde_json::to_string(&done)?);
+    }
+    Ok(())
+}
+
+fn done(relay: &OnionRelay<SessionService<Real>>) -> Done {
+    let node = relay.node();
+    let (counts, keys) = (node.counts(), node.relay().counts());
+    let dropped =
+        DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), keys.dropped[*reason as usize].into()));
+    Done {
+        epoch: relay.epoch(),
+        received_bytes: counts.received,
+        sent_bytes: counts.sent,
+        forwarded: keys.forwarded,
+        to_clients: keys.to_clients,
+        delivered: keys.delivered,
+        keys_set_up: keys.set_up,
+        dropped: dropped.collect(),
+        beyond_limit: counts.refused,
+        clients: node.links().len(),
+        sessions: node.service().exits().len(),
+        memory_bytes: node.relay().memory() + node.service().exits().memory(),
+    }
+}
+
+/// Says what is wrong with the directory; a failure if nothing can go on.
+pub fn say_found(found: &Found) -> Result<(), Failure> {
+    match found {
+        Found::Document(_) => {}
+        Found::Refused { authority, why } => eprintln!("authority {} does not list this relay: {why}", authority + 1),
+        Found::Disbelieved(why) => eprintln!("{why}"),
+        Found::NoAnswer(why) => eprintln!("{why}"),
+        Found::NotKept(why) => return Err(Failure::new(format!("what was seen of the directory is not kept: {why}"))),
+    }
+    Ok(())
+}
