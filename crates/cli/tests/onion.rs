@@ -1,79 +1,4 @@
-<<<<<<< HEAD
-//! `anabranch onion attack` as a user sees it.
-
-mod common;
-
-use std::path::Path;
-
-use common::{Place, names};
-
-/// Thirty senders over sixty relays, without guards.
-const SMALL: &str = "\
-[run]
-seconds = 30
-seed = 3
-[onion]
-relays = 60
-guards = 0
-[senders]
-count = 30
-[adversary]
-share = 0.2
-probes = 4
-probe_s = 20
-";
-
-#[test]
-fn an_attack_says_what_it_found_and_the_same_again() {
-    let place = Place::new(SMALL);
-    let said = place.say(&["onion", "attack", "s.toml", "--json", "--out", "out"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let json = said.json();
-    for key in ["linked", "correlation", "correlation_expected", "auc", "rank", "entropy_bits", "degree", "attracted"] {
-        assert!(json[key].is_number(), "{key} in {json}");
-    }
-    assert_eq!((&json["relays"], &json["flows"]), (&12.into(), &30.into()));
-    assert!(json["linked"].as_f64().unwrap() > 0.8, "as written, nearly all are linked: {json}");
-    assert!(json["probed"]["auc"].is_number() && json["scenario"].as_str().unwrap().contains("[adversary]"), "{json}");
-    assert_eq!(place.names("out"), ["attack.json"]);
-    let first = std::fs::read(place.path("out/attack.json")).unwrap();
-    let again = place.say(&["onion", "attack", "s.toml", "--json", "--out", "out"]);
-    assert_eq!((again.code, std::fs::read(place.path("out/attack.json")).unwrap()), (Some(0), first));
-
-    let table = place.say(&["onion", "attack", "s.toml", "--set", "onion.guards=2", "--set", "adversary.probes=0"]);
-    assert!(table.code == Some(0) && table.stdout.contains("12 of 60 are the adversary's"), "{table:?}");
-    assert!(table.stdout.contains("entropy") && !table.stdout.contains("probing"), "{table:?}");
-}
-
-#[test]
-fn what_is_wrong_is_refused_at_its_line() {
-    let place = Place::new("[onion]\nguards = 9\n[adversary]\n");
-    place.say(&["onion", "attack", "s.toml"]).refuses("s.toml:2");
-    let said = Place::new(SMALL).say(&["onion", "attack", "s.toml", "--set", "adversary.share=2"]);
-    assert!(said.code == Some(2) && said.stderr.contains("--set adversary.share=2"), "{said:?}");
-}
-
-#[test]
-fn every_example_runs_and_stands_in_the_documentation() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages =
-        ["docs/onion.md", "docs/onion-scenarios.md"].map(|page| std::fs::read_to_string(root.join(page)).unwrap());
-    let folder = root.join("scenarios/onion");
-    let files: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".toml")).collect();
-    assert!(!files.is_empty());
-    for name in files {
-        let path = folder.join(&name);
-        let short =
-            ["run.seconds=12", "run.repetitions=1", "senders.count=12", "adversary.probes=2", "adversary.probe_s=10"];
-        let mut arguments = vec!["onion", "attack", path.to_str().unwrap(), "--json"];
-        short.iter().for_each(|set| arguments.extend(["--set", set]));
-        let said = Place::new("").say(&arguments);
-        assert_eq!(said.code, Some(0), "{name}: {said:?}");
-        assert!(said.json()["entropy_bits"].as_f64().unwrap() > 0.0, "{name}: {said:?}");
-        assert!(pages.iter().all(|page| page.contains(&format!("scenarios/onion/{name}"))), "{name}");
-    }
-=======
-//! The onion's verbs, with the real binary.
+//! The onion's verbs, with the real binary: the benchmark, and a whole overlay on loopback.
 
 use std::process::Command;
 
@@ -101,5 +26,45 @@ fn a_key_serves_at_least_one_packet() {
     let output = Command::new(BINARY).args(["bench", "onion", "--k", "0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("1..=65535"));
->>>>>>> packets
+}
+
+#[test]
+fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
+    let output =
+        Command::new(BINARY).args(["onion", "demo", "--relays", "8", "--megabytes", "1", "--json"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(measured["relays"] == 8 && measured["exits"] == 1 && measured["large_bytes"] == 1_000_000, "{measured}");
+    assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0 && measured["curl"] != false, "{measured}");
+    // One exit has opened all of it, two guards have handed over what came back, and no relay did both.
+    let of = |key: &str| -> Vec<u64> {
+        measured["knew"].as_array().unwrap().iter().map(|relay| relay[key].as_u64().unwrap()).collect()
+    };
+    let (guards, exits) = (of("to_clients"), of("delivered"));
+    assert!(guards.iter().filter(|count| **count > 0).count() <= 2, "{measured}");
+    assert_eq!(exits.iter().filter(|count| **count > 0).count(), 1, "{measured}");
+    assert!(guards.iter().zip(&exits).all(|(guard, exit)| *guard == 0 || *exit == 0), "{measured}");
+    assert!(measured["proxy"]["packets_received"].as_u64().unwrap() > 1000, "{measured}");
+}
+
+#[test]
+fn what_is_wrong_with_a_network_is_told_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("network.toml");
+    std::fs::write(&file, "threshold = 2\nround_s = 9000.0\n[[authority]]\nkey = \"00\"\naddress = \"1.2.3.4:5\"\n")
+        .unwrap();
+    let state = folder.path().join("state");
+    for verb in ["relay", "proxy"] {
+        let mut command = Command::new(BINARY);
+        command.args(["onion", verb, "--network"]).arg(&file).arg("--state").arg(&state);
+        if verb == "relay" {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("network.toml, line 4: key `key`"), "{told}");
+        assert!(!state.exists(), "nothing is left of it");
+    }
 }
