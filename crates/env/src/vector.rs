@@ -77,7 +77,7 @@ pub struct Results<'a> {
     pub observations: &'a mut [f32],
     /// What the step was worth.
     pub rewards: &'a mut [f32],
-    /// The terms of the rewards, five for each, in the order of [`Terms::NAMES`](crate::Terms::NAMES).
+    /// The terms of the rewards, one of each for each, in the order of [`Terms::NAMES`](crate::Terms::NAMES).
     pub terms: &'a mut [f32],
     /// Whether all flows have sent what they had.
     pub terminated: &'a mut [bool],
@@ -215,13 +215,17 @@ impl Vector {
         assert_eq!(actions.len(), hosts * count, "there is a rate for each host");
         let Results { observations, rewards, terms, terminated, truncated, last } = results;
         let lengths = [observations.len(), terms.len(), rewards.len(), terminated.len(), truncated.len()];
-        assert_eq!(lengths, [row * count, 5 * count, count, count, count], "there is room for all results");
+        assert_eq!(
+            lengths,
+            [row * count, Terms::NAMES.len() * count, count, count, count],
+            "there is room for all results"
+        );
         let mut lasts = last.map(|last| {
             assert_eq!(last.len(), row * count, "there is room for all last observations");
             last.chunks_exact_mut(row)
         });
         let parts = actions.chunks_exact(hosts).zip(observations.chunks_exact_mut(row)).zip(rewards);
-        let parts = parts.zip(terms.chunks_exact_mut(5)).zip(terminated).zip(truncated);
+        let parts = parts.zip(terms.chunks_exact_mut(Terms::NAMES.len())).zip(terminated).zip(truncated);
         let parts = parts.map(|(((((action, observation), reward), terms), terminated), truncated)| Part {
             action,
             observation,

@@ -164,7 +164,8 @@ mod tests {
                     found
                 };
                 let all = listed(dir).into_iter().chain(listed(&dir.join("points"))).filter(|path| path.is_file());
-                all.map(|path| (path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap())).collect::<Vec<_>>()
+                all.map(|path| (path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap()))
+                    .collect::<Vec<_>>()
             };
             assert!(files(&here) == files(&elsewhere), "{grid}");
             // Each goes on from the other.

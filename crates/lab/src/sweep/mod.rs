@@ -8,9 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+pub use elsewhere::{Elsewhere, KeepError, MeasureError, measure};
 pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
 pub use numbers::{Numbers, PointError};
-pub use elsewhere::{Elsewhere, KeepError, MeasureError, measure};
 pub use store::{Outcome, StrangeOutcome};
 pub use table::{Combination, Metric};
 

@@ -58,7 +58,8 @@ impl Outcome {
     ///
     /// What it is instead, or who made it.
     pub fn of_text(text: &str, point: &Point) -> Result<Outcome, StrangeOutcome> {
-        let found: Outcome = serde_json::from_str(text).map_err(|error| StrangeOutcome::Unreadable(error.to_string()))?;
+        let found: Outcome =
+            serde_json::from_str(text).map_err(|error| StrangeOutcome::Unreadable(error.to_string()))?;
         if found.version != VERSION {
             return Err(StrangeOutcome::Version(found.version));
         }
