@@ -282,7 +282,8 @@ fn a_transfer_counts_by_the_time_that_it_would_take_alone() {
     let alone = 0.1 + 53_576.0 * 8.0 / 100e6;
     // Three flights of ten, twenty and six packets and the handshake are four round trips; one flight leaves two.
     // On the wire a flight takes as long as its packets, of which the last flight's count.
-    for (told, trips, packets) in [(f32::log2(10.0), 4.0, 6.0), (6.0, 2.0, 36.0), (0.0, 0.0, 0.0)] {
+    // Less than the ten packets that the controller begins with by itself is ten.
+    for (told, trips, packets) in [(f32::log2(10.0), 4.0, 6.0), (6.0, 2.0, 36.0), (0.0, 4.0, 6.0)] {
         let mut session = session(fifty_kib(), 1);
         let mut sum = 0.0;
         let ended = loop {
@@ -295,13 +296,8 @@ fn a_transfer_counts_by_the_time_that_it_would_take_alone() {
         };
         assert_eq!(ended, Ended { terminated: true, truncated: false }, "all work is done");
         assert!((session.alone(0, 51_200).as_secs_f64() - alone).abs() < 1e-6);
-        if trips > 0.0 {
-            let took = trips * 0.05 + packets * 1514.0 * 8.0 / 100e6;
-            assert!((sum - alone / took).abs() < 0.01, "2^{told}: {sum}, not {}", alone / took);
-        } else {
-            // A packet at first, then slow start.
-            assert!((0.2..0.4).contains(&sum), "{sum}");
-        }
+        let took = trips * 0.05 + packets * 1514.0 * 8.0 / 100e6;
+        assert!((sum - alone / took).abs() < 0.01, "2^{told}: {sum}, not {}", alone / took);
     }
 }
 
@@ -321,7 +317,7 @@ fn what_has_begun_keeps_its_initial_window() {
         unreachable!("episodes end")
     };
     assert_eq!(reward(6.0, 0.0), reward(6.0, 6.0));
-    assert!(reward(1.0, 6.0) < 0.5 * reward(6.0, 6.0));
+    assert!(reward(1.0, 6.0) < 0.6 * reward(6.0, 6.0));
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub enum Actuator {
     /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
     Rate,
     /// No rate: the window that the host's connections begin with, in packets, log2. It holds until their first loss,
-    /// for those that begin while it is told; those that have begun keep what they began with.
+    /// for those that begin while it is told; those that have begun keep what they began with. The controller's own first
+    /// window is the least.
     Initial,
 }
 
