@@ -9,6 +9,7 @@ use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::flow::AckPolicy;
 use anabranch_scenario::flows::topology::{Access, Dumbbell};
 use anabranch_scenario::flows::{
     CrossTraffic, FlowScenario, FlowSpec, LinkSpec, PacketSpec, Pattern, QueueSpec, Receiver, Size, Stack, Workload,
@@ -215,12 +216,12 @@ fn drawn(draw: fn(&mut Rng) -> FlowScenario) -> Spec {
     Spec::of(Source::Drawn(draw))
 }
 
-fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(crate) fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.uniform()
 }
 
 /// Uniform in its logarithm, so that each order of magnitude counts alike.
-fn log_between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(crate) fn log_between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * (high / low).powf(rng.uniform())
 }
 
@@ -291,4 +292,51 @@ fn completion() -> Spec {
     let mut spec = Spec { actuator: Actuator::Initial, weights: Weights::OF_COMPLETION, ..drawn(short_flows) };
     spec.features.extend([Feature::Pipe, Feature::RoundTrip, Feature::Loss]);
     spec
+}
+
+/// One flow over one link and back: what an agent that is a sender learns on.
+pub(crate) struct OneLink {
+    pub rate: Rate,
+    /// Propagation to the receiver.
+    pub there: Duration,
+    /// And back.
+    pub back: Duration,
+    pub queue: Capacity,
+    pub loss: f64,
+    pub length: Duration,
+    /// Of a packet.
+    pub data: Bytes,
+    pub header: Bytes,
+    pub ack_every: u32,
+    /// Packets that leave before anything is decided.
+    pub first_window: u64,
+}
+
+impl OneLink {
+    pub fn scenario(self) -> FlowScenario {
+        let loss = if self.loss > 0.0 { LossModel::Random(Course::constant(self.loss)) } else { LossModel::None };
+        let there = LinkSpec::new("bottleneck", self.rate, self.there).with_queue(QueueSpec::DropTail(self.queue));
+        let mut back = LinkSpec::new("back", self.rate, self.back);
+        back.rate = None;
+        let way = Receiver { there: vec![0], back: vec![1] };
+        let standard = PacketSpec::default();
+        let ack_policy = AckPolicy { every: self.ack_every, ..standard.ack_policy };
+        FlowScenario {
+            length: self.length,
+            seed: 1,
+            goodput_from: Time::ZERO,
+            delays_from: Time::ZERO,
+            sample_every: None,
+            links: vec![LinkSpec { loss, ..there }, back],
+            flows: vec![FlowSpec {
+                handshake: false,
+                steered: false,
+                initial_window: Some(self.data * self.first_window),
+                ..flow("agent".into(), &way, Times::from(0.0))
+            }],
+            cross_traffic: Vec::new(),
+            packets: PacketSpec { data: self.data, header: self.header, ack_policy, ..standard },
+            steering: None,
+        }
+    }
 }

@@ -13,6 +13,7 @@ use anabranch_sim::network::LinkId;
 
 use crate::reward::Terms;
 use crate::spec::{Source, Spec, SpecError};
+use crate::steps::Steps;
 use crate::watcher::Watcher;
 
 /// How an episode stands after a step.
@@ -292,5 +293,43 @@ impl Session {
     /// Cross traffic's share of the link in the step to come, as only an oracle knows it.
     pub(crate) fn cross_next(&mut self) -> f64 {
         self.view.cross_next(&mut self.world)
+    }
+}
+
+impl Steps for Session {
+    fn action_len(&self) -> usize {
+        self.hosts()
+    }
+
+    fn observation_len(&self) -> usize {
+        Session::observation_len(self)
+    }
+
+    fn terms_len(&self) -> usize {
+        Terms::NAMES.len()
+    }
+
+    fn reset(&mut self, seed: Option<u64>) -> Result<(), SpecError> {
+        Session::reset(self, seed)
+    }
+
+    fn step(&mut self, action: &[f32]) -> Result<Ended, FlowRunError> {
+        Session::step(self, action)
+    }
+
+    fn ended(&self) -> Ended {
+        Session::ended(self)
+    }
+
+    fn observe(&self, into: &mut [f32]) {
+        Session::observe(self, into);
+    }
+
+    fn reward(&self) -> f32 {
+        Session::reward(self)
+    }
+
+    fn write_terms(&self, into: &mut [f32]) {
+        into.copy_from_slice(&self.terms.values());
     }
 }

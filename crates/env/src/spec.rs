@@ -70,6 +70,9 @@ pub enum SpecError {
     /// The scenario can't be run.
     #[error(transparent)]
     Scenario(#[from] FlowRunError),
+    /// It has no flow that can be an agent.
+    #[error("{0}")]
+    Sender(String),
 }
 
 impl Spec {

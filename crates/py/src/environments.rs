@@ -187,10 +187,10 @@ impl Environments {
         self.threads
     }
 
-    /// The highest rate.
+    /// The highest number of an action.
     #[getter]
     fn most(&self) -> f32 {
-        action::MOST
+        self.spec.actuator.most()
     }
 
     /// Seconds between two actions.
@@ -226,7 +226,7 @@ impl Environments {
 
     /// The terms of a reward, in the order of an array of them.
     #[getter]
-    fn terms(&self) -> [&'static str; 5] {
+    fn terms(&self) -> [&'static str; Terms::NAMES.len()] {
         Terms::NAMES
     }
 
@@ -279,7 +279,7 @@ impl Environments {
         let (told, of_terms) = ([self.count, self.hosts], [self.count, Terms::NAMES.len()]);
         let actions = Wanted { name: "actions", shape: &told }.read::<f32>(actions)?;
         let actions = actions.as_slice().map_err(errors::value)?;
-        finite("actions", actions, &told)?;
+        finite("actions", actions, &told, Some(self.spec.actuator.most()))?;
         let wanted = |name, shape| Wanted { name, shape };
         let mut observations = wanted("observations", &rows).write::<f32>(observations)?;
         let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
@@ -319,7 +319,7 @@ impl Environments {
         if steps == 0 {
             return Err(PyValueError::new_err("steps is 0, must be 1 or more"));
         }
-        finite("deviations", &deviations, &[deviations.len()])?;
+        finite("deviations", &deviations, &[deviations.len()], None)?;
         let (seen, told, each) = ([self.count, steps, self.row], [self.count, steps, self.hosts], [self.count, steps]);
         let rows = self.observations();
         let wanted = |name, shape| Wanted { name, shape };
