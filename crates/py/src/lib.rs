@@ -19,6 +19,10 @@ mod policy;
 #[cfg(feature = "module")]
 mod runs;
 #[cfg(feature = "module")]
+mod senders;
+#[cfg(feature = "module")]
+mod stepping;
+#[cfg(feature = "module")]
 mod sweeps;
 #[cfg(feature = "module")]
 mod tables;
@@ -38,6 +42,8 @@ mod _native {
     use crate::policy::Policy;
     #[pymodule_export]
     use crate::runs::{controllers, run};
+    #[pymodule_export]
+    use crate::senders::Senders;
     #[pymodule_export]
     use crate::sweeps::{Driver, measure_point, measures, sweep};
     #[pymodule_export]
