@@ -108,7 +108,7 @@ def wrong_buffers(envs, **changes):
          ValueError, "actions[2, 1] is NaN"),
         (lambda a, o: (a, o._replace(rewards=np.zeros(3, np.float32))), ValueError, "rewards has the shape (3,)"),
         (lambda a, o: (a, o._replace(truncated=np.zeros(4, np.uint8))), TypeError, "must have bool"),
-        (lambda a, o: (a, o._replace(terms=np.zeros((5, 4), np.float32).T)), ValueError, "terms is not one run"),
+        (lambda a, o: (a, o._replace(terms=np.zeros((6, 4), np.float32).T)), ValueError, "terms is not one run"),
         (lambda a, o: (a, o._replace(terminated=o.truncated)), ValueError, "results need arrays of their own"),
         (lambda a, o: (o.observations[:, :2].copy(), o._replace(observations=read_only(o.observations))),
          ValueError, "can be written"),
