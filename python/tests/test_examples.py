@@ -1,53 +1,15 @@
-"""What README and the notebook show is run, briefly."""
+"""The notebook is run, briefly."""
 
 import os
 import re
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import anabranch
-
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("jax", reason="JAX is not installed: pip install jax optax")
 pytest.importorskip("optax", reason="optax is not installed: pip install jax optax")
-
-
-def commands():
-    """README's lines that train and deploy, but the one that installs."""
-    section = (ROOT / "README.md").read_text().split("## Train a coordinator")[1]
-    lines = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1].splitlines()
-    return [shlex.split(line.split(" #")[0]) for line in lines]
-
-
-def test_the_lines_of_the_readme_train_and_deploy(tmp_path):
-    lines = commands()
-    assert lines[0] == ["pip", "install", ".[train]"]
-    (train,) = [line for line in lines if line[:2] == ["python", "-m"]]
-    runs = [line for line in lines if line[:2] == ["anabranch", "run"]]
-    assert len(runs) == 2 and len(lines) == 4
-    # Short, and not into the repository.
-    train[train.index("--steps") + 1] = "256"
-    out = train.index("--out") + 1
-    where, train[out] = train[out], str(tmp_path / "trained")
-    train += ["--num-envs", "2"]
-    subprocess.run([sys.executable, *train[1:]], cwd=tmp_path, check=True, capture_output=True, timeout=200)
-    goodputs = []
-    for _, _, scenario, *rest in runs:
-        assert rest[::2] == ["--set"] * (len(rest) // 2)
-        overrides = {"run.seconds": 5}
-        for told in rest[1::2]:
-            key, value = told.split("=")
-            assert value.startswith(where), "what was trained is what steers"
-            overrides[key] = value.replace(where, train[out])
-        # The command's own code.
-        result = anabranch.run(ROOT / scenario, overrides=overrides)
-        goodputs.append(result["metrics"]["goodput_mbit_s"])
-    # One that has learned nothing, and the one that was trained before.
-    assert goodputs[0] != goodputs[1] and goodputs[1] > 60
 
 
 def test_the_notebook_runs_from_its_beginning_to_its_end(tmp_path):
