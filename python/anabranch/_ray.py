@@ -137,5 +137,5 @@ def _drive(driver: _native.Driver, missing: Points) -> None:
         raise
 
 
-# Workers say less without it, and a program that has chosen stays with its choice.
+# Ray speaks of a change to come on machines without accelerators, of which sweeps need none. Who has chosen stays with it.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -154,6 +154,8 @@ def sweep(
         raise ValueError("an address is that of a Ray cluster: it needs backend=\"ray\"")
     if address is not None and threads is not None:
         raise ValueError("threads are those of this machine: give them or the address of a cluster, not both")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}, must be 1 or more")
     if isinstance(seeds, int):
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}, must be how many, 1 or more, or a list")

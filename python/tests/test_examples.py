@@ -25,7 +25,7 @@ def test_the_notebook_runs_from_its_beginning_to_its_end(tmp_path):
         notebook = nbformat.read(ROOT / "examples" / "train-and-deploy.ipynb", as_version=4)
         assert all(not cell.get("outputs") for cell in notebook.cells), "it is kept without results"
         # Which Python runs it is this one, whatever kernels are installed.
-        client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}})
+        client = nbclient.NotebookClient(notebook, timeout=900, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}})
         client.km = client.create_kernel_manager()
         client.km.kernel_spec.argv[0] = sys.executable
         client.execute()

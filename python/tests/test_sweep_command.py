@@ -33,6 +33,8 @@ def test_what_is_missing_is_named(tmp_path):
         anabranch.sweep({}, backend="dask")
     with pytest.raises(ValueError, match='it needs backend="ray"'):
         anabranch.sweep({}, address="ray.example:6379")
+    with pytest.raises(ValueError, match="threads is 0, must be 1 or more"):
+        anabranch.sweep({}, backend="ray", threads=0)
     with pytest.raises(ValueError, match="not both"):
         anabranch.sweep({}, backend="ray", address="ray.example:6379", threads=2)
 
