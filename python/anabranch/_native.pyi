@@ -134,6 +134,50 @@ class Environments:
     def told_by(self, who: str, actions: npt.NDArray[np.float32]) -> None: ...
     def now(self, environment: int) -> float: ...
 
+class Senders:
+    """Environments whose agent is one flow's sender, which are stepped together."""
+
+    count: int
+    hosts: int
+    observation_len: int
+    threads: int
+    range: tuple[float, float] | None
+    choices: int | None
+    history: int
+    features: list[tuple[str, str, float, float, bool]]
+    terms: list[str]
+
+    def __init__(
+        self,
+        preset: str,
+        *,
+        scenario: Any = ...,
+        overrides: dict[str, Any] | None = ...,
+        count: int = ...,
+        seed: int = ...,
+        threads: int = ...,
+        autoreset: str = ...,
+    ) -> None: ...
+    def reset(
+        self,
+        observations: npt.NDArray[np.float32],
+        seed: int | None = ...,
+        seeds: Sequence[int | None] | None = ...,
+        mask: Sequence[bool] | None = ...,
+    ) -> None: ...
+    def step(
+        self,
+        actions: npt.NDArray[np.float32],
+        observations: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terms: npt.NDArray[np.float32],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        last: npt.NDArray[np.float32] | None = ...,
+    ) -> None: ...
+    def now(self, environment: int) -> float: ...
+    def limits(self, environment: int) -> tuple[float, float | None]: ...
+
 class Policy:
     """A network of fully connected layers that says rates."""
 
