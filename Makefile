@@ -24,6 +24,8 @@ web:
 	else echo "Node 20 or later is not here: the tests of the page in web/ are skipped"; fi
 
 ## The Python module: its lints and tests, in a virtual environment of its own, with this Gymnasium and an older one.
+## What is too big for it is tried where it is installed there (`target/python/bin/pip install ray`, or torch), and said
+## to be skipped elsewhere. Of Stable-Baselines3 there is what needs no torch.
 VENV := $(CURDIR)/target/python
 OLDER := $(CURDIR)/target/gymnasium-1.2.2
 # Whether pip, asked for what every registry has, finds nobody who answers. Local folders of wheels don't count.
@@ -42,13 +44,14 @@ python:
 	else \
 	  $(CARGO) clippy -p anabranch-py --features module --all-targets --locked -- -D warnings && \
 	  VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop --quiet --locked && \
-	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py; \
+	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py python/tests/test_flow.py; \
 	fi
 
 $(VENV)/installed: python/tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDER) gymnasium==1.2.2
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps stable-baselines3
 	touch $@
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.

@@ -6,27 +6,31 @@
     env = gymnasium.make("anabranch/C3-Single-v0")
     envs = gymnasium.make_vec("anabranch/C3-Cross-v0", num_envs=64)
 
-Runs and sweeps (:func:`run`, :func:`sweep`, :func:`controllers`) give what the command ``anabranch`` gives, and need
-numpy alone. Nothing that is optional is imported before it is asked for.
+Runs, sweeps and experiments (:func:`run`, :func:`sweep`, :func:`reproduce`) give what the command ``anabranch`` gives, as
+dicts and tables, and need numpy alone. Nothing that is optional is imported before it is asked for.
 """
 
 from importlib.util import find_spec as _find_spec
 
 from typing import Any as _Any
 
-from anabranch._native import RunError, ScenarioError, __version__
-from anabranch._runs import controllers, run, sweep
+from anabranch._native import RunError, ScenarioError, Table, __version__
+from anabranch._runs import Result, controllers, experiments, reproduce, run, sweep
 from anabranch._spec import Feature, environments, features
 
 __all__ = [
     "Feature",
+    "Result",
     "RunError",
     "ScenarioError",
+    "Table",
     "__version__",
     "controllers",
     "environments",
+    "experiments",
     "features",
     "parallel_env",
+    "reproduce",
     "run",
     "sweep",
 ]

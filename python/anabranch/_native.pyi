@@ -16,7 +16,9 @@ class RunError(RuntimeError):
     """A run can't go on: which flow or environment, and why."""
 
 def controllers() -> str: ...
-def run(scenario: Any, overrides: dict[str, Any] | None = ..., seed: int | None = ..., out: Any = ...) -> str: ...
+def run(
+    scenario: Any, overrides: dict[str, Any] | None = ..., seed: int | None = ..., out: Any = ...
+) -> tuple[str, list[tuple[str, Table]]]: ...
 def sweep(
     scenario: Any,
     grid: dict[str, Any],
@@ -25,9 +27,46 @@ def sweep(
     overrides: dict[str, Any] | None = ...,
     threads: int | None = ...,
     again: bool = ...,
-) -> str: ...
+) -> tuple[str, list[tuple[str, Table]]]: ...
+def experiments() -> list[tuple[str, str]]: ...
+def reproduce(
+    experiment: str,
+    quick: bool = ...,
+    seed: int | None = ...,
+    controllers: Sequence[str] = ...,
+    settings: Sequence[str] = ...,
+) -> tuple[str, list[tuple[str, Table]]]: ...
+def measures() -> str: ...
+def measure_point(point: str) -> str: ...
 def environments() -> list[tuple[str, str]]: ...
 def features() -> list[tuple[str, str, float, float, bool]]: ...
+
+class Table:
+    """Columns of equal length with names and types, for whoever reads Arrow. Numbers that there are not are null."""
+
+    columns: list[str]
+    metadata: dict[str, str]
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = ...) -> object: ...
+
+class Driver:
+    """A sweep whose points other processes measure; what they say is checked and kept here."""
+
+    def __init__(
+        self,
+        scenario: Any,
+        grid: dict[str, Any],
+        out: Any,
+        seeds: list[int] | None = ...,
+        overrides: dict[str, Any] | None = ...,
+        again: bool = ...,
+    ) -> None: ...
+    def missing(self) -> list[tuple[int, str]]: ...
+    def finished(self) -> tuple[int, int]: ...
+    def keep(self, place: int, outcome: str) -> None: ...
+    def tell(self) -> tuple[str, list[tuple[str, Table]]]: ...
 
 class Environments:
     """Environments of one kind, which are stepped together."""
@@ -94,6 +133,50 @@ class Environments:
     ) -> None: ...
     def told_by(self, who: str, actions: npt.NDArray[np.float32]) -> None: ...
     def now(self, environment: int) -> float: ...
+
+class Senders:
+    """Environments whose agent is one flow's sender, which are stepped together."""
+
+    count: int
+    hosts: int
+    observation_len: int
+    threads: int
+    range: tuple[float, float] | None
+    choices: int | None
+    history: int
+    features: list[tuple[str, str, float, float, bool]]
+    terms: list[str]
+
+    def __init__(
+        self,
+        preset: str,
+        *,
+        scenario: Any = ...,
+        overrides: dict[str, Any] | None = ...,
+        count: int = ...,
+        seed: int = ...,
+        threads: int = ...,
+        autoreset: str = ...,
+    ) -> None: ...
+    def reset(
+        self,
+        observations: npt.NDArray[np.float32],
+        seed: int | None = ...,
+        seeds: Sequence[int | None] | None = ...,
+        mask: Sequence[bool] | None = ...,
+    ) -> None: ...
+    def step(
+        self,
+        actions: npt.NDArray[np.float32],
+        observations: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terms: npt.NDArray[np.float32],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        last: npt.NDArray[np.float32] | None = ...,
+    ) -> None: ...
+    def now(self, environment: int) -> float: ...
+    def limits(self, environment: int) -> tuple[float, float | None]: ...
 
 class Policy:
     """A network of fully connected layers that says rates."""

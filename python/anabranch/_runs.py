@@ -1,4 +1,4 @@
-"""What the command ``anabranch`` gives, as dicts."""
+"""What the command ``anabranch`` gives, as dicts and tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anabranch import _native
+from anabranch._native import Table
 
 Scenario = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a scenario file, or a dict with its tables."""
+
+BACKENDS = ("local", "ray")
+
+
+class Result(dict[str, Any]):
+    """What a command prints with ``--json``, as a dict; and ``tables``, for whoever works with columns.
+
+    Each table is an :class:`anabranch.Table`: it has ``columns``, ``metadata`` and a length, and hands its rows over by the
+    Arrow PyCapsule interface (``__arrow_c_stream__``), without a copy. None of these needs another::
+
+        pandas.DataFrame.from_arrow(result.tables["points"])       # pandas 3
+        polars.DataFrame(result.tables["points"])
+        pyarrow.table(result.tables["points"])
+
+    Numbers that there are not, as the convergence of what did not converge, are null.
+    """
+
+    tables: dict[str, Table]
+
+    def __init__(self, told: tuple[str, list[tuple[str, Table]]]) -> None:
+        super().__init__(json.loads(told[0]))
+        self.tables = dict(told[1])
 
 
 def _as_path_or_dict(scenario: Scenario) -> Any:
@@ -33,8 +56,11 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Runs a scenario: what ``anabranch run SCENARIO --json`` prints, as a dict.
+
+    ``result.tables["series"]`` has what happened over time, in the columns of ``series.parquet``; ``["metrics"]`` the
+    metrics as one row.
 
     Args:
         scenario: The path of a file, or a dict with the tables of one.
@@ -47,7 +73,42 @@ def run(
         RunError: A controller can't go on.
         KeyboardInterrupt: On Ctrl-C, within a tenth of a second.
     """
-    return json.loads(_native.run(_as_path_or_dict(scenario), _copy(overrides), seed, out))
+    return Result(_native.run(_as_path_or_dict(scenario), _copy(overrides), seed, out))
+
+
+def experiments() -> dict[str, str]:
+    """The papers' experiments by name, as ``anabranch reproduce --list`` has them, and what each asks."""
+    return dict(_native.experiments())
+
+
+def reproduce(
+    experiment: str,
+    *,
+    quick: bool = False,
+    seed: int | None = None,
+    controllers: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Result:
+    """Runs a paper's experiment: what ``anabranch reproduce EXPERIMENT --json`` prints, as a dict.
+
+    ``result["rows"]`` has a dict for each figure, ours beside the paper's, and what that says (``verdict``);
+    ``result["totals"]`` counts; ``result.tables["rows"]`` is the rows as a table.
+
+    Args:
+        experiment: A name of :func:`experiments`.
+        quick: A short run, of up to half a minute: the ordering holds, intervals are wide.
+        seed: Of every random stream, in place of the scenario's.
+        controllers: Others than the paper's, by name; ``["all"]`` is each that there is.
+        settings: Only these of an experiment that has several.
+
+    Raises:
+        ValueError: There is no such experiment, controller or setting.
+        KeyboardInterrupt: On Ctrl-C; there is nothing of the experiment then.
+    """
+    for name, value in (("controllers", controllers), ("settings", settings)):
+        if isinstance(value, str):
+            raise TypeError(f'{name} is the text "{value}", must be a list of names')
+    return Result(_native.reproduce(experiment, quick, seed, list(controllers), list(settings)))
 
 
 def sweep(
@@ -59,11 +120,14 @@ def sweep(
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     again: bool = False,
-) -> dict[str, Any]:
+    backend: str = "local",
+    address: str | None = None,
+) -> Result:
     """Runs a scenario over a grid: what ``anabranch sweep SCENARIO --json`` prints, as a dict.
 
     ``result["points"]`` has a dict for each combination and seed (``set``, ``seed``, ``controller``, ``metrics``,
-    ``packet_hops``), ``result["combinations"]`` the means over seeds. Results do not depend on ``threads``.
+    ``packet_hops``), ``result["combinations"]`` the means over seeds; both are ``result.tables``. Results do not depend on
+    ``threads`` or ``backend``.
 
     Args:
         scenario: The path of a file, or a dict with the tables of one.
@@ -74,30 +138,50 @@ def sweep(
             the command and this function go on from each other's. Without it nothing is kept.
         threads: How many points run at once; as many as there are cores unless given.
         again: Run points again that are there.
+        backend: "local" is threads of this process; "ray" is Ray's workers (``pip install ray``), on this machine or a
+            cluster. A worker that dies loses nothing: its points are run again. This process alone writes.
+        address: Of a Ray cluster, where the same version of this package is installed; without it Ray begins here, with
+            ``threads`` workers. A program that has begun Ray itself (``ray.init``) keeps it.
 
     Raises:
         ScenarioError: The scenario, an override or a value of the grid is wrong.
-        RunError: A point can't be run.
+        RunError: A point can't be run, or a worker has another version.
+        ModuleNotFoundError: Ray is asked for and not installed.
     """
+    if backend not in BACKENDS:
+        raise ValueError(f'backend is "{backend}", must be "local" or "ray"')
+    if address is not None and backend != "ray":
+        raise ValueError("an address is that of a Ray cluster: it needs backend=\"ray\"")
+    if address is not None and threads is not None:
+        raise ValueError("threads are those of this machine: give them or the address of a cluster, not both")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}, must be 1 or more")
     if isinstance(seeds, int):
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}, must be how many, 1 or more, or a list")
         seeds = range(1, seeds + 1)
     arguments = (
+        _as_path_or_dict(scenario),
         _copy(grid) or {},
         None if seeds is None else list(seeds),
         _copy(overrides),
         threads,
         again,
     )
+
+    def swept(out: Any) -> Result:
+        scenario, grid, seeds, overrides, threads, again = arguments
+        if backend == "ray":
+            from anabranch._ray import drive
+
+            driver = _native.Driver(scenario, grid, out, seeds, overrides, again)
+            return Result(drive(driver, threads=threads, address=address))
+        return Result(_native.sweep(scenario, grid, out, seeds, overrides, threads, again))
+
     if out is not None:
-        return _sweep(scenario, out, *arguments)
+        return swept(out)
     with tempfile.TemporaryDirectory(prefix="anabranch-") as temporary:
-        return _sweep(scenario, temporary, *arguments)
-
-
-def _sweep(scenario, out, grid, seeds, overrides, threads, again) -> dict[str, Any]:
-    return json.loads(_native.sweep(_as_path_or_dict(scenario), grid, out, seeds, overrides, threads, again))
+        return swept(temporary)
 
 
 def _copy(mapping: Mapping[str, Any] | None) -> dict[str, Any] | None:

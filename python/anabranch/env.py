@@ -20,7 +20,9 @@ class Env(gymnasium.Env[Array, Array]):
 
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
     the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
-    flows: ``rate_flow = rate * link / flows``.
+    flows: ``rate_flow = rate * link / flows``. In C3-Fct it is the window that connections begin with while it holds, in
+    packets, log2, from 0 to 10: what a connection began with holds until its first loss, and ten packets (RFC 6928) are
+    the least.
 
     **Observation**: float32, ``(history * hosts * features,)``: for each observation, the newest first, each host's row.
     ``env.unwrapped.features`` has a row's features with unit, range, and whether a deployment can know it:
@@ -31,21 +33,25 @@ class Env(gymnasium.Env[Array, Array]):
     dropped        0 to 1    packets that the link dropped over those that came to it
     active         0 or 1    whether a flow of the host has something to send
     flows          0 to 4    how many have, over 8
-    previous_rate  0 to 1.25 the action before
+    previous_rate  0 to 1.25 the action before; an initial window's log2 over 10
     cross_share    0 to 1    cross traffic that arrived over what the link carries (C3-Cross, C3-Delayed)
     cross_age      0 to 1    seconds since cross traffic came or went, over 10 (likewise)
     cross_on       0 to 1    seconds that it was there the last time, over 10 (likewise)
     cross_off      0 to 1    seconds that it was away the last time, over 10 (likewise)
     round_trip     0 to 10   mean round trip of the host's flows over their least, less 1 (when asked for)
     loss           0 to 1    packets lost over those sent (when asked for)
+    pipe           0 to 2    packets that the link carries in the least round trip of the host's flows, log2 of one
+                             more, over 10; 0 before a round trip is known (C3-Fct, or when asked for)
     cross_next     0 to 1    cross traffic of the step to come (when asked for; no deployment can know it)
     ============== ========= ============================================================================
 
     Nothing but ``cross_next`` is known before it happens. What is before the episode is 0.
 
-    **Reward**: ``throughput - queue - drop - sending - unfairness``, each times its weight (1). ``info["terms"]`` has
-    the terms: throughput of all hosts; the queue at the step's end; 1 if the link dropped a packet; rates of hosts that
-    have nothing to send; the standard deviation of what the active hosts sent.
+    **Reward**: ``throughput - queue - drop - sending - unfairness + completion``, each times its weight (1, of completion 0;
+    in C3-Fct completion alone counts). ``info["terms"]`` has the terms: throughput of all hosts; the queue at the step's
+    end; 1 if the link dropped a packet; rates of hosts that have nothing to send; the standard deviation of what the active
+    hosts sent; and the sum over the transfers that ended in the step of the time that each would have taken alone over
+    what it took. Alone takes a round trip for the handshake, one for the data, and the link's time for its packets.
 
     **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
     flows have sent what they had. A controller that can't go on raises :class:`anabranch.RunError`.
@@ -61,7 +67,7 @@ class Env(gymnasium.Env[Array, Array]):
         interval: Seconds between two actions (0.1).
         actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
             C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
-            others, whose windows are a few whole packets).
+            others, whose windows are a few whole packets); "initial" takes initial windows in place of rates (C3-Fct).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.
@@ -85,8 +91,11 @@ class Env(gymnasium.Env[Array, Array]):
             raise ValueError(f'render_mode is "{render_mode}", must be None, "ansi" or "rgb_array"')
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ModuleNotFoundError('render_mode="rgb_array" needs matplotlib: pip install matplotlib', name="matplotlib")
+        self._set_up(Worlds(environment, count=1, threads=1, autoreset="Disabled", **options), render_mode)
+
+    def _set_up(self, worlds: Any, render_mode: str | None) -> None:
         self.render_mode = render_mode
-        self._worlds = Worlds(environment, count=1, threads=1, autoreset="Disabled", **options)
+        self._worlds = worlds
         self.observation_space = self._worlds.observation_space
         self.action_space = self._worlds.action_space
         self._rewards = np.zeros(1, np.float32)
@@ -139,12 +148,7 @@ class Env(gymnasium.Env[Array, Array]):
         """
         if self._last is None:
             raise RuntimeError("an episode begins with reset(): call it before step()")
-        wanted = self.action_space.shape
-        if not isinstance(action, np.ndarray):
-            kind = type(action).__name__
-            raise TypeError(f"action is of type {kind}, must be a numpy array of float32 with the shape {wanted}")
-        if action.shape != wanted:
-            raise ValueError(f"action has the shape {action.shape}, must have {wanted}")
+        action = self._checked(action)
         observation = np.zeros(self._shape, np.float32)
         self._worlds.native.step(
             action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
@@ -157,9 +161,20 @@ class Env(gymnasium.Env[Array, Array]):
         done = bool(self._terminated[0]), bool(self._truncated[0])
         return observation[0], float(self._rewards[0]), *done, {"terms": terms}
 
+    def _checked(self, action: Any) -> Array:
+        """An action as an array of numbers, or what one must be."""
+        wanted = self.action_space.shape
+        if not isinstance(action, np.ndarray):
+            kind = type(action).__name__
+            raise TypeError(f"action is of type {kind}, must be a numpy array of float32 with the shape {wanted}")
+        if action.shape != wanted:
+            raise ValueError(f"action has the shape {action.shape}, must have {wanted}")
+        return action
+
     def told_by(self, who: str) -> Array:
         """The action of a baseline now: "rule" divides what cross traffic left in the step before among the active hosts;
-        "oracle" what it will leave in the step to come, which no policy can know."""
+        "oracle" what it will leave in the step to come, which no policy can know. Where initial windows are told
+        (C3-Fct), they divide what the link carries in a round trip."""
         action = np.zeros((1, self.hosts), np.float32)
         self._worlds.native.told_by(who, action)
         return action[0]

@@ -90,10 +90,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     ) -> None:
         if render_mode is not None:
             raise ValueError(f'render_mode is "{render_mode}", must be None: only a single environment is shown')
-        self.render_mode = None
         mode = AutoresetMode(autoreset_mode)
         threads = cores() if threads is None else threads
-        self._worlds = Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options)
+        self._set_up(Worlds(environment, count=num_envs, threads=threads, autoreset=mode.value, **options), num_envs, mode)
+
+    def _set_up(self, worlds: Any, num_envs: int, mode: AutoresetMode) -> None:
+        self.render_mode = None
+        self._worlds = worlds
         self.num_envs = num_envs
         self.metadata = {**Env.metadata, "autoreset_mode": mode}
         self.single_observation_space = self._worlds.observation_space

@@ -83,6 +83,48 @@ def test_a_reward_is_the_weighed_sum_of_its_terms():
     assert terms["drop"] == 1.0 and terms["unfairness"] > 0
 
 
+def test_a_transfer_is_paid_by_the_time_that_it_would_take_alone():
+    """[C3]'s 50 KiB over 100 Mbit/s and 50 ms: alone two round trips and 4.286 ms."""
+    flow = {"controller": "cubic", "workload": {"once_bytes": 51_200}, "handshake": True}
+    links = {"rate": "100 Mbit/s", "delay_ms": 15, "queue": {"ms": 50}, "access_rate": "1 Gbit/s", "access_delay_ms": 5}
+    scenario = {"run": {"seconds": 5}, "dumbbell": links, "flow": [flow]}
+    alone = 0.1 + (51_200 + 36 * 66) * 8 / 100e6
+
+    def paid(told):
+        env = gymnasium.make("anabranch/Scenario-v0", scenario=scenario, actuator="initial", weights={"completion": 3.0,
+                             "throughput": 0, "queue": 0, "drop": 0, "sending": 0, "unfairness": 0})  # fmt: skip
+        env.reset(seed=1)
+        total, over = 0.0, False
+        while not over:
+            _, reward, over, truncated, info = env.step(np.float32([told]))
+            assert reward == pytest.approx(3.0 * info["terms"]["completion"]) and not truncated
+            total += reward
+        return total / 3.0
+
+    # 2 ** 6 packets hold all 36: the handshake and one flight. Ten need three flights, the last one of six packets.
+    assert paid(6.0) == pytest.approx(alone / (0.1 + 36 * 1514 * 8 / 100e6), rel=0.01)
+    assert paid(0.0) == pytest.approx(alone / (0.2 + 6 * 1514 * 8 / 100e6), rel=0.01)
+
+
+def test_short_flows_complete_sooner_by_the_rule_and_soonest_by_the_oracle():
+    envs = gymnasium.make_vec("anabranch/C3-Fct-v0", 16, autoreset_mode="Disabled").unwrapped
+    assert envs.single_action_space.high[0] == 10.0
+
+    def paid(told):
+        envs.reset(seed=1)
+        total, over = np.zeros(16), np.zeros(16, bool)
+        while not over.all():
+            _, rewards, terminated, truncated, _ = envs.step(told())
+            total += rewards
+            over = terminated | truncated
+        assert terminated.mean() > 0.5, "all is sent before the time is over"
+        return total.mean() / 16
+
+    usual = paid(lambda: np.full((16, 1), np.log2(10), np.float32))
+    rule, oracle = paid(lambda: envs.told_by("rule")), paid(lambda: envs.told_by("oracle"))
+    assert usual + 0.05 < rule < oracle < 1.0, (usual, rule, oracle)
+
+
 def test_an_observation_is_laid_out_as_its_features_say():
     env = gymnasium.make("anabranch/C3-Parallel-v0", features=["previous_rate", "active"], history=2).unwrapped
     assert [feature.name for feature in env.features] == ["previous_rate", "active"]
@@ -117,7 +159,7 @@ def test_what_is_shown_has_a_line_for_each_host():
         ([0.5], TypeError, "action is of type list, must be a numpy array of float32 with the shape (1,)"),
         (np.float32([0.5, 0.5]), ValueError, "action has the shape (2,), must have (1,)"),
         (np.float64([0.5]), TypeError, "has the dtype float64, must have float32: actions.astype(numpy.float32)"),
-        (np.float32([np.nan]), ValueError, "actions[0, 0] is NaN, must be a number; rates go from 0 to 1.25"),
+        (np.float32([np.nan]), ValueError, "actions[0, 0] is NaN, must be a number from 0 to 1.25"),
         (np.float32([np.inf]), ValueError, "actions[0, 0] is inf"),
         (np.array([0.5], ">f4"), TypeError, "has the dtype >f4, must have float32"),
         (np.frombuffer(b"x" + np.float32(0.5).tobytes(), np.float32, offset=1), ValueError, "in C order"),
@@ -173,7 +215,7 @@ def test_where_no_picture_can_be_drawn_none_is_promised():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate"),
+        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate, initial"),
         ({"features": ["goodput"]}, ValueError, "there are: throughput, queue"),
         ({"features": "queue"}, TypeError, "must be a list of names"),
         ({"features": []}, ValueError, "an observation needs a feature"),

@@ -108,7 +108,7 @@ def wrong_buffers(envs, **changes):
          ValueError, "actions[2, 1] is NaN"),
         (lambda a, o: (a, o._replace(rewards=np.zeros(3, np.float32))), ValueError, "rewards has the shape (3,)"),
         (lambda a, o: (a, o._replace(truncated=np.zeros(4, np.uint8))), TypeError, "must have bool"),
-        (lambda a, o: (a, o._replace(terms=np.zeros((5, 4), np.float32).T)), ValueError, "terms is not one run"),
+        (lambda a, o: (a, o._replace(terms=np.zeros((6, 4), np.float32).T)), ValueError, "terms is not one run"),
         (lambda a, o: (a, o._replace(terminated=o.truncated)), ValueError, "results need arrays of their own"),
         (lambda a, o: (o.observations[:, :2].copy(), o._replace(observations=read_only(o.observations))),
          ValueError, "can be written"),
@@ -187,7 +187,11 @@ def in_child(envs, queue):
         queue.put(str(error))
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+# JAX, where other tests have imported it, warns of what is tried here.
+FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
+
+
+@FORKS
 @pytest.mark.parametrize(("threads", "said"), [(2, "forked after the environments were made"), (1, "stepped")])
 def test_after_a_fork_threads_are_missed_and_said_to_be(threads, said):
     envs = gymnasium.make_vec("anabranch/C3-Single-v0", 4, threads=threads)
@@ -219,6 +223,7 @@ def test_ctrl_c_ends_a_loop_of_steps():
     envs.step(actions)
 
 
+@FORKS
 def test_gymnasiums_own_vectors_of_processes_work():
     envs = gymnasium.make_vec("anabranch/C3-Single-v0", 2, vectorization_mode="async")
     ours = gymnasium.make_vec("anabranch/C3-Single-v0", 2)

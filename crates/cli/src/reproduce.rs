@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anabranch_lab::parallel::Progress;
 use anabranch_papers::{
-    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Totals, Verdict,
+    self, EXPERIMENTS, Experiment, ExperimentError, Findings, Kind, Length, Request, Row, Summary, Totals, Verdict,
 };
 use anabranch_report::output::{create_dir, write_atomically};
 use anabranch_report::{Cell, Report, Table};
@@ -64,17 +64,6 @@ pub struct Args {
     /// Write report.html and rows.json into DIR/ID, with --emulated into DIR/ID/emulated
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    id: &'a str,
-    seed: u64,
-    quick: bool,
-    wall_s: f64,
-    /// How many rows of each kind agree, disagree and decide nothing.
-    totals: Totals,
-    rows: &'a [Row],
 }
 
 /// Runs what was asked for.
@@ -150,7 +139,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
     let findings = experiment.run(&request);
     bar.end();
     let Findings { rows, report } = whole(findings, experiment)?;
-    let json = Json {
+    let json = Summary {
         id: experiment.id,
         seed,
         quick: args.quick,
@@ -179,7 +168,7 @@ fn whole(findings: Result<Findings, ExperimentError>, experiment: &Experiment) -
     }
 }
 
-fn print(json: &Json, experiment: &Experiment) -> io::Result<()> {
+fn print(json: &Summary<'_>, experiment: &Experiment) -> io::Result<()> {
     println!("{}: {} (seed {}, {:.1} s)", json.id, experiment.title, json.seed, json.wall_s);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
     let rows = json.rows.iter().map(|row| {
@@ -209,7 +198,7 @@ fn verdict_cell(verdict: Option<Verdict>) -> Cell {
     })
 }
 
-fn write(out: &Path, experiment: &Experiment, json: &Json, report: Report) -> Result<(), Failure> {
+fn write(out: &Path, experiment: &Experiment, json: &Summary<'_>, report: Report) -> Result<(), Failure> {
     let headers = ["subject", "metric", "unit", "ours", "paper", "verdict", "range", "note"];
     // What a paper says first; all else is there for who asks.
     let (said, other): (Vec<&Row>, Vec<&Row>) =

@@ -1,5 +1,7 @@
 //! `anabranch sweep`: one scenario over a grid of values and seeds.
 
+mod on_ray;
+
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -41,6 +43,10 @@ pub struct Args {
     /// How many points run at once [default: the number of cores]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// On Ray's workers, of the cluster at ADDRESS or else begun on this machine; Python 3.11 or later with
+    /// this version's module and Ray does it (pip install '.[ray]')
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1)]
+    ray: Option<Option<String>>,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -48,6 +54,9 @@ pub struct Args {
 
 /// Runs what is missing of the sweep, until its end or Ctrl-C.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(address) = &args.ray {
+        return on_ray::run(args, address.as_deref());
+    }
     let name = args.scenario.display().to_string();
     let text = fs::read_to_string(&args.scenario)
         .map_err(|source| ScenarioError::Unreadable { path: args.scenario.clone(), source })?;

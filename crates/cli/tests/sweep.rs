@@ -102,3 +102,65 @@ fn an_interrupted_sweep_goes_on_to_the_same_result() {
         assert!(read("out") == read("fresh"), "{name} differs");
     }
 }
+
+/// A folder of programs with a `python3` whose answer to the question of what is missing is `answer`, and that writes
+/// down what it is told otherwise.
+#[cfg(unix)]
+fn python_that_says(place: &Place, answer: u8) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+
+    let programs = place.path(&format!("programs{answer}"));
+    std::fs::create_dir(&programs).unwrap();
+    let python = programs.join("python3");
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = -c ] && exit {answer}\nfor argument; do echo \"$argument\"; done > told\nexit 5\n"
+    );
+    std::fs::write(&python, text).unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    programs
+}
+
+#[cfg(unix)]
+#[test]
+fn ray_needs_python_with_the_module_and_ray_and_says_which_is_missing() {
+    let place = Place::new(SMALL);
+    let on_ray = |programs: std::path::PathBuf| {
+        common::said(
+            place.command(&["sweep", "s.toml", "--out", "out", "--ray"]).env("PATH", programs).output().unwrap(),
+        )
+    };
+    let nothing = place.path("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    for (programs, word) in [
+        (nothing, "python3 is not here: install Python 3.11"),
+        (python_that_says(&place, 71), "pip install '.[ray]'"),
+        (python_that_says(&place, 72), "Ray is not installed for python3: pip install ray"),
+    ] {
+        let said = on_ray(programs);
+        assert!(said.code == Some(2) && said.stderr.contains(word) && said.stdout.is_empty(), "{said:?}");
+    }
+    let said = on_ray(python_that_says(&place, 1));
+    assert!(said.code == Some(2) && said.stderr.contains("python3 does not run"), "{said:?}");
+    assert!(!place.path("out").exists(), "nothing was begun");
+}
+
+#[cfg(unix)]
+#[test]
+fn ray_is_told_what_the_command_was() {
+    let place = Place::new(SMALL);
+    let programs = python_that_says(&place, 0);
+    let told = |more: &[&str]| {
+        let arguments = [&GRID[..], &["--set", "run.seconds=20", "--out", "out"], more].concat();
+        let said = common::said(place.command(&arguments).env("PATH", &programs).output().unwrap());
+        assert_eq!(said.code, Some(5), "the exit code is the driver's: {said:?}");
+        std::fs::read_to_string(place.path("told")).unwrap()
+    };
+    let always = "-m\nanabranch.sweep\ns.toml\n--out\nout\n--grid\noverlay.relays=1,2\n--grid\n\
+                  overlay.controller=q-learning,perfect\n--set\nrun.seconds=20\n--seeds\n1..3\n";
+    let version = format!("--made-by\n{}\n", anabranch_lab::VERSION);
+    assert_eq!(told(&["--ray"]), format!("{always}{version}"));
+    assert_eq!(
+        told(&["--ray", "ray://head:10001", "--json", "--again", "--threads", "4"]),
+        format!("{always}--threads\n4\n--again\n--json\n{version}--ray\nray://head:10001\n")
+    );
+}

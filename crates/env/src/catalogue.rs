@@ -9,9 +9,10 @@ use anabranch_control::flow::registry::{self, Entry};
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
+use anabranch_proto::flow::AckPolicy;
 use anabranch_scenario::flows::topology::{Access, Dumbbell};
 use anabranch_scenario::flows::{
-    CrossTraffic, FlowScenario, FlowSpec, LinkSpec, PacketSpec, Pattern, QueueSpec, Receiver, Stack, Workload,
+    CrossTraffic, FlowScenario, FlowSpec, LinkSpec, PacketSpec, Pattern, QueueSpec, Receiver, Size, Stack, Workload,
 };
 use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
@@ -19,6 +20,7 @@ use anabranch_sim::varying::Course;
 
 use crate::action::Actuator;
 use crate::feature::Feature;
+use crate::reward::Weights;
 use crate::spec::{Source, Spec};
 
 /// An environment with a name.
@@ -39,7 +41,7 @@ impl Environment {
 }
 
 /// All, by name.
-pub const ALL: [Environment; 7] = [
+pub const ALL: [Environment; 8] = [
     Environment { name: "C3-Single", about: "one flow over 5 Mbit/s", spec: || paced(fixed(&[0.0])) },
     Environment { name: "C3-Parallel", about: "two flows that begin together", spec: || paced(fixed(&[0.0, 0.0])) },
     Environment {
@@ -48,6 +50,11 @@ pub const ALL: [Environment; 7] = [
         spec: || paced(drawn(staggered)),
     },
     Environment { name: "C3-Cross", about: "100 Mbit/s beside periodic cross traffic of 70", spec: cross },
+    Environment {
+        name: "C3-Fct",
+        about: "short flows that begin with the window that they are told",
+        spec: completion,
+    },
     Environment { name: "C3-Loss", about: "one flow whose packets are lost at random", spec: || paced(drawn(lossy)) },
     Environment { name: "C3-Delayed", about: "C3-Cross, seen a second late", spec: || Spec { delay: 10, ..cross() } },
     Environment {
@@ -86,12 +93,14 @@ impl Times {
 struct Host {
     rtt: Duration,
     flows: Vec<Times>,
+    /// What each flow sends, in turn; without end if nothing is there.
+    sizes: Vec<Bytes>,
 }
 
 impl Host {
     /// One flow over the usual round trip, which begins at that second.
     fn from(start: f64) -> Host {
-        Host { rtt: RTT, flows: vec![Times::from(start)] }
+        Host { rtt: RTT, flows: vec![Times::from(start)], sizes: Vec::new() }
     }
 }
 
@@ -132,8 +141,12 @@ impl Net {
         let unlimited = QueueSpec::DropTail(Capacity::Unlimited);
         let (links, ways) = Dumbbell { pairs, bottleneck, access_queue: unlimited }.build();
         let mut flows = Vec::new();
-        for (host, (Host { flows: times, .. }, way)) in self.hosts.iter().zip(&ways).enumerate() {
-            flows.extend(times.iter().enumerate().map(|(number, &times)| flow(format!("{host}.{number}"), way, times)));
+        for (host, (Host { flows: times, sizes, .. }, way)) in self.hosts.iter().zip(&ways).enumerate() {
+            flows.extend(times.iter().enumerate().map(|(number, &times)| {
+                let size = sizes.get(number).map(|&bytes| Workload::Once(Size::Fixed(bytes)));
+                let flow = flow(format!("{host}.{number}"), way, times);
+                FlowSpec { workload: size.unwrap_or(Workload::Bulk), ..flow }
+            }));
         }
         let cross_traffic = self.cross.map(|(rate, pattern, start)| CrossTraffic {
             name: "cross".into(),
@@ -203,12 +216,12 @@ fn drawn(draw: fn(&mut Rng) -> FlowScenario) -> Spec {
     Spec::of(Source::Drawn(draw))
 }
 
-fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(crate) fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.uniform()
 }
 
 /// Uniform in its logarithm, so that each order of magnitude counts alike.
-fn log_between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(crate) fn log_between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * (high / low).powf(rng.uniform())
 }
 
@@ -251,8 +264,79 @@ fn random(rng: &mut Rng) -> FlowScenario {
         let flows = 1 + rng.below(4);
         let begin = if host == 0 { 0.0 } else { between(rng, 0.0, length / 2.0) };
         let end = rng.chance(0.5).then(|| Time::from_secs_f64(between(rng, begin + length / 4.0, length)));
-        Host { rtt, flows: vec![Times { stop: end, ..Times::from(begin) }; flows] }
+        Host { rtt, flows: vec![Times { stop: end, ..Times::from(begin) }; flows], sizes: Vec::new() }
     });
     let hosts = hosts.collect();
     Net { rate, queue, ..five_mbit(hosts) }.scenario()
+}
+
+/// Short flows of an episode: as many as come together now and then.
+const SHORT_FLOWS: usize = 16;
+
+/// 16 flows of 5 to 500 kB, around the 50 KiB of [C3]'s figure, over 5 to 100 Mbit/s, a round trip of 20 to 80 ms and a
+/// queue of half to twice the mean one; they begin within the first eight of ten seconds.
+fn short_flows(rng: &mut Rng) -> FlowScenario {
+    let rate = Rate::from_bits_per_sec(log_between(rng, 5e6, 100e6) as u64);
+    let rtt = Duration::from_secs_f64(between(rng, 0.02, 0.08));
+    let queue = Duration::from_secs_f64(0.05 * log_between(rng, 0.5, 2.0));
+    let mut starts: Vec<f64> = (0..SHORT_FLOWS).map(|_| between(rng, 0.0, 8.0)).collect();
+    starts.sort_by(f64::total_cmp);
+    let sizes = (0..SHORT_FLOWS).map(|_| Bytes::new(log_between(rng, 5e3, 500e3) as u64)).collect();
+    let host = Host { rtt, flows: starts.into_iter().map(Times::from).collect(), sizes };
+    Net { rate, queue, ..five_mbit(vec![host]) }.scenario()
+}
+
+/// The window that flows begin with is told, and what they take counts; a window says packets, so what the link carries
+/// in a round trip is seen besides.
+fn completion() -> Spec {
+    let mut spec = Spec { actuator: Actuator::Initial, weights: Weights::OF_COMPLETION, ..drawn(short_flows) };
+    spec.features.extend([Feature::Pipe, Feature::RoundTrip, Feature::Loss]);
+    spec
+}
+
+/// One flow over one link and back: what an agent that is a sender learns on.
+pub(crate) struct OneLink {
+    pub rate: Rate,
+    /// Propagation to the receiver.
+    pub there: Duration,
+    /// And back.
+    pub back: Duration,
+    pub queue: Capacity,
+    pub loss: f64,
+    pub length: Duration,
+    /// Of a packet.
+    pub data: Bytes,
+    pub header: Bytes,
+    pub ack_every: u32,
+    /// Packets that leave before anything is decided.
+    pub first_window: u64,
+}
+
+impl OneLink {
+    pub fn scenario(self) -> FlowScenario {
+        let loss = if self.loss > 0.0 { LossModel::Random(Course::constant(self.loss)) } else { LossModel::None };
+        let there = LinkSpec::new("bottleneck", self.rate, self.there).with_queue(QueueSpec::DropTail(self.queue));
+        let mut back = LinkSpec::new("back", self.rate, self.back);
+        back.rate = None;
+        let way = Receiver { there: vec![0], back: vec![1] };
+        let standard = PacketSpec::default();
+        let ack_policy = AckPolicy { every: self.ack_every, ..standard.ack_policy };
+        FlowScenario {
+            length: self.length,
+            seed: 1,
+            goodput_from: Time::ZERO,
+            delays_from: Time::ZERO,
+            sample_every: None,
+            links: vec![LinkSpec { loss, ..there }, back],
+            flows: vec![FlowSpec {
+                handshake: false,
+                steered: false,
+                initial_window: Some(self.data * self.first_window),
+                ..flow("agent".into(), &way, Times::from(0.0))
+            }],
+            cross_traffic: Vec::new(),
+            packets: PacketSpec { data: self.data, header: self.header, ack_policy, ..standard },
+            steering: None,
+        }
+    }
 }

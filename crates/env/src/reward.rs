@@ -1,10 +1,11 @@
 //! What a step was worth, by terms.
 //!
 //! ```text
-//! R = a throughput - b queue - c drop - d sending - e unfairness
+//! R = a throughput - b queue - c drop - d sending - e unfairness + f completion
 //! ```
 //!
-//! The terms are those of [C3]; it tells no weights, so all are 1 unless said otherwise. In its sum over hosts each
+//! The first five terms are those of [C3]; it tells no weights, so all are 1 unless said otherwise. The last is ours, for
+//! transfers that end: it counts 0 unless said otherwise. In its sum over hosts each
 //! has an interface of its own. Here all share one link: its queue and its drops count once.
 
 use crate::feature::{HostSeen, LinkSeen};
@@ -22,19 +23,25 @@ pub struct Weights {
     pub sending: f32,
     /// How much rates differ.
     pub unfairness: f32,
+    /// How soon transfers were over.
+    pub completion: f32,
 }
 
 impl Default for Weights {
     fn default() -> Weights {
-        Weights { throughput: 1.0, queue: 1.0, drop: 1.0, sending: 1.0, unfairness: 1.0 }
+        Weights { throughput: 1.0, queue: 1.0, drop: 1.0, sending: 1.0, unfairness: 1.0, completion: 0.0 }
     }
 }
 
 impl Weights {
+    /// Of what transfers take, and nothing else.
+    pub const OF_COMPLETION: Weights =
+        Weights { throughput: 0.0, queue: 0.0, drop: 0.0, sending: 0.0, unfairness: 0.0, completion: 1.0 };
+
     /// The weight of the term with that name.
     pub fn named_mut(&mut self, name: &str) -> Option<&mut f32> {
-        let Weights { throughput, queue, drop, sending, unfairness } = self;
-        let all = [throughput, queue, drop, sending, unfairness];
+        let Weights { throughput, queue, drop, sending, unfairness, completion } = self;
+        let all = [throughput, queue, drop, sending, unfairness, completion];
         Terms::NAMES.into_iter().zip(all).find(|(term, _)| *term == name).map(|(_, weight)| weight)
     }
 }
@@ -52,14 +59,16 @@ pub struct Terms {
     pub sending: f32,
     /// The standard deviation of what the active hosts sent, over what the link carries.
     pub unfairness: f32,
+    /// The sum over the transfers that ended of the time that each would have taken alone over what it took.
+    pub completion: f32,
 }
 
 impl Terms {
     /// The names, in the order of [`Terms::values`].
-    pub const NAMES: [&'static str; 5] = ["throughput", "queue", "drop", "sending", "unfairness"];
+    pub const NAMES: [&'static str; 6] = ["throughput", "queue", "drop", "sending", "unfairness", "completion"];
 
     /// Of what was seen.
-    pub fn of(link: &LinkSeen, hosts: &[HostSeen]) -> Terms {
+    pub fn of(link: &LinkSeen, hosts: &[HostSeen], completion: f64) -> Terms {
         let active = || hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput);
         let count = active().count().max(1) as f64;
         let mean = active().sum::<f64>() / count;
@@ -70,12 +79,13 @@ impl Terms {
             drop: f32::from(u8::from(link.dropped > 0.0)),
             sending: hosts.iter().filter(|host| host.active == 0).map(|host| host.rate).sum::<f64>() as f32,
             unfairness: variance.sqrt() as f32,
+            completion: completion as f32,
         }
     }
 
     /// In the order of [`Terms::NAMES`].
-    pub fn values(&self) -> [f32; 5] {
-        [self.throughput, self.queue, self.drop, self.sending, self.unfairness]
+    pub fn values(&self) -> [f32; 6] {
+        [self.throughput, self.queue, self.drop, self.sending, self.unfairness, self.completion]
     }
 
     /// The reward.
@@ -85,6 +95,7 @@ impl Terms {
             - weights.drop * self.drop
             - weights.sending * self.sending
             - weights.unfairness * self.unfairness
+            + weights.completion * self.completion
     }
 }
 
@@ -98,43 +109,44 @@ mod tests {
 
     #[test]
     fn throughput_is_the_sum_over_hosts() {
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.25, 1, 0.5), host(0.5, 1, 0.5)]);
+        let terms = Terms::of(&LinkSeen::default(), &[host(0.25, 1, 0.5), host(0.5, 1, 0.5)], 0.0);
         assert_eq!(terms.throughput, 0.75);
     }
 
     #[test]
     fn the_queue_counts_once_whatever_the_number_of_hosts() {
         let link = LinkSeen { queue: 0.5, ..LinkSeen::default() };
-        let terms = |hosts: &[HostSeen]| Terms::of(&link, hosts).queue;
+        let terms = |hosts: &[HostSeen]| Terms::of(&link, hosts, 0.0).queue;
         assert_eq!((terms(&[host(0.0, 1, 0.0)]), terms(&[host(0.0, 1, 0.0); 4])), (0.5, 0.5));
     }
 
     #[test]
     fn a_drop_is_a_signal_and_not_a_share() {
-        let drop = |dropped| Terms::of(&LinkSeen { dropped, ..LinkSeen::default() }, &[]).drop;
+        let drop = |dropped| Terms::of(&LinkSeen { dropped, ..LinkSeen::default() }, &[], 0.0).drop;
         assert_eq!((drop(0.0), drop(0.001), drop(0.5)), (0.0, 1.0, 1.0));
     }
 
     #[test]
     fn a_rate_for_a_host_that_has_nothing_to_send_costs() {
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.0, 0, 0.5), host(1.0, 1, 1.0), host(0.0, 0, 0.25)]);
+        let terms = Terms::of(&LinkSeen::default(), &[host(0.0, 0, 0.5), host(1.0, 1, 1.0), host(0.0, 0, 0.25)], 0.0);
         assert_eq!(terms.sending, 0.75);
     }
 
     #[test]
     fn unfairness_is_the_deviation_over_the_active_hosts() {
         // 0.2 and 0.6: mean 0.4, each 0.2 from it; the idle one does not count.
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.2, 1, 0.5), host(0.6, 2, 0.5), host(0.0, 0, 0.0)]);
+        let terms = Terms::of(&LinkSeen::default(), &[host(0.2, 1, 0.5), host(0.6, 2, 0.5), host(0.0, 0, 0.0)], 0.0);
         assert!((terms.unfairness - 0.2).abs() < 1e-6, "{terms:?}");
-        assert_eq!(Terms::of(&LinkSeen::default(), &[host(0.9, 1, 1.0)]).unfairness, 0.0, "alone");
-        assert_eq!(Terms::of(&LinkSeen::default(), &[]).unfairness, 0.0, "nobody");
+        assert_eq!(Terms::of(&LinkSeen::default(), &[host(0.9, 1, 1.0)], 0.0).unfairness, 0.0, "alone");
+        assert_eq!(Terms::of(&LinkSeen::default(), &[], 0.0).unfairness, 0.0, "nobody");
     }
 
     #[test]
     fn the_reward_weighs_the_terms() {
-        let terms = Terms { throughput: 0.9, queue: 0.1, drop: 1.0, sending: 0.2, unfairness: 0.05 };
+        let terms = Terms { throughput: 0.9, queue: 0.1, drop: 1.0, sending: 0.2, unfairness: 0.05, completion: 0.5 };
         assert!((terms.reward(&Weights::default()) - (0.9 - 0.1 - 1.0 - 0.2 - 0.05)).abs() < 1e-6);
-        let weights = Weights { throughput: 2.0, queue: 0.5, drop: 0.25, sending: 0.0, unfairness: 4.0 };
-        assert!((terms.reward(&weights) - (1.8 - 0.05 - 0.25 - 0.2)).abs() < 1e-6);
+        let weights =
+            Weights { throughput: 2.0, queue: 0.5, drop: 0.25, sending: 0.0, unfairness: 4.0, completion: 2.0 };
+        assert!((terms.reward(&weights) - (1.8 - 0.05 - 0.25 - 0.2 + 1.0)).abs() < 1e-6);
     }
 }

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 use anabranch_lab::flows::view::View;
 use anabranch_lab::flows::{FlowRunError, FlowWorld};
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_scenario::policy::feature::HostSeen;
+use anabranch_sim::network::LinkId;
 
 use crate::reward::Terms;
 use crate::spec::{Source, Spec, SpecError};
+use crate::steps::Steps;
 use crate::watcher::Watcher;
 
 /// How an episode stands after a step.
@@ -41,6 +44,10 @@ pub struct Session {
     /// What exploring draws from.
     explorer: Rng,
     terms: Terms,
+    /// Of the transfers that have ended in this step, the sum of what each would have taken alone over what it took.
+    completed: f64,
+    /// Bytes of each flow that were acknowledged when its last transfer ended.
+    acked: Vec<u64>,
     ended: Ended,
 }
 
@@ -57,6 +64,8 @@ impl Session {
         let mut session = Session {
             view: View::new(spec.sight(), &scenario),
             terms: Terms::default(),
+            completed: 0.0,
+            acked: vec![0; scenario.flows.len()],
             ended: Ended::default(),
             episode: 0,
             explorer: Rng::stream(seed, "exploration"),
@@ -129,11 +138,14 @@ impl Session {
         self.explorer = Rng::indexed(self.seed, "exploration", self.episode);
         self.view.reset();
         self.terms = Terms::default();
+        self.completed = 0.0;
+        self.acked.clear();
+        self.acked.resize(self.scenario.flows.len(), 0);
         self.ended = Ended::default();
         self.look();
     }
 
-    /// The hosts have these relative rates from now on, from 0 to [`MOST`](crate::action::MOST); what lies beyond, or is no number, counts
+    /// The hosts have these relative rates from now on, from 0 to the actuator's most; what lies beyond, or is no number, counts
     /// as the nearest, or 0. Then a span passes.
     ///
     /// # Errors
@@ -172,6 +184,9 @@ impl Session {
             if let Some(error) = self.world.observer_mut().take_error(&self.scenario) {
                 return Err(error);
             }
+            while let Some((flow, took)) = self.world.observer_mut().pop_finished() {
+                self.on_finished(flow, took);
+            }
             while let Some(flow) = self.world.observer_mut().pop_changed() {
                 self.view.on_changed(flow, &mut self.world);
             }
@@ -179,10 +194,39 @@ impl Session {
         Ok(())
     }
 
+    /// A transfer has ended, of which all has been acknowledged.
+    fn on_finished(&mut self, flow: usize, took: Duration) {
+        if !self.view.hosts().iter().flatten().any(|&of_host| of_host == flow) {
+            return;
+        }
+        let acked = self.world.sent(flow).acked_bytes;
+        let bytes = acked - std::mem::replace(&mut self.acked[flow], acked);
+        self.completed += self.alone(flow, bytes).as_secs_f64() / took.as_secs_f64();
+    }
+
+    /// What a transfer of a flow would take if the link were its own, and its first window held all of it:
+    ///
+    /// ```text
+    /// trips * (propagation there and back) + its packets / the link's rate       trips: 1, and 1 for a handshake
+    /// ```
+    ///
+    /// Nothing is faster: what other links take to transmit comes on top.
+    pub fn alone(&mut self, flow: usize, bytes: u64) -> Duration {
+        let Session { scenario, world, spec, .. } = self;
+        let (flow, packets) = (&scenario.flows[flow], &scenario.packets);
+        let receiver = &flow.receivers[0];
+        let links = receiver.there.iter().chain(&receiver.back);
+        let round_trip: f64 = links.map(|&link| scenario.links[link].delay.first.as_secs_f64()).sum();
+        let on_wire = bytes + bytes.div_ceil(packets.data.get()) * packets.header.get();
+        let rate = world.network().rate(LinkId(spec.link as u32)).map_or(f64::INFINITY, Rate::bytes_per_sec);
+        let trips = 1.0 + f64::from(u8::from(flow.handshake));
+        Duration::from_secs_f64(trips * round_trip + on_wire as f64 / rate)
+    }
+
     /// Looks at what has happened since the last look.
     fn look(&mut self) {
         self.view.look(&mut self.world);
-        self.terms = Terms::of(self.view.link(), self.view.seen());
+        self.terms = Terms::of(self.view.link(), self.view.seen(), std::mem::take(&mut self.completed));
     }
 
     /// Writes what is seen: the newest observation, which is `delay` steps old, host by host, then the one before
@@ -235,8 +279,57 @@ impl Session {
         self.view.hosts()[host].iter().map(|&flow| self.scenario.flows[flow].start)
     }
 
+    /// Packets that the link carries in the propagation there and back of a host's first flow, as only an oracle knows it
+    /// before anything was sent.
+    pub(crate) fn true_pipe(&mut self, host: usize) -> f64 {
+        let Session { scenario, world, spec, view, .. } = self;
+        let receiver = &scenario.flows[view.hosts()[host][0]].receivers[0];
+        let links = receiver.there.iter().chain(&receiver.back);
+        let round_trip: f64 = links.map(|&link| scenario.links[link].delay.first.as_secs_f64()).sum();
+        let rate = world.network().rate(LinkId(spec.link as u32)).map_or(0.0, Rate::bytes_per_sec);
+        rate * round_trip / (scenario.packets.data + scenario.packets.header).get() as f64
+    }
+
     /// Cross traffic's share of the link in the step to come, as only an oracle knows it.
     pub(crate) fn cross_next(&mut self) -> f64 {
         self.view.cross_next(&mut self.world)
+    }
+}
+
+impl Steps for Session {
+    fn action_len(&self) -> usize {
+        self.hosts()
+    }
+
+    fn observation_len(&self) -> usize {
+        Session::observation_len(self)
+    }
+
+    fn terms_len(&self) -> usize {
+        Terms::NAMES.len()
+    }
+
+    fn reset(&mut self, seed: Option<u64>) -> Result<(), SpecError> {
+        Session::reset(self, seed)
+    }
+
+    fn step(&mut self, action: &[f32]) -> Result<Ended, FlowRunError> {
+        Session::step(self, action)
+    }
+
+    fn ended(&self) -> Ended {
+        Session::ended(self)
+    }
+
+    fn observe(&self, into: &mut [f32]) {
+        Session::observe(self, into);
+    }
+
+    fn reward(&self) -> f32 {
+        Session::reward(self)
+    }
+
+    fn write_terms(&self, into: &mut [f32]) {
+        into.copy_from_slice(&self.terms.values());
     }
 }

@@ -70,6 +70,9 @@ pub enum SpecError {
     /// The scenario can't be run.
     #[error(transparent)]
     Scenario(#[from] FlowRunError),
+    /// It has no flow that can be an agent.
+    #[error("{0}")]
+    Sender(String),
 }
 
 impl Spec {
@@ -110,13 +113,14 @@ impl Spec {
     /// What can't be.
     pub fn check(&self, scenario: &FlowScenario) -> Result<(), SpecError> {
         self.sight().check_in(scenario)?;
-        let Weights { throughput, queue, drop, sending, unfairness } = self.weights;
+        let Weights { throughput, queue, drop, sending, unfairness, completion } = self.weights;
         for (option, weight) in [
             ("weight of throughput", throughput),
             ("weight of queue", queue),
             ("weight of drop", drop),
             ("weight of sending", sending),
             ("weight of unfairness", unfairness),
+            ("weight of completion", completion),
         ] {
             in_range(option, f64::from(weight), 0.0, 1e6)?;
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anabranch_lab::flows::FlowRunError;
 use rayon::prelude::*;
 
-use crate::reward::Terms;
 use crate::session::{Ended, Session};
 use crate::spec::{Spec, SpecError};
+use crate::steps::Steps;
 
 /// The most environments of a vector.
 pub const MOST_ENVIRONMENTS: usize = 1 << 16;
@@ -77,7 +77,7 @@ pub struct Results<'a> {
     pub observations: &'a mut [f32],
     /// What the step was worth.
     pub rewards: &'a mut [f32],
-    /// The terms of the rewards, five for each, in the order of [`Terms::NAMES`](crate::Terms::NAMES).
+    /// The terms of the rewards, one of each for each, in their order ([`Terms::NAMES`](crate::Terms::NAMES)).
     pub terms: &'a mut [f32],
     /// Whether all flows have sent what they had.
     pub terminated: &'a mut [bool],
@@ -89,8 +89,8 @@ pub struct Results<'a> {
 
 /// Many environments.
 #[derive(Debug)]
-pub struct Vector {
-    pub(crate) sessions: Vec<Session>,
+pub struct Vector<S = Session> {
+    pub(crate) sessions: Vec<S>,
     pub(crate) autoreset: Autoreset,
     /// The threads; none if there is one.
     pub(crate) pool: Option<rayon::ThreadPool>,
@@ -126,10 +126,31 @@ impl Vector {
         threads: usize,
         autoreset: Autoreset,
     ) -> Result<Vector, SpecError> {
+        Vector::making(|seed| Session::new(Arc::clone(spec), seed), count, seed, threads, autoreset)
+    }
+}
+
+impl<S: Steps> Vector<S> {
+    /// `count` environments that `make` makes, each of its seed, on `threads` threads.
+    ///
+    /// # Errors
+    ///
+    /// What `make` says.
+    ///
+    /// # Panics
+    ///
+    /// When there are no environments or threads, or more than [`MOST_ENVIRONMENTS`].
+    pub fn making<E>(
+        make: impl FnMut(u64) -> Result<S, E>,
+        count: usize,
+        seed: u64,
+        threads: usize,
+        autoreset: Autoreset,
+    ) -> Result<Vector<S>, E> {
         assert!((1..=MOST_ENVIRONMENTS).contains(&count) && threads > 0, "there is something to step");
         let threads = threads.min(count);
         let seeds = (0..count as u64).map(|number| seed.wrapping_add(number));
-        let sessions = seeds.map(|seed| Session::new(Arc::clone(spec), seed)).collect::<Result<_, _>>()?;
+        let sessions = seeds.map(make).collect::<Result<_, _>>()?;
         let pool = (threads > 1).then(|| {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
             builder.thread_name(|number| format!("environments {number}")).build().expect("threads can be started")
@@ -138,12 +159,12 @@ impl Vector {
     }
 
     /// The environments.
-    pub fn sessions(&self) -> &[Session] {
+    pub fn sessions(&self) -> &[S] {
         &self.sessions
     }
 
     /// The environments, to ask an oracle of.
-    pub fn sessions_mut(&mut self) -> &mut [Session] {
+    pub fn sessions_mut(&mut self) -> &mut [S] {
         &mut self.sessions
     }
 
@@ -154,7 +175,7 @@ impl Vector {
 
     /// Numbers in an action of all.
     pub fn action_len(&self) -> usize {
-        self.sessions.len() * self.sessions[0].hosts()
+        self.sessions.len() * self.sessions[0].action_len()
     }
 
     /// Numbers in an observation of all.
@@ -183,7 +204,7 @@ impl Vector {
         }
         let row = self.sessions[0].observation_len();
         assert_eq!(observations.len(), row * self.sessions.len(), "there is room for all observations");
-        let reset = |(environment, (session, observation)): (usize, (&mut Session, &mut [f32]))| {
+        let reset = |(environment, (session, observation)): (usize, (&mut S, &mut [f32]))| {
             if mask.is_none_or(|mask| mask[environment]) {
                 session.reset(seeds.of(environment)).map_err(|error| StepError::Reset { environment, error })?;
             }
@@ -210,18 +231,19 @@ impl Vector {
     ///
     /// When `actions`, or a part of `results`, has another length than there are numbers for.
     pub fn step(&mut self, actions: &[f32], results: Results<'_>) -> Result<(), StepError> {
-        let (hosts, row) = (self.sessions[0].hosts(), self.sessions[0].observation_len());
+        let (numbers, row) = (self.sessions[0].action_len(), self.sessions[0].observation_len());
+        let of_terms = self.sessions[0].terms_len();
         let count = self.sessions.len();
-        assert_eq!(actions.len(), hosts * count, "there is a rate for each host");
+        assert_eq!(actions.len(), numbers * count, "there is an action for each environment");
         let Results { observations, rewards, terms, terminated, truncated, last } = results;
         let lengths = [observations.len(), terms.len(), rewards.len(), terminated.len(), truncated.len()];
-        assert_eq!(lengths, [row * count, 5 * count, count, count, count], "there is room for all results");
+        assert_eq!(lengths, [row * count, of_terms * count, count, count, count], "there is room for all results");
         let mut lasts = last.map(|last| {
             assert_eq!(last.len(), row * count, "there is room for all last observations");
             last.chunks_exact_mut(row)
         });
-        let parts = actions.chunks_exact(hosts).zip(observations.chunks_exact_mut(row)).zip(rewards);
-        let parts = parts.zip(terms.chunks_exact_mut(5)).zip(terminated).zip(truncated);
+        let parts = actions.chunks_exact(numbers).zip(observations.chunks_exact_mut(row)).zip(rewards);
+        let parts = parts.zip(terms.chunks_exact_mut(of_terms)).zip(terminated).zip(truncated);
         let parts = parts.map(|(((((action, observation), reward), terms), terminated), truncated)| Part {
             action,
             observation,
@@ -232,9 +254,8 @@ impl Vector {
             last: lasts.as_mut().and_then(Iterator::next),
         });
         let autoreset = self.autoreset;
-        let step = |(environment, (session, part)): (usize, (&mut Session, Part<'_>))| {
-            take(session, part, autoreset, environment)
-        };
+        let step =
+            |(environment, (session, part)): (usize, (&mut S, Part<'_>))| take(session, part, autoreset, environment);
         let Vector { sessions, pool, each, .. } = self;
         match pool {
             None => {
@@ -259,13 +280,14 @@ pub(crate) fn first_error(all: Vec<Result<(), StepError>>) -> Result<(), StepErr
 /// What a step came to.
 pub(crate) struct Outcome {
     pub reward: f32,
-    pub terms: Terms,
     pub ended: Ended,
+    /// Whether a step was taken: an episode that was over was not stepped.
+    was_taken: bool,
 }
 
 /// One environment's step, or with [`Autoreset::NextStep`] the beginning of its next episode.
 pub(crate) fn act(
-    session: &mut Session,
+    session: &mut impl Steps,
     action: &[f32],
     autoreset: Autoreset,
     environment: usize,
@@ -275,16 +297,20 @@ pub(crate) fn act(
         if autoreset == Autoreset::NextStep {
             session.reset(None).map_err(|error| StepError::Reset { environment, error })?;
         }
-        return Ok(Outcome { reward: 0.0, terms: Terms::default(), ended: session.ended() });
+        return Ok(Outcome { reward: 0.0, ended: session.ended(), was_taken: false });
     }
     let ended = session.step(action).map_err(|error| StepError::Run { environment, error })?;
-    Ok(Outcome { reward: session.reward(), terms: session.terms(), ended })
+    Ok(Outcome { reward: session.reward(), ended, was_taken: true })
 }
 
-fn take(session: &mut Session, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
-    let Outcome { reward, terms, ended } = act(session, part.action, autoreset, environment)?;
+fn take(session: &mut impl Steps, part: Part<'_>, autoreset: Autoreset, environment: usize) -> Result<(), StepError> {
+    let Outcome { reward, ended, was_taken } = act(session, part.action, autoreset, environment)?;
     *part.reward = reward;
-    part.terms.copy_from_slice(&terms.values());
+    if was_taken {
+        session.write_terms(part.terms)
+    } else {
+        part.terms.fill(0.0)
+    }
     (*part.terminated, *part.truncated) = (ended.terminated, ended.truncated);
     if ended.is_over() && autoreset == Autoreset::SameStep {
         if let Some(last) = part.last {

@@ -1,6 +1,6 @@
-//! Sees when a host's flows change, so that it divides its rate anew at once, as a sender does.
+//! Sees when a host's flows change, so that it divides its rate anew at once, as a sender does; and when transfers end.
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowRunError;
 use anabranch_lab::flows::node::{FlowNode, NodeEvent};
 use anabranch_lab::flows::world::Role;
@@ -15,6 +15,8 @@ pub struct Watcher {
     roles: Vec<Role>,
     /// Flows that have begun or ended, or whose round trip is known now.
     changed: Vec<usize>,
+    /// Flows of which a transfer has ended, and how long it took.
+    finished: Vec<(usize, Duration)>,
     /// What is said of a flow that can't go on, and which.
     error: Option<(usize, Failed)>,
 }
@@ -28,18 +30,29 @@ enum Failed {
 impl Watcher {
     /// Before anything has happened.
     pub fn new(scenario: &FlowScenario) -> Watcher {
-        Watcher { roles: anabranch_lab::flows::world::roles(scenario), changed: Vec::new(), error: None }
+        Watcher {
+            roles: anabranch_lab::flows::world::roles(scenario),
+            changed: Vec::new(),
+            finished: Vec::new(),
+            error: None,
+        }
     }
 
     /// The same again.
     pub fn reset(&mut self) {
         self.changed.clear();
+        self.finished.clear();
         self.error = None;
     }
 
     /// A flow that has changed.
     pub fn pop_changed(&mut self) -> Option<usize> {
         self.changed.pop()
+    }
+
+    /// A flow of which a transfer has ended, and how long it took. It is called at that instant.
+    pub fn pop_finished(&mut self) -> Option<(usize, Duration)> {
+        self.finished.pop()
     }
 
     /// Why a flow can't go on.
@@ -62,6 +75,7 @@ impl Observer<FlowNode> for Watcher {
         let Role::Source(flow) = self.roles[node.index()] else { return };
         match event {
             NodeEvent::Flow(FlowEvent::Established) | NodeEvent::Active(_) => self.changed.push(flow),
+            NodeEvent::Finished { took } => self.finished.push((flow, took)),
             NodeEvent::Flow(FlowEvent::Stopped(fault)) => {
                 self.error.get_or_insert((flow, Failed::Stopped(now, fault)));
             }
@@ -74,6 +88,6 @@ impl Observer<FlowNode> for Watcher {
 
     #[inline]
     fn calls_agent(&self) -> bool {
-        !self.changed.is_empty() || self.error.is_some()
+        !self.changed.is_empty() || !self.finished.is_empty() || self.error.is_some()
     }
 }

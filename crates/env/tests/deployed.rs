@@ -115,9 +115,12 @@ fn bits(rates: &[f32]) -> Vec<u32> {
 
 #[test]
 fn a_policy_tells_in_a_run_what_it_tells_in_an_environment() {
-    for (actuator, delay, sampled) in
-        [(Actuator::Rate, 0, true), (Actuator::Fixed, 3, false), (Actuator::Bounded, 0, false)]
-    {
+    for (actuator, delay, sampled) in [
+        (Actuator::Rate, 0, true),
+        (Actuator::Fixed, 3, false),
+        (Actuator::Bounded, 0, false),
+        (Actuator::Initial, 1, false),
+    ] {
         let directory = tempfile::tempdir().unwrap();
         let saved = saved(actuator, delay, 10.0);
         let mut scenario = scenario(directory.path(), &saved);

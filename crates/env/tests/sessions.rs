@@ -42,7 +42,8 @@ fn steady(session: &mut Session, mut rates: impl FnMut(&mut Session, &mut [f32])
 
 #[test]
 fn a_host_sends_what_it_is_told_under_each_actuator() {
-    for (name, actuator) in Actuator::ALL {
+    for actuator in Actuator::OF_RATES {
+        let name = actuator.name();
         for told in [0.25, 0.5, 0.9] {
             let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
             let (sent, _) = steady(&mut session, |_, rates| rates.fill(told));
@@ -56,7 +57,8 @@ fn a_host_sends_what_it_is_told_under_each_actuator() {
 
 #[test]
 fn a_host_that_was_told_nothing_sends_as_soon_as_it_is_told_more() {
-    for (name, actuator) in Actuator::ALL {
+    for actuator in Actuator::OF_RATES {
+        let name = actuator.name();
         let mut session = session(Spec { actuator, ..named("C3-Single") }, 1);
         for _ in 0..10 {
             session.step(&[0.0]).unwrap();
@@ -71,7 +73,8 @@ fn a_host_that_was_told_nothing_sends_as_soon_as_it_is_told_more() {
 
 #[test]
 fn two_hosts_at_half_share_the_link_and_leave_no_queue() {
-    for (name, actuator) in Actuator::ALL {
+    for actuator in Actuator::OF_RATES {
+        let name = actuator.name();
         let mut session = session(Spec { actuator, ..named("C3-Parallel") }, 1);
         let (sent, queue) = steady(&mut session, |_, rates| rates.fill(0.48));
         // Ten packets and a bit are ten: small windows waste short pipes, a pace does not.
@@ -260,4 +263,109 @@ fn what_can_not_be_is_refused_with_what_can() {
         Session::new(Arc::new(Spec { link: 99, ..single() }), 1),
         Err(SpecError::Sight(SightError::NoLink { link: 99, .. }))
     ));
+}
+
+/// One flow of 50 KiB over 100 Mbit/s and a round trip of 50 ms, as in [C3]'s figure.
+fn fifty_kib() -> Spec {
+    let text = "[run]\nseconds = 5\n[dumbbell]\nrate = \"100 Mbit/s\"\ndelay_ms = 15\nqueue = { ms = 50 }\n\
+                access_rate = \"1 Gbit/s\"\naccess_delay_ms = 5\n[[flow]]\ncontroller = \"cubic\"\n\
+                workload = { once_bytes = 51200 }\nhandshake = true\nstart_s = 0.25\n";
+    let scenario = parse_flows(text, "s.toml", &[]).unwrap();
+    let features = vec![Feature::Pipe, Feature::PreviousRate, Feature::Active];
+    let spec = Spec::of(Source::Fixed(Arc::new(scenario)));
+    Spec { actuator: Actuator::Initial, weights: Weights::OF_COMPLETION, features, ..spec }
+}
+
+#[test]
+fn a_transfer_counts_by_the_time_that_it_would_take_alone() {
+    // 36 packets with their headers are 53 576 bytes, 4.286 ms at 100 Mbit/s; two round trips are 100 ms.
+    let alone = 0.1 + 53_576.0 * 8.0 / 100e6;
+    // Three flights of ten, twenty and six packets and the handshake are four round trips; one flight leaves two.
+    // On the wire a flight takes as long as its packets, of which the last flight's count.
+    // Less than the ten packets that the controller begins with by itself is ten.
+    for (told, trips, packets) in [(f32::log2(10.0), 4.0, 6.0), (6.0, 2.0, 36.0), (0.0, 4.0, 6.0)] {
+        let mut session = session(fifty_kib(), 1);
+        let mut sum = 0.0;
+        let ended = loop {
+            let ended = session.step(&[told]).unwrap();
+            sum += f64::from(session.reward());
+            assert_eq!(session.reward(), session.terms().completion);
+            if ended.is_over() {
+                break ended;
+            }
+        };
+        assert_eq!(ended, Ended { terminated: true, truncated: false }, "all work is done");
+        assert!((session.alone(0, 51_200).as_secs_f64() - alone).abs() < 1e-6);
+        let took = trips * 0.05 + packets * 1514.0 * 8.0 / 100e6;
+        assert!((sum - alone / took).abs() < 0.01, "2^{told}: {sum}, not {}", alone / took);
+    }
+}
+
+#[test]
+fn what_has_begun_keeps_its_initial_window() {
+    let reward = |first: f32, then: f32| {
+        let mut session = session(fifty_kib(), 1);
+        let mut sum = 0.0;
+        // It begins after 0.25 s, and is established after 0.3 s.
+        for step in 0.. {
+            let ended = session.step(&[if step < 4 { first } else { then }]).unwrap();
+            sum += session.reward();
+            if ended.is_over() {
+                return sum;
+            }
+        }
+        unreachable!("episodes end")
+    };
+    assert_eq!(reward(6.0, 0.0), reward(6.0, 6.0));
+    assert!(reward(1.0, 6.0) < 0.6 * reward(6.0, 6.0));
+}
+
+#[test]
+fn a_pipe_is_known_once_a_round_trip_is_and_its_rule_goes_by_it() {
+    let mut session = session(fifty_kib(), 1);
+    let (mut told, mut best) = ([0.0], [0.0]);
+    let seen = |session: &Session| {
+        let mut seen = [0.0; 3];
+        session.observe(&mut seen);
+        seen
+    };
+    assert_eq!(seen(&session), [0.0; 3]);
+    rule(&session, &mut told);
+    assert!((told[0] - f32::log2(10.0)).abs() < 1e-6, "RFC 6928's, as long as nothing is known");
+    // 100 Mbit/s for 50 ms are 413 packets of 1514 bytes.
+    oracle(&mut session, &mut best);
+    assert!((best[0] - f32::log2(412.8)).abs() < 0.01, "{best:?}");
+    for _ in 0..5 {
+        session.step(&[5.0]).unwrap();
+    }
+    let [pipe, previous, _] = seen(&session);
+    assert!((pipe * 10.0 - f32::log2(413.8)).abs() < 0.05 && previous == 0.5, "{pipe}, {previous}");
+    rule(&session, &mut told);
+    assert!(session.seen()[0].active == 1 || (told[0] - f32::log2(412.8)).abs() < 0.05, "{told:?}");
+}
+
+#[test]
+fn windows_that_are_divided_complete_sooner_than_the_usual_one() {
+    let mean = |told: &dyn Fn(&mut Session, &mut [f32])| {
+        let mut sum = 0.0;
+        for seed in 0..20 {
+            let mut session = session(named("C3-Fct"), seed);
+            let mut rates = [0.0];
+            loop {
+                told(&mut session, &mut rates);
+                let ended = session.step(&rates).unwrap();
+                sum += session.reward() / 16.0;
+                if ended.is_over() {
+                    break;
+                }
+            }
+        }
+        sum / 20.0
+    };
+    let usual = mean(&|_, rates| rates.fill(f32::log2(10.0)));
+    let most = mean(&|_, rates| rates.fill(10.0));
+    let (by_rule, by_oracle) =
+        (mean(&|session, rates| rule(session, rates)), mean(&|session, rates| oracle(session, rates)));
+    println!("usual {usual}, most {most}, rule {by_rule}, oracle {by_oracle}");
+    assert!(by_rule > usual && by_oracle > usual && by_rule > most, "{usual}, {most}, {by_rule}, {by_oracle}");
 }

@@ -22,7 +22,7 @@ impl Step {
         Step {
             observations: vec![0.0; vector.observation_len()],
             rewards: vec![0.0; count],
-            terms: vec![0.0; 5 * count],
+            terms: vec![0.0; anabranch_env::Terms::NAMES.len() * count],
             terminated: vec![false; count],
             truncated: vec![false; count],
             last: vec![0.0; vector.observation_len()],

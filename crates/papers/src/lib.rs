@@ -304,6 +304,23 @@ pub struct Findings {
     pub report: Report,
 }
 
+/// What a run of an experiment gives to other programs, in one object.
+#[derive(Debug, Serialize)]
+pub struct Summary<'a> {
+    /// The experiment's name.
+    pub id: &'a str,
+    /// The seed of its random streams.
+    pub seed: u64,
+    /// Whether it was a short run.
+    pub quick: bool,
+    /// How long it took on the clock, in seconds.
+    pub wall_s: f64,
+    /// How many rows of each kind agree, disagree and decide nothing.
+    pub totals: Totals,
+    /// Its figures beside the paper's.
+    pub rows: &'a [Row],
+}
+
 /// One figure of ours beside the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {

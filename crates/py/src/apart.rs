@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -20,8 +21,8 @@ pub fn apart<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResu
 }
 
 /// Does `work` on another thread, and stops it through its progress when Python has a signal to raise.
-pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&Progress) -> T + Send) -> PyResult<T> {
-    let progress = Progress::default();
+pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&Arc<Progress>) -> T + Send) -> PyResult<T> {
+    let progress = Arc::new(Progress::default());
     thread::scope(|scope| {
         let (done, finished) = channel();
         let progress = &progress;

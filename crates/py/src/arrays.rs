@@ -77,8 +77,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Refuses what is no number.
-pub fn finite(name: &str, values: &[f32], shape: &[usize]) -> PyResult<()> {
+/// Refuses what is no number; what is one goes from 0 to `most`, if that is said.
+pub fn finite(name: &str, values: &[f32], shape: &[usize], most: Option<f32>) -> PyResult<()> {
     let Some(at) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
     let mut place = Vec::new();
     let mut rest = at;
@@ -87,6 +87,6 @@ pub fn finite(name: &str, values: &[f32], shape: &[usize]) -> PyResult<()> {
         rest /= length;
     }
     let (value, place) = (values[at], place.join(", "));
-    let most = anabranch_env::action::MOST;
-    Err(PyValueError::new_err(format!("{name}[{place}] is {value}, must be a number; rates go from 0 to {most}")))
+    let range = most.map_or(String::new(), |most| format!(" from 0 to {most}"));
+    Err(PyValueError::new_err(format!("{name}[{place}] is {value}, must be a number{range}")))
 }

@@ -1,22 +1,22 @@
 //! Environments that are stepped together, over arrays of Python's.
 
 use std::collections::BTreeMap;
-use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 
 use anabranch_env::feature::Feature;
 use anabranch_env::options::{About, Options};
 use anabranch_env::rollout::{Rollout, RolloutError};
-use anabranch_env::vector::{MOST_ENVIRONMENTS, Results, StepError};
-use anabranch_env::{Autoreset, Seeds, Spec, Terms, Vector, action, catalogue, oracle};
+use anabranch_env::vector::MOST_ENVIRONMENTS;
+use anabranch_env::{Autoreset, Session, Spec, Terms, Vector, action, catalogue, oracle};
 use anabranch_scenario::file::parse_flows;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::apart::apart;
 use crate::arrays::{Wanted, finite};
 use crate::policy::Policy;
+use crate::stepping::{Room, Stepping, step_error};
 use crate::{errors, runs};
 
 /// Steps of a rollout between two questions whether somebody has pressed Ctrl-C.
@@ -42,7 +42,17 @@ fn row(feature: Feature) -> (&'static str, &'static str, f32, f32, bool) {
     (feature.name(), feature.unit(), least, most, feature.is_deployable())
 }
 
-fn autoreset_named(name: &str) -> PyResult<Autoreset> {
+/// Whether there can be so many environments on so many threads.
+pub fn check_counts(count: usize, threads: usize) -> PyResult<()> {
+    for (name, value, most) in [("num_envs", count, MOST_ENVIRONMENTS), ("threads", threads, MOST_THREADS)] {
+        if !(1..=most).contains(&value) {
+            return Err(PyValueError::new_err(format!("{name} is {value}, must be from 1 to {most}")));
+        }
+    }
+    Ok(())
+}
+
+pub fn autoreset_named(name: &str) -> PyResult<Autoreset> {
     match name {
         "NextStep" => Ok(Autoreset::NextStep),
         "SameStep" => Ok(Autoreset::SameStep),
@@ -51,47 +61,14 @@ fn autoreset_named(name: &str) -> PyResult<Autoreset> {
     }
 }
 
-fn step_error(error: StepError) -> PyErr {
-    errors::run(error)
-}
-
 /// Environments of one kind, which are stepped together; what is seen of each does not depend on how many there are.
 #[pyclass(frozen, module = "anabranch._native")]
 pub struct Environments {
-    vector: Mutex<Vector>,
+    stepping: Stepping<Session>,
     spec: Arc<Spec>,
-    count: usize,
-    hosts: usize,
-    row: usize,
-    threads: usize,
-    /// Whose threads step them.
-    process: u32,
 }
 
 impl Environments {
-    /// The environments, for whoever may step them now.
-    fn vector(&self) -> PyResult<MutexGuard<'_, Vector>> {
-        if self.threads > 1 && process::id() != self.process {
-            return Err(PyRuntimeError::new_err(
-                "this process was forked after the environments were made, and their threads are not in it: \
-                 make them after the fork, start processes by \"spawn\", or use threads=1",
-            ));
-        }
-        match self.vector.try_lock() {
-            Ok(vector) => Ok(vector),
-            Err(TryLockError::WouldBlock) => {
-                Err(PyRuntimeError::new_err("another thread is stepping these environments; make some for each thread"))
-            }
-            Err(TryLockError::Poisoned(_)) => {
-                Err(PyRuntimeError::new_err("these environments have failed before: make new ones"))
-            }
-        }
-    }
-
-    fn observations(&self) -> [usize; 2] {
-        [self.count, self.row]
-    }
-
     /// What each of them is.
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -133,11 +110,7 @@ impl Environments {
             }
             _ => return Err(PyValueError::new_err("give the name of an environment or a scenario, and not both")),
         };
-        for (name, value, most) in [("num_envs", count, MOST_ENVIRONMENTS), ("threads", threads, MOST_THREADS)] {
-            if !(1..=most).contains(&value) {
-                return Err(PyValueError::new_err(format!("{name} is {value}, must be from 1 to {most}")));
-            }
-        }
+        check_counts(count, threads)?;
         let options = Options {
             link,
             interval_s: interval,
@@ -151,46 +124,37 @@ impl Environments {
         let spec = Arc::new(options.spec(&about).map_err(errors::value)?);
         let autoreset = autoreset_named(autoreset)?;
         let vector = apart(py, || Vector::new(&spec, count, seed, threads, autoreset))?.map_err(errors::value)?;
-        let session = &vector.sessions()[0];
-        Ok(Environments {
-            count,
-            hosts: session.hosts(),
-            row: session.observation_len(),
-            threads: threads.min(count),
-            process: process::id(),
-            spec,
-            vector: Mutex::new(vector),
-        })
+        Ok(Environments { stepping: Stepping::new(vector, threads), spec })
     }
 
     /// How many.
     #[getter]
     fn count(&self) -> usize {
-        self.count
+        self.stepping.count
     }
 
     /// Numbers in an action.
     #[getter]
     pub fn hosts(&self) -> usize {
-        self.hosts
+        self.stepping.numbers
     }
 
     /// Numbers in an observation.
     #[getter]
     fn observation_len(&self) -> usize {
-        self.row
+        self.stepping.row
     }
 
     /// Threads that step them.
     #[getter]
     fn threads(&self) -> usize {
-        self.threads
+        self.stepping.threads
     }
 
-    /// The highest rate.
+    /// The highest number of an action.
     #[getter]
     fn most(&self) -> f32 {
-        action::MOST
+        self.spec.actuator.most()
     }
 
     /// Seconds between two actions.
@@ -226,7 +190,7 @@ impl Environments {
 
     /// The terms of a reward, in the order of an array of them.
     #[getter]
-    fn terms(&self) -> [&'static str; 5] {
+    fn terms(&self) -> [&'static str; Terms::NAMES.len()] {
         Terms::NAMES
     }
 
@@ -240,25 +204,7 @@ impl Environments {
         seeds: Option<Vec<Option<u64>>>,
         mask: Option<Vec<bool>>,
     ) -> PyResult<()> {
-        let shape = self.observations();
-        let mut observations = Wanted { name: "observations", shape: &shape }.write::<f32>(observations)?;
-        let observations = observations.as_slice_mut().map_err(errors::value)?;
-        let lengths = [("seeds", seeds.as_ref().map(Vec::len)), ("reset_mask", mask.as_ref().map(Vec::len))];
-        for (name, length) in lengths {
-            if length.is_some_and(|length| length != self.count) {
-                let (has, count) = (length.unwrap_or(0), self.count);
-                return Err(PyValueError::new_err(format!("{name} has {has} entries, must have {count}")));
-            }
-        }
-        let seeds = match (seed, &seeds) {
-            (Some(seed), None) => Seeds::From(seed),
-            (None, Some(seeds)) => Seeds::Each(seeds),
-            (None, None) => Seeds::Next,
-            (Some(_), Some(_)) => return Err(PyValueError::new_err("give one seed or a seed for each, and not both")),
-        };
-        let mut vector = self.vector()?;
-        let vector = &mut *vector;
-        apart(py, || vector.reset(seeds, mask.as_deref(), observations))?.map_err(step_error)
+        self.stepping.reset(py, observations, seed, seeds, mask)
     }
 
     /// Takes a step in each; results are written into the arrays.
@@ -275,29 +221,8 @@ impl Environments {
         truncated: &Bound<'_, PyAny>,
         last: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (rows, each) = (self.observations(), [self.count]);
-        let (told, of_terms) = ([self.count, self.hosts], [self.count, Terms::NAMES.len()]);
-        let actions = Wanted { name: "actions", shape: &told }.read::<f32>(actions)?;
-        let actions = actions.as_slice().map_err(errors::value)?;
-        finite("actions", actions, &told)?;
-        let wanted = |name, shape| Wanted { name, shape };
-        let mut observations = wanted("observations", &rows).write::<f32>(observations)?;
-        let mut rewards = wanted("rewards", &each).write::<f32>(rewards)?;
-        let mut terms = wanted("terms", &of_terms).write::<f32>(terms)?;
-        let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
-        let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
-        let mut last = last.map(|last| wanted("last", &rows).write::<f32>(last)).transpose()?;
-        let results = Results {
-            observations: observations.as_slice_mut().map_err(errors::value)?,
-            rewards: rewards.as_slice_mut().map_err(errors::value)?,
-            terms: terms.as_slice_mut().map_err(errors::value)?,
-            terminated: terminated.as_slice_mut().map_err(errors::value)?,
-            truncated: truncated.as_slice_mut().map_err(errors::value)?,
-            last: last.as_mut().map(|last| last.as_slice_mut()).transpose().map_err(errors::value)?,
-        };
-        let mut vector = self.vector()?;
-        let vector = &mut *vector;
-        apart(py, || vector.step(actions, results))?.map_err(step_error)
+        let room = Room { observations, rewards, terms, terminated, truncated, last };
+        self.stepping.step(py, actions, Some(self.spec.actuator.most()), room)
     }
 
     /// A policy acts for many steps; what is seen, told and paid is written into the arrays, environment by environment.
@@ -319,9 +244,13 @@ impl Environments {
         if steps == 0 {
             return Err(PyValueError::new_err("steps is 0, must be 1 or more"));
         }
-        finite("deviations", &deviations, &[deviations.len()])?;
-        let (seen, told, each) = ([self.count, steps, self.row], [self.count, steps, self.hosts], [self.count, steps]);
-        let rows = self.observations();
+        finite("deviations", &deviations, &[deviations.len()], None)?;
+        let (seen, told, each) = (
+            [self.stepping.count, steps, self.stepping.row],
+            [self.stepping.count, steps, self.stepping.numbers],
+            [self.stepping.count, steps],
+        );
+        let rows = self.stepping.observations();
         let wanted = |name, shape| Wanted { name, shape };
         let mut observations = wanted("observations", &seen).write::<f32>(observations)?;
         let mut actions = wanted("actions", &told).write::<f32>(actions)?;
@@ -329,9 +258,9 @@ impl Environments {
         let mut terminated = wanted("terminated", &each).write::<bool>(terminated)?;
         let mut truncated = wanted("truncated", &each).write::<bool>(truncated)?;
         let mut next = wanted("next", &rows).write::<f32>(next)?;
-        let mut vector = self.vector()?;
+        let mut vector = self.stepping.vector()?;
         let vector = &mut *vector;
-        let piece = (STEPS_BETWEEN_SIGNALS / self.count).max(1);
+        let piece = (STEPS_BETWEEN_SIGNALS / self.stepping.count).max(1);
         for begin in (0..steps).step_by(piece) {
             let room = Rollout {
                 observations: observations.as_slice_mut().map_err(errors::value)?,
@@ -359,11 +288,11 @@ impl Environments {
             "oracle" => true,
             _ => return Err(errors::value(format!("there is no baseline \"{who}\"; there are: rule, oracle"))),
         };
-        let shape = [self.count, self.hosts];
+        let shape = [self.stepping.count, self.stepping.numbers];
         let mut actions = Wanted { name: "actions", shape: &shape }.write::<f32>(actions)?;
         let actions = actions.as_slice_mut().map_err(errors::value)?;
-        let mut vector = self.vector()?;
-        let (vector, hosts) = (&mut *vector, self.hosts);
+        let mut vector = self.stepping.vector()?;
+        let (vector, hosts) = (&mut *vector, self.stepping.numbers);
         apart(py, || {
             for (session, rates) in vector.sessions_mut().iter_mut().zip(actions.chunks_exact_mut(hosts)) {
                 if is_oracle { oracle::oracle(session, rates) } else { oracle::rule(session, rates) }
@@ -373,10 +302,6 @@ impl Environments {
 
     /// Seconds of the present episode of an environment that have passed.
     fn now(&self, environment: usize) -> PyResult<f64> {
-        let vector = self.vector()?;
-        let session = vector.sessions().get(environment);
-        let missing =
-            || PyValueError::new_err(format!("there is no environment {environment}; there are {}", self.count));
-        session.map(|session| session.now().as_secs_f64()).ok_or_else(missing)
+        self.stepping.now(environment, Session::now)
     }
 }

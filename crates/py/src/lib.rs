@@ -13,9 +13,19 @@ mod environments;
 #[cfg(feature = "module")]
 mod errors;
 #[cfg(feature = "module")]
+mod experiments;
+#[cfg(feature = "module")]
 mod policy;
 #[cfg(feature = "module")]
 mod runs;
+#[cfg(feature = "module")]
+mod senders;
+#[cfg(feature = "module")]
+mod stepping;
+#[cfg(feature = "module")]
+mod sweeps;
+#[cfg(feature = "module")]
+mod tables;
 pub mod text;
 
 /// Environments, runs and sweeps.
@@ -27,9 +37,17 @@ mod _native {
     #[pymodule_export]
     use crate::errors::{RunError, ScenarioError};
     #[pymodule_export]
+    use crate::experiments::{experiments, reproduce};
+    #[pymodule_export]
     use crate::policy::Policy;
     #[pymodule_export]
-    use crate::runs::{controllers, run, sweep};
+    use crate::runs::{controllers, run};
+    #[pymodule_export]
+    use crate::senders::Senders;
+    #[pymodule_export]
+    use crate::sweeps::{Driver, measure_point, measures, sweep};
+    #[pymodule_export]
+    use crate::tables::Table;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "as Python has it")]

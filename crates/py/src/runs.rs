@@ -12,20 +12,20 @@ use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Progress, run_one};
 use anabranch_lab::stream::run_files::StreamFinished;
-use anabranch_lab::sweep::{GridKey, Options, Outcome, Seeds, Sweep, points};
-use anabranch_report::output::create_dir;
+use anabranch_report::output::{Column, Table as Columns, create_dir};
 use anabranch_scenario::file::{AnyScenario, Override, parse_any};
-use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 use serde_json::{Map, Value, json};
 
 use crate::apart::interruptible;
 use crate::errors;
+use crate::tables::Table;
 use crate::text;
 
 /// What Python's object says, as JSON. Keys must be texts, and there is no number that is none.
-fn as_json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+pub fn as_json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     let options = PyDict::new(object.py());
     options.set_item("allow_nan", false)?;
     let dumped = object.py().import("json")?.call_method("dumps", (object,), Some(&options))?;
@@ -78,7 +78,10 @@ pub fn controllers() -> String {
     Value::Array(paths.chain(flows).collect()).to_string()
 }
 
-/// Runs a scenario; what `anabranch run --json` prints.
+/// What is a result: JSON, and tables by their names.
+pub type Told = (String, Vec<(&'static str, Table)>);
+
+/// Runs a scenario; what `anabranch run --json` prints, and its series.
 #[pyfunction]
 #[pyo3(signature = (scenario, overrides=None, seed=None, out=None))]
 pub fn run(
@@ -87,7 +90,7 @@ pub fn run(
     overrides: Option<&Bound<'_, PyDict>>,
     seed: Option<u64>,
     out: Option<PathBuf>,
-) -> PyResult<String> {
+) -> PyResult<Told> {
     let (text, name) = self::scenario(scenario)?;
     let mut overrides = self::overrides(overrides)?;
     overrides.extend(seed.map(|seed| Override::new(format!("seed={seed}"), "run.seed", seed.to_string())));
@@ -98,99 +101,40 @@ pub fn run(
     interruptible(py, |progress| measured(scenario, &name, out.as_deref(), progress))?
 }
 
-fn measured(scenario: AnyScenario, name: &str, out: Option<&std::path::Path>, progress: &Progress) -> PyResult<String> {
+fn measured(scenario: AnyScenario, name: &str, out: Option<&std::path::Path>, progress: &Progress) -> PyResult<Told> {
     let started = Instant::now();
     let written = |error: anabranch_report::output::OutputError| PyOSError::new_err(error.to_string());
-    let object = match scenario {
+    let (object, series) = match scenario {
         AnyScenario::Overlay(scenario) => {
             let measured = run_one(&scenario, progress).map_err(errors::run)?;
             let (summary, wall_s) = (Summary::of(&measured), started.elapsed().as_secs_f64());
             let finished = Finished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
             out.map(|out| finished.write(out)).transpose().map_err(written)?;
-            finished.to_json()
+            (finished.to_json(), finished.series())
         }
-        AnyScenario::Flows(mut scenario) => {
-            if out.is_none() {
-                // Only files show it.
-                scenario.sample_every = None;
-            }
+        AnyScenario::Flows(scenario) => {
             let measured = run_one(&scenario, progress).map_err(errors::run)?;
             let (summary, wall_s) = (FlowsSummary::of(&scenario, &measured), started.elapsed().as_secs_f64());
             let finished = FlowsFinished { scenario: &scenario, measured: &measured, summary: &summary, name, wall_s };
             out.map(|out| finished.write(out)).transpose().map_err(written)?;
-            finished.to_json()
+            (finished.to_json(), finished.series())
         }
         AnyScenario::Stream(scenario) => {
             let measured = run_one(&scenario, progress).map_err(errors::run)?;
             let wall_s = started.elapsed().as_secs_f64();
             let finished = StreamFinished { scenario: &scenario, measured: &measured, name, wall_s };
             out.map(|out| finished.write(out)).transpose().map_err(written)?;
-            finished.to_json()
+            (finished.to_json(), finished.series())
         }
     };
-    Ok(object.to_string())
+    let metrics = one_row(object["metrics"].as_object());
+    Ok((object.to_string(), vec![("series", Table::of(series)?), ("metrics", Table::of(metrics)?)]))
 }
 
-fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
-    let Value::Object(grid) = as_json(grid)? else { return Err(PyRuntimeError::new_err("a dict is an object")) };
-    let one = |(key, values): (String, Value)| match values {
-        Value::Array(list) if !list.is_empty() => {
-            let values = list.into_iter().map(|value| match value {
-                // As the command has them: quotes would stand in the table.
-                Value::String(text) => Ok(text),
-                value => Ok(text::value(&key, value).map_err(errors::scenario)?.to_string()),
-            });
-            let values = values.collect::<PyResult<Vec<String>>>()?;
-            if let Some(twice) = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
-                return Err(PyValueError::new_err(format!("grid[\"{key}\"] has {} twice", twice.1)));
-            }
-            Ok(GridKey { key, values })
-        }
-        other => Err(PyValueError::new_err(format!("grid[\"{key}\"] is {other}, must be a list of values"))),
-    };
-    grid.into_iter().map(one).collect()
-}
-
-/// Runs a scenario over a grid of values and seeds; what `anabranch sweep --json` prints.
-#[pyfunction]
-#[pyo3(signature = (scenario, grid, out, seeds=None, overrides=None, threads=None, again=false))]
-#[expect(clippy::too_many_arguments, reason = "they have names where they are called")]
-pub fn sweep(
-    py: Python<'_>,
-    scenario: &Bound<'_, PyAny>,
-    grid: &Bound<'_, PyDict>,
-    out: PathBuf,
-    seeds: Option<&Bound<'_, PyList>>,
-    overrides: Option<&Bound<'_, PyDict>>,
-    threads: Option<usize>,
-    again: bool,
-) -> PyResult<String> {
-    let (text, name) = self::scenario(scenario)?;
-    let seeds = seeds.map(|seeds| seeds.extract().map(Seeds)).transpose()?;
-    let (grid, overrides) = (grid_keys(grid)?, self::overrides(overrides)?);
-    if threads == Some(0) {
-        return Err(PyValueError::new_err("threads is 0, must be 1 or more"));
-    }
-    let points = points(&text, &name, &overrides, &grid, seeds.as_ref()).map_err(errors::scenario)?;
-    create_dir(&out).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let sweep = Sweep { name, text, grid, points };
-    interruptible(py, |progress| {
-        let started = Instant::now();
-        let swept = sweep.run(&out, Options { threads, again }, progress).map_err(errors::run)?;
-        let skipped = swept.skipped;
-        let outcomes: Option<Vec<Outcome>> = swept.outcomes.into_iter().collect();
-        // Who is interrupted gets the signal's exception instead.
-        let outcomes = outcomes.unwrap_or_default();
-        let mut object = Map::new();
-        if outcomes.len() == sweep.points.len() {
-            sweep.write(&out, &outcomes).map_err(|error| PyOSError::new_err(error.to_string()))?;
-            let Value::Object(results) = sweep.to_json(&outcomes) else { unreachable!("results are an object") };
-            object.extend(results);
-        }
-        object.insert("scenario".into(), json!(sweep.name));
-        object.insert("finished".into(), json!(outcomes.len()));
-        object.insert("skipped".into(), json!(skipped));
-        object.insert("wall_s".into(), json!(started.elapsed().as_secs_f64()));
-        Ok(Value::Object(object).to_string())
-    })?
+/// Numbers as a table of one row.
+fn one_row(numbers: Option<&Map<String, Value>>) -> Columns {
+    let numbers = numbers.into_iter().flatten();
+    numbers.fold(Columns::new(), |table, (name, value)| {
+        table.column(name, Column::F64(vec![value.as_f64().unwrap_or(f64::NAN)]))
+    })
 }

@@ -5,9 +5,8 @@ use anabranch_control::flow::PeerId;
 use anabranch_control::time::Time;
 use anabranch_control::units::Rate;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec, QueueSpec};
-use anabranch_scenario::policy::action::MOST;
 use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
-use anabranch_scenario::policy::{Feature, Sight, hosts};
+use anabranch_scenario::policy::{Actuator, Feature, Sight, hosts};
 use anabranch_sim::network::{Capacity, CodelConfig, Limit, LinkId, RedConfig};
 
 use anabranch_control::time::Duration;
@@ -134,8 +133,8 @@ impl View {
         self.counted.hosts.iter().map(|&(_, sent, _)| sent).sum()
     }
 
-    /// The hosts have these relative rates from now on, from 0 to [`MOST`]; what lies beyond, or is no number, counts
-    /// as the nearest, or 0.
+    /// The hosts have these relative rates, or initial windows, from now on, from 0 to [`Actuator::most`]; what lies
+    /// beyond, or is no number, counts as the nearest, or 0.
     ///
     /// # Panics
     ///
@@ -144,14 +143,22 @@ impl View {
         assert_eq!(rates.len(), self.hosts.len(), "an action has a number for each host");
         for (held, &rate) in self.rates.iter_mut().zip(rates) {
             // `clamp` would let what is no number through.
-            *held = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, MOST) };
+            *held = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
+        }
+        // What has begun keeps its initial window.
+        if self.sight.actuator == Actuator::Initial {
+            return;
         }
         (0..self.hosts.len()).for_each(|host| self.direct(host, world));
     }
 
     /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew.
     pub fn on_changed<O: Observer<FlowNode>>(&self, flow: usize, world: &mut FlowWorld<O>) {
-        if let Some(host) = self.hosts.iter().position(|flows| flows.contains(&flow)) {
+        let Some(host) = self.hosts.iter().position(|flows| flows.contains(&flow)) else { return };
+        if self.sight.actuator == Actuator::Initial {
+            let packet = world.scenario().packets.data;
+            world.set_bounds(flow, Actuator::initial(self.rates[host], packet));
+        } else {
             self.direct(host, world);
         }
     }
@@ -208,7 +215,7 @@ impl View {
 
         for (host, flows) in self.hosts.iter().enumerate() {
             let (mut acked, mut sent, mut lost, mut active) = (0, 0, 0, 0);
-            let (mut ratios, mut sampled) = (0.0, 0);
+            let (mut ratios, mut sampled, mut least) = (0.0, 0, f64::INFINITY);
             for &flow in flows {
                 let all = world.sent(flow);
                 (acked, sent, lost) = (acked + all.acked_bytes, sent + all.packets, lost + all.lost);
@@ -216,15 +223,17 @@ impl View {
                 if let Some(rtt) = world.sender(flow).and_then(|sender| sender.metrics(PeerId(0)).rtt) {
                     ratios += rtt.smoothed.as_secs_f64() / rtt.min.as_secs_f64();
                     sampled += 1;
+                    least = least.min(rtt.min.as_secs_f64());
                 }
             }
             let before = std::mem::replace(&mut self.counted.hosts[host], (acked, sent, lost));
             self.seen[host] = HostSeen {
                 throughput: share((acked - before.0) as f64 * full_packet / data.get() as f64),
                 active,
-                rate: f64::from(self.rates[host]),
+                rate: shown(self.sight.actuator, self.rates[host]),
                 round_trip: if sampled > 0 { ratios / f64::from(sampled) } else { 0.0 },
                 loss: (lost - before.2) as f64 / (sent - before.1).max(1) as f64,
+                pipe: if sampled > 0 { rate * least / full_packet } else { 0.0 },
             };
         }
 
@@ -263,6 +272,12 @@ impl View {
         let carries = rate * self.sight.interval.as_secs_f64();
         if carries > 0.0 { bytes as f64 / carries } else { 0.0 }
     }
+}
+
+/// What was told, as a feature and a reward have it.
+fn shown(actuator: Actuator, told: f32) -> f64 {
+    let told = f64::from(told);
+    if actuator == Actuator::Initial { told / 10.0 } else { told }
 }
 
 /// The longest wait that a queue allows at a link of `rate` bytes a second.

@@ -8,15 +8,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+pub use elsewhere::{Elsewhere, KeepError, MeasureError, measure};
 pub use grid::{GridError, GridKey, Point, Seeds, as_number, points};
 pub use numbers::{Numbers, PointError};
-pub use store::Outcome;
+pub use store::{Outcome, StrangeOutcome};
 pub use table::{Combination, Metric};
 
 use crate::parallel::{Progress, run_all};
 use anabranch_report::output::{OutputError, Staged, create_dir};
 use anabranch_scenario::file::AnyScenario;
 
+mod elsewhere;
 mod figures;
 mod grid;
 mod numbers;
@@ -65,6 +67,13 @@ pub enum SweepError {
     Point(#[from] PointError),
 }
 
+/// Where the outcomes of a sweep in `dir` are kept, which is made if it is not there.
+fn points_of(dir: &Path) -> Result<PathBuf, OutputError> {
+    let dir = dir.join("points");
+    create_dir(&dir)?;
+    Ok(dir)
+}
+
 impl Sweep {
     /// Measures the points that are not yet in `dir`, and keeps each there as soon as it
     /// is over.
@@ -74,10 +83,8 @@ impl Sweep {
     /// The first result that could not be written, which ends the sweep; what was
     /// written before is whole and stays.
     pub fn run(&self, dir: &Path, options: Options, progress: &Progress) -> Result<Swept, SweepError> {
-        let dir = dir.join("points");
-        create_dir(&dir)?;
-        let there = |point| if options.again { None } else { Outcome::read(&dir, point) };
-        let mut outcomes: Vec<Option<Outcome>> = self.points.iter().map(there).collect();
+        let dir = points_of(dir)?;
+        let mut outcomes = self.there(&dir, options.again);
         let missing: Vec<usize> = (0..outcomes.len()).filter(|&index| outcomes[index].is_none()).collect();
         let jobs: Vec<AnyScenario> = missing.iter().map(|&index| self.points[index].scenario.clone()).collect();
         let measured = run_all(&jobs, options.threads, progress, |job, numbers| {
@@ -95,6 +102,12 @@ impl Sweep {
             outcomes[index] = outcome.transpose()?;
         }
         Ok(Swept { outcomes, skipped })
+    }
+
+    /// What is in `dir` of each point already; nothing if all are to be measured `again`.
+    fn there(&self, dir: &Path, again: bool) -> Vec<Option<Outcome>> {
+        let there = |point| if again { None } else { Outcome::read(dir, point) };
+        self.points.iter().map(there).collect()
     }
 
     /// Writes `results.csv`, `results.parquet` and `report.html` into `dir` once every

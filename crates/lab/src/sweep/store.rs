@@ -44,16 +44,47 @@ impl Outcome {
     /// What is there of `point` in `dir`: nothing, unless it was measured by this
     /// version, made from the same sources, from the very same scenario.
     pub fn read(dir: &Path, point: &Point) -> Option<Outcome> {
-        let text = fs::read_to_string(file(dir, point)).ok()?;
-        let found: Outcome = serde_json::from_str(&text).ok()?;
-        (found.scenario == point.text && found.version == VERSION).then_some(found)
+        Outcome::of_text(&fs::read_to_string(file(dir, point)).ok()?, point).ok()
+    }
+
+    /// As it is kept, and as it goes from one process to another.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("text and numbers can be written as JSON")
+    }
+
+    /// What another process measured of `point`, as [`Outcome::to_text`] has it.
+    ///
+    /// # Errors
+    ///
+    /// What it is instead, or who made it.
+    pub fn of_text(text: &str, point: &Point) -> Result<Outcome, StrangeOutcome> {
+        let found: Outcome =
+            serde_json::from_str(text).map_err(|error| StrangeOutcome::Unreadable(error.to_string()))?;
+        if found.version != VERSION {
+            return Err(StrangeOutcome::Version(found.version));
+        }
+        if found.scenario == point.text { Ok(found) } else { Err(StrangeOutcome::Scenario) }
     }
 
     /// Keeps it in `dir`, which is there.
     pub fn write(&self, dir: &Path, point: &Point) -> Result<(), OutputError> {
-        let text = serde_json::to_string_pretty(self).expect("text and numbers can be written as JSON");
+        let text = self.to_text();
         write_atomically(&file(dir, point), |writer| writeln!(writer, "{text}"))
     }
+}
+
+/// Why what came is no outcome of the point.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StrangeOutcome {
+    /// It does not read.
+    #[error("what was measured does not read: {0}")]
+    Unreadable(String),
+    /// Another version measured it, or one that was made from other sources.
+    #[error("it was measured by version {0}, and this is {VERSION}: install the same everywhere")]
+    Version(String),
+    /// It is of another scenario.
+    #[error("it was measured of another scenario")]
+    Scenario,
 }
 
 /// The name is a hash of the scenario, so that it stays when the grid grows.
@@ -108,7 +139,11 @@ mod tests {
             let old = Outcome { version, ..outcome(&ours) };
             old.write(dir.path(), &ours).unwrap();
             assert_eq!(Outcome::read(dir.path(), &ours), None);
+            let said = Outcome::of_text(&old.to_text(), &ours).unwrap_err().to_string();
+            assert!(said.contains(&old.version) && said.contains("install the same"), "{said}");
         }
+        assert_eq!(Outcome::of_text(&outcome(&other).to_text(), &ours), Err(StrangeOutcome::Scenario));
+        assert!(matches!(Outcome::of_text("{}", &ours), Err(StrangeOutcome::Unreadable(_))));
         fs::write(file(dir.path(), &ours), "{\"scenario\": \"a\"").unwrap();
         assert_eq!(Outcome::read(dir.path(), &ours), None);
     }

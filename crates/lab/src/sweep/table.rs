@@ -139,6 +139,26 @@ impl Sweep {
         table
     }
 
+    /// A row for each combination: the grid's values, how many seeds, and of each number that is shown the mean over the
+    /// seeds and half the width of its 95 % interval, in a column of its own with `_ci95` behind the name.
+    pub fn means_table(&self, outcomes: &[Outcome]) -> Table {
+        let combinations = self.combinations(outcomes);
+        let mut table = Table::new().meta("version", env!("CARGO_PKG_VERSION")).meta("scenario", &self.text);
+        for (index, key) in self.grid.iter().enumerate() {
+            let values = combinations.iter().map(|combination| combination.values[index].clone()).collect();
+            table = table.column(&key.key, Column::Str(values));
+        }
+        let seeds = combinations.iter().map(|combination| combination.outcomes.len() as u64).collect();
+        table = table.column("seeds", Column::U64(seeds));
+        for (metric, ..) in self.metrics() {
+            let found: Vec<_> = combinations.iter().map(|combination| combination.mean(metric)).collect();
+            let mean = found.iter().map(|found| found.map_or(f64::NAN, |(mean, _)| mean)).collect();
+            let half = found.iter().map(|found| found.and_then(|(_, half)| half).unwrap_or(f64::NAN)).collect();
+            table = table.column(*metric, Column::F64(mean)).column(format!("{metric}_ci95"), Column::F64(half));
+        }
+        table
+    }
+
     pub(super) fn stage_csv(&self, outcomes: &[Outcome], path: &Path) -> Result<Staged, OutputError> {
         let metrics: Vec<&str> = metric_names(outcomes).collect();
         let keys = self.grid.iter().map(|key| key.key.as_str());

@@ -7,6 +7,9 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 
+/// The highest of what [`Actuator::Initial`] takes: 1024 packets, log2.
+pub const MOST_INITIAL: f32 = 10.0;
+
 /// The highest relative rate: a quarter more than the link has, so that a queue can be built on purpose.
 pub const MOST: f32 = 1.25;
 
@@ -24,12 +27,23 @@ pub enum Actuator {
     Bounded,
     /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
     Rate,
+    /// No rate: the window that the host's connections begin with, in packets, log2. It holds until their first loss,
+    /// for those that begin while it is told; those that have begun keep what they began with. The controller's own first
+    /// window is the least.
+    Initial,
 }
 
 impl Actuator {
     /// All, with their names.
-    pub const ALL: [(&'static str, Actuator); 3] =
-        [("fixed", Actuator::Fixed), ("bounded", Actuator::Bounded), ("rate", Actuator::Rate)];
+    pub const ALL: [(&'static str, Actuator); 4] = [
+        ("fixed", Actuator::Fixed),
+        ("bounded", Actuator::Bounded),
+        ("rate", Actuator::Rate),
+        ("initial", Actuator::Initial),
+    ];
+
+    /// Those that take a relative rate.
+    pub const OF_RATES: [Actuator; 3] = [Actuator::Fixed, Actuator::Bounded, Actuator::Rate];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -37,12 +51,25 @@ impl Actuator {
             Actuator::Fixed => "fixed",
             Actuator::Bounded => "bounded",
             Actuator::Rate => "rate",
+            Actuator::Initial => "initial",
         }
     }
 
     /// That of the name.
     pub fn named(name: &str) -> Option<Actuator> {
         Actuator::ALL.iter().find(|(known, _)| *known == name).map(|&(_, actuator)| actuator)
+    }
+
+    /// The highest number that it takes; the least is 0.
+    pub fn most(self) -> f32 {
+        if self == Actuator::Initial { MOST_INITIAL } else { MOST }
+    }
+
+    /// The bounds of a connection that begins with `2^told` packets of `packet`.
+    pub fn initial(told: f32, packet: Bytes) -> Bounds {
+        let packets = libm::exp2(f64::from(told.clamp(0.0, MOST_INITIAL)));
+        let window = Bytes::new((packets * packet.get() as f64) as u64);
+        Bounds { initial: Some(window), ..Bounds::default() }
     }
 
     /// The bounds of a flow that may send `rate` with packets of `packet`, until `expires`.
@@ -60,6 +87,8 @@ impl Actuator {
                 let rate = rate.max(Rate::from_bits_per_sec(1));
                 Bounds { fixed: Some(window), rate: Some(rate), expires, ..Bounds::default() }
             }
+            // A rate is none of its numbers.
+            Actuator::Initial => Bounds::default(),
         }
     }
 }
@@ -88,8 +117,18 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_begins_with_a_power_of_two_of_packets() {
+        let window = |told| Actuator::initial(told, PACKET).initial.unwrap();
+        assert_eq!((window(0.0), window(3.0), window(10.0)), (PACKET, PACKET * 8, PACKET * 1024));
+        assert_eq!((window(-1.0), window(11.0)), (PACKET, PACKET * 1024), "cut at its range");
+        let bounds = Actuator::initial(3.0, PACKET);
+        assert_eq!((bounds.fixed, bounds.maximum, bounds.rate, bounds.expires), (None, None, None, None));
+        assert_eq!((Actuator::Initial.most(), Actuator::Rate.most()), (10.0, 1.25));
+    }
+
+    #[test]
     fn no_rate_still_lets_a_byte_leave() {
-        for (_, actuator) in Actuator::ALL {
+        for actuator in Actuator::OF_RATES {
             let bounds = actuator.bounds(Rate::ZERO, RTT, PACKET, Time::ZERO);
             assert!(bounds.apply(PACKET) > Bytes::ZERO, "{actuator:?}");
             assert_ne!(bounds.rate, Some(Rate::ZERO), "{actuator:?}");

@@ -35,6 +35,8 @@ pub enum Feature {
     Loss,
     /// What cross traffic will take in the span to come.
     CrossNext,
+    /// What the link carries in the host's least round trip.
+    Pipe,
 }
 
 /// The link as it was seen at an observation's instant.
@@ -69,6 +71,8 @@ pub struct HostSeen {
     pub round_trip: f64,
     /// Of its packets, those that were lost.
     pub loss: f64,
+    /// Packets that the link carries in the least round trip of its flows; 0 where none is known.
+    pub pipe: f64,
 }
 
 impl Feature {
@@ -77,7 +81,7 @@ impl Feature {
         [Feature::Throughput, Feature::Queue, Feature::Dropped, Feature::Active, Feature::Flows, Feature::PreviousRate];
 
     /// All.
-    pub const ALL: [Feature; 13] = [
+    pub const ALL: [Feature; 14] = [
         Feature::Throughput,
         Feature::Queue,
         Feature::Dropped,
@@ -91,6 +95,7 @@ impl Feature {
         Feature::RoundTrip,
         Feature::Loss,
         Feature::CrossNext,
+        Feature::Pipe,
     ];
 
     /// Its name in options and files.
@@ -109,6 +114,7 @@ impl Feature {
             Feature::RoundTrip => "round_trip",
             Feature::Loss => "loss",
             Feature::CrossNext => "cross_next",
+            Feature::Pipe => "pipe",
         }
     }
 
@@ -144,7 +150,9 @@ impl Feature {
             Feature::Dropped => "packets that the link dropped over those that came to it",
             Feature::Active => "1 while a flow of the host has something to send, else 0",
             Feature::Flows => "flows of the host that have something to send, over 8",
-            Feature::PreviousRate => "the host's relative rate, as the action before had it",
+            Feature::PreviousRate => {
+                "the host's relative rate, as the action before had it; an initial window's log2 over 10"
+            }
             Feature::CrossShare => "cross traffic that arrived over what the link carries",
             Feature::CrossAge => "seconds since cross traffic came or went, over 10",
             Feature::CrossOn => "seconds that cross traffic was there the last time, over 10",
@@ -152,6 +160,9 @@ impl Feature {
             Feature::RoundTrip => "the mean round trip of the host's flows over their least one, less 1",
             Feature::Loss => "packets that the host's flows lost over those that they sent",
             Feature::CrossNext => "cross traffic of the step to come over what the link carries",
+            Feature::Pipe => {
+                "packets that the link carries in the least round trip of the host's flows, log2 of one more, over 10"
+            }
         }
     }
 
@@ -163,6 +174,7 @@ impl Feature {
             Feature::Flows => (0.0, 4.0),
             Feature::PreviousRate => (0.0, super::action::MOST),
             Feature::RoundTrip => (0.0, 10.0),
+            Feature::Pipe => (0.0, 2.0),
             Feature::Queue
             | Feature::Dropped
             | Feature::Active
@@ -196,6 +208,7 @@ impl Feature {
             Feature::RoundTrip => host.round_trip - 1.0,
             Feature::Loss => host.loss,
             Feature::CrossNext => link.cross_next,
+            Feature::Pipe => libm::log2(1.0 + host.pipe) / 10.0,
         };
         let (low, high) = self.range();
         (value as f32).clamp(low, high)
@@ -228,7 +241,7 @@ mod tests {
             cross_on: 900.0,
             cross_off: 900.0,
         };
-        let host = HostSeen { throughput: 9.0, active: 900, rate: 9.0, round_trip: 900.0, loss: 9.0 };
+        let host = HostSeen { throughput: 9.0, active: 900, rate: 9.0, round_trip: 900.0, loss: 9.0, pipe: 1e9 };
         for feature in Feature::ALL {
             assert_eq!(feature.value(&nothing.0, &nothing.1), 0.0, "{feature:?}");
             assert_eq!(feature.value(&much, &host), feature.range().1, "{feature:?}");

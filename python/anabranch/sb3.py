@@ -1,0 +1,147 @@
+"""Environments for Stable-Baselines3 (``pip install stable-baselines3``), which has an interface of its own::
+
+    from stable_baselines3 import PPO
+    import anabranch.sb3
+
+    envs = anabranch.sb3.VecEnv("C3-Cross", num_envs=64)
+    PPO("MlpPolicy", envs, n_steps=64, batch_size=1024).learn(100_000)
+
+Nothing of it is imported before ``VecEnv`` is asked for: it brings torch along. One thread of torch is faster than two
+beside environments that have all processors (``torch.set_num_threads(1)``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from anabranch._base import Options
+from anabranch.vector import VectorEnv
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+
+def _made() -> type:
+    """The class; it inherits from Stable-Baselines3's, which is imported here."""
+    try:
+        from stable_baselines3.common.vec_env import VecEnv as Base
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("stable_baselines3", "torch"):
+            raise
+        said = "Stable-Baselines3 is not installed: pip install stable-baselines3"
+        raise ModuleNotFoundError(said, name=error.name) from error
+
+    class VecEnv(Base):
+        """:class:`anabranch.vector.VectorEnv` as a ``VecEnv`` of Stable-Baselines3: environment ``i`` after ``seed(s)``
+        is the single environment seeded ``s + i``, whatever ``threads`` is.
+
+        An episode that is over begins anew in the same step. Its last observation is ``infos[i]["terminal_observation"]``,
+        and ``infos[i]["TimeLimit.truncated"]`` says whether only its time was over, so that a learner adds the value of
+        what was cut off. ``infos[i]["terms"]`` has the reward's terms by name.
+
+        ``envs`` is the vector; what single environments have as attributes and methods (:meth:`get_attr`,
+        :meth:`env_method`) is looked for there.
+
+        Args:
+            environment: A name of the catalogue, as "C3-Cross", or an id, as "anabranch/C3-Cross-v0"; or give ``scenario=``.
+            num_envs: 1 to 65536.
+            threads: As many as there are processors unless given.
+            options: As of :class:`anabranch.env.Env`.
+
+        Raises:
+            ModuleNotFoundError: Stable-Baselines3 or torch is not installed.
+        """
+
+        def __init__(
+            self, environment: str | None = None, *, num_envs: int = 1, threads: int | None = None, **options: Unpack[Options]
+        ) -> None:
+            name = None if environment is None else environment.removeprefix("anabranch/").removesuffix("-v0")
+            self.envs = VectorEnv(
+                name, num_envs=num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
+            )
+            self._actions: np.ndarray | None = None
+            super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)
+
+        def reset(self) -> np.ndarray:
+            """Begins episodes: of what ``seed`` said, or the next ones."""
+            if any(self._options):
+                raise ValueError("environments take no options at their reset")
+            seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
+            observations, infos = self.envs.reset(seed=seeds)
+            self.reset_infos = _infos(infos["terms"], self.num_envs)
+            self._reset_seeds()
+            self._reset_options()
+            self._actions = None
+            return observations
+
+        def step_async(self, actions: np.ndarray) -> None:
+            """Keeps ``(num_envs, hosts)`` actions for :meth:`step_wait`."""
+            self._actions = np.ascontiguousarray(actions, np.float32)
+
+        def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+            """Takes the step: observations, rewards, whether episodes are over, and an info for each."""
+            if self._actions is None:
+                raise RuntimeError("there is no step to wait for: call step_async() before")
+            actions, self._actions = self._actions, None
+            observations, rewards, terminated, truncated, infos = self.envs.step(actions)
+            over = terminated | truncated
+            told = _infos(infos["terms"], self.num_envs)
+            for info, was_cut in zip(told, truncated & ~terminated):
+                info["TimeLimit.truncated"] = bool(was_cut)
+            if over.any():
+                final = _infos(infos["final_info"]["terms"], self.num_envs)
+                for place in np.flatnonzero(over):
+                    self.reset_infos[place] = {"terms": told[place]["terms"]}
+                    told[place]["terms"] = final[place]["terms"]
+                    told[place]["terminal_observation"] = infos["final_obs"][place]
+            return observations, rewards, over, told
+
+        def close(self) -> None:
+            """Ends the threads with the object."""
+            self.envs.close()
+
+        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+            """What the vector has by that name, for each."""
+            return [getattr(self.envs, attr_name)] * len(list(self._get_indices(indices)))
+
+        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+            """Environments are what they were made as: nothing of them can be set."""
+            raise AttributeError(f"{attr_name} can't be set: environments are what they were made as; make others")
+
+        def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+            """``told_by("rule")`` and ``told_by("oracle")``, a row for each; other methods are the vector's: ``envs``."""
+            if method_name != "told_by":
+                raise AttributeError(f"environments have no method {method_name} of their own; there are: told_by")
+            rows = self.envs.told_by(*method_args, **method_kwargs)
+            return [rows[place] for place in self._get_indices(indices)]
+
+        def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+            """No: nothing is between them and Rust."""
+            return [False] * len(list(self._get_indices(indices)))
+
+        def get_images(self) -> list[None]:
+            """None: single environments are shown, with ``render_mode="rgb_array"``."""
+            return [None] * self.num_envs
+
+    VecEnv.__module__, VecEnv.__qualname__ = __name__, "VecEnv"
+    return VecEnv
+
+
+def _infos(terms: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """An info for each environment, of a vector's terms."""
+    names = [name for name in terms if not name.startswith("_")]
+    rows = zip(*(terms[name].tolist() for name in names)) if names else [()] * count
+    return [{"terms": dict(zip(names, row))} for row in rows]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "VecEnv":
+        made = globals()["VecEnv"] = _made()
+        return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["VecEnv"]
