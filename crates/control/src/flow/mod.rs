@@ -28,6 +28,7 @@ mod ledbat;
 mod liveness;
 mod monitor;
 mod pcc;
+pub mod policy;
 pub mod recovery;
 pub mod registry;
 mod remy;
