@@ -33,6 +33,18 @@ fn link(capacity: &str) -> String {
     format!("every_ms = 100\n[[link]]\nname = \"uplink\"\ncapacity = \"{capacity}\"\n")
 }
 
+/// The body of the answer to `GET path` of a page.
+fn get(page: &str, path: &str) -> String {
+    let address = page.strip_prefix("http://").unwrap().strip_suffix('/').unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{path}: {answer}");
+    body.to_owned()
+}
+
 fn is(event: &'static str) -> impl Fn(&Value) -> bool {
     move |told| told["event"] == event
 }
@@ -69,6 +81,18 @@ fn hosts_are_told_what_they_may_send_and_are_on_their_own_while_no_coordinator_l
     let seen =
         coordinator.json_where(|told| told["monitors"][0]["is_here"] == true && told["hosts"][0]["is_here"] == true);
     assert!(seen["links"][0]["other_mbit_s"].is_f64(), "{seen}");
+    // People and Prometheus are told the same.
+    let page = seen["page"].as_str().unwrap();
+    assert!(get(page, "").contains("<title>Coordinator</title>"));
+    let told: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
+    assert_eq!((&told["link"], &told["hosts"][0]["name"]), (&Value::from(link.as_str()), &Value::from("alpha")));
+    assert!(told["hosts"][0]["budget_mbit_s"].is_f64() && told["hosts"][0]["lease_s"].is_f64(), "{told}");
+    assert_eq!(told["events"].as_array().unwrap().len(), 2, "{told}");
+    let metrics = get(page, "metrics");
+    assert!(
+        metrics.contains("\nanabranch_coordinator_host_is_here{host=\"alpha\",link=\"uplink\"} 1.0\n"),
+        "{metrics}"
+    );
     let address = link.rsplit_once('@').unwrap().1.to_owned();
     drop(coordinator);
     let mut last = budget;
@@ -104,6 +128,11 @@ fn what_is_wrong_is_said_before_anything_runs() {
     let wrong = ["hosts.toml: line 1:", "expected at least one [[host]]"];
     refused(&["coordinate", "hosts.toml", "--identity", "c"], &wrong);
     refused(&["coordinate", "none.toml", "--identity", "c"], &["none.toml: No such file"]);
+    fs::write(place.path("hosts.toml"), link("100 Mbit/s") + &entry(&place, "host", "alpha", "")).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let arguments = ["coordinate", "hosts.toml", "--identity", "c", "--listen", "127.0.0.1:0", "--page", &at];
+    refused(&arguments, &["the page cannot be served at", &at, "see --page"]);
     let link = format!("anabranch://{}@127.0.0.1:9", "9d".repeat(32));
     let devices = ["there is no network device \"none0\"; there are: ", "lo"];
     refused(&["agent", &link, "--device", "none0", "--identity", "a"], &devices);
