@@ -92,6 +92,12 @@ impl Watch {
         }
     }
 
+    /// The interval begins `now`, and what was seen before is forgotten but the latencies.
+    pub fn skip(&mut self, now: Time) {
+        let Seen { latency, least_latency, .. } = self.seen;
+        *self = Watch { seen: Seen { latency, least_latency, ..Seen::default() }, ..Watch::new(now) };
+    }
+
     /// Whether nothing has left and nothing come back since the interval began.
     pub fn is_silent(&self) -> bool {
         let Seen { sent, acked, lost, .. } = self.seen;
@@ -110,7 +116,8 @@ impl Watch {
         };
         let gradient = self.line.slope();
         let seen = Seen { span: now.since(self.begun), latency, least_latency, gradient, rate, ..self.seen };
-        *self = Watch { seen: Seen { latency, least_latency, ..Seen::default() }, ..Watch::new(now) };
+        self.seen = seen;
+        self.skip(now);
         seen
     }
 }
