@@ -1,5 +1,7 @@
 //! `anabranch coordinate`: divides links among the hosts that send over them.
 
+#[cfg(target_os = "linux")]
+mod demo;
 mod figures;
 mod metrics;
 
@@ -10,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anabranch_control::time::Duration;
 use anabranch_gateway::coordinator::{Config, Overview};
 use anabranch_gateway::server::{Access, Bounds, Gateway};
-use anabranch_net::coordination::file;
+use anabranch_net::coordination::file as coordinators_file;
 use anabranch_net::coordination::node::CoordinationNode;
 use anabranch_net::identity_file;
 use anabranch_net::sessions::identity::PeerIdentity;
@@ -43,10 +45,13 @@ evenly among hosts' flows, many times a second. What a host may send is a lease 
 says otherwise: without a coordinator, hosts are on their own again.
 
 Printed first is the link by which agents find this coordinator, and know it.")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    demo: Option<Demo>,
     /// What to divide, and among whom
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required = true)]
+    file: Option<PathBuf>,
     /// Where agents reach the coordinator
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7444")]
     listen: SocketAddr,
@@ -68,13 +73,26 @@ pub struct Args {
     json: bool,
 }
 
+/// What else it does than coordinate.
+#[derive(Debug, clap::Subcommand)]
+enum Demo {
+    /// Hosts on their own and steered, side by side, on real packets over an emulated link: a report
+    #[cfg(target_os = "linux")]
+    Demo(demo::Args),
+}
+
 /// Coordinates until the user ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let named = |message: String| Failure::new(format!("{}: {message}", args.file.display()));
-    let text = std::fs::read_to_string(&args.file).map_err(|error| named(error.to_string()))?;
+    #[cfg(target_os = "linux")]
+    if let Some(Demo::Demo(args)) = &args.demo {
+        return demo::run(args);
+    }
+    let file = args.file.as_deref().ok_or_else(|| Failure::new("expected FILE: what to divide, and among whom"))?;
+    let named = |message: String| Failure::new(format!("{}: {message}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
     // A later life has a higher number, unless the clock was put back further than the lives are apart.
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let config = file::parse(&text, epoch).map_err(|error| named(error.to_string()))?;
+    let config = coordinators_file::parse(&text, epoch).map_err(|error| named(error.to_string()))?;
     let path = args.identity.clone().map_or_else(identity_file::coordinator_path, Ok)?;
     let identity: PeerIdentity = identity_file::load_or_make(&path)?;
     let interrupt = Interrupt::listen()?;
