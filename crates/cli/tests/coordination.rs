@@ -140,6 +140,38 @@ fn what_is_wrong_is_said_before_anything_runs() {
     refused(&["agent", "x", "--device", "lo", "--identity", "a"], &["does not begin with anabranch://"]);
 }
 
+#[test]
+fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
+    let place = Place::new("");
+    let refused = place.say(&["coordinate", "demo", "--controller", "remy"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("needs rules"), "{refused:?}");
+    let said = place.say(&["coordinate", "demo", "--seconds", "8", "--json", "--out", "out"]);
+    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
+        assert!(!place.path("out").exists(), "nothing is half-written");
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    if said.stderr.contains("the emulator could not carry") {
+        eprintln!("skipped: the machine was too busy to carry the link");
+        return;
+    }
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(told["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
+    for run in ["on_their_own", "steered"] {
+        assert_eq!(told[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
+        assert!(told[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
+    }
+    assert!(told["leased_percent"].as_f64().unwrap() > 0.0, "the agents were told nothing: {told}");
+    let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
+    assert_eq!(kept, told);
+    let page = fs::read_to_string(place.path("out/report.html")).unwrap();
+    assert!(page.contains("What the coordinator believes, steered"));
+}
+
 // ---- The kernel's TCP ----
 
 /// In the namespace of machine `number`, on a thread of its own.

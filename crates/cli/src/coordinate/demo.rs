@@ -21,6 +21,7 @@ use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
 use anabranch_scenario::file::parse_flows;
 use anabranch_scenario::policy::hosts;
 use anabranch_stats::{jain_fairness, percentile};
+use anabranch_testbed::emulator::testbed_available;
 use anabranch_testbed::service::{Believed, ServiceConfig, run_coordinated};
 use anabranch_testbed::{Emulated, TestbedFailure};
 use serde::Serialize;
@@ -222,6 +223,7 @@ fn of_hosts(scenario: &FlowScenario, emulated: &Emulated) -> Vec<Vec<f64>> {
 
 /// Runs the demo.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    testbed_available().map_err(|reason| Failure::new(format!("the demo can't run here: {reason}")))?;
     let scenario = scenario(args.controller.name, args.seconds)?;
     create_dir(&args.out)?;
     let progress = progress::until_interrupted()?;
