@@ -7,7 +7,7 @@ import { preload } from './scripts/preload.mjs'
 const mock = 'http://127.0.0.1:4310'
 
 export default defineConfig({
-  plugins: [svelte(), licenses(), preload('mpegts')],
+  plugins: [svelte(), licenses(), preload('mpegts', 'index.html')],
   build: {
     outDir: '../crates/gateway/page',
     emptyOutDir: true,
@@ -18,7 +18,7 @@ export default defineConfig({
     // The polyfill is for browsers older than the target.
     modulePreload: { polyfill: false },
     // Letters and digits alone after the last dash: a server can tell a hashed name by its look.
-    rollupOptions: { output: { hashCharacters: 'hex' } },
+    rollupOptions: { input: ['index.html', 'coordinator.html'], output: { hashCharacters: 'hex' } },
     // hls.js, loaded only where mpegts.js cannot play, is the largest part.
     chunkSizeWarningLimit: 450,
   },

@@ -33,6 +33,18 @@ fn link(capacity: &str) -> String {
     format!("every_ms = 100\n[[link]]\nname = \"uplink\"\ncapacity = \"{capacity}\"\n")
 }
 
+/// The body of the answer to `GET path` of a page.
+fn get(page: &str, path: &str) -> String {
+    let address = page.strip_prefix("http://").unwrap().strip_suffix('/').unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{path}: {answer}");
+    body.to_owned()
+}
+
 fn is(event: &'static str) -> impl Fn(&Value) -> bool {
     move |told| told["event"] == event
 }
@@ -69,6 +81,18 @@ fn hosts_are_told_what_they_may_send_and_are_on_their_own_while_no_coordinator_l
     let seen =
         coordinator.json_where(|told| told["monitors"][0]["is_here"] == true && told["hosts"][0]["is_here"] == true);
     assert!(seen["links"][0]["other_mbit_s"].is_f64(), "{seen}");
+    // People and Prometheus are told the same.
+    let page = seen["page"].as_str().unwrap();
+    assert!(get(page, "").contains("<title>Coordinator</title>"));
+    let told: Value = serde_json::from_str(&get(page, "api/overview")).unwrap();
+    assert_eq!((&told["link"], &told["hosts"][0]["name"]), (&Value::from(link.as_str()), &Value::from("alpha")));
+    assert!(told["hosts"][0]["budget_mbit_s"].is_f64() && told["hosts"][0]["lease_s"].is_f64(), "{told}");
+    assert_eq!(told["events"].as_array().unwrap().len(), 2, "{told}");
+    let metrics = get(page, "metrics");
+    assert!(
+        metrics.contains("\nanabranch_coordinator_host_is_here{host=\"alpha\",link=\"uplink\"} 1.0\n"),
+        "{metrics}"
+    );
     let address = link.rsplit_once('@').unwrap().1.to_owned();
     drop(coordinator);
     let mut last = budget;
@@ -104,11 +128,48 @@ fn what_is_wrong_is_said_before_anything_runs() {
     let wrong = ["hosts.toml: line 1:", "expected at least one [[host]]"];
     refused(&["coordinate", "hosts.toml", "--identity", "c"], &wrong);
     refused(&["coordinate", "none.toml", "--identity", "c"], &["none.toml: No such file"]);
+    fs::write(place.path("hosts.toml"), link("100 Mbit/s") + &entry(&place, "host", "alpha", "")).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let arguments = ["coordinate", "hosts.toml", "--identity", "c", "--listen", "127.0.0.1:0", "--page", &at];
+    refused(&arguments, &["the page cannot be served at", &at, "see --page"]);
     let link = format!("anabranch://{}@127.0.0.1:9", "9d".repeat(32));
     let devices = ["there is no network device \"none0\"; there are: ", "lo"];
     refused(&["agent", &link, "--device", "none0", "--identity", "a"], &devices);
     refused(&["agent", &link, "--identity", "a"], &["--device"]);
     refused(&["agent", "x", "--device", "lo", "--identity", "a"], &["does not begin with anabranch://"]);
+}
+
+#[test]
+fn the_demo_shows_hosts_on_their_own_and_steered_side_by_side() {
+    let place = Place::new("");
+    let refused = place.say(&["coordinate", "demo", "--controller", "remy"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("needs rules"), "{refused:?}");
+    let said = place.say(&["coordinate", "demo", "--seconds", "8", "--json", "--out", "out"]);
+    if let Err(reason) = anabranch_testbed::emulator::testbed_available() {
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("the demo can't run here: "), "{said:?}");
+        assert!(!place.path("out").exists(), "nothing is half-written");
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    if said.stderr.contains("the emulator could not carry") {
+        eprintln!("skipped: the machine was too busy to carry the link");
+        return;
+    }
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(told["hosts"], serde_json::json!(["alpha", "beta", "gamma"]));
+    for run in ["on_their_own", "steered"] {
+        assert_eq!(told[run]["hosts_mbit_s"].as_array().unwrap().len(), 3, "{told}");
+        assert!(told[run]["utilisation"].as_f64().is_some_and(|part| part > 0.0 && part <= 1.01), "{told}");
+    }
+    assert!(told["leased_percent"].as_f64().unwrap() > 0.0, "the agents were told nothing: {told}");
+    let kept: Value = serde_json::from_str(&fs::read_to_string(place.path("out/figures.json")).unwrap()).unwrap();
+    assert_eq!(kept, told);
+    let page = fs::read_to_string(place.path("out/report.html")).unwrap();
+    assert!(page.contains("What the coordinator believes, steered"));
 }
 
 // ---- The kernel's TCP ----

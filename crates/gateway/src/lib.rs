@@ -1,4 +1,4 @@
-//! How video gets into a stream's server, and out of each viewer to players.
+//! How video gets into a stream's server, and out of each viewer to players; and the page of a [`coordinator`] of hosts.
 //!
 //! Nothing here knows of peers: an [`input`] gives cuts of a transport stream, an [`outlet`] takes pieces of one,
 //! and a [`server`] serves it with what else there is to tell. Each has a thread of its own with a runtime, and
@@ -8,6 +8,7 @@
 //! http, udp, PUT, file, ffmpeg --> Input --cuts--> [ peer ] --pieces--> Outlet --> Gateway --> players, pages
 //! ```
 
+pub mod coordinator;
 pub mod input;
 pub mod outlet;
 pub mod overview;

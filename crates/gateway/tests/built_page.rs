@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 const FOLDERS: [&str; 3] = ["src", "public", "scripts"];
-const FILES: [&str; 6] =
-    ["index.html", "package.json", "package-lock.json", "svelte.config.js", "tsconfig.json", "vite.config.ts"];
+const FILES: [&str; 7] = [
+    "index.html",
+    "coordinator.html",
+    "package.json",
+    "package-lock.json",
+    "svelte.config.js",
+    "tsconfig.json",
+    "vite.config.ts",
+];
 
 fn crate_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -8,6 +8,9 @@ use anabranch_lab::flows::FlowRunError;
 /// Why there is no run, or no whole one.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedFailure {
+    /// The coordinator that steers the run's flows, or an agent of it.
+    #[error("the coordinator of this run: {0}")]
+    Coordination(#[from] anabranch_net::coordination::node::CoordinationError),
     /// The scenario asks for what real packets cannot do here.
     #[error("{0}")]
     Scenario(String),

@@ -200,6 +200,7 @@ mod tests {
             quic_packet: 1200,
             watched: Watched::default(),
             cross_bytes: Default::default(),
+            counted: std::sync::Arc::new(crate::watch::Counted::new(0)),
         };
         let stop = AtomicBool::new(false);
         let run = Run { scenario: &scenario, plan: &plan, clock: Clock::start(), stop: &stop, steered: None };

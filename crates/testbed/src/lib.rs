@@ -24,6 +24,7 @@ mod quic;
 mod realtime;
 mod receiving;
 mod sending;
+pub mod service;
 mod steering;
 pub mod stream;
 mod ticks;
@@ -48,7 +49,8 @@ use plan::Plan;
 use quic::{QuicReceivers, QuicSenders};
 use receiving::{Arrived, receive};
 use sending::{Sent, send};
-use steering::Steered;
+use service::Service;
+use steering::{ByRule, Steered};
 use udp::{UdpReceivers, UdpSenders};
 use watch::Sights;
 
@@ -102,13 +104,32 @@ impl Run<'_> {
 }
 
 /// Runs `scenario` on real packets, in real time, until its end or until `monitor` interrupts it.
+///
+/// # Errors
+///
+/// What the system does not allow, or what went wrong.
 pub fn run(scenario: &FlowScenario, monitor: &dyn Monitor) -> Result<Emulated, TestbedFailure> {
+    run_with(scenario, monitor, None)
+}
+
+/// The same, with flows steered by a service in place of the scenario's own coordinator, if there is one.
+fn run_with(
+    scenario: &FlowScenario,
+    monitor: &dyn Monitor,
+    service: Option<&Service<'_>>,
+) -> Result<Emulated, TestbedFailure> {
     plan::check(scenario)?;
     let (plan, ready) = plan::prepare(scenario)?;
     let stop = AtomicBool::new(false);
     let clock = Clock::start();
     let emulator = ready.emulator.start(clock)?;
-    let steered = Steered::new(scenario, plan.cross_bytes.clone());
+    let steered = match service {
+        Some(service) => {
+            service.begin(clock);
+            Some(Steered::ByService(service))
+        }
+        None => ByRule::new(scenario, plan.cross_bytes.clone()).map(Steered::ByRule),
+    };
     let run = Run { scenario, plan: &plan, clock, stop: &stop, steered };
     let run = &run;
     let mut seen = std::thread::scope(|scope| {

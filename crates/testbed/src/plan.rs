@@ -1,6 +1,7 @@
 //! Where everybody is: addresses, sockets, routes and devices of a scenario.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::sync::Arc;
 
 use crate::emulator::{EmulatorConfig, RouteConfig};
 use crate::namespace::Namespace;
@@ -13,7 +14,7 @@ use anabranch_sim::network::{LinkId, NetworkBuilder};
 use super::failure::TestbedFailure;
 use super::lengths::{HEADER, UDP_HEADERS, quic_packet};
 use super::steering::CrossBytes;
-use super::watch::{CrossSources, Watched, Watcher};
+use super::watch::{Counted, CrossSources, Watched, Watcher};
 
 /// The least that a path of QUIC carries in a packet of UDP (RFC 9000, 14).
 const LEAST_QUIC: i32 = 1200;
@@ -48,6 +49,8 @@ pub struct Plan {
     pub watched: Watched,
     /// Bytes of cross traffic that have arrived.
     pub cross_bytes: CrossBytes,
+    /// What flows have sent, and what of it has arrived.
+    pub counted: Arc<Counted>,
 }
 
 impl Plan {
@@ -189,13 +192,14 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     let sockets = sockets(scenario, &left, &right, &senders, &receivers, &addresses)?;
 
     let watched = Watched::default();
+    let counted = Arc::new(Counted::new(scenario.flows.len()));
     let mut emulator = EmulatorConfig::new(network, scenario.seed, devices, routes);
-    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone())));
+    emulator.observer = Some(Box::new(Watcher::new(scenario, &receivers, watched.clone(), Arc::clone(&counted))));
     emulator.sample_interval = Some(super::watch::interval(scenario));
     emulator.sources = cross.into_sources();
     let quic_packet = quic_packet(packets);
     let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
-    let plan = Plan { senders, receivers, addresses, quic_packet, watched, cross_bytes };
+    let plan = Plan { senders, receivers, addresses, quic_packet, watched, cross_bytes, counted };
     Ok((plan, Ready { left, emulator, sockets, identity }))
 }
 

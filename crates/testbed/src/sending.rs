@@ -138,7 +138,7 @@ pub fn send<T, S: SenderStack>(
     }
     let flows: Vec<usize> = sockets.iter().map(|(flow, _)| *flow).collect();
     let mut driver = Driver::new(run, &flows, make(sockets)?);
-    let mut ticks = Ticks::steered(run.scenario);
+    let mut ticks = run.steered.as_ref().map_or_else(|| Ticks::new(run.scenario), |by| by.ticks(run.scenario));
     loop {
         let now = run.clock.now();
         driver.look(&mut ticks, now);
@@ -203,7 +203,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
     fn look(&mut self, ticks: &mut Ticks, now: Time) {
         while let Some(tick) = ticks.pop(now) {
             if let (Tick::Steering, Some(steered)) = (tick, &self.run.steered) {
-                steered.observe(now);
+                steered.observe(now, self.run.plan);
             }
             for flow in 0..self.flows.len() {
                 match tick {

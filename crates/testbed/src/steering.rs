@@ -14,13 +14,70 @@ use anabranch_sim::network::rate_stream;
 use anabranch_sim::varying::{Course, Varying};
 
 use super::lengths::quic_packet;
+use super::plan::Plan;
+use super::service::{self, Service};
+use super::ticks::Ticks;
 
 /// Bytes of cross traffic that have arrived, as the emulator's thread counts them.
 pub type CrossBytes = Arc<AtomicU64>;
 
-/// The coordinator at work.
+/// Who steers a run's flows.
 #[derive(Debug)]
-pub struct Steered<'a> {
+pub enum Steered<'a> {
+    /// The scenario's own coordinator, by its rule, in this process.
+    ByRule(ByRule<'a>),
+    /// A coordinator and agents over QUIC.
+    ByService(&'a Service<'a>),
+}
+
+impl<'a> Steered<'a> {
+    /// When senders look, and tell what they do.
+    pub fn ticks(&self, scenario: &FlowScenario) -> Ticks {
+        match self {
+            Steered::ByRule(_) => Ticks::steered(scenario),
+            Steered::ByService(_) => Ticks::new(scenario).looking_each(service::LOOK),
+        }
+    }
+
+    /// A flow's application goes on or off.
+    pub fn note(&self, flow: usize, is_on: bool) {
+        match self {
+            Steered::ByRule(rule) => rule.note(flow, is_on),
+            Steered::ByService(service) => service.note(flow, is_on),
+        }
+    }
+
+    /// Looks at what has been sent and has arrived.
+    pub fn observe(&self, now: Time, plan: &Plan) {
+        match self {
+            Steered::ByRule(rule) => rule.observe(now),
+            Steered::ByService(service) => service.observe(plan),
+        }
+    }
+
+    /// The bounds of `flow` at `now`, under a least round trip of `min_rtt`; none for one that nobody bounds.
+    pub fn bounds(&self, now: Time, flow: usize, min_rtt: Option<Duration>) -> Option<Bounds> {
+        match self {
+            Steered::ByRule(rule) => rule.bounds(now, flow, min_rtt),
+            Steered::ByService(service) => service.bounds(now, flow, min_rtt),
+        }
+    }
+}
+
+/// The share of a full packet on the link that a flow's window counts.
+pub fn share(scenario: &FlowScenario, flow: usize) -> f64 {
+    let packets = &scenario.packets;
+    let counted = match scenario.flows[flow].stack {
+        // QUIC counts its packets with their headers.
+        Stack::Quic => u64::from(quic_packet(packets)),
+        Stack::Ours | Stack::Kernel(_) => packets.data.get(),
+    };
+    counted as f64 / (packets.data + packets.header).get() as f64
+}
+
+/// The scenario's coordinator at work.
+#[derive(Debug)]
+pub struct ByRule<'a> {
     scenario: &'a FlowScenario,
     state: Mutex<State>,
     cross_bytes: CrossBytes,
@@ -35,15 +92,15 @@ struct State {
     rate: Option<Varying<Rate>>,
 }
 
-impl<'a> Steered<'a> {
+impl<'a> ByRule<'a> {
     /// That of `scenario`, if it has one.
-    pub fn new(scenario: &'a FlowScenario, cross_bytes: CrossBytes) -> Option<Steered<'a>> {
+    pub fn new(scenario: &'a FlowScenario, cross_bytes: CrossBytes) -> Option<ByRule<'a>> {
         let steering = scenario.steering.as_ref()?;
         let link = scenario.links[steering.link].config();
         let drawn = |course: &Course<Rate>| Varying::new(course, rate_stream(scenario.seed, &link.name));
         let state = State { coordinator: Coordinator::new(steering), rate: link.rate.as_ref().map(drawn) };
         let on = scenario.flows.iter().map(|_| AtomicBool::new(false)).collect();
-        Some(Steered { scenario, state: Mutex::new(state), cross_bytes, on })
+        Some(ByRule { scenario, state: Mutex::new(state), cross_bytes, on })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -72,18 +129,7 @@ impl<'a> Steered<'a> {
         let rate = state.rate.as_mut()?.at(now);
         let flows = self.scenario.flows.iter().zip(&self.on);
         let active = flows.filter(|(flow, on)| flow.steered && on.load(Ordering::Relaxed)).count();
-        Some(state.coordinator.bounds(rate, active, self.share(flow), min_rtt))
-    }
-
-    /// The share of a full packet on the link that the flow's window counts.
-    fn share(&self, flow: usize) -> f64 {
-        let packets = &self.scenario.packets;
-        let counted = match self.scenario.flows[flow].stack {
-            // QUIC counts its packets with their headers.
-            Stack::Quic => u64::from(quic_packet(packets)),
-            Stack::Ours | Stack::Kernel(_) => packets.data.get(),
-        };
-        counted as f64 / (packets.data + packets.header).get() as f64
+        Some(state.coordinator.bounds(rate, active, share(self.scenario, flow), min_rtt))
     }
 }
 
@@ -102,7 +148,7 @@ mod tests {
                     [steering]\nlink = \"bottleneck\"\nevery_ms = 100";
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
         let cross_bytes = CrossBytes::default();
-        let steered = Steered::new(&scenario, Arc::clone(&cross_bytes)).unwrap();
+        let steered = ByRule::new(&scenario, Arc::clone(&cross_bytes)).unwrap();
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let window = |at_ms, flow| {
             let rtt = Some(Duration::from_millis(10));
@@ -130,7 +176,7 @@ mod tests {
                     controller = \"c3-cubic\"\nsteered = true\nfrom = \"a\"\nto = \"b\"\n[steering]\n\
                     link = \"thin\"\nevery_ms = 100";
         let scenario = parse_flows(text, "f.toml", &[]).unwrap();
-        let steered = Steered::new(&scenario, CrossBytes::default()).unwrap();
+        let steered = ByRule::new(&scenario, CrossBytes::default()).unwrap();
         steered.note(0, true);
         let window = |s| steered.bounds(Time::from_secs_f64(s), 0, Some(Duration::from_millis(10))).unwrap().maximum;
         assert_eq!([window(1.0), window(2.5)], [Some(Bytes::new(10_000)), Some(Bytes::new(20_000))]);

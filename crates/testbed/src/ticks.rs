@@ -42,6 +42,11 @@ impl Ticks {
         }
     }
 
+    /// The same, and a look at the coordinator's word each `every`.
+    pub fn looking_each(self, every: Duration) -> Ticks {
+        Ticks { steer_every: every, steering: Time::ZERO, ..self }
+    }
+
     /// When something is due.
     pub fn next(&self) -> Time {
         self.row.min(self.goodput_from).min(self.steering)

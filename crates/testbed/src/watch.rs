@@ -1,7 +1,7 @@
 //! What passes the emulator: delays, packets that carry data, queues.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::emulator::{Delivery, Entry, ModelPacket, Observer, Payload, Source};
@@ -62,8 +62,36 @@ pub struct FlowSight {
     pub sent_again: u64,
 }
 
+/// What has passed so far, counted while the run goes on: what the devices of its hosts and routers would tell.
+#[derive(Debug)]
+pub struct Counted {
+    /// On the wire, of each flow's packets there, as they enter the emulator.
+    entered: Vec<AtomicU64>,
+    /// The same as they leave it.
+    delivered: Vec<AtomicU64>,
+}
+
+impl Counted {
+    /// Of so many flows.
+    pub fn new(flows: usize) -> Counted {
+        let zeros = || (0..flows).map(|_| AtomicU64::new(0)).collect();
+        Counted { entered: zeros(), delivered: zeros() }
+    }
+
+    /// Bytes of a flow's that its host has sent.
+    pub fn sent(&self, flow: usize) -> u64 {
+        self.entered[flow].load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a flow's that have passed its links.
+    pub fn passed(&self, flow: usize) -> u64 {
+        self.delivered[flow].load(Ordering::Relaxed)
+    }
+}
+
 /// Looks on.
 pub struct Watcher {
+    counted: Arc<Counted>,
     sights: Sights,
     watched: Watched,
     /// The flow whose data takes each route; none where ACKs do.
@@ -81,11 +109,12 @@ pub struct Watcher {
 
 impl Watcher {
     /// Of the routes of `receivers`, there and back for each of a flow.
-    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched) -> Watcher {
+    pub fn new(scenario: &FlowScenario, receivers: &[Vec<usize>], watched: Watched, counted: Arc<Counted>) -> Watcher {
         let flows = receivers.len();
         let of = |(flow, numbers): (usize, &Vec<usize>)| numbers.iter().flat_map(move |_| [Some(flow), None]).collect();
         let routes: Vec<Vec<Option<usize>>> = receivers.iter().enumerate().map(of).collect();
         Watcher {
+            counted,
             sights: Sights {
                 flows: vec![FlowSight::default(); flows],
                 one_way_ms: vec![Vec::new(); flows],
@@ -145,6 +174,7 @@ fn data_packet(packet: &[u8], quic: bool) -> Option<DataPacket> {
 impl Observer for Watcher {
     fn entered(&mut self, entry: &Entry<'_>) {
         let Some(flow) = self.flows[entry.route] else { return };
+        self.counted.entered[flow].fetch_add(u64::from(entry.size), Ordering::Relaxed);
         let Some(data) = data_packet(entry.packet, self.quic[flow]) else { return };
         let sight = &mut self.sights.flows[flow];
         sight.sent += 1;
@@ -162,6 +192,7 @@ impl Observer for Watcher {
 
     fn delivered(&mut self, delivery: &Delivery<'_>) {
         let Some(flow) = self.flows[delivery.route] else { return };
+        self.counted.delivered[flow].fetch_add(u64::from(delivery.size), Ordering::Relaxed);
         if data_packet(delivery.packet, self.quic[flow]).is_none() {
             return;
         }

@@ -21,18 +21,9 @@ fn bytes(controller: &str) -> u64 {
     if controller == "min-delay" { 100_000 } else { 1_000_000 }
 }
 
-/// Remy alone needs a parameter: a table, here with one rule for all that may happen.
-fn parameters(needs: Option<&str>) -> toml::Table {
-    let Some(needs) = needs else { return toml::Table::new() };
-    assert!(needs.starts_with("rules"), "a controller has come that needs something else");
-    let bound = [f64::from(u32::MAX); 3];
-    let rule = "{ from = [0.0, 0.0, 0.0], to = BOUND, multiple = 1.0, increment = 1.0, intersend_ms = 0.05 }";
-    format!("rules = [{}]", rule.replace("BOUND", &format!("{bound:?}"))).parse().unwrap()
-}
-
 fn every_controller_carries(library: Library) {
     for entry in CONTROLLERS {
-        let factory = Arc::new(quic::controller_with(entry.name, &parameters(entry.needs())).unwrap().with_seed(1));
+        let factory = Arc::new(quic::controller_with(entry.name, &entry.example()).unwrap().with_seed(1));
         let steering = factory.steering();
         let bulk = Bulk { library, factory: Some(factory), bytes: bytes(entry.name), link: None };
         let measured = bulk.run().unwrap();

@@ -1,87 +1,22 @@
-// The page's link to its peer: server-sent events, taken up again whenever they break. The last figures stay.
+// The page's link to its peer, and the last minutes of what that told.
 import { append, gapAt, rowOf, type Row } from './history'
-import { Malformed, parseOverview, type Overview } from './overview'
+import { Live } from './live.svelte'
+import { parseOverview, type Overview } from './overview'
 
-export type LinkState =
-  | { kind: 'connecting' }
-  | { kind: 'live' }
-  | { kind: 'lost'; sinceMs: number }
-  | { kind: 'malformed'; why: string }
+export type { LinkState } from './live.svelte'
 
-/** A peer speaks once a second; silence of this long means that it is gone, though the connection may stand. */
-const SILENCE_MS = 4500
-/** EventSource gives up for good on an answer that is not a stream of events; then we ask again. */
-const RETRY_MS = 2000
-
-export class PeerLink {
-  overview = $state.raw<Overview | null>(null)
+export class PeerLink extends Live<Overview> {
   rows = $state.raw<Row[]>([])
-  state = $state.raw<LinkState>({ kind: 'connecting' })
-  /** For sentences like "since 12 s": renewed once a second. */
-  nowMs = $state(performance.now())
 
-  private source: EventSource | null = null
-  private heardAtMs = performance.now()
-  private retry: ReturnType<typeof setTimeout> | undefined
-  private readonly ticker = setInterval(() => this.tick(), 1000)
-
-  constructor() {
-    // The first event may take a second; the page need not.
-    fetch('/api/overview')
-      .then(async (answer) => {
-        if (answer.ok && this.overview === null) this.read(await answer.text())
-      })
-      .catch(() => this.lost())
-    this.listen()
+  protected parse(text: string): Overview {
+    return parseOverview(text)
   }
 
-  destroy(): void {
-    clearInterval(this.ticker)
-    clearTimeout(this.retry)
-    this.source?.close()
+  protected heard(atS: number, overview: Overview): void {
+    this.rows = append(this.rows, rowOf(atS, overview.here))
   }
 
-  private listen(): void {
-    clearTimeout(this.retry)
-    this.source?.close()
-    const source = new EventSource('/events')
-    source.addEventListener('overview', (event: MessageEvent<string>) => this.read(event.data))
-    source.onerror = () => {
-      this.lost()
-      if (source.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.listen(), RETRY_MS)
-    }
-    this.source = source
-  }
-
-  private read(text: string): void {
-    this.heardAtMs = performance.now()
-    try {
-      const overview = parseOverview(text)
-      this.overview = overview
-      this.rows = append(this.rows, rowOf(this.heardAtMs / 1000, overview.here))
-      this.state = { kind: 'live' }
-    } catch (error) {
-      if (!(error instanceof Malformed)) throw error
-      this.state = { kind: 'malformed', why: error.message }
-    }
-  }
-
-  private lost(): void {
-    if (this.state.kind === 'lost') return
-    this.state = { kind: 'lost', sinceMs: this.heardAtMs }
-    if (this.rows.length > 0) this.rows = append(this.rows, gapAt(performance.now() / 1000))
-  }
-
-  private tick(): void {
-    this.nowMs = performance.now()
-    const isSilent = this.nowMs - this.heardAtMs > SILENCE_MS
-    if (!isSilent || document.visibilityState === 'hidden') return
-    const wasOpen = this.source?.readyState === EventSource.OPEN
-    this.lost()
-    // A connection that stands and says nothing is not taken up again by itself.
-    if (wasOpen) {
-      this.heardAtMs = this.nowMs
-      this.listen()
-    }
+  protected missed(atS: number): void {
+    if (this.rows.length > 0) this.rows = append(this.rows, gapAt(atS))
   }
 }

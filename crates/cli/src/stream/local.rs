@@ -52,17 +52,19 @@ impl HttpArgs {
     }
 
     fn listen(&self) -> Result<TcpListener, Failure> {
-        let bind = |address: SocketAddr| {
-            TcpListener::bind(address)
-                .map_err(|error| Failure::new(format!("players cannot be served at {address}: {error}; see --http")))
+        let (address, listener) = match self.http {
+            None => ("127.0.0.1".to_owned(), first_free_port()),
+            Some(address) => (address.to_string(), TcpListener::bind(address)),
         };
-        let Some(address) = self.http else {
-            let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-            let free = PORTS.filter_map(|port| TcpListener::bind(local(port)).ok()).next();
-            return free.map_or_else(|| bind(local(0)), Ok);
-        };
-        bind(address)
+        listener.map_err(|error| Failure::new(format!("players cannot be served at {address}: {error}; see --http")))
     }
+}
+
+/// The first of the usual ports for pages of this machine that is free, or else any.
+pub fn first_free_port() -> std::io::Result<TcpListener> {
+    let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let free = PORTS.filter_map(|port| TcpListener::bind(local(port)).ok()).next();
+    free.map_or_else(|| TcpListener::bind(local(0)), Ok)
 }
 
 /// A running HTTP server, and what it asks.

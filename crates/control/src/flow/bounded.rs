@@ -223,6 +223,10 @@ impl FlowController for Bounded {
         Limits { window, rate, burst: limits.burst }
     }
 
+    fn note(&self) -> Option<String> {
+        self.controller.note()
+    }
+
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         self.controller.trace(record);
     }

@@ -195,12 +195,7 @@ const READINGS: &[(&str, &str)] = &[
 
 /// The controller that `entry` makes of a table that it cannot do without, or of none.
 fn make(entry: &Entry, parameters: &str, packet: Bytes) -> Bounded {
-    const RULES: &str = "rules = [
-        { from = [0, 0, 0], to = [1e5, 1e5, 1.5], multiple = 1, increment = 1, intersend_ms = 0.5 },
-        { from = [0, 0, 1.5], to = [1e5, 1e5, 1e5], multiple = 0.5, increment = 0, intersend_ms = 4 },
-    ]";
-    let parameters = if entry.name == "remy" { RULES } else { parameters };
-    let parameters = parameters.parse().expect("a table");
+    let parameters = if parameters.is_empty() { entry.example() } else { parameters.parse().expect("a table") };
     Bounded::new((entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete"))
 }
 

@@ -28,6 +28,7 @@ mod ledbat;
 mod liveness;
 mod monitor;
 mod pcc;
+pub mod policy;
 pub mod recovery;
 pub mod registry;
 mod remy;
@@ -121,6 +122,12 @@ pub trait FlowController: Debug + DynClone + Send + Sync {
 
     /// What holds now.
     fn limits(&self) -> Limits;
+
+    /// What whoever runs it should know and can't see in a trace, such as that a network was shown what no training
+    /// showed it; said once a connection.
+    fn note(&self) -> Option<String> {
+        None
+    }
 
     /// Named values for plots and logs, always the same names in the same order. Windows
     /// are in bytes, rates in bits a second, times in milliseconds.

@@ -62,7 +62,7 @@ fn mbit_s(bytes: Bytes, span: Duration) -> f64 {
 
 /// Sums of a least-squares line; times in seconds since the interval began.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+pub(super) struct Line {
     count: f64,
     t: f64,
     rtt: f64,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    fn add(&mut self, t: f64, rtt: f64) {
+    pub(super) fn add(&mut self, t: f64, rtt: f64) {
         self.count += 1.0;
         self.t += t;
         self.rtt += rtt;
@@ -79,7 +79,7 @@ impl Line {
         self.t_rtt += t * rtt;
     }
 
-    fn slope(&self) -> f64 {
+    pub(super) fn slope(&self) -> f64 {
         // Σ (t - mean t)²: none if all left at one instant.
         let spread = self.t_t - self.t * self.t / self.count.max(1.0);
         if self.count < 2.0 || spread <= 1e-12 {

@@ -4,7 +4,7 @@
 pub use super::setup::Setup;
 use super::{
     FlowController, allegro, bbr, bbr3, bic, block_window, c3_cubic, compound, copa, cubic, fixed, learningcc, ledbat,
-    remy, reno, vegas, vivace, westwood, xavier,
+    policy, remy, reno, vegas, vivace, westwood, xavier,
 };
 use crate::registry::{ParameterError, UnknownController};
 
@@ -131,6 +131,12 @@ pub const CONTROLLERS: &[Entry] = &[
         build: remy::build,
     },
     Entry {
+        name: "policy",
+        summary: "a network that was trained says each round trip by how much the rate changes",
+        source: "Jay et al., Aurora, ICML 2019",
+        build: policy::build,
+    },
+    Entry {
         name: "fixed",
         summary: "a window that never changes",
         source: "the window is its parameter",
@@ -146,7 +152,7 @@ pub const CONTROLLERS: &[Entry] = &[
 ];
 
 /// Controllers that cannot be made from their defaults, and the parameter that they need.
-const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS)];
+const NEEDS: &[(&str, &str)] = &[("remy", remy::NEEDS), ("policy", policy::NEEDS)];
 
 /// One controller that can be asked for by name.
 #[derive(Debug)]
@@ -162,6 +168,33 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Parameters with which it can be made, as tests need them: none where it needs none. They do something, and nothing
+    /// sensible.
+    #[doc(hidden)]
+    pub fn example(&self) -> toml::Table {
+        const RULES: &str = "rules = [
+            { from = [0, 0, 0], to = [1e5, 1e5, 1.5], multiple = 1, increment = 1, intersend_ms = 0.5 },
+            { from = [0, 0, 1.5], to = [1e5, 1e5, 1e5], multiple = 0.5, increment = 0, intersend_ms = 4 },
+        ]";
+        const NETWORK: &str = "[network]
+            features = [\"send_ratio\", \"latency_ratio\", \"latency_gradient\", \"loss\", \"throughput\", \"rate\"]
+            history = 1
+            interval_rtts = 1.0
+            activation = \"tanh\"
+            mean = [0, 0, 0, 0, 0, 0]
+            deviation = [1, 1, 1, 1, 1, 1]
+            least = [0, 1, -1, 0, 0, -4]
+            most = [2, 3, 1, 1, 2, 3]
+            layers = [{ weights = [-5, -20, -50, -5, 10, -1], biases = [20] }]
+        ";
+        let text = match self.name {
+            "remy" => RULES,
+            "policy" => NETWORK,
+            _ => "",
+        };
+        text.parse().expect("a table")
+    }
+
     /// The parameter without which it cannot be made, and what that is.
     pub fn needs(&self) -> Option<&'static str> {
         NEEDS.iter().find(|(name, _)| *name == self.name).map(|(_, needs)| *needs)

@@ -78,9 +78,9 @@ fn check(name: &str, controller: &dyn PathController) -> Result<(), TestCaseErro
 }
 
 fn make(entry: &Entry, pacing: Pacing) -> Option<Box<dyn PathController>> {
-    const RULES: &str =
-        "rules = [{ from = [0, 0, 0], to = [1e9, 1e9, 1e9], multiple = 1, increment = 1, intersend_ms = 1 }]";
-    let parameters = if entry.name == "flow:remy" { RULES } else { "" }.parse().expect("a table");
+    let of_flow =
+        entry.name.strip_prefix("flow:").map(|name| crate::flow::registry::find(name).expect("it is registered"));
+    let parameters = of_flow.map_or_else(toml::Table::new, |entry| entry.example());
     let setup = Setup { peers: usize::from(PEERS), packet: PACKET, start: Time::ZERO, pacing };
     Some(entry.build.make(&setup, &parameters)?.expect("its parameters are complete"))
 }

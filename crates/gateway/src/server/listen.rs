@@ -21,8 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-use super::State;
-use super::bounds::{MOST_HEAD, MOST_HEADERS};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::bounds::{Bounds, MOST_HEAD, MOST_HEADERS};
 
 /// After an accept that failed (no descriptor is left), so long nothing is accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,8 +33,31 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Connections by the address that they come from.
 type Addresses = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
-pub async fn accept(listener: TcpListener, app: Router, state: Arc<State>) {
-    let free = Arc::new(Semaphore::new(state.bounds.connections));
+/// What connections may cost, and what was counted of them.
+#[derive(Debug)]
+pub struct Door {
+    bounds: Bounds,
+    connections: Gauge,
+    refused: Counter,
+    stalled: Counter,
+}
+
+impl Door {
+    pub fn register(bounds: Bounds, registry: &mut Registry) -> Door {
+        let door =
+            Door { bounds, connections: Gauge::default(), refused: Counter::default(), stalled: Counter::default() };
+        let http = registry.sub_registry_with_prefix("gateway");
+        http.register("connections", "HTTP connections now", door.connections.clone());
+        let refused = "HTTP connections closed since their address had too many";
+        http.register("refused_connections", refused, door.refused.clone());
+        let stalled = "HTTP connections closed since the client took nothing for too long";
+        http.register("stalled_connections", stalled, door.stalled.clone());
+        door
+    }
+}
+
+pub async fn accept(listener: TcpListener, app: Router, door: Arc<Door>) {
+    let free = Arc::new(Semaphore::new(door.bounds.connections));
     let addresses = Addresses::default();
     // Nobody closes the semaphore.
     while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
@@ -39,31 +65,31 @@ pub async fn accept(listener: TcpListener, app: Router, state: Arc<State>) {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let most = state.bounds.connections_per_address;
+        let most = door.bounds.connections_per_address;
         let Some(claim) = Claim::new(&addresses, from.ip().to_canonical(), most) else {
-            state.metrics.refused_connections.inc();
+            door.refused.inc();
             continue;
         };
-        let (app, state) = (app.clone(), Arc::clone(&state));
+        let (app, door) = (app.clone(), Arc::clone(&door));
         tokio::spawn(async move {
             let _places = (permit, claim);
-            let connections = state.metrics.connections.clone();
+            let connections = door.connections.clone();
             connections.inc();
-            serve(stream, app, state).await;
+            serve(stream, app, door).await;
             connections.dec();
         });
     }
 }
 
-async fn serve(stream: TcpStream, app: Router, state: Arc<State>) {
+async fn serve(stream: TcpStream, app: Router, door: Arc<Door>) {
     // What is small (events, a playlist) is not kept back for more.
     let _ = stream.set_nodelay(true);
     let mut stream = pin!(TimeoutStream::new(stream));
-    stream.as_mut().set_write_timeout_pinned(Some(state.bounds.patience));
+    stream.as_mut().set_write_timeout_pinned(Some(door.bounds.patience));
     let requests = AtomicU32::new(0);
     let app = TowerToHyperService::new(app);
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let is_last = requests.fetch_add(1, Ordering::Relaxed) + 1 >= state.bounds.requests_per_connection;
+        let is_last = requests.fetch_add(1, Ordering::Relaxed) + 1 >= door.bounds.requests_per_connection;
         let answer = app.call(request.map(Body::new));
         async move {
             let mut response = answer.await?;
@@ -75,7 +101,7 @@ async fn serve(stream: TcpStream, app: Router, state: Arc<State>) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(state.bounds.head)
+        .header_read_timeout(door.bounds.head)
         .max_buf_size(MOST_HEAD)
         .max_headers(MOST_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
@@ -83,7 +109,7 @@ async fn serve(stream: TcpStream, app: Router, state: Arc<State>) {
     if let Err(error) = connection.await
         && error.source().and_then(|source| source.downcast_ref()).map(io::Error::kind) == Some(io::ErrorKind::TimedOut)
     {
-        state.metrics.stalled.inc();
+        door.stalled.inc();
     }
 }
 

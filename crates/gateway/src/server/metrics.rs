@@ -17,10 +17,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// What is counted of clients and the input.
 #[derive(Debug, Default)]
-pub struct Metrics {
-    pub connections: Gauge,
-    pub refused_connections: Counter,
-    pub stalled: Counter,
+pub(super) struct Metrics {
     players: Gauge,
     pub players_in_all: Counter,
     pub refused_players: Counter,
@@ -35,11 +32,6 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Metrics {
         let metrics = Metrics::default();
         let http = registry.sub_registry_with_prefix("gateway");
-        http.register("connections", "HTTP connections now", metrics.connections.clone());
-        let refused = "HTTP connections closed since their address had too many";
-        http.register("refused_connections", refused, metrics.refused_connections.clone());
-        let stalled = "HTTP connections closed since the client took nothing for too long";
-        http.register("stalled_connections", stalled, metrics.stalled.clone());
         http.register("players", "Players that read the stream now", metrics.players.clone());
         http.register("players_begun", "Players that began to read the stream", metrics.players_in_all.clone());
         http.register("refused_players", "Players for whom there was no place", metrics.refused_players.clone());
@@ -56,7 +48,7 @@ impl Metrics {
 }
 
 /// `GET /metrics`.
-pub async fn metrics(Shared(state): Shared<Arc<State>>) -> Response {
+pub(super) async fn metrics(Shared(state): Shared<Arc<State>>) -> Response {
     let gauge = |gauge: &Gauge, value: u64| _ = gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     gauge(&state.metrics.players, state.outlet.players());
     if let Some(input) = state.input.as_ref().map(|input| input.get()) {
@@ -64,8 +56,13 @@ pub async fn metrics(Shared(state): Shared<Arc<State>>) -> Response {
         gauge(&state.metrics.skipped, input.skipped_bytes);
         gauge(&state.metrics.restarts, input.restarts);
     }
+    written(&state.registry)
+}
+
+/// What is registered, as Prometheus reads it.
+pub fn written(registry: &Registry) -> Response {
     let mut text = String::new();
-    match encode(&mut text, &state.registry) {
+    match encode(&mut text, registry) {
         Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => words(StatusCode::INTERNAL_SERVER_ERROR, error),
     }

@@ -17,9 +17,9 @@ mod api;
 mod bounds;
 mod guard;
 mod ingest;
-mod listen;
-mod metrics;
-mod page;
+pub(crate) mod listen;
+pub(crate) mod metrics;
+pub(crate) mod page;
 mod player;
 
 use std::io;
@@ -98,7 +98,7 @@ impl Gateway {
         if ingest.as_ref().is_some_and(|ingest| !ingest.has_token()) && !address.ip().is_loopback() {
             return Err(StartError::OpenIngest(address));
         }
-        listener.set_nonblocking(true)?;
+        let door = Arc::new(listen::Door::register(bounds, &mut registry));
         let metrics = Metrics::register(&mut registry);
         let state = Arc::new(State {
             desk: api::Desk::new(overviews),
@@ -110,7 +110,13 @@ impl Gateway {
             metrics,
             bounds,
         });
-        let app = router(Arc::clone(&state), access);
+        Gateway::spawn(listener, guarded(router(state), access), door)
+    }
+
+    /// Serves `app` in a thread of its own.
+    pub(crate) fn spawn(listener: TcpListener, app: Router, door: Arc<listen::Door>) -> Result<Gateway, StartError> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(move || {
@@ -118,7 +124,7 @@ impl Gateway {
                 // It was made non-blocking and there is a runtime, which is all that this needs.
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    () = listen::accept(listener, app, state) => {}
+                    () = listen::accept(listener, app, door) => {}
                     _ = stopped => {}
                 }
             });
@@ -155,8 +161,15 @@ struct State {
     bounds: Bounds,
 }
 
-fn router(state: Arc<State>, access: Access) -> Router {
-    let guard = Arc::new(access);
+/// `app` for those who may ask.
+pub(crate) fn guarded(app: Router, access: Access) -> Router {
+    app.method_not_allowed_fallback(async |uri: Uri| {
+        answer(&uri, StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method")
+    })
+    .layer(axum::middleware::from_fn_with_state(Arc::new(access), guard::guard))
+}
+
+fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/", get(page::index))
         .route("/assets/{*path}", get(page::asset))
@@ -168,18 +181,14 @@ fn router(state: Arc<State>, access: Access) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/ingest", put(ingest::ingest).post(ingest::ingest))
         .fallback(page::other)
-        .method_not_allowed_fallback(async |uri: Uri| {
-            answer(&uri, StatusCode::METHOD_NOT_ALLOWED, "this path does not take that method")
-        })
         .with_state(state)
-        .layer(axum::middleware::from_fn_with_state(guard, guard::guard))
 }
 
 /// How long a client is asked to wait that came when there was no room, or nothing to show.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// An answer in plain words.
-fn words(status: StatusCode, words: impl std::fmt::Display) -> Response {
+pub(crate) fn words(status: StatusCode, words: impl std::fmt::Display) -> Response {
     const PLAIN: [(HeaderName, &str); 2] =
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
     let mut response = (status, PLAIN, format!("{words}\n")).into_response();
@@ -190,7 +199,7 @@ fn words(status: StatusCode, words: impl std::fmt::Display) -> Response {
 }
 
 /// The same, as JSON where programs ask.
-fn answer(uri: &Uri, status: StatusCode, what: impl std::fmt::Display) -> Response {
+pub(crate) fn answer(uri: &Uri, status: StatusCode, what: impl std::fmt::Display) -> Response {
     let mut response = words(status, &what);
     if uri.path().starts_with("/api") {
         let json = serde_json::json!({ "error": what.to_string() }).to_string();

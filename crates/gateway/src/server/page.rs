@@ -24,9 +24,14 @@ Anabranch: a live stream\n\
 
 /// `GET /`.
 pub async fn index() -> Response {
-    match PAGE.get_file("index.html") {
+    front("index.html", PATHS)
+}
+
+/// The page of this name, or `paths` where none was built in.
+pub fn front(name: &str, paths: &'static str) -> Response {
+    match PAGE.get_file(name) {
         Some(file) => serve(file, "no-cache"),
-        None => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], PATHS).into_response(),
+        None => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], paths).into_response(),
     }
 }
 

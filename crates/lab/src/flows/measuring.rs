@@ -49,6 +49,8 @@ pub struct Measuring {
     changed: Vec<usize>,
     /// Whether a coordinator wants to know of flows that begin or end to send. The rule waits for its next look.
     tells_activity: bool,
+    /// What each flow's controller had to say.
+    notes: Vec<Option<String>>,
     error: Option<FlowRunError>,
 }
 
@@ -79,9 +81,15 @@ impl Measuring {
             flows: flows.collect(),
             changed: Vec::new(),
             tells_activity: scenario.steering.as_ref().is_some_and(|steering| steering.policy.is_some()),
+            notes: vec![None; scenario.flows.len()],
             error: None,
             scenario: Arc::clone(scenario),
         }
+    }
+
+    /// What flows' controllers had to say.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().flatten().cloned()
     }
 
     /// What is measured.
@@ -174,6 +182,10 @@ impl Measuring {
                 self.error.get_or_insert_with(|| FlowRunError::stuck(spec, now, fault));
             }
             NodeEvent::Opened { connection } => this.open = Some(connection),
+            // The first of a flow's connections speaks for all.
+            NodeEvent::Noted(note) => {
+                self.notes[flow].get_or_insert_with(|| format!("flow \"{}\": {note}", spec.name));
+            }
             NodeEvent::Closed { count, .. } => {
                 this.open = None;
                 measured.packets_sent += count.packets;

@@ -48,6 +48,8 @@ pub enum NodeEvent {
         /// What it has sent.
         count: Sent,
     },
+    /// The controller of the connection that ends has something to say.
+    Noted(String),
     /// A transfer has begun.
     Began,
     /// All of a transfer has been acknowledged.
@@ -217,6 +219,9 @@ impl FlowSource {
         if let Some(sender) = self.end.sender() {
             let count = Sent::of(sender);
             self.ended = self.ended.plus(count);
+            if let Some(note) = sender.note() {
+                out.event(NodeEvent::Noted(note));
+            }
             out.event(NodeEvent::Closed { connection, count });
             self.end.close();
         }

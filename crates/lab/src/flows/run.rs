@@ -195,7 +195,7 @@ fn finish<O: Measures>(
         length: end.since(Time::ZERO),
         events: Some(world.network().events()),
         warnings: Vec::new(),
-        notes: steering.map_or_else(Vec::new, Steering::notes),
+        notes: world.observer().measuring().notes().chain(steering.into_iter().flat_map(Steering::notes)).collect(),
         flows: std::mem::take(&mut world.observer_mut().measuring_mut().flows),
     })
 }

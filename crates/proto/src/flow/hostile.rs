@@ -69,11 +69,8 @@ enum Clock {
 }
 
 fn sender(entry: &Entry, (paced, recovery): (bool, LossRecovery), seed: u64) -> FlowSender {
-    const RULES: &str =
-        "rules = [{ from = [0, 0, 0], to = [1e9, 1e9, 1e9], multiple = 1, increment = 1, intersend_ms = 1 }]";
-    let parameters = if entry.name == "remy" { RULES } else { "" }.parse().expect("a table");
     let packet = Bytes::new(PACKET);
-    let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &parameters).expect("its table is complete");
+    let controller = (entry.build)(&Setup::new(packet, Time::ZERO), &entry.example()).expect("its table is complete");
     let config = SenderConfig { packet, max_ack_delay: Duration::from_millis(25), paced, ecn: true, recovery };
     FlowSender::new(config, controller, 1, Rng::stream(seed, "controller"))
 }

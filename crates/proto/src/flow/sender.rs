@@ -250,6 +250,11 @@ impl FlowSender {
         self.window.delivered()
     }
 
+    /// What its controller has to say.
+    pub fn note(&self) -> Option<String> {
+        self.window.note()
+    }
+
     /// The controller's named values.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         self.window.trace(record);

@@ -326,6 +326,11 @@ impl SharedController {
         self.lost
     }
 
+    /// What its controller has to say.
+    pub fn note(&self) -> Option<String> {
+        self.controller.note()
+    }
+
     /// The controller's named values.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         self.controller.trace(record);

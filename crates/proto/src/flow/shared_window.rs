@@ -494,6 +494,11 @@ impl SharedWindow {
         self.shared.delivered()
     }
 
+    /// What its controller has to say.
+    pub fn note(&self) -> Option<String> {
+        self.shared.note()
+    }
+
     /// The controller's named values.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         self.shared.trace(record);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use anabranch_control::policy::{Activation, Layer, Policy};
@@ -84,22 +85,22 @@ impl Purpose {
 /// What is in the JSON file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Description {
+struct Description<P> {
     version: u32,
     activation: String,
-    purpose: Purpose,
+    purpose: P,
     /// How it came to be, for people.
     #[serde(default)]
     trained: serde_json::Value,
 }
 
-/// A policy, what it is for, and how it came to be.
+/// A policy, what it is for, and how it came to be. `P` says whether it steers hosts or is one flow's.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct SavedFor<P> {
     /// The network.
     pub policy: Policy,
     /// What it is for.
-    pub purpose: Purpose,
+    pub purpose: P,
     /// How it came to be, as whoever trained it says.
     pub trained: serde_json::Value,
 }
@@ -177,14 +178,17 @@ pub enum PartError {
     Numbers(String),
 }
 
-impl Saved {
+/// A policy that steers hosts.
+pub type Saved = SavedFor<Purpose>;
+
+impl<P: Clone + Serialize + DeserializeOwned> SavedFor<P> {
     /// Reads it from what is in its files: what it is for, and its numbers.
     ///
     /// # Errors
     ///
     /// What in them is no policy.
-    pub fn decode(description: &[u8], numbers: &[u8]) -> Result<Saved, PartError> {
-        let description: Description =
+    pub fn decode(description: &[u8], numbers: &[u8]) -> Result<SavedFor<P>, PartError> {
+        let description: Description<P> =
             serde_json::from_slice(description).map_err(|error| PartError::Description(error.to_string()))?;
         if description.version != VERSION {
             let problem = format!("version is {}, must be {VERSION}", description.version);
@@ -196,7 +200,7 @@ impl Saved {
             PartError::Description(problem)
         })?;
         let policy = network(numbers, activation).map_err(PartError::Numbers)?;
-        Ok(Saved { policy, purpose: description.purpose, trained: description.trained })
+        Ok(SavedFor { policy, purpose: description.purpose, trained: description.trained })
     }
 
     /// What stands in its files: what it is for, and its numbers. The same policy is the same bytes.
@@ -237,10 +241,10 @@ impl Saved {
     /// # Errors
     ///
     /// What the operating system says, or what in the files is no policy.
-    pub fn load(path: &Path) -> Result<Saved, FileError> {
+    pub fn load(path: &Path) -> Result<SavedFor<P>, FileError> {
         let described = beside(path)?;
         let (description, numbers) = (read(&described)?, read(path)?);
-        Saved::decode(&description, &numbers).map_err(|error| match error {
+        SavedFor::decode(&description, &numbers).map_err(|error| match error {
             PartError::Description(problem) => FileError::Wrong { path: described, problem },
             PartError::Numbers(problem) => FileError::Wrong { path: path.to_owned(), problem },
         })

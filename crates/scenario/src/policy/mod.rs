@@ -4,6 +4,7 @@
 pub mod action;
 pub mod feature;
 pub mod file;
+pub mod flow;
 pub mod host;
 pub mod sight;
 

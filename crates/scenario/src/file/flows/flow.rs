@@ -8,7 +8,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Bytes;
 
-use super::super::error::Problem;
+use super::super::error::{Problem, is_option};
 use super::super::parameters::Parameters;
 use super::super::shape::{
     Each, Optional, OrStandard, Said, Section, Sections, Shape, Value, keys, one_of, said, sections, some, span, write,
@@ -19,7 +19,7 @@ use super::workload::{self, Sends};
 use super::{MOST_BYTES, MOST_FLOWS, MOST_PACKETS, MOST_RECEIVERS, RunSeconds};
 use crate::flows::topology::Topology;
 use crate::flows::{FlowScenario, FlowSpec, LinkSpec, Receiver, Stack, Workload};
-use crate::remy_table;
+use crate::{policy, remy_table};
 
 keys! {
     /// `[[flow]]`.
@@ -159,7 +159,7 @@ impl Section<FlowKeys> {
             name: String::new(),
             stack: stack.clone(),
             controller: entry,
-            parameters: self.controller_parameters(initial_window, scenario)?,
+            parameters: self.controller_parameters(initial_window, scenario, directory)?,
             receivers: Vec::new(),
             workload: self.workload.as_ref().map_or(Ok(Workload::Bulk), |said| said.workload(directory))?,
             start,
@@ -183,7 +183,12 @@ impl Section<FlowKeys> {
     }
 
     /// The controller's parameters, checked by making one; some need parameters.
-    fn controller_parameters(&self, window: Option<Bytes>, scenario: &FlowScenario) -> Result<toml::Table, Problem> {
+    fn controller_parameters(
+        &self,
+        window: Option<Bytes>,
+        scenario: &FlowScenario,
+        directory: &Path,
+    ) -> Result<toml::Table, Problem> {
         let controller = self.controller.entry;
         let mut setup = Setup::new(scenario.packets.data, Time::ZERO);
         setup.initial_window = window.unwrap_or(setup.initial_window);
@@ -194,7 +199,9 @@ impl Section<FlowKeys> {
                 Err(error) => Err(self.controller.wrong(error.to_string())),
             };
         };
-        let resolved = |table: &toml::Table| with_rules(controller, table);
+        // What an option says begins where the program runs.
+        let from = if is_option(&parameters.span()) { Path::new("") } else { directory };
+        let resolved = |table: &toml::Table| resolved(controller, table, from);
         let table = parameters.checked(|table| (controller.build)(&setup, &resolved(table)?).map(drop))?;
         resolved(&table).map_err(|error| parameters.wrong(error.to_string()))
     }
@@ -266,13 +273,17 @@ impl Section<FlowKeys> {
     }
 }
 
-/// The parameters, with the rules of a table in place of its file's name. A relative path
-/// begins where the program runs.
-fn with_rules(controller: &Entry, parameters: &toml::Table) -> Result<toml::Table, ParameterError> {
+/// The parameters, with what a file holds in place of its name: the rules of a table, beginning where the program runs,
+/// or a policy, beginning in `directory`.
+fn resolved(controller: &Entry, parameters: &toml::Table, directory: &Path) -> Result<toml::Table, ParameterError> {
     let mut parameters = parameters.clone();
-    if controller.name == "remy" {
-        let wrong = |error: remy_table::TableError| ParameterError(error.to_string());
-        remy_table::resolve(&mut parameters, Path::new("")).map_err(wrong)?;
+    match controller.name {
+        "remy" => {
+            let wrong = |error: remy_table::TableError| ParameterError(error.to_string());
+            remy_table::resolve(&mut parameters, Path::new("")).map_err(wrong)?;
+        }
+        "policy" => policy::flow::resolve(&mut parameters, directory)?,
+        _ => {}
     }
     Ok(parameters)
 }

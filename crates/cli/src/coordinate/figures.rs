@@ -1,0 +1,150 @@
+//! What a coordinator knows and what it has told, for its page, for programs, and in words.
+
+use std::net::SocketAddr;
+
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
+use anabranch_gateway::coordinator::{Happening, HappeningKind, Host, Link, MOST_EVENTS, Monitor, Overview};
+use anabranch_proto::coordination::coordinator::{Coordinator, CoordinatorEvent, Duty, Known, Share};
+use anabranch_proto::coordination::message::Seen;
+use anabranch_proto::session::Closed;
+
+use crate::table;
+
+/// The newest events.
+#[derive(Debug, Default)]
+pub struct Events(Vec<Happening>);
+
+impl Events {
+    /// What has happened, in words.
+    pub fn note(&mut self, coordinator: &Coordinator<SocketAddr>, now: Time, event: CoordinatorEvent) -> String {
+        let name = |place: usize| coordinator.config().members[place].name.clone();
+        let (kind, name, text) = match event {
+            CoordinatorEvent::Came(place) => (HappeningKind::Came, name(place), "is here"),
+            CoordinatorEvent::Went(place, Closed::TimedOut) => {
+                (HappeningKind::Went, name(place), "is gone: nothing was heard of it")
+            }
+            CoordinatorEvent::Went(place, _) => (HappeningKind::Went, name(place), "is gone"),
+            CoordinatorEvent::Untrue(place) => (
+                HappeningKind::Untrue,
+                name(place),
+                "reports what cannot be: is it a host where FILE says monitor, or the other way round?",
+            ),
+        };
+        let text = format!("{name} {text}");
+        if self.0.len() >= MOST_EVENTS {
+            self.0.remove(0);
+        }
+        self.0.push(Happening { at_s: since_start(now), kind, name, text: text.clone() });
+        text
+    }
+}
+
+fn megabits(rate: Rate) -> f64 {
+    rate.bits_per_sec() as f64 / 1e6
+}
+
+fn since_start(now: Time) -> f64 {
+    now.since(Time::ZERO).as_secs_f64()
+}
+
+/// Where a coordinator is found: by agents, and by people.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// By agents.
+    pub link: String,
+    /// By people.
+    pub page: Option<String>,
+}
+
+/// How things stand with the coordinator at `place`.
+pub fn overview(place: &Place, coordinator: &Coordinator<SocketAddr>, events: &Events, now: Time) -> Overview {
+    let config = coordinator.config();
+    let (mut hosts, mut monitors) = (Vec::new(), Vec::new());
+    let mut watched: Vec<Option<&Known>> = vec![None; config.links.len()];
+    for (member, known) in config.members.iter().zip(coordinator.known()) {
+        let report_age_s = known.report().map(|(_, at)| now.since(at).as_secs_f64());
+        let (name, is_here) = (member.name.clone(), known.is_here());
+        match member.duty {
+            Duty::Host { link, .. } => {
+                let seen = known.report().and_then(|(report, _)| match report.seen {
+                    Seen::Host(host) => Some(host),
+                    Seen::Link(_) => None,
+                });
+                let lease = known.budget().filter(|(_, ends)| *ends > now);
+                let seconds = Duration::as_secs_f64;
+                hosts.push(Host {
+                    name,
+                    link: config.links[link].name.clone(),
+                    is_here,
+                    flows: seen.map(|host| host.flows),
+                    sends_mbit_s: megabits(known.rate()),
+                    budget_mbit_s: lease.map(|(rate, _)| megabits(rate)),
+                    lease_s: lease.map(|(_, ends)| ends.since(now).as_secs_f64()),
+                    report_age_s,
+                    round_trip_s: seen.and_then(|host| host.rtt).map(seconds),
+                    least_round_trip_s: seen.and_then(|host| host.min_rtt).map(seconds),
+                    sent_bytes: seen.map(|host| host.sent.get()),
+                });
+            }
+            Duty::Monitor { link } => {
+                // As the coordinator has it: the first that reports.
+                if known.is_fresh(now) && watched[link].is_none() {
+                    watched[link] = Some(known);
+                }
+                let (link, passes_mbit_s) = (config.links[link].name.clone(), megabits(known.rate()));
+                monitors.push(Monitor { name, link, is_here, passes_mbit_s, report_age_s });
+            }
+        }
+    }
+    let links = config.links.iter().zip(coordinator.divided()).zip(watched).map(|((link, divided), watched)| {
+        let seen = watched.and_then(|known| match known.report()?.0.seen {
+            Seen::Link(seen) => Some(seen),
+            Seen::Host(_) => None,
+        });
+        Link {
+            name: link.name.clone(),
+            capacity_mbit_s: megabits(if divided.is_monitored { divided.capacity } else { link.capacity }),
+            other_mbit_s: divided.is_monitored.then(|| megabits(divided.other)),
+            given_mbit_s: megabits(divided.given),
+            passes_mbit_s: watched.map(|known| megabits(known.rate())),
+            queued_bytes: seen.and_then(|seen| seen.queued).map(|queued| queued.get()),
+            dropped_packets: seen.map(|seen| seen.dropped),
+        }
+    });
+    Overview {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: since_start(now),
+        link: place.link.clone(),
+        page: place.page.clone(),
+        every_s: config.every.as_secs_f64(),
+        utilisation: config.utilisation,
+        share: match config.share {
+            Share::PerFlow => "per-flow",
+            Share::PerHost => "per-host",
+        },
+        links: links.collect(),
+        hosts,
+        monitors,
+        events: events.0.clone(),
+    }
+}
+
+/// For people: a table of links, and one of hosts.
+pub fn print(overview: &Overview) -> std::io::Result<()> {
+    let number = |rate: f64| format!("{rate:.2}");
+    let maybe = |rate: Option<f64>| rate.map_or("-".to_owned(), number);
+    let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut rows = vec![head(&["link", "carries Mbit/s", "others send", "given away"])];
+    rows.extend(overview.links.iter().map(|link| {
+        vec![link.name.clone(), number(link.capacity_mbit_s), maybe(link.other_mbit_s), number(link.given_mbit_s)]
+    }));
+    let mut stdout = std::io::stdout().lock();
+    table::print(&rows, 1.., &mut stdout)?;
+    let mut rows = vec![head(&["host", "flows", "sends Mbit/s", "may send"])];
+    rows.extend(overview.hosts.iter().filter(|host| host.is_here).map(|host| {
+        let flows = host.flows.map_or("-".to_owned(), |flows| flows.to_string());
+        vec![host.name.clone(), flows, number(host.sends_mbit_s), maybe(host.budget_mbit_s)]
+    }));
+    table::print(&rows, 1.., &mut stdout)
+}

@@ -1,0 +1,80 @@
+import { describe, expect, it } from 'vitest'
+import { append, belief, columns, drawn, HISTORY_ROWS, parseOverview, type Row } from '../src/coordinator/figures'
+import { rate } from '../src/lib/format'
+
+function host(name: string, sends: number) {
+  return {
+    name,
+    link: 'uplink',
+    is_here: true,
+    flows: 2 as number | null,
+    sends_mbit_s: sends,
+    budget_mbit_s: null as number | null,
+    lease_s: null,
+    report_age_s: 0.1,
+    round_trip_s: null,
+    least_round_trip_s: null,
+    sent_bytes: 5,
+  }
+}
+
+function sample() {
+  return {
+    version: '0.1.0',
+    uptime_s: 9.5,
+    link: 'anabranch://ab@192.0.2.1:7444',
+    every_s: 0.1,
+    utilisation: 0.95,
+    share: 'per-flow',
+    links: [{ name: 'uplink', capacity_mbit_s: 10, other_mbit_s: 1 as number | null, given_mbit_s: 8.5, passes_mbit_s: 9, queued_bytes: null, dropped_packets: 3 }],
+    hosts: [host('alpha', 4), host('beta', 4.5)],
+    monitors: [{ name: 'gateway', link: 'uplink', is_here: false, passes_mbit_s: 9, report_age_s: null }],
+    events: [{ at_s: 1, kind: 'came', name: 'alpha', text: 'alpha is here' }],
+  }
+}
+
+const parsed = (value = sample()) => parseOverview(JSON.stringify(value))
+
+describe('what a coordinator tells', () => {
+  it('is read whole, rates in bits a second and what is unknown as null', () => {
+    const read = parsed()
+    expect(read.links[0]).toEqual({ name: 'uplink', capacity: 1e7, other: 1e6, given: 8.5e6, passes: 9e6, queuedBytes: null, droppedPackets: 3 })
+    expect(read.hosts[1]?.sends).toBe(4.5e6)
+    expect([read.hosts[0]?.budget, read.monitors[0]?.reportAgeS]).toEqual([null, null])
+  })
+
+  it('is refused by place', () => {
+    const value = sample()
+    Object.assign(value.hosts[1]!, { flows: 'two' })
+    expect(() => parsed(value)).toThrow('overview.hosts[1].flows is "two"; expected a number')
+    expect(() => parsed({ ...sample(), share: 'fair' })).toThrow('expected one of per-flow, per-host')
+  })
+
+  it('is a sentence that says what is left for hosts', () => {
+    const said = (value: ReturnType<typeof sample>) => belief(parsed(value).links[0]!, value.utilisation, rate).replaceAll('\u00a0', ' ')
+    expect(said(sample())).toBe('It carries 10 Mbit/s, of which 95 % may be given away; others send 1 Mbit/s: that leaves hosts 8.5 Mbit/s, and those with flows may send 8.5 Mbit/s.')
+    const alone = sample()
+    alone.links[0]!.other_mbit_s = null
+    expect(said(alone)).toContain('no monitor reports')
+  })
+})
+
+describe('the chart of a link', () => {
+  it('has a line for those that send most, in the order of the file', () => {
+    const value = sample()
+    value.hosts = Array.from({ length: 8 }, (_, index) => host(`h${index}`, index))
+    expect(drawn(parsed(value), 'uplink')).toEqual(['h2', 'h3', 'h4', 'h5', 'h6', 'h7'])
+    expect(drawn(parsed(value), 'other')).toEqual([])
+  })
+
+  it('breaks where nothing was heard, and forgets what is older than it shows', () => {
+    const overview = parsed()
+    let rows: Row[] = []
+    for (let at = 1; at <= HISTORY_ROWS + 10; at += 1) rows = append(rows, { atS: at, overview: at % 2 === 0 ? overview : null })
+    expect(rows.length).toBe(HISTORY_ROWS)
+    expect(append(rows, { atS: 3, overview })).toEqual(rows)
+    const [times, capacity, other, beta] = columns(rows, 'uplink', ['beta'])
+    expect([times?.at(-1), times?.at(-2)]).toEqual([0, -1])
+    expect([capacity?.at(-1), capacity?.at(-2), other?.at(-1), beta?.at(-1), beta?.at(-2)]).toEqual([1e7, null, 1e6, 4.5e6, null])
+  })
+})
