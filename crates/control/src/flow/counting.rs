@@ -24,10 +24,12 @@ impl Counting {
     /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests.
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
-        if feedback.tcp.is_some_and(|tcp| tcp != TcpRecovery::Open) {
-            return 0.0;
-        }
-        if feedback.app_limited || feedback.acked.last().is_none_or(|newest| recovery.covers(newest)) {
+        let rests = match feedback.tcp {
+            None | Some(TcpRecovery::Open) => feedback.acked.last().is_none_or(|newest| recovery.covers(newest)),
+            Some(TcpRecovery::Ended) => feedback.acked.is_empty(),
+            Some(TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. }) => true,
+        };
+        if rests || feedback.app_limited {
             return 0.0;
         }
         match self {
