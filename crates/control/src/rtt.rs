@@ -45,6 +45,28 @@ struct Estimate {
     deviation: f32,
 }
 
+impl Estimate {
+    /// After this packet's ACK is late: L + α V, as long as there is a sample.
+    #[inline]
+    fn late_after(self, deviations: f32) -> f32 {
+        if self.mean == 0.0 { UNSAMPLED.as_nanos() as f32 } else { self.mean + deviations * self.deviation }
+    }
+
+    #[inline]
+    fn learn(&mut self, sample: f32, gain: f32) {
+        if self.mean == 0.0 {
+            // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
+            *self = Estimate { mean: sample, deviation: sample / 2.0 };
+            return;
+        }
+        let error = sample - self.mean;
+        // V = V + γ (|l − L| − V) (4.4), with the mean from before this sample.
+        self.deviation += gain * (error.abs() - self.deviation);
+        // L = L + γ (l − L) (4.3)
+        self.mean += gain * error;
+    }
+}
+
 /// A positive number of nanoseconds in 16 bits, five of exponent and eleven of mantissa: from 64 ns
 /// to 274 s. 0 is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,25 +105,29 @@ impl Estimates {
     fn get(&self, pair: usize) -> Estimate {
         match self {
             Estimates::Exact(all) => all[pair],
-            Estimates::Compact(all) => {
-                let [mean, deviation] = all[pair].map(Rounded::value);
-                Estimate { mean, deviation }
-            }
+            Estimates::Compact(all) => rounded(all[pair]),
         }
     }
 
-    #[inline]
-    fn set(&mut self, pair: usize, estimate: Estimate) {
+    fn forget(&mut self, pair: usize) {
         match self {
-            Estimates::Exact(all) => all[pair] = estimate,
-            Estimates::Compact(all) => {
-                let Estimate { mean, deviation } = estimate;
-                // A mean of 0 would say "no sample yet".
-                let least = Rounded(u16::from(mean > 0.0));
-                all[pair] = [Rounded::nearest(mean, least), Rounded::nearest(deviation, Rounded(0))];
-            }
+            Estimates::Exact(all) => all[pair] = Estimate::default(),
+            Estimates::Compact(all) => all[pair] = round(Estimate::default()),
         }
     }
+}
+
+#[inline]
+fn rounded(entry: [Rounded; 2]) -> Estimate {
+    let [mean, deviation] = entry.map(Rounded::value);
+    Estimate { mean, deviation }
+}
+
+#[inline]
+fn round(Estimate { mean, deviation }: Estimate) -> [Rounded; 2] {
+    // A mean of 0 would say "no sample yet".
+    let least = Rounded(u16::from(mean > 0.0));
+    [Rounded::nearest(mean, least), Rounded::nearest(deviation, Rounded(0))]
 }
 
 /// The estimates of one sender for every pair among itself and the peers it knows.
@@ -134,11 +160,13 @@ impl PairRtts {
     /// `T = Σ (L + α V)` over the pairs on the way (4.6).
     #[inline]
     pub fn timeout(&self, route: &[Slot]) -> Duration {
-        let mut total = 0.0;
-        self.for_each_pair(route, |pair| {
-            let Estimate { mean, deviation } = self.pairs.get(pair);
-            total += if mean == 0.0 { UNSAMPLED.as_nanos() as f32 } else { mean + self.deviations * deviation };
-        });
+        let (mut total, own, deviations) = (0.0, self.own, self.deviations);
+        match &self.pairs {
+            Estimates::Exact(all) => for_each_pair(own, route, |pair| total += all[pair].late_after(deviations)),
+            Estimates::Compact(all) => {
+                for_each_pair(own, route, |pair| total += rounded(all[pair]).late_after(deviations));
+            }
+        }
         Duration::from_nanos(total as u64).min(LONGEST_TIMEOUT)
     }
 
@@ -146,26 +174,16 @@ impl PairRtts {
     /// that came after `rtt`.
     #[inline]
     pub fn sample(&mut self, route: &[Slot], rtt: Duration) {
-        let gain = self.gain;
         // l = R / (h + 1) (figure 4.1); at least 1 ns, for 0 says "no sample".
         let sample = (rtt.as_nanos() as f32 / route.len() as f32).max(1.0);
-        let mut previous = usize::from(self.own);
-        for &slot in route {
-            let next = slot.index();
-            let pair = pair_index(previous, next);
-            let mut estimate = self.pairs.get(pair);
-            if estimate.mean == 0.0 {
-                // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
-                estimate = Estimate { mean: sample, deviation: sample / 2.0 };
-            } else {
-                let error = sample - estimate.mean;
-                // V = V + γ (|l − L| − V) (4.4), with the mean from before this sample.
-                estimate.deviation += gain * (error.abs() - estimate.deviation);
-                // L = L + γ (l − L) (4.3)
-                estimate.mean += gain * error;
-            }
-            self.pairs.set(pair, estimate);
-            previous = next;
+        let (own, gain) = (self.own, self.gain);
+        match &mut self.pairs {
+            Estimates::Exact(all) => for_each_pair(own, route, |pair| all[pair].learn(sample, gain)),
+            Estimates::Compact(all) => for_each_pair(own, route, |pair| {
+                let mut estimate = rounded(all[pair]);
+                estimate.learn(sample, gain);
+                all[pair] = round(estimate);
+            }),
         }
     }
 
@@ -186,7 +204,7 @@ impl PairRtts {
     /// Nothing is known any more of the pairs of `peer`: its slot is another's now.
     pub fn forget(&mut self, peer: Slot) {
         for other in (0..=usize::from(self.own)).filter(|&other| other != peer.index()) {
-            self.pairs.set(pair_index(peer.index(), other), Estimate::default());
+            self.pairs.forget(pair_index(peer.index(), other));
         }
     }
 
@@ -209,15 +227,16 @@ impl PairRtts {
         let entry = if config.compact { size_of::<[Rounded; 2]>() } else { size_of::<Estimate>() };
         size_of::<PairRtts>() + (peers + 1) * peers / 2 * entry
     }
+}
 
-    #[inline]
-    fn for_each_pair(&self, route: &[Slot], mut visit: impl FnMut(usize)) {
-        let mut previous = usize::from(self.own);
-        for &slot in route {
-            let next = slot.index();
-            visit(pair_index(previous, next));
-            previous = next;
-        }
+/// Visits the pairs on the way from a sender, who stands at `own`, over `route`.
+#[inline]
+fn for_each_pair(own: u16, route: &[Slot], mut visit: impl FnMut(usize)) {
+    let mut previous = usize::from(own);
+    for &slot in route {
+        let next = slot.index();
+        visit(pair_index(previous, next));
+        previous = next;
     }
 }
 
