@@ -21,7 +21,8 @@ impl Counting {
     /// Bytes whose ACK lets the window grow: none while the newest of them left before the
     /// last reduction (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
     /// RFC 9002 looks at each packet; one feedback with some from before and some from after
-    /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests.
+    /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests,
+    /// and when it no longer does ([`TcpRecovery::Ended`]).
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
         let rests = match feedback.tcp {
