@@ -257,6 +257,6 @@ mod tests {
         let [check] = &checks[..] else { panic!("{checks:?}") };
         assert!(check.model.contains("rfc6675") && check.holds(), "{check:?}");
         let [told] = &outside[..] else { panic!("{outside:?}") };
-        assert!(told.ours > 1.2 * told.reference && told.bound.contains("without RACK"), "{told:?}");
+        assert!(!told.model.contains("rfc6675") && told.bound.contains("without RACK"), "{told:?}");
     }
 }
