@@ -45,6 +45,28 @@ struct Estimate {
     deviation: f32,
 }
 
+impl Estimate {
+    /// After this packet's ACK is late: L + α V, as long as there is a sample.
+    #[inline]
+    fn late_after(self, deviations: f32) -> f32 {
+        if self.mean == 0.0 { UNSAMPLED.as_nanos() as f32 } else { self.mean + deviations * self.deviation }
+    }
+
+    #[inline]
+    fn learn(&mut self, sample: f32, gain: f32) {
+        if self.mean == 0.0 {
+            // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
+            *self = Estimate { mean: sample, deviation: sample / 2.0 };
+            return;
+        }
+        let error = sample - self.mean;
+        // V = V + γ (|l − L| − V) (4.4), with the mean from before this sample.
+        self.deviation += gain * (error.abs() - self.deviation);
+        // L = L + γ (l − L) (4.3)
+        self.mean += gain * error;
+    }
+}
+
 /// A positive number of nanoseconds in 16 bits, five of exponent and eleven of mantissa: from 64 ns
 /// to 274 s. 0 is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,25 +107,29 @@ impl Estimates {
     fn get(&self, pair: usize) -> Estimate {
         match self {
             Estimates::Exact(all) | Estimates::PerRelay(all) => all[pair],
-            Estimates::Compact(all) => {
-                let [mean, deviation] = all[pair].map(Rounded::value);
-                Estimate { mean, deviation }
-            }
+            Estimates::Compact(all) => rounded(all[pair]),
         }
     }
 
-    #[inline]
-    fn set(&mut self, pair: usize, estimate: Estimate) {
+    fn forget(&mut self, pair: usize) {
         match self {
-            Estimates::Exact(all) | Estimates::PerRelay(all) => all[pair] = estimate,
-            Estimates::Compact(all) => {
-                let Estimate { mean, deviation } = estimate;
-                // A mean of 0 would say "no sample yet".
-                let least = Rounded(u16::from(mean > 0.0));
-                all[pair] = [Rounded::nearest(mean, least), Rounded::nearest(deviation, Rounded(0))];
-            }
+            Estimates::Exact(all) | Estimates::PerRelay(all) => all[pair] = Estimate::default(),
+            Estimates::Compact(all) => all[pair] = round(Estimate::default()),
         }
     }
+}
+
+#[inline]
+fn rounded(entry: [Rounded; 2]) -> Estimate {
+    let [mean, deviation] = entry.map(Rounded::value);
+    Estimate { mean, deviation }
+}
+
+#[inline]
+fn round(Estimate { mean, deviation }: Estimate) -> [Rounded; 2] {
+    // A mean of 0 would say "no sample yet".
+    let least = Rounded(u16::from(mean > 0.0));
+    [Rounded::nearest(mean, least), Rounded::nearest(deviation, Rounded(0))]
 }
 
 /// The estimates of one sender for every pair among itself and the peers it knows.
@@ -148,11 +174,16 @@ impl PairRtts {
     /// `T = Σ (L + α V)` over the pairs on the way (4.6).
     #[inline]
     pub fn timeout(&self, route: &[Slot]) -> Duration {
-        let mut total = 0.0;
-        self.for_each_pair(route, |pair| {
-            let Estimate { mean, deviation } = self.pairs.get(pair);
-            total += if mean == 0.0 { UNSAMPLED.as_nanos() as f32 } else { mean + self.deviations * deviation };
-        });
+        let (mut total, own, deviations) = (0.0, self.own, self.deviations);
+        match &self.pairs {
+            Estimates::Exact(all) => for_each_pair(own, route, |pair| total += all[pair].late_after(deviations)),
+            Estimates::Compact(all) => {
+                for_each_pair(own, route, |pair| total += rounded(all[pair]).late_after(deviations));
+            }
+            Estimates::PerRelay(all) => {
+                route.iter().for_each(|slot| total += all[slot.index()].late_after(deviations));
+            }
+        }
         Duration::from_nanos(total as u64).min(LONGEST_TIMEOUT)
     }
 
@@ -160,26 +191,17 @@ impl PairRtts {
     /// that came after `rtt`.
     #[inline]
     pub fn sample(&mut self, route: &[Slot], rtt: Duration) {
-        let gain = self.gain;
         // l = R / (h + 1) (figure 4.1); at least 1 ns, for 0 says "no sample".
         let sample = (rtt.as_nanos() as f32 / route.len() as f32).max(1.0);
-        let mut previous = usize::from(self.own);
-        for &slot in route {
-            let next = slot.index();
-            let pair = self.place(previous, next);
-            let mut estimate = self.pairs.get(pair);
-            if estimate.mean == 0.0 {
-                // RFC 6298 2.2: a first deviation of half the sample, where 4.4 from 0 would be rash.
-                estimate = Estimate { mean: sample, deviation: sample / 2.0 };
-            } else {
-                let error = sample - estimate.mean;
-                // V = V + γ (|l − L| − V) (4.4), with the mean from before this sample.
-                estimate.deviation += gain * (error.abs() - estimate.deviation);
-                // L = L + γ (l − L) (4.3)
-                estimate.mean += gain * error;
-            }
-            self.pairs.set(pair, estimate);
-            previous = next;
+        let (own, gain) = (self.own, self.gain);
+        match &mut self.pairs {
+            Estimates::Exact(all) => for_each_pair(own, route, |pair| all[pair].learn(sample, gain)),
+            Estimates::Compact(all) => for_each_pair(own, route, |pair| {
+                let mut estimate = rounded(all[pair]);
+                estimate.learn(sample, gain);
+                all[pair] = round(estimate);
+            }),
+            Estimates::PerRelay(all) => route.iter().for_each(|slot| all[slot.index()].learn(sample, gain)),
         }
     }
 
@@ -202,12 +224,11 @@ impl PairRtts {
 
     /// Nothing is known any more of the pairs of `peer`: its slot is another's now.
     pub fn forget(&mut self, peer: Slot) {
-        if let Estimates::PerRelay(all) = &mut self.pairs {
-            all[peer.index()] = Estimate::default();
-            return;
+        if let Estimates::PerRelay(_) = self.pairs {
+            return self.pairs.forget(peer.index());
         }
         for other in (0..=usize::from(self.own)).filter(|&other| other != peer.index()) {
-            self.pairs.set(pair_index(peer.index(), other), Estimate::default());
+            self.pairs.forget(pair_index(peer.index(), other));
         }
     }
 
@@ -231,16 +252,6 @@ impl PairRtts {
         size_of::<PairRtts>() + (peers + 1) * peers / 2 * entry
     }
 
-    #[inline]
-    fn for_each_pair(&self, route: &[Slot], mut visit: impl FnMut(usize)) {
-        let mut previous = usize::from(self.own);
-        for &slot in route {
-            let next = slot.index();
-            visit(self.place(previous, next));
-            previous = next;
-        }
-    }
-
     /// Where the estimate for the way from `previous` to `next` stands.
     #[inline]
     fn place(&self, previous: usize, next: usize) -> usize {
@@ -248,6 +259,17 @@ impl PairRtts {
             Estimates::PerRelay(_) => next,
             _ => pair_index(previous, next),
         }
+    }
+}
+
+/// Visits the pairs on the way from a sender, who stands at `own`, over `route`.
+#[inline]
+fn for_each_pair(own: u16, route: &[Slot], mut visit: impl FnMut(usize)) {
+    let mut previous = usize::from(own);
+    for &slot in route {
+        let next = slot.index();
+        visit(pair_index(previous, next));
+        previous = next;
     }
 }
 
@@ -263,6 +285,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::rng::Rng;
 
     /// A relay's own part is learned wherever on a path it stands.
     #[test]
@@ -278,8 +301,6 @@ mod tests {
         rtts.forget(Slot(7));
         assert_eq!(rtts.mean_to(Slot(7)), None);
     }
-
-    use crate::rng::Rng;
 
     fn route(slots: &[u16]) -> Vec<Slot> {
         slots.iter().map(|&slot| Slot(slot)).collect()

@@ -238,7 +238,7 @@ fn a_timeout_restarts_reno_and_cubic_from_one_packet_up_to_a_lower_threshold() {
 }
 
 #[test]
-fn in_a_recovery_the_window_rests() {
+fn in_a_recovery_the_window_rests_until_the_ack_that_ends_it() {
     let build = find("reno").unwrap().build;
     let mut pair = Pair::new(build(&Setup::new(PACKET, Time::ZERO), &toml::Table::new()).unwrap());
     pair.sender.write(ME, u64::MAX, false);
@@ -250,6 +250,8 @@ fn in_a_recovery_the_window_rests() {
     let (repair, behind): (Vec<Data>, Vec<Data>) = left.into_iter().partition(|data| data.number == 1);
     pair.deliver(&behind, &[]);
     assert_eq!(pair.sender.limits().window, halved, "duplicate ACKs let it grow");
+    // Segment 1 left again at the very instant of the reduction; its ACK is the first of new data
+    // after the recovery: W += packet * acked / W (RFC 5681, eq. 3).
     pair.deliver(&repair, &[]);
-    assert_eq!(pair.sender.limits().window, halved, "the end of the recovery let it grow");
+    assert_eq!(pair.sender.limits().window, Bytes::new(5500 + 1000 * 1000 / 5500));
 }

@@ -70,6 +70,8 @@ pub struct Jitter {
     rng: Rng,
     deviation: f64,
     tail: JitterTail,
+    /// None is drawn below.
+    least: f64,
     next: f64,
 }
 
@@ -86,7 +88,7 @@ impl Jitter {
 
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
     pub fn new(deviation: f64, tail: JitterTail, rng: Rng) -> Jitter {
-        let mut jitter = Jitter { rng, deviation, tail, next: 1.0 };
+        let mut jitter = Jitter { rng, deviation, tail, least: Jitter::least(deviation, tail), next: 1.0 };
         jitter.draw();
         jitter
     }
@@ -103,14 +105,13 @@ impl Jitter {
         if self.deviation == 0.0 {
             return;
         }
-        let least = Jitter::least(self.deviation, self.tail);
         self.next = loop {
             let standard = match self.tail {
                 JitterTail::Normal => self.rng.normal(),
                 JitterTail::Pareto => self.pareto(),
             };
             let drawn = 1.0 + self.deviation * standard;
-            if drawn >= least {
+            if drawn >= self.least {
                 break drawn;
             }
         };

@@ -21,13 +21,16 @@ impl Counting {
     /// Bytes whose ACK lets the window grow: none while the newest of them left before the
     /// last reduction (RFC 6582; RFC 9002, 7.3.2), and none when the window was not used up.
     /// RFC 9002 looks at each packet; one feedback with some from before and some from after
-    /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests.
+    /// the reduction counts as a whole here. TCP's recovery says by itself when a window rests,
+    /// and when it no longer does ([`TcpRecovery::Ended`]).
     #[inline]
     pub fn counted(self, feedback: &Feedback<'_>, recovery: &Recovery, packet: f64) -> f64 {
-        if feedback.tcp.is_some_and(|tcp| tcp != TcpRecovery::Open) {
-            return 0.0;
-        }
-        if feedback.app_limited || feedback.acked.last().is_none_or(|newest| recovery.covers(newest)) {
+        let rests = match feedback.tcp {
+            None | Some(TcpRecovery::Open) => feedback.acked.last().is_none_or(|newest| recovery.covers(newest)),
+            Some(TcpRecovery::Ended) => feedback.acked.is_empty(),
+            Some(TcpRecovery::Resting | TcpRecovery::FastRetransmit | TcpRecovery::Timeout { .. }) => true,
+        };
+        if rests || feedback.app_limited {
             return 0.0;
         }
         match self {

@@ -30,6 +30,10 @@ pub enum TcpRecovery {
     Open,
     /// A duplicate ACK, or a recovery that goes on: the window rests.
     Resting,
+    /// The ACK that ends a fast recovery: it finds none going on (RFC 6675, 5, step A), and the
+    /// window grows by it as by every ACK of new data (RFC 5681, 3.1), though all that it newly
+    /// acknowledges may have left when the recovery began.
+    Ended,
     /// A fast recovery begins: the window is reduced, once for all its losses.
     FastRetransmit,
     /// The retransmission timer has expired: slow start begins from one packet, up to a

@@ -101,8 +101,8 @@ pub enum ValidationError {
 /// When a table does not read, a run fails, or at an interruption.
 pub fn validate(reference: Option<&Path>, request: &Request) -> Result<Validation, ValidationError> {
     let progress = &*request.progress;
-    let checks = dumbbell::checks(reference, progress)?;
-    let mut validation = Validation { checks, outside: Vec::new(), skipped: Vec::new() };
+    let (checks, outside) = dumbbell::checks(reference, progress)?;
+    let mut validation = Validation { checks, outside, skipped: Vec::new() };
     validation.checks.extend(closed_forms::checks(progress)?);
     validation.checks.extend(cubic::checks(progress)?);
     for id in EXPERIMENTS {

@@ -11,8 +11,10 @@
 //!            that new ones follow them (limited transmit, RFC 3042)
 //! recovery   from DupThresh duplicate ACKs, or IsLost(HighACK + 1), until all is acknowledged
 //!            that was sent before (RFC 6675, 5). A partial ACK has the first segment that it
-//!            leaves sent again, whatever was SACKed behind (RFC 6582, 3.2, step 3), as ns-3
-//!            does: in a small window nothing would make it lost but a timeout
+//!            leaves sent again, whatever was SACKed behind (RFC 6582, 3.2, step 3): in a small
+//!            window nothing would make it lost but a timeout. The ACK that ends the recovery
+//!            finds none going on: the window grows by it as by every ACK of new data (RFC 6675,
+//!            5, step A; RFC 5681, 3.1), as in ns-3 and Linux
 //! timeout    from the timer's expiry until then: everything that was not SACKed is sent again,
 //!            in slow start from one packet (RFC 5681, 3.1; RFC 6675, 5.1)
 //! ```
@@ -312,10 +314,10 @@ impl Scoreboard {
             }
             Phase::Open => {}
             Phase::Recovery => {
-                // The window rests through the ACK that ends it (RFC 6675, 5, step A).
                 self.event = TcpRecovery::Resting;
                 if is_over {
                     self.phase = Phase::Open;
+                    self.event = TcpRecovery::Ended;
                     again.clear();
                 } else if advanced && self.first >= self.high_retransmitted {
                     self.retransmit_first();
