@@ -9,7 +9,7 @@ mod mutate;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_onion::session::cell::{ACK_BITS, Acked, Frame, Reason, StreamId, Target};
+use anabranch_onion::session::cell::{self, ACK_BITS, Acked, Frame, Reason, StreamId};
 use mutate::{Run, mutate};
 
 /// Mutations of each target's corpus in an ordinary test run.
@@ -27,12 +27,12 @@ fn frames() -> Vec<Vec<u8>> {
     let frames = [
         vec![Frame::Ping, Frame::Close],
         vec![
-            Frame::Open { stream, target: Target::Name("example.org".into(), 443) },
+            Frame::Open { stream, target: cell::Target::Name("example.org".into(), 443) },
             Frame::Data { stream, offset: 0, is_end: true, bytes: b"hello" },
         ],
         vec![
-            Frame::Open { stream: StreamId(1), target: Target::Address([192, 0, 2, 1].into(), 80) },
-            Frame::Open { stream: StreamId(2), target: Target::Itself },
+            Frame::Open { stream: StreamId(1), target: cell::Target::Address([192, 0, 2, 1].into(), 80) },
+            Frame::Open { stream: StreamId(2), target: cell::Target::Itself },
             Frame::Accepted { stream },
         ],
         vec![Frame::Reset { stream, reason: Reason::Refused, end: 5 }, Frame::Credit { stream, limit: 1 << 21 }],
@@ -52,8 +52,10 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// By target: inputs.
-fn corpus() -> [(&'static str, fn(&[u8]), usize, Vec<Vec<u8>>); 2] {
+type Target = (&'static str, fn(&[u8]), usize, Vec<Vec<u8>>);
+
+/// Each target, what must hold, how many inputs cost as much as one of those that only decode, and its inputs.
+fn corpus() -> [Target; 2] {
     let cells =
         frames().into_iter().map(|frames| [&[0, 0, 0, 0, 0, 0, 0, 9][..], &frames, &[0; 20]].concat()).collect();
     let scripts = frames()

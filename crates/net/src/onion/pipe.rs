@@ -84,6 +84,7 @@ async fn carry(
     let (mut untaken, mut has_read_all) = (0, false);
     // Reading goes on while a write waits: a program may read only once it has written.
     let (mut unwritten, mut is_last, mut has_written_all) = (VecDeque::<Bytes>::new(), false, false);
+    let mut is_reset = false;
     let mut buffer = BytesMut::with_capacity(PIECE);
     let broken = |_: io::Error| Reason::Broken;
     while !(has_read_all && has_written_all) {
@@ -119,8 +120,10 @@ async fn carry(
                 Some(ToTask::Accepted) => {}
                 // All that the driver still had to say has been said.
                 None if is_last => break,
-                // The driver knows; the socket is closed at once.
-                Some(ToTask::Reset(_)) | None => return Ok(()),
+                Some(ToTask::Reset(_)) | None => {
+                    is_reset = true;
+                    break;
+                }
             },
         }
         if is_last && unwritten.is_empty() && !has_written_all {
@@ -128,6 +131,11 @@ async fn carry(
             // A peer that is gone already has closed its end, too.
             let _ = writer.shutdown().await;
         }
+    }
+    if is_reset {
+        // An end in order would have the program take a part for the whole.
+        let _ = socket.set_zero_linger();
+        return Ok(());
     }
     for piece in unwritten {
         writer.write_all(&piece).await.map_err(broken)?;

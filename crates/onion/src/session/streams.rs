@@ -593,6 +593,25 @@ mod tests {
     }
 
     #[test]
+    fn whoever_reads_learns_of_the_end_before_the_stream_is_forgotten() {
+        for splits in [false, true] {
+            let mut streams = Streams::new(false);
+            let id = StreamId(0);
+            streams.on_frame(data(0, 0, b"hello", !splits)).unwrap();
+            streams.finish(id);
+            let end = streams.next_data(100).unwrap();
+            streams.on_delivered(&end);
+            let mut out = [0; 9];
+            assert_eq!(streams.read(id, &mut out), Ok(ReadOutcome::Bytes(5)));
+            if splits {
+                assert_eq!(streams.read(id, &mut out), Ok(ReadOutcome::Pending));
+                streams.on_frame(data(0, 5, b"", true)).unwrap();
+            }
+            assert_eq!((streams.read(id, &mut out), streams.len()), (Ok(ReadOutcome::End), 0));
+        }
+    }
+
+    #[test]
     fn a_reset_ends_both_directions_and_gives_all_credit_back() {
         let (mut client, mut exit) = (Streams::new(true), Streams::new(false));
         let id = client.open(Target::Itself).unwrap();
