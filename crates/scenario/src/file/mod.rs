@@ -165,6 +165,11 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
             Kind::Flows => read_flows(&document, &tree).map(AnyScenario::Flows),
             Kind::Stream => document.read(&tree, stream::scenario).map(AnyScenario::Stream),
         },
+        (None, _) if tree.contains_key("onion") => {
+            let key = tree.get_key_value("onion").map_or(0..0, |(key, _)| key.span());
+            let problem = "an adversary of an onion overlay has a command of its own; expected anabranch onion attack";
+            Err(document.error(&Problem::at(key, problem)))
+        }
         (None, _) => {
             let kinds = Kind::ALL.into_iter().flat_map(Kind::tables).copied();
             let known: Vec<&str> = ["run"].into_iter().chain(kinds).collect();

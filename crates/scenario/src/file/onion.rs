@@ -267,6 +267,12 @@ mod tests {
     }
 
     #[test]
+    fn who_runs_it_as_another_kind_is_told_the_command() {
+        let error = crate::file::parse_any("[adversary]\n[onion]\n", "o.toml", &[]).unwrap_err().to_string();
+        assert!(error.contains("o.toml:2") && error.contains("anabranch onion attack"), "{error}");
+    }
+
+    #[test]
     fn an_override_takes_the_place_of_a_value() {
         let sets = [Override::set("adversary.share=0.2").unwrap(), Override::set("onion.guards=0").unwrap()];
         let scenario = parse_onion("[onion]\n[adversary]\nshare = 0.1\n", "o.toml", &sets).unwrap();
