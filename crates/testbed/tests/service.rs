@@ -47,8 +47,7 @@ fn flows_keep_to_budgets_that_a_coordinator_tells_their_hosts() {
         return;
     }
     let scenario = parse_flows(SCENARIO, "service.toml", &[]).unwrap();
-    let config =
-        ServiceConfig { link: 0, every: Duration::from_millis(100), utilisation: 0.9, share: Share::PerHost };
+    let config = ServiceConfig { link: 0, every: Duration::from_millis(100), utilisation: 0.9, share: Share::PerHost };
     let (emulated, believed) = run_coordinated(&scenario, config, &()).unwrap();
     // Whatever the machine is busy with, no more is given than there is.
     assert!(!believed.is_empty());

@@ -47,12 +47,15 @@ impl Family<'_> {
     }
 }
 
+/// Names of one thing, each with what it names.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
 /// The figures of one thing by their names and words.
 type Column<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 
 fn write<'a, T>(
     encoder: &mut DescriptorEncoder<'_>,
-    (all, labels): (&'a [T], &'a [Vec<(&'static str, &'a str)>]),
+    (all, labels): (&'a [T], &'a [Labels<'a>]),
     kind: MetricType,
     columns: &[Column<T>],
 ) -> Result<(), fmt::Error> {

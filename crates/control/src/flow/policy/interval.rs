@@ -87,7 +87,7 @@ impl Watch {
         if let (Some(newest), Some(rtt)) = (feedback.acked.last(), feedback.rtt.latest) {
             let left = newest.at.as_secs_f64() - self.begun.as_secs_f64();
             self.line.add(left, rtt.as_secs_f64());
-            self.latencies = self.latencies + rtt.seconds();
+            self.latencies += rtt.seconds();
             self.samples += 1;
         }
     }
