@@ -152,6 +152,15 @@ mod tests {
     }
 
     #[test]
+    fn the_file_that_the_book_shows_is_one() {
+        let page = include_str!("../../../../docs/onion.md");
+        let (_, rest) = page.split_once("```toml\n").expect("the page shows a file");
+        let (text, _) = rest.split_once("```").expect("it ends");
+        let network = parse(text).expect("it is right");
+        assert_eq!((network.authorities.authorities.len(), network.packets_per_key), (3, PacketsPerKey::STANDARD));
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_line_key_and_what_would_be_right() {
         let said = |text: &str| parse(text).expect_err("something is wrong").to_string();
         assert_eq!(
