@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_control::time::Time;
@@ -135,6 +135,8 @@ impl AuthorityNode {
         tokio::pin!(stop);
         let (asked, mut asking) = mpsc::channel::<Asked>(MOST_WAITING);
         let places = Places::default();
+        // The others know this one by where it connects from.
+        let own = self.listener.local_addr().ok().map(|own| own.ip()).filter(|own| !own.is_unspecified());
         loop {
             let mut out = Collected::default();
             let mut answered = None;
@@ -146,13 +148,13 @@ impl AuthorityNode {
                     // Out of descriptors, say: the next one may have more luck.
                     let Ok((stream, from)) = accepted else { continue };
                     if let Some(place) = places.take(from) {
-                        let is_authority = self.others.iter().any(|other| other.ip() == from.ip());
-                        let most = if is_authority { MOST_MESSAGE } else { MOST_FROM_STRANGERS };
+                        let authority = self.others.iter().find(|other| is_same(other.ip(), from.ip())).copied();
+                        let most = if authority.is_some() { MOST_MESSAGE } else { MOST_FROM_STRANGERS };
                         let asked = asked.clone();
                         tokio::spawn(async move {
                             let _place = place;
                             // Who is too slow, or breaks off, is nobody's loss but its own.
-                            let _ = timeout(LONGEST, serve(stream, from, most, asked)).await;
+                            let _ = timeout(LONGEST, serve(stream, from, authority, most, asked)).await;
                         });
                     }
                     continue;
@@ -174,7 +176,7 @@ impl AuthorityNode {
                 } else if self.others.contains(&to) {
                     let asked = asked.clone();
                     tokio::spawn(async move {
-                        if let Ok(Some(message)) = exchange(None, to, &message, MOST_MESSAGE).await {
+                        if let Ok(Some(message)) = exchange(own, to, &message, MOST_MESSAGE).await {
                             let _ = asked.send(Asked { from: to, message, answer: None }).await;
                         }
                     });
@@ -191,18 +193,29 @@ async fn sleep_until(clock: &Clock, at: Time) {
     }
 }
 
+/// An IPv4 address inside IPv6 counts as what it is.
+fn is_same(one: IpAddr, other: IpAddr) -> bool {
+    one.to_canonical() == other.to_canonical()
+}
+
 /// One connection: a message, and its answer.
-async fn serve(mut stream: TcpStream, from: SocketAddr, most: usize, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    authority: Option<SocketAddr>,
+    most: usize,
+    asked: mpsc::Sender<Asked>,
+) -> io::Result<()> {
     let Some(bytes) = read_all(&mut stream, most).await? else { return Ok(()) };
     let mut message = Message::default();
     if message.read(&bytes).is_err() {
         return Ok(());
     }
-    // A connection's port is its own: that the host is the one where the relay listens is what it proves.
+    // A connection's port is its own: that the host is the one where the relay or the authority listens is what it
+    // proves.
     let from = match &message {
-        Message::Upload(relay) if relay.descriptor.address.ip().to_canonical() == from.ip().to_canonical() => {
-            relay.descriptor.address
-        }
+        Message::Upload(relay) if is_same(relay.descriptor.address.ip(), from.ip()) => relay.descriptor.address,
+        Message::Vote(_) | Message::Signed { .. } | Message::Document(_) => authority.unwrap_or(from),
         _ => from,
     };
     let (answer, answered) = oneshot::channel();
