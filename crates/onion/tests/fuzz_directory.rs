@@ -78,7 +78,7 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
         ("document".to_owned(), document().encode()),
         message("fetch", &Message::Fetch { newer_than: 3 }),
         message("document-message", &Message::Document(document())),
-        message("upload", &Message::Upload(relay(1))),
+        message("upload", &Message::Upload(Box::new(relay(1)))),
         message("vote", &Message::Vote(Box::new(vote))),
         message("signed", &Message::Signed { epoch: 11, hash, signer: key.public(), signature }),
     ]

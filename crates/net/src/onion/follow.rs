@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -110,10 +110,7 @@ impl Follower {
 
     /// What was found since, if anything.
     pub fn poll(&mut self) -> Option<Found> {
-        match self.found.try_recv() {
-            Ok(found) => Some(found),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.found.try_recv().ok()
     }
 }
 
@@ -173,7 +170,7 @@ impl Followed {
         if missing.is_empty() {
             return true;
         }
-        let message = Message::Upload(describe(now));
+        let message = Message::Upload(Box::new(describe(now)));
         let from = self.following.from;
         let all = missing.iter().map(|&at| {
             let (to, message) = (authorities.authorities[at].1, &message);

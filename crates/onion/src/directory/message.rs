@@ -55,7 +55,7 @@ pub enum Message {
     /// The document.
     Document(SignedDocument),
     /// What a relay says of itself, of an authority to list it.
-    Upload(SignedDescriptor),
+    Upload(Box<SignedDescriptor>),
     /// The authority will vouch for it.
     Taken,
     /// The authority will not.

@@ -128,7 +128,7 @@ impl Group {
         let from = descriptor.address;
         let signed = descriptor.sign(&key(relay)).unwrap();
         for &index in to {
-            let answer = self.deliver(index, from, Message::Upload(signed.clone()));
+            let answer = self.deliver(index, from, Message::Upload(Box::new(signed.clone())));
             assert_eq!(answer, [(from, Message::Taken)]);
         }
         self.under_way.retain(|(_, _, to, _)| *to != from);
@@ -248,11 +248,11 @@ fn a_relay_is_listed_at_the_address_that_its_session_proves() {
     let mut group = Group::new(1, 1);
     let signed = of_epochs(1).sign(&key(1)).unwrap();
     let elsewhere: SocketAddr = "192.0.2.77:4000".parse().unwrap();
-    let answer = group.deliver(0, elsewhere, Message::Upload(signed.clone()));
+    let answer = group.deliver(0, elsewhere, Message::Upload(Box::new(signed.clone())));
     assert_eq!(answer, [(elsewhere, Message::Refused(Refusal::OtherAddress))]);
     assert_eq!(group.machines[0].known(), 0);
     let from = signed.descriptor.address;
-    assert_eq!(group.deliver(0, from, Message::Upload(signed)), [(from, Message::Taken)]);
+    assert_eq!(group.deliver(0, from, Message::Upload(Box::new(signed))), [(from, Message::Taken)]);
 }
 
 #[test]
