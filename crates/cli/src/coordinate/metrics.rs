@@ -27,7 +27,7 @@ pub fn registry(overviews: watch::Receiver<Overview>) -> Registry {
 struct Family<'a> {
     name: &'static str,
     help: &'static str,
-    values: Vec<(&'a [(&'static str, &'a str)], f64)>,
+    values: Vec<(&'a [(&'static str, String)], f64)>,
 }
 
 impl Family<'_> {
@@ -48,14 +48,19 @@ impl Family<'_> {
 }
 
 /// Names of one thing, each with what it names.
-type Labels<'a> = Vec<(&'static str, &'a str)>;
+type Labels = Vec<(&'static str, String)>;
+
+/// A name as it stands in quotes: the library writes it as it is.
+fn quoted(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
 
 /// The figures of one thing by their names and words.
 type Column<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 
 fn write<'a, T>(
     encoder: &mut DescriptorEncoder<'_>,
-    (all, labels): (&'a [T], &'a [Labels<'a>]),
+    (all, labels): (&'a [T], &'a [Labels]),
     kind: MetricType,
     columns: &[Column<T>],
 ) -> Result<(), fmt::Error> {
@@ -71,7 +76,7 @@ impl Collector for Figures {
         let overview = self.0.borrow().clone();
         let uptime = encoder.encode_descriptor("uptime_seconds", "Since it began", None, MetricType::Gauge)?;
         ConstGauge::new(overview.uptime_s).encode(uptime)?;
-        let links: Vec<_> = overview.links.iter().map(|link| vec![("link", link.name.as_str())]).collect();
+        let links: Vec<_> = overview.links.iter().map(|link| vec![("link", quoted(&link.name))]).collect();
         let links = (overview.links.as_slice(), links.as_slice());
         write(
             &mut encoder,
@@ -96,7 +101,7 @@ impl Collector for Figures {
         let hosts: Vec<_> = overview
             .hosts
             .iter()
-            .map(|host| vec![("host", host.name.as_str()), ("link", host.link.as_str())])
+            .map(|host| vec![("host", quoted(&host.name)), ("link", quoted(&host.link))])
             .collect();
         let hosts = (overview.hosts.as_slice(), hosts.as_slice());
         write(
@@ -123,7 +128,7 @@ impl Collector for Figures {
         let monitors: Vec<_> = overview
             .monitors
             .iter()
-            .map(|monitor| vec![("monitor", monitor.name.as_str()), ("link", monitor.link.as_str())])
+            .map(|monitor| vec![("monitor", quoted(&monitor.name)), ("link", quoted(&monitor.link))])
             .collect();
         let monitors = (overview.monitors.as_slice(), monitors.as_slice());
         let is_here: [Column<Monitor>; 1] =

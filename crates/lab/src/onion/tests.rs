@@ -116,6 +116,29 @@ fn a_download_outlives_a_quarter_of_the_relays() {
 }
 
 #[test]
+fn a_download_outlives_one_of_its_guards() {
+    let mut run = run(24, 1, 9);
+    run.wish = Wish::Kilobytes(5_000);
+    let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+    world.step(at(4));
+    let before = world.users().next().expect("a user").downloaded;
+    assert!(before.bytes > 500_000 && before.whole.is_none(), "{before:?}");
+    let guard = {
+        let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
+        let member = user.user.document().member(user.user.choice().in_use[0]).expect("a member");
+        node::node(member.descriptor.address).expect("a node")
+    };
+    world.kill(guard as u16);
+    world.step(at(12));
+    let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
+    assert_eq!(user.user.choice().in_use.len(), 1, "the other guard carries all");
+    world.step(at(120));
+    let user = world.users().next().expect("a user");
+    assert!(user.downloaded.whole.is_some() && !user.downloaded.wrong, "{user:?}");
+    assert!(user.downloaded.longest_stall <= Duration::SECOND * 5, "{user:?}");
+}
+
+#[test]
 fn equal_seeds_give_equal_runs() {
     let trace = |seed| {
         let mut run = run(20, 3, seed);

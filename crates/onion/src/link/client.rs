@@ -84,6 +84,13 @@ impl Attachment {
         }
     }
 
+    /// Asks now whether the guard is there, unless it has just been asked.
+    pub fn ask(&mut self, now: Time) {
+        if self.unanswered == 0 {
+            self.next = self.next.min(now);
+        }
+    }
+
     /// When [`Attachment::poll`] has something to say.
     pub fn timer(&self) -> Time {
         self.next
@@ -159,6 +166,17 @@ mod tests {
         assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= 15.0), "{asked:?}");
         assert!(client.is_attached(at(60.9)) && !client.is_attached(at(61.0)));
         assert_eq!(client.unanswered() as usize, asked.len());
+    }
+
+    #[test]
+    fn who_is_suspected_is_asked_at_once_and_not_ever_again() {
+        let (mut client, mut guard) = (Attachment::new(Label([3; 8])), Links::default());
+        talk(at(1.0), &mut client, &mut guard);
+        client.ask(at(4.0));
+        assert!(client.timer() == at(4.0) && client.poll(at(4.0)).is_some());
+        client.ask(at(4.1));
+        assert_eq!(client.timer(), at(5.0));
+        assert!(client.poll(at(5.0)).is_some() && client.timer() == at(7.0) && client.unanswered() == 2);
     }
 
     #[test]

@@ -39,8 +39,12 @@ const MOST_BLOCKS: usize = 32_768;
 /// A block that has not come back for so long is given up: longer than services keep them.
 const BLOCK_LIFE: Duration = Duration::from_millis(120_000);
 
-/// A guard that has not answered so often in a row fails: with its waits, after some seven seconds.
-const UNANSWERED: u32 = 3;
+/// A guard that has not answered more often in a row fails: to be asked, it takes two frames, and with their waits of
+/// one and two seconds three seconds are over then.
+const UNANSWERED: u32 = 2;
+
+/// After so many packets over a guard in a row that did not arrive it is asked whether it is there.
+const SUSPICIOUS: u32 = 8;
 
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
@@ -144,8 +148,12 @@ pub struct User<C: Cryptography, R> {
     members: Members,
     guards: Guards,
     choice: Choice,
+    /// Of those in use, the ones that packets take now.
+    in_use: Vec<RelayIndex>,
     /// By index; labels stay over epochs.
     attachments: BTreeMap<RelayIndex, Attachment>,
+    /// Packets over each guard that were lost since one arrived.
+    lost_in_a_row: BTreeMap<RelayIndex, u32>,
     forth: Routes,
     back: Routes,
     path_keys: PathKeys<C>,
@@ -209,8 +217,10 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             keys_of,
             members,
             guards,
+            in_use: choice.in_use.clone(),
             choice,
             attachments: BTreeMap::new(),
+            lost_in_a_row: BTreeMap::new(),
             forth,
             back,
             path_keys,
@@ -275,11 +285,18 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             self.events.push_back(UserEvent::Guards);
         }
         self.path_keys.begin_epoch(choice.reserved.iter().copied());
-        self.forth.renew(&self.document, choice.clone(), now)?;
-        self.back.renew(&self.document, choice.clone(), now)?;
         self.choice = choice;
         self.attach();
-        Ok(())
+        self.use_guards(now)
+    }
+
+    /// Packets take those guards that are known to be there.
+    fn use_guards(&mut self, now: Time) -> Result<(), PlacementError> {
+        let is_there = |relay: &RelayIndex| self.attachments.get(relay).is_some_and(|link| link.is_attached(now));
+        self.in_use = self.choice.in_use.iter().copied().filter(is_there).collect();
+        let choice = Choice { in_use: self.in_use.clone(), ..self.choice.clone() };
+        self.forth.renew(&self.document, choice.clone(), now)?;
+        self.back.renew(&self.document, choice, now)
     }
 
     /// Hangs on all relays that answers may come from.
@@ -289,6 +306,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             _ => self.choice.in_use.clone(),
         };
         self.attachments.retain(|relay, _| wanted.contains(relay));
+        self.lost_in_a_row.clear();
         for relay in wanted {
             let rng = &mut self.rng;
             self.attachments.entry(relay).or_insert_with(|| Attachment::new(Label(rng.next_u64().to_be_bytes())));
@@ -351,6 +369,15 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     /// Sends what is to leave now, and tells what has happened.
     pub fn serve(&mut self, now: Time, out: &mut impl Out<User<C, R>>) {
         self.speak_to_guards(now, out);
+        let there = self
+            .choice
+            .in_use
+            .iter()
+            .filter(|relay| self.attachments.get(relay).is_some_and(|attachment| attachment.is_attached(now)));
+        if self.settings.guards > 0 && !there.eq(&self.in_use) {
+            // The settings were good before.
+            let _ = self.use_guards(now);
+        }
         if self.is_attached(now) && self.no_path_until.is_none_or(|until| until <= now) {
             let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
             ids.into_iter().for_each(|id| self.serve_session(now, id, out));
@@ -403,6 +430,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
                     let Some(sent) = session.sent.remove(&delivered.via) else { continue };
                     self.counts.delivered += 1;
                     self.path_keys.arrived(&sent.receipt);
+                    if let Some(first) = sent.path.relays().first() {
+                        self.lost_in_a_row.remove(first);
+                    }
                     if let Some(round_trip) = delivered.round_trip {
                         self.forth_delays.sample(sent.path.relays(), round_trip);
                     }
@@ -415,6 +445,15 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
                     let Some(sent) = session.sent.remove(&via) else { continue };
                     self.counts.lost += 1;
                     self.path_keys.lost(&sent.receipt);
+                    if let Some(first) = sent.path.relays().first() {
+                        let lost = self.lost_in_a_row.entry(*first).or_insert(0);
+                        *lost += 1;
+                        if *lost == SUSPICIOUS
+                            && let Some(attachment) = self.attachments.get_mut(first)
+                        {
+                            attachment.ask(now);
+                        }
+                    }
                     self.forth.on_outcome(sent.route, now, Fate::Lost, &mut route_rng(&mut self.rng));
                 }
                 ClientEvent::BlockReturned { serial, delay } => {

@@ -279,7 +279,7 @@ impl Client {
         if self.link.keys.is_none() {
             return self.write_opening(now, via.tag, out);
         }
-        let timeout = via.timeout + ACK_DELAY;
+        let timeout = self.link.backed_off(now, via.timeout) + ACK_DELAY;
         let most = self.blocks_a_cell();
         let Client { link, grants, watch, shape, .. } = self;
         let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {

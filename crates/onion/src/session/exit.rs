@@ -162,7 +162,7 @@ impl Exit {
             Envelope::write_answer(self.link.format(), self.name, &self.answer, out);
             return Some(block);
         }
-        let timeout = self.link.any_timeout();
+        let timeout = self.link.any_timeout(now);
         self.link.write(now, 0, timeout, out, |_, _, _, _| {})?;
         self.pacer.on_sent(now, self.cells_per_s);
         Some(block)

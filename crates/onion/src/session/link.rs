@@ -15,6 +15,9 @@ use super::streams::{Streams, Violation};
 /// No honest end gets so far: sums of numbers have room.
 const MAX_NUMBER: u64 = 1 << 62;
 
+/// No timeout grows beyond this for want of ACKs.
+const LONGEST_BACKOFF: Duration = Duration::from_millis(30_000);
+
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
@@ -59,6 +62,8 @@ pub(super) struct Link {
     pub heard: Time,
     /// What all paths together take; of use where they are not known apart.
     pub delays: RelayDelays,
+    /// Since when cells are lost and none has come.
+    unheard_since: Option<Time>,
     pub round_trip: Option<Duration>,
     pub outcomes: VecDeque<Outcome>,
     pub settled: Vec<(Carried, Settled)>,
@@ -79,6 +84,7 @@ impl Link {
             plain: Vec::new(),
             heard: now,
             delays: RelayDelays::default(),
+            unheard_since: None,
             round_trip: None,
             outcomes: VecDeque::new(),
             settled: Vec::new(),
@@ -188,6 +194,7 @@ impl Link {
                 // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
                 self.round_trip = Some(self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8));
             }
+            self.unheard_since = None;
             self.outcomes.push_back(Outcome::Delivered(delivered));
         }
         Ok(())
@@ -195,8 +202,9 @@ impl Link {
 
     /// Time has passed: what is lost leaves again.
     pub fn on_timer(&mut self, now: Time) {
-        let Link { flight, streams, settled, outcomes, .. } = self;
+        let Link { flight, streams, settled, outcomes, unheard_since, .. } = self;
         flight.on_timer(now, |number, via, all| {
+            unheard_since.get_or_insert(now);
             for carried in all {
                 streams.on_lost(carried);
                 settled.push((*carried, Settled::Lost));
@@ -206,8 +214,15 @@ impl Link {
     }
 
     /// After so long a cell's ACK is late, whatever its path.
-    pub fn any_timeout(&self) -> Duration {
-        self.delays.timeout(&[])
+    pub fn any_timeout(&self, now: Time) -> Duration {
+        self.backed_off(now, self.delays.timeout(&[]))
+    }
+
+    /// A timeout grows as long as cells are lost and none is known to have come (RFC 6298 5.5), to half of that time:
+    /// where all paths have become slower than a cell is remembered, no ACK would ever teach that.
+    pub fn backed_off(&self, now: Time, timeout: Duration) -> Duration {
+        let unheard = self.unheard_since.map_or(Duration::ZERO, |since| now.since(since));
+        timeout.max((unheard / 2).min(LONGEST_BACKOFF))
     }
 
     /// Replaces what is in `out` by the next cell; its number, and whether its outcome will be known. What one of

@@ -229,3 +229,15 @@ proptest! {
         prop_assert!(world.client.streams().is_empty(), "streams are left: {:?}", world.client);
     }
 }
+
+#[test]
+fn who_learned_short_delays_learns_the_long_ones_that_are_left() {
+    // The fast path dies; an answer over the other takes far longer than its deadline, and than it is remembered.
+    let good = Path { jitter: Duration::from_millis(3), ..Path::good(0) };
+    let dies = Path { dies: Time::ZERO + Duration::from_millis(110), ..good };
+    let left = Path { loss: 0.14, doubled: 0.24, ..Path::good(54) };
+    let mut world = world(719, &[dies, left]);
+    world.start(Job { up: 42_686, down: 140_922 });
+    world.run(60.0);
+    assert_eq!((world.end, world.failed()), (None, vec![]));
+}
