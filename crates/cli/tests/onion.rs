@@ -68,3 +68,25 @@ fn what_is_wrong_with_a_network_is_told_with_file_and_line() {
         assert!(!state.exists(), "nothing is left of it");
     }
 }
+
+#[test]
+fn what_is_wrong_with_options_is_told_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("network.toml"), folder.path().join("state"));
+    let key = "07".repeat(32);
+    std::fs::write(&file, format!("[[authority]]\nkey = \"{key}\"\naddress = \"127.0.0.1:7\"\n")).unwrap();
+    let wrong: [(&[&str], &str); 3] = [
+        (&["proxy", "--socks", "127.0.0.1:0", "--placement", "nosuch"], "--placement nosuch: "),
+        (&["relay", "--listen", "0.0.0.0:0"], "others cannot reach 0.0.0.0:0: say with --address"),
+        (&["relay", "--listen", "127.0.0.1:0", "--allow", "example.org"], "names no ports"),
+    ];
+    for (arguments, words) in wrong {
+        let mut command = Command::new(BINARY);
+        command.arg("onion").args(arguments).arg("--network").arg(&file).arg("--state").arg(&state);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(words), "{told}");
+        assert!(!state.exists(), "nothing is left of {arguments:?}");
+    }
+}

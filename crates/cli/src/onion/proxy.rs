@@ -73,15 +73,6 @@ struct Done {
 /// Runs until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let network = args.network.read()?;
-    if !args.socks.ip().is_loopback() {
-        eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
-    }
-    let folder = args.state.open("onion-proxy")?;
-    let guards: GuardState = folder.load(GUARDS)?;
-    let remembered: Remembered = folder.load(SEEN)?;
-    let interrupt = Interrupt::listen()?;
-    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
-    let keep_in = folder.clone();
     let user = UserSettings {
         guards: usize::from(args.guards),
         hops: usize::from(args.hops),
@@ -91,6 +82,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         secrecy: Secrecy::Sealed,
         mixing: None,
     };
+    user.check().map_err(|why| Failure::new(format!("--placement {}: {why}", args.placement)))?;
+    if !args.socks.ip().is_loopback() {
+        eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
+    }
+    let folder = args.state.open("onion-proxy")?;
+    let guards: GuardState = folder.load(GUARDS)?;
+    let remembered: Remembered = folder.load(SEEN)?;
+    let interrupt = Interrupt::listen()?;
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
+    let keep_in = folder.clone();
     let settings = EdgeSettings {
         network,
         user,

@@ -84,6 +84,10 @@ struct Done {
 /// Runs until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let network = args.network.read()?;
+    let reached = args.address.unwrap_or(args.listen);
+    if reached.ip().is_unspecified() {
+        return Err(Failure::new(format!("others cannot reach {reached}: say with --address where they can")));
+    }
     let folder = args.state.open("onion-relay")?;
     let identity = SecretKey::from_seed(&folder.seed("key")?);
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
@@ -93,9 +97,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Socket::bind(args.listen).map_err(|why| Failure::new(format!("cannot listen at {}: {why}", args.listen)))?;
     let local = socket.local_addr()?;
     let address = args.address.unwrap_or(local);
-    if address.ip().is_unspecified() {
-        return Err(Failure::new(format!("others cannot reach {address}: say with --address where they can")));
-    }
     let policy = Policy::new(args.allow.iter().cloned());
     let exit = policy.advertised();
     let is_exit = !policy.is_empty();

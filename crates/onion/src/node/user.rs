@@ -182,6 +182,24 @@ impl<C: Cryptography, R> core::fmt::Debug for User<C, R> {
     }
 }
 
+impl UserSettings {
+    /// How one half of a user's paths is chosen; the service's relay is not chosen.
+    fn routes(&self, placement: &str) -> RoutesConfig {
+        let hops = self.hops.saturating_sub(1);
+        RoutesConfig { hops, placement: placement.to_owned(), ..RoutesConfig::default() }
+    }
+
+    /// Refuses what cannot work, whatever the relays are.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), PlacementError> {
+        self.routes(&self.placement).check()?;
+        self.routes(&self.placement_back).check()
+    }
+}
+
 impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     /// Over the relays of `document`; `wall` is the calendar's time at `now`.
     ///
@@ -198,14 +216,8 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     ) -> Result<User<C, R>, PlacementError> {
         let mut guards = Guards::new(settings.guards, guards);
         let choice = guards.choose(&document, now, wall, &mut route_rng(&mut rng));
-        let routes = |placement: &str| {
-            let config = RoutesConfig {
-                hops: settings.hops.saturating_sub(1),
-                placement: placement.to_owned(),
-                ..RoutesConfig::default()
-            };
-            Routes::new(config, &document, settings.guards, choice.clone(), now)
-        };
+        let routes =
+            |placement: &str| Routes::new(settings.routes(placement), &document, settings.guards, choice.clone(), now);
         let (forth, back) = (routes(&settings.placement)?, routes(&settings.placement_back)?);
         let mut path_keys = PathKeys::new(settings.packets_per_key);
         path_keys.begin_epoch(choice.reserved.iter().copied());
