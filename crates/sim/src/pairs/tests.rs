@@ -11,7 +11,7 @@ fn pairs(loss: f64, jitter: f64, nodes: usize, seed: u64) -> Pairs<Letter<u32>> 
     pairs
 }
 
-fn send(pairs: &mut Pairs<Letter<u32>>, from: u32, to: u32, content: u32) -> bool {
+fn send<const PARTED: bool>(pairs: &mut Pairs<Letter<u32>, PARTED>, from: u32, to: u32, content: u32) -> bool {
     let (from, to) = (NodeId(from), NodeId(to));
     let departure = Departure { from, to, wait: Duration::ZERO, size: 0, ecn_capable: false };
     pairs.send(departure).map(|letter| letter.content = content).is_some()
