@@ -211,7 +211,7 @@ impl Stage<'_> {
             has_backups: stream.mode == Mode::Hybrid,
             most_clients: 2 * audience.clients + 16,
         };
-        // So far behind the edge a whole GOP is there, if keyframes are a second apart: a mesh alone begins with it.
+        // So far behind the edge a whole GOP is there, if keyframes are a second apart.
         let begin_behind = stream.buffer.min(KEYFRAMES);
         let share = stream.exploration();
         let config = ServerConfig {
