@@ -22,10 +22,9 @@ pub const AHEAD: u16 = 32;
 /// The same of a key under which none was seen but its set-up: little, so that a flood of set-ups takes little.
 pub const AHEAD_AT_FIRST: u16 = 8;
 
-/// Keys of one relay and position whose set-up is not confirmed yet. Further packets set up keys that serve once.
-const MOST_PENDING: usize = 64;
-
-/// Keys of one relay and position.
+/// Keys of one relay and position. Where no more fit, and none of them may be used yet, further packets set up keys
+/// that serve once. Four round trips use a key up (1, 8, 32 and 23 packets of 64), so that these are enough for 4096
+/// packets on their way.
 const MOST_KEYS: usize = 256;
 
 /// Losses in a row, none of its packets having arrived between, after which a key is given up: its relay may
@@ -36,6 +35,7 @@ const LOSSES_TO_GIVE_UP: u8 = 8;
 #[derive(Clone, Debug)]
 pub struct PathKeys<C> {
     packets: PacketsPerKey,
+    epoch: u64,
     guards: BTreeSet<RelayIndex>,
     stocks: BTreeMap<(RelayIndex, Position), Stock>,
     /// Keys made so far, over all epochs.
@@ -106,6 +106,7 @@ impl<C: Cryptography> PathKeys<C> {
     pub fn new(packets: PacketsPerKey) -> PathKeys<C> {
         PathKeys {
             packets,
+            epoch: 0,
             guards: BTreeSet::new(),
             stocks: BTreeMap::new(),
             made: 0,
@@ -116,10 +117,23 @@ impl<C: Cryptography> PathKeys<C> {
 
     /// Another epoch: relays have other keys and other indices. `guards` are this user's there: no path has one
     /// of them anywhere but at the user's edge.
-    pub fn begin_epoch(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
+    pub fn begin_epoch(&mut self, epoch: u64, guards: impl IntoIterator<Item = RelayIndex>) {
         self.stocks.clear();
         self.past = self.made;
+        self.epoch = epoch;
         self.guards = guards.into_iter().collect();
+    }
+
+    /// Other guards in the same epoch. Keys stay, but for those at a relay inside of paths that is a guard now.
+    pub fn set_guards(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
+        self.guards = guards.into_iter().collect();
+        let guards = &self.guards;
+        self.stocks.retain(|(relay, position), _| position.place == 0 || !guards.contains(relay));
+    }
+
+    /// The epoch that its keys are of.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Seals the datagram's [`body`](super::body_mut) for the end behind the last of `hops`, which finds it by
@@ -193,7 +207,7 @@ impl<C: Cryptography> PathKeys<C> {
                 let key = C::agree(&secret, &hop.key, &ephemeral, &hop.key)?;
                 let serial = self.made;
                 self.made += 1;
-                if most > 1 && stock.pending() < MOST_PENDING && stock.keys.len() < MOST_KEYS {
+                if most > 1 && stock.keys.len() < MOST_KEYS {
                     stock.keys.push_back(Key { serial, key: key.clone(), next: 1, arrived: None, lost: 0 });
                 }
                 Drawn { key, serial, index: 0, material: header::set_up(ephemeral.0) }
@@ -257,10 +271,6 @@ fn ahead(arrived: u16) -> u16 {
 }
 
 impl Stock {
-    fn pending(&self) -> usize {
-        self.keys.iter().filter(|key| key.arrived.is_none()).count()
-    }
-
     /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
     fn needs_key(&self, most: u16) -> bool {
         let left: u32 = self.keys.iter().map(|key| u32::from(most - key.next)).sum();

@@ -57,7 +57,8 @@ pub enum UserEvent {
     Stream(SessionId, StreamEvent),
     /// The session is over.
     Ended(SessionId, crate::session::End),
-    /// [`User::guards`] has changed, and is to be written down.
+    /// [`User::guards`] has changed, and is to be written down; new ones are not used before
+    /// [`User::on_guards_kept`] says that it is.
     Guards,
     /// There is no path now.
     NoPath(RouteError),
@@ -150,7 +151,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let mut entry = Entry::new(settings.guards, guards, &document, now, wall, &mut route_rng(&mut rng));
         let traffic = Traffic::new(settings, &document, entry.choice(), now)?;
         let has_new_guards = entry.choice().changed;
-        entry.attach(&document, &mut rng);
+        entry.attach(&document, now, &mut rng);
         Ok(User { document, entry, traffic, has_new_guards, rng })
     }
 
@@ -161,16 +162,24 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     /// None that [`User::new`] has not had.
     pub fn begin_epoch(&mut self, now: Time, document: Arc<Document>) -> Result<(), PlacementError> {
         self.entry.begin_epoch(&self.document, &document);
-        self.traffic.begin_epoch(&self.document, &document);
+        self.has_new_guards |= self.entry.choose(&document, now, &mut route_rng(&mut self.rng));
+        self.traffic.begin_epoch(&self.document, &document, self.entry.choice());
         self.document = document;
-        self.choose_guards(now)
+        self.entry.attach(&self.document, now, &mut self.rng);
+        self.use_guards(now)
     }
 
     fn choose_guards(&mut self, now: Time) -> Result<(), PlacementError> {
         self.has_new_guards |= self.entry.choose(&self.document, now, &mut route_rng(&mut self.rng));
         self.traffic.reserve(self.entry.choice());
-        self.entry.attach(&self.document, &mut self.rng);
+        self.entry.attach(&self.document, now, &mut self.rng);
         self.use_guards(now)
+    }
+
+    /// `state`, which [`User::guards`] was, is written down: packets may use its guards. [`User::serve`] comes after it.
+    pub fn on_guards_kept(&mut self, now: Time, state: &GuardState) {
+        self.entry.on_kept(state);
+        self.entry.attach(&self.document, now, &mut self.rng);
     }
 
     /// Packets take those guards that are known to be there.
@@ -292,6 +301,6 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
 
     fn timer(&self, now: Time) -> Time {
         let traffic = self.traffic.timer(now, self.entry.is_attached(now));
-        self.entry.timer().map_or(traffic, |at| at.min(traffic))
+        self.entry.timer().min(traffic)
     }
 }

@@ -31,6 +31,8 @@ const NO_PATH_WAIT: Duration = Duration::SECOND;
 /// A packet whose outcome is open.
 struct Sent {
     at: Time,
+    /// The indices of its path are of this epoch.
+    epoch: u64,
     route: RouteId,
     path: Path,
     receipt: Receipt,
@@ -40,6 +42,8 @@ struct Sent {
 struct OutBlock {
     session: SessionId,
     serial: u64,
+    /// The indices of its path are of this epoch.
+    epoch: u64,
     route: RouteId,
     path: Path,
 }
@@ -85,11 +89,14 @@ impl<C: Cryptography> Traffic<C> {
         choice: &Choice,
         now: Time,
     ) -> Result<Traffic<C>, PlacementError> {
-        let routes =
-            |placement: &str| Routes::new(settings.routes(placement), document, settings.guards, choice.clone(), now);
-        let (forth, back) = (routes(&settings.placement)?, routes(&settings.placement_back)?);
+        let routes = |placement: &str, guards: usize| {
+            Routes::new(settings.routes(placement), document, guards, choice.clone(), now)
+        };
+        // Without guards too, answers come by relays that this user hangs on.
+        let (forth, back) =
+            (routes(&settings.placement, settings.guards)?, routes(&settings.placement_back, settings.guards.max(1))?);
         let mut path_keys = PathKeys::new(settings.packets_per_key);
-        path_keys.begin_epoch(choice.reserved.iter().copied());
+        path_keys.begin_epoch(document.epoch, choice.reserved.iter().copied());
         let (keys_of, members) = relays_of(document);
         Ok(Traffic {
             settings,
@@ -113,25 +120,25 @@ impl<C: Cryptography> Traffic<C> {
         })
     }
 
-    /// Another epoch begins, after that of `before`.
-    pub fn begin_epoch(&mut self, before: &Document, document: &Document) {
+    /// Another epoch begins, after that of `before`. Blocks that are out keep to theirs.
+    pub fn begin_epoch(&mut self, before: &Document, document: &Document, choice: &Choice) {
+        let moved = |relay: RelayIndex| document.index_of(&before.member(relay)?.descriptor.identity);
         // A service stays where it is by its relay's name, or is gone.
         for session in self.sessions.values_mut() {
-            let identity = before.member(session.destination.relay).map(|member| member.descriptor.identity);
-            match identity.and_then(|identity| document.index_of(&identity)) {
+            match moved(session.destination.relay) {
                 Some(relay) => session.destination.relay = relay,
                 None => session.client.close(),
             }
         }
         (self.keys_of, self.members) = relays_of(document);
-        // Indices mean other relays now.
-        self.forth_delays = RelayDelays::default();
-        self.back_delays = RelayDelays::default();
+        self.forth_delays.renumber(moved);
+        self.back_delays.renumber(moved);
+        self.path_keys.begin_epoch(document.epoch, choice.reserved.iter().copied());
     }
 
-    /// Guards were chosen anew: keys are set up anew, too.
+    /// Guards were chosen anew.
     pub fn reserve(&mut self, choice: &Choice) {
-        self.path_keys.begin_epoch(choice.reserved.iter().copied());
+        self.path_keys.set_guards(choice.reserved.iter().copied());
     }
 
     /// Packets enter by those of `choice` from now on.
@@ -219,11 +226,13 @@ impl<C: Cryptography> Traffic<C> {
                     let Some(sent) = session.sent.remove(&delivered.via) else { continue };
                     self.counts.delivered += 1;
                     self.path_keys.arrived(&sent.receipt);
-                    if let Some(first) = sent.path.relays().first() {
-                        entry.on_arrived(*first);
-                    }
-                    if let Some(round_trip) = delivered.round_trip {
-                        self.forth_delays.sample(sent.path.relays(), round_trip);
+                    if sent.epoch == self.members.epoch() {
+                        if let Some(first) = sent.path.relays().first() {
+                            entry.on_arrived(*first);
+                        }
+                        if let Some(round_trip) = delivered.round_trip {
+                            self.forth_delays.sample(sent.path.relays(), round_trip);
+                        }
                     }
                     let nanos = |time: Time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
                     let one_way_nanos = delivered.arrived.map(|arrived| nanos(arrived) - nanos(sent.at));
@@ -234,7 +243,9 @@ impl<C: Cryptography> Traffic<C> {
                     let Some(sent) = session.sent.remove(&via) else { continue };
                     self.counts.lost += 1;
                     self.path_keys.lost(&sent.receipt);
-                    if let Some(first) = sent.path.relays().first() {
+                    if let Some(first) = sent.path.relays().first()
+                        && sent.epoch == self.members.epoch()
+                    {
                         entry.on_lost(*first, now);
                     }
                     self.forth.on_outcome(sent.route, now, Fate::Lost, &mut route_rng(rng));
@@ -244,17 +255,25 @@ impl<C: Cryptography> Traffic<C> {
                     else {
                         continue;
                     };
-                    self.back_delays.sample(block.path.relays(), delay);
+                    if block.epoch == self.members.epoch() {
+                        self.back_delays.sample(block.path.relays(), delay);
+                    }
                     let nanos = i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
                     let fate = Fate::Arrived { one_way_nanos: Some(nanos) };
                     self.back.on_outcome(block.route, now, fate, &mut route_rng(rng));
                 }
+                // It may come late, and is known then.
                 ClientEvent::BlockLost { serial } => {
-                    let Some(block) = session.blocks.remove(&serial).and_then(|block| self.out_blocks.remove(&block))
-                    else {
-                        continue;
-                    };
-                    self.back.on_outcome(block.route, now, Fate::Lost, &mut route_rng(rng));
+                    let Some(&id) = session.blocks.get(&serial) else { continue };
+                    self.blocks.lost(&mut self.path_keys, id);
+                    if let Some(block) = self.out_blocks.get(&id) {
+                        self.back.on_outcome(block.route, now, Fate::Lost, &mut route_rng(rng));
+                    }
+                }
+                ClientEvent::BlockUndelivered { serial } => {
+                    if let Some(&id) = session.blocks.get(&serial) {
+                        self.blocks.lost(&mut self.path_keys, id);
+                    }
                 }
             }
         }
@@ -297,8 +316,16 @@ impl<C: Cryptography> Traffic<C> {
             let spread = self.back_delays.timeout(relays);
             let Ok(serial) = session.client.give_block(&block.to_bytes(), spread) else { return has_made };
             session.blocks.insert(serial, block_id);
-            self.out_blocks.insert(block_id, OutBlock { session: id, serial, route: route.id, path: route.path });
+            let epoch = self.members.epoch();
+            let out = OutBlock { session: id, serial, epoch, route: route.id, path: route.path };
+            self.out_blocks.insert(block_id, out);
             has_made = true;
+        }
+        while self.out_blocks.len() > MOST_BLOCKS {
+            let Some((_, out)) = self.out_blocks.pop_first() else { break };
+            if let Some(session) = self.sessions.get_mut(&out.session) {
+                session.blocks.remove(&out.serial);
+            }
         }
         has_made
     }
@@ -338,7 +365,8 @@ impl<C: Cryptography> Traffic<C> {
         let sealed = self.path_keys.seal(&all, label, rng, &mut frame.datagram);
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
-        session.sent.insert(tag, Sent { at: now, route: route.id, path: route.path, receipt });
+        let epoch = self.members.epoch();
+        session.sent.insert(tag, Sent { at: now, epoch, route: route.id, path: route.path, receipt });
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
         self.counts.sent += 1;
