@@ -272,7 +272,7 @@ impl UserEdge {
         match self.waiting.take() {
             Some((settings, guards, socket)) => {
                 let user = User::new(settings, document, guards, self.runtime.now(), wall(), rand::make_rng())?;
-                self.runtime.add(socket, user, None)?;
+                self.runtime.add_gathering(socket, user)?;
                 self.has_user = true;
                 self.runtime.act(0, |user, now, port| user.serve(now, port));
             }

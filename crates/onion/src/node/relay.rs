@@ -23,7 +23,7 @@ pub trait Service {
     /// What its application is told.
     type Event;
 
-    /// A body has come for `label`.
+    /// A body has come for `label`. What is to be sent then is asked for when [`Service::timer`] says so.
     fn on_body(&mut self, now: Time, label: Label, body: &[u8; BODY], events: &mut Vec<Self::Event>);
 
     /// The time that [`Service::timer`] gave has come, or a later one.
@@ -171,7 +171,9 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
             Outcome::Deliver { label, .. } => {
                 let mut events = Vec::new();
                 self.service.on_body(now, label, body(&frame.datagram), &mut events);
-                return self.serve(now, events, out);
+                // What it has to send leaves by the timer, together for all that comes together.
+                events.into_iter().for_each(|event| out.event(event));
+                return;
             }
             Outcome::Drop(_) => return,
         };

@@ -354,8 +354,8 @@ impl<C: Cryptography> Relay<C> {
 
     /// Bytes that all it keeps takes.
     pub fn memory(&self) -> usize {
-        let epochs = 1 + usize::from(self.previous.is_some());
-        self.installed.memory() + epochs * self.limits.seen_bytes
+        let previous = self.previous.as_ref().map_or(0, |(epoch, _)| epoch.seen_bytes);
+        self.installed.memory() + self.current.seen_bytes + previous
     }
 }
 

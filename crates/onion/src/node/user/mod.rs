@@ -107,6 +107,9 @@ pub struct User<C: Cryptography, R> {
     traffic: Traffic<C>,
     /// Whether the guards' change is still to be told.
     has_new_guards: bool,
+    /// Whether something has come since what there is to send was last looked through: what comes together is answered
+    /// together.
+    has_come: bool,
     rng: R,
 }
 
@@ -152,7 +155,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let traffic = Traffic::new(settings, &document, entry.choice(), now)?;
         let has_new_guards = entry.choice().changed;
         entry.attach(&document, now, &mut rng);
-        Ok(User { document, entry, traffic, has_new_guards, rng })
+        Ok(User { document, entry, traffic, has_new_guards, has_come: false, rng })
     }
 
     /// Another epoch begins.
@@ -237,6 +240,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
 
     /// Sends what is to leave now, and tells what has happened.
     pub fn serve(&mut self, now: Time, out: &mut impl Out<User<C, R>>) {
+        self.has_come = false;
         let User { document, entry, traffic, .. } = self;
         let is_to_choose = entry.speak(document, traffic.members(), now, |to, said| {
             let frame = Frame::link(said);
@@ -274,20 +278,14 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
     type Job = Infallible;
     type Done = Infallible;
 
-    fn on_message(
-        &mut self,
-        now: Time,
-        arrival: Arrival<SocketAddr>,
-        frame: &mut Frame,
-        out: &mut impl Out<User<C, R>>,
-    ) {
+    fn on_message(&mut self, now: Time, arrival: Arrival<SocketAddr>, frame: &mut Frame, _: &mut impl Out<User<C, R>>) {
         match frame.kind {
             Kind::Packet => self.traffic.on_packet(now, frame),
             Kind::Link(said) => {
                 self.entry.on_frame(&self.document, self.traffic.members(), now, arrival.from, &said);
             }
         }
-        self.serve(now, out);
+        self.has_come = true;
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<User<C, R>>) {
@@ -300,6 +298,9 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
     }
 
     fn timer(&self, now: Time) -> Time {
+        if self.has_come {
+            return now;
+        }
         let traffic = self.traffic.timer(now, self.entry.is_attached(now));
         self.entry.timer().min(traffic)
     }
