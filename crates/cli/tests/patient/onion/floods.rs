@@ -133,7 +133,7 @@ fn a_relay_whose_disk_is_full_says_so_and_ends() {
         println!("skipped: a small disk needs root, unshare and mount: {lines:?}");
         return;
     }
-    assert_eq!(code, Some(1), "{lines:?}");
+    assert_eq!(code, Some(2), "{lines:?}");
     let told = lines.iter().any(|line| line.contains("is not kept") && line.contains("No space left on device"));
     assert!(told, "{lines:?}");
 }
