@@ -199,6 +199,9 @@ pub fn forward_full(time: Duration) -> Result<Moved, Failure> {
     })
 }
 
+/// Writes another datagram in place of the last one.
+pub type Fresh<'a> = &'a mut dyn FnMut(&mut [u8]);
+
 /// Sends a window of `datagram`, or of what `fresh` writes in its place, to `entry`, calls `pass_on` until it says that it has passed on
 /// as many, and takes what comes out at `end`. Processor time of `pass_on` alone counts.
 pub fn fill_and_empty(
@@ -206,7 +209,7 @@ pub fn fill_and_empty(
     entry: SocketAddr,
     end: &UdpSocket,
     datagram: &[u8],
-    mut fresh: Option<&mut dyn FnMut(&mut [u8])>,
+    mut fresh: Option<Fresh<'_>>,
     mut pass_on: impl FnMut() -> Result<u64, Failure>,
 ) -> Result<Moved, Failure> {
     let SocketAddr::V4(entry) = entry else { return Err(Failure::new(format!("{entry}: not an IPv4 address"))) };
