@@ -10,7 +10,7 @@ use super::{LIFETIME, LinkFrame};
 use crate::directory::Network;
 use crate::packet::Label;
 
-/// Links that a guard keeps at most: some 8 MiB.
+/// Links that a guard keeps at most: some 12 MiB, with what tells clients from strangers.
 pub const MOST_LINKS: usize = 65_536;
 
 /// Links of one network at most: as many users as a large household or a small office has, with two guards in
