@@ -63,6 +63,13 @@ pub struct GuardState {
     drawn: Vec<UnixTime>,
 }
 
+impl GuardState {
+    /// Who was drawn, and is kept.
+    pub fn identities(&self) -> impl Iterator<Item = PublicKey> + '_ {
+        self.kept.iter().map(|kept| kept.identity)
+    }
+}
+
 /// One that does not answer.
 #[derive(Clone, Copy, Debug)]
 struct Failing {

@@ -6,11 +6,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fast_socks5::client::{Config, Socks5Stream};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -65,6 +67,10 @@ struct Measured {
     large_bytes: usize,
     large_s: f64,
     mb_per_s: f64,
+    /// Processor time of all parts while the large file came; null where the system does not tell.
+    large_processor_s: Option<f64>,
+    /// Processor time of all parts and of curl, from beginning to end.
+    processor_s: f64,
     /// Whether curl got the same page; null where there is none.
     curl: Option<bool>,
     /// What each relay has done, and so come to know: it ends with what it says of itself.
@@ -173,9 +179,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let begun = Instant::now();
     say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
-    let large = pattern(args.megabytes as usize * 1_000_000);
-    let small = pattern(SMALL);
-    let site = serve_site(small.clone(), large.clone())?;
+    let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
+    let small: Arc<[u8]> = pattern(SMALL).into();
+    let site = serve_site(Arc::clone(&small), Arc::clone(&large))?;
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
     let (mut relays, mut exits) = (Vec::new(), 0);
@@ -203,26 +209,31 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let first_list_s = begun.elapsed().as_secs_f64();
     say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
     let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
-    if first != small {
+    if *first != *small {
         return Err(Failure::new("the first page did not come as it was sent"));
     }
     let mut times = Vec::new();
     for _ in 0..5 {
         let (page, seconds) = fetch(&socks, site, "/small")?;
-        if page != small {
+        if *page != *small {
             return Err(Failure::new("a page did not come as it was sent"));
         }
         times.push(seconds);
     }
     times.sort_by(f64::total_cmp);
+    let all = || parts.iter().chain(&relays).chain([&proxy]);
+    let before = processor_s(all());
     let (file, large_s) = fetch(&socks, site, "/large")?;
-    if file != large {
+    let large_processor_s = processor_s(all()).zip(before).map(|(after, before)| after - before);
+    if *file != *large {
         return Err(Failure::new("the large file did not come as it was sent"));
     }
     let curl = curl(&socks, site, &small);
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
     parts.drain(..).for_each(|part| drop(part.end()));
+    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
+    let spent = [ended.user_time(), ended.system_time()];
     let measured = Measured {
         authorities: AUTHORITIES,
         relays: args.relays,
@@ -233,6 +244,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         large_bytes: large.len(),
         large_s,
         mb_per_s: large.len() as f64 / 1e6 / large_s,
+        large_processor_s,
+        processor_s: spent.iter().map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6).sum(),
         curl,
         knew,
         proxy,
@@ -251,6 +264,12 @@ fn show(measured: &Measured) {
         measured.first_page_s, measured.small_page_s
     );
     println!("{} MB in {:.2} s: {:.1} MB/s", measured.large_bytes / 1_000_000, measured.large_s, measured.mb_per_s);
+    if let Some(seconds) = measured.large_processor_s {
+        println!(
+            "all parts together took {seconds:.2} s of processor time for it, {:.2} s in all",
+            measured.processor_s
+        );
+    }
     match measured.curl {
         Some(true) => println!("curl got the same page"),
         Some(false) => println!("curl did not get the page"),
@@ -264,6 +283,24 @@ fn show(measured: &Measured) {
         let line = (of("forwarded"), of("to_clients"), of("delivered"), of("keys_set_up"));
         println!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3);
     }
+}
+
+/// Processor time that `parts` have taken so far.
+#[cfg(target_os = "linux")]
+fn processor_s<'a>(parts: impl Iterator<Item = &'a Part>) -> Option<f64> {
+    use nix::time::{clock_getcpuclockid, clock_gettime};
+
+    let of = |part: &Part| {
+        let clock = clock_getcpuclockid(Pid::from_raw(part.child.id() as i32)).ok()?;
+        let time = clock_gettime(clock).ok()?;
+        Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
+    };
+    parts.map(of).sum()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processor_s<'a>(_: impl Iterator<Item = &'a Part>) -> Option<f64> {
+    None
 }
 
 fn state(folder: &Path, name: &str) -> String {
@@ -310,12 +347,12 @@ fn epoch() -> u64 {
 }
 
 /// A site with two pages.
-fn serve_site(small: Vec<u8>, large: Vec<u8>) -> Result<SocketAddr, Failure> {
+fn serve_site(small: Arc<[u8]>, large: Arc<[u8]>) -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (small, large) = (small.clone(), large.clone());
+            let (small, large) = (Arc::clone(&small), Arc::clone(&large));
             // Who breaks off wants no more.
             thread::spawn(move || drop(serve_page(stream, &small, &large)));
         }

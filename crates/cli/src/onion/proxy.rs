@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let remembered: Remembered = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
     let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
-    let keep_in = folder.clone();
+    let (keep_in, guards_in) = (folder.clone(), folder);
     let settings = EdgeSettings {
         network,
         user,
@@ -99,6 +99,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         socks: args.socks,
         socket: Socket::bind(any)?,
         guards,
+        keep_guards: Box::new(move |state| guards_in.save(GUARDS, state).map_err(std::io::Error::other)),
         remembered,
         keep: Box::new(move |seen| keep_in.save(SEEN, seen).map_err(std::io::Error::other)),
     };
@@ -112,7 +113,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 EdgeNews::Epoch { epoch, relays, exits } => {
                     say(args.json, &format!("epoch {epoch}: {relays} relays, {exits} exits"));
                 }
-                EdgeNews::Guards(state) => folder.save(GUARDS, &state)?,
+                EdgeNews::GuardsNotKept(why) => {
+                    return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
+                }
                 EdgeNews::NoPath(why) => eprintln!("no path: {why}"),
                 EdgeNews::NoExit => eprintln!("a program wants to where no exit leads, or too many do"),
                 EdgeNews::Directory(found) => say_found(&found)?,

@@ -29,8 +29,11 @@ use node::{Downloader, ExitRelay, OnionNode, address};
 
 use crate::world::{Observer, OnTheWire, World};
 
-/// The epoch that all of a run is in.
+/// The epoch that a run begins in.
 const EPOCH: u64 = 1;
+
+/// For how long relays take packets of an epoch after the next has begun.
+const GRACE: Duration = Duration::from_millis(600_000);
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -71,6 +74,8 @@ pub struct OnionWorld<C: Cryptography, O = ()> {
     world: World<OnionNode<C>, Pairs<Letter<Vec<u8>>>, OnTheWire, O>,
     relays: u16,
     users: u32,
+    document: Arc<Document>,
+    seed: u64,
 }
 
 impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
@@ -124,7 +129,52 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             let downloader = Downloader::new(user, destination, run.rates.clone(), run.wish, begins);
             world.join(OnionNode::User(Box::new(downloader)));
         }
-        Ok(OnionWorld { world, relays: run.relays, users: run.users })
+        Ok(OnionWorld { world, relays: run.relays, users: run.users, document, seed: run.seed })
+    }
+
+    /// Another epoch begins at once for all relays, of which `unlisted` are in its list no more, and for users after
+    /// `later`; so relays have other indices.
+    ///
+    /// # Errors
+    ///
+    /// None that [`OnionWorld::new`] has not had.
+    pub fn begin_epoch(&mut self, unlisted: &[u16], later: Duration) -> Result<(), PlacementError> {
+        let node_of = |member: &Member| node::node(member.descriptor.address).expect("it is a node's");
+        let mut document = (*self.document).clone();
+        document.epoch += 1;
+        let epoch = document.epoch;
+        document.members.retain(|member| !unlisted.iter().any(|node| u32::from(*node) == node_of(member)));
+        let secret = |node: u32| {
+            let mut rng = Rng::indexed(self.seed, "onion/relay/epoch", (epoch << 32) + u64::from(node));
+            C::secret(&seed_of(&mut rng))
+        };
+        for member in &mut document.members {
+            let key = C::public(&secret(node_of(member))).0;
+            member.descriptor.epoch_keys = vec![EpochKey { epoch, key }];
+        }
+        let addresses: Vec<_> = document.members.iter().map(|member| member.descriptor.address).collect();
+        let members = addresses.len() as u16;
+        for node in 0..u32::from(self.relays) {
+            let place = document.members.iter().position(|member| node_of(member) == node);
+            let keys = EpochKeys { epoch, secret: secret(node), members, own: place.map(|at| RelayIndex(at as u16)) };
+            self.world.act(NodeId(node), |machine, now, _| {
+                if let OnionNode::Relay(relay) = machine {
+                    relay.node.begin_epoch(now, keys, addresses.clone(), GRACE);
+                }
+            });
+        }
+        self.step(self.world.now() + later);
+        self.document = Arc::new(document);
+        for user in 0..self.users {
+            let document = Arc::clone(&self.document);
+            let node = NodeId(u32::from(self.relays) + user);
+            let begun = self.world.act(node, |machine, now, out| match machine {
+                OnionNode::User(user) => user.begin_epoch(now, document, out),
+                OnionNode::Relay(_) => Ok(()),
+            });
+            begun.unwrap_or(Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Lets everything happen that happens before `until`.

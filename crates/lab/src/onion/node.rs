@@ -6,13 +6,16 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 use anabranch_onion::crypto::Cryptography;
+use anabranch_onion::directory::Document;
 use anabranch_onion::node::{
     Destination, Frame, Kind, RelayNode, ServiceEvent, SessionId, SessionService, User, UserEvent,
 };
+use anabranch_onion::routes::PlacementError;
 use anabranch_onion::session::{ExitEvent, Rates, ReadOutcome, SessionName, StreamEvent, StreamId, Target};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 
@@ -196,6 +199,18 @@ impl<C: Cryptography> Downloader<C> {
         self.serve(now, out);
     }
 
+    /// Another epoch begins.
+    pub fn begin_epoch(
+        &mut self,
+        now: Time,
+        document: Arc<Document>,
+        out: &mut impl Out<OnionNode<C>>,
+    ) -> Result<(), PlacementError> {
+        self.user.begin_epoch(now, document)?;
+        self.serve(now, out);
+        Ok(())
+    }
+
     fn serve(&mut self, now: Time, out: &mut impl Out<OnionNode<C>>) {
         let mut events = Vec::new();
         self.user.serve(now, &mut Through::new(out, &mut events, false));
@@ -203,10 +218,16 @@ impl<C: Cryptography> Downloader<C> {
     }
 
     fn on_events(&mut self, now: Time, events: Vec<UserEvent>, out: &mut impl Out<OnionNode<C>>) {
-        let mut has_read = false;
+        let mut has_work = false;
         for event in events {
             match event {
-                UserEvent::Stream(id, StreamEvent::Readable(stream)) => has_read |= self.read(now, id, stream),
+                // Nothing outlives a run, and nothing is lost in one.
+                UserEvent::Guards => {
+                    let state = self.user.guards().clone();
+                    self.user.on_guards_kept(now, &state);
+                    has_work = true;
+                }
+                UserEvent::Stream(id, StreamEvent::Readable(stream)) => has_work |= self.read(now, id, stream),
                 UserEvent::Ended(id, _) if self.session.is_some_and(|(own, _)| own == id) => {
                     self.session = None;
                     self.has.ended += 1;
@@ -214,8 +235,8 @@ impl<C: Cryptography> Downloader<C> {
                 _ => {}
             }
         }
-        // Reading gives credit, which is to leave.
-        if has_read {
+        // Reading gives credit, and guards are to be asked for a link.
+        if has_work {
             self.serve(now, out);
         }
     }

@@ -101,13 +101,7 @@ fn a_download_outlives_a_quarter_of_the_relays() {
         assert!(end < 60, "it gets nowhere");
     }
     // Neither its guards nor its exit, which no other can stand in for: six of the others.
-    let keeps: Vec<u16> = {
-        let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
-        let document = user.user.document();
-        let of = |relay: &RelayIndex| node::node(document.member(*relay).expect("a member").descriptor.address);
-        let guards = user.user.choice().in_use.iter().filter_map(of);
-        guards.chain(of(&user.destination().relay)).map(|node| node as u16).collect()
-    };
+    let keeps = of_the_user(&world);
     (0..24).filter(|node| !keeps.contains(node)).take(6).for_each(|node| world.kill(node));
     world.step(at(end + 180));
     let user = world.users().next().expect("a user");
@@ -133,6 +127,38 @@ fn a_download_outlives_one_of_its_guards() {
     let user = world.users().next().expect("a user");
     assert!(user.downloaded.whole.is_some() && !user.downloaded.wrong, "{user:?}");
     assert!(user.downloaded.longest_stall <= Duration::SECOND * 5, "{user:?}");
+}
+
+/// A run's one user, and the nodes of its guards and its exit.
+fn of_the_user(world: &OnionWorld<Transparent>) -> Vec<u16> {
+    let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
+    let document = user.user.document();
+    let of = |relay: &RelayIndex| node::node(document.member(*relay).expect("a member").descriptor.address);
+    let guards = user.user.choice().in_use.iter().filter_map(of);
+    guards.chain(of(&user.destination().relay)).map(|node| node as u16).collect()
+}
+
+#[test]
+fn a_download_over_the_change_of_an_epoch_does_not_stall() {
+    for seed in [5, 6, 7] {
+        let mut run = run(24, 1, seed);
+        run.wish = Wish::Endless;
+        let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+        world.step(at(20));
+        let before = world.users().next().expect("a user").downloaded;
+        assert!(before.bytes > 2_000_000 && before.longest_stall < Duration::from_millis(500), "{before:?}");
+        // Every third of the others goes, so that indices mean other relays.
+        let keeps = of_the_user(&world);
+        let unlisted: Vec<u16> = (0..24).filter(|node| !keeps.contains(node)).step_by(3).collect();
+        world.begin_epoch(&unlisted, Duration::SECOND).expect("settings");
+        world.step(at(40));
+        let user = world.users().next().expect("a user");
+        let after = user.downloaded;
+        assert!(!after.wrong && after.ended == 0 && after.longest_stall < Duration::from_millis(500), "{user:?}");
+        let [before, after] = [before.bytes, after.bytes - before.bytes];
+        assert!(after > before, "{after} bytes in the 20 s after, {before} in the 20 s before: {user:?}");
+        assert_eq!(user.counts.unknown, 0, "all blocks were opened");
+    }
 }
 
 #[test]

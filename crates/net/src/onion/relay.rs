@@ -30,6 +30,10 @@ use crate::udp::Socket;
 /// How a relay keeps to its limit: a queue of 100 ms at most, as for the plain relay.
 const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 
+/// How unevenly a relay may hold to its limit, so that what goes the same way leaves in few system calls: as long as a
+/// timer's usual grain.
+const GRAIN: Duration = Duration::from_millis(1);
+
 /// Epochs, from this one on, of which a relay tells its keys.
 const EPOCHS_TOLD: u64 = 2;
 
@@ -128,7 +132,8 @@ where
         let seeds = [random_seed(), random_seed()];
         let relay = Relay::new(network.packets_per_key, Limits::standard(network.packets_per_key), nothing, seeds);
         let node = RelayNode::new(relay, Members::default(), service)
-            .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit);
+            .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit)
+            .with_grain(GRAIN);
         let mut runtime = Runtime::new(NoWork)?;
         runtime.add_gathering(socket, node)?;
         let (secrets, public) = (Secrets::default(), identity.public());

@@ -4,6 +4,8 @@ mod frame;
 mod members;
 mod relay;
 mod service;
+#[cfg(test)]
+mod tests;
 mod user;
 
 pub use frame::{Frame, Kind, NoFrame};

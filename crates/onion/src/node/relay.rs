@@ -11,11 +11,11 @@ use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 
 use super::frame::{Frame, Kind};
 use super::members::Members;
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::link::Links;
 use crate::packet::{BODY, Datagram, Label, body};
-use crate::relay::{EpochKeys, Outcome, Relay};
+use crate::relay::{EpochKeys, Outcome, Relay, Sender};
+use crate::reply::First;
 use crate::size::DATAGRAM;
 
 /// What a relay offers besides relaying: an exit, a mailbox. `()` offers nothing.
@@ -23,14 +23,14 @@ pub trait Service {
     /// What its application is told.
     type Event;
 
-    /// A body has come for `label`.
+    /// A body has come for `label`. What is to be sent then is asked for when [`Service::timer`] says so.
     fn on_body(&mut self, now: Time, label: Label, body: &[u8; BODY], events: &mut Vec<Self::Event>);
 
     /// The time that [`Service::timer`] gave has come, or a later one.
     fn on_timer(&mut self, now: Time, events: &mut Vec<Self::Event>);
 
-    /// What is to leave, written into `datagram`: the member that it goes to first.
-    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<RelayIndex>;
+    /// What is to leave, written into `datagram`: where it goes first.
+    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First>;
 
     /// When it has something to do or to send; [`Time::MAX`] for never.
     fn timer(&self, now: Time) -> Time;
@@ -43,7 +43,7 @@ impl Service for () {
 
     fn on_timer(&mut self, _: Time, _: &mut Vec<Self::Event>) {}
 
-    fn poll(&mut self, _: Time, _: &mut Datagram) -> Option<RelayIndex> {
+    fn poll(&mut self, _: Time, _: &mut Datagram) -> Option<First> {
         None
     }
 
@@ -75,6 +75,8 @@ pub struct RelayNode<C: Cryptography, S> {
     links: Links,
     service: S,
     limiter: Option<Limiter>,
+    /// Waits for the limit that are shorter than this are not waited.
+    grain: Duration,
     counts: RelayNodeCounts,
 }
 
@@ -82,13 +84,22 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
     /// It forwards to `members`.
     pub fn new(relay: Relay<C>, members: Members, service: S) -> RelayNode<C, S> {
         let (links, counts) = (Links::default(), RelayNodeCounts::default());
-        RelayNode { relay, members, links, service, limiter: None, counts }
+        RelayNode { relay, members, links, service, limiter: None, grain: Duration::ZERO, counts }
     }
 
-    /// It takes no more than `limit` of packets, counted as they come.
+    /// It takes no more than `limit` of packets. What was not made for it counts for nothing: whoever sends that takes
+    /// of nobody's share, only of the processor's time.
     #[must_use]
     pub fn limited(mut self, model: LimitModel, limit: Rate) -> RelayNode<C, S> {
         self.limiter = Some(Limiter::new(model, limit));
+        self
+    }
+
+    /// What has to wait for the limit for less than `grain` leaves at once, so that packets leave together: a limit is
+    /// then held over as long a time, and not from packet to packet.
+    #[must_use]
+    pub fn with_grain(mut self, grain: Duration) -> RelayNode<C, S> {
+        self.grain = grain;
         self
     }
 
@@ -129,6 +140,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
     fn admit(&mut self, now: Time) -> Option<Duration> {
         let Some(limiter) = &mut self.limiter else { return Some(Duration::ZERO) };
         match limiter.admit(now, Bytes::new(DATAGRAM as u64)) {
+            Admission::After(wait) if wait < self.grain => Some(Duration::ZERO),
             Admission::After(wait) => Some(wait),
             Admission::Refused => {
                 self.counts.refused += 1;
@@ -137,9 +149,18 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
         }
     }
 
-    fn on_packet(&mut self, now: Time, frame: &mut Frame, out: &mut impl Out<Self>) {
+    fn on_packet(&mut self, now: Time, from: SocketAddr, frame: &mut Frame, out: &mut impl Out<Self>) {
+        let RelayNode { relay, members, links, .. } = self;
+        let sender = || match members.has(from) || links.has(now, from) {
+            true => Sender::Known(from.ip()),
+            false => Sender::Stranger,
+        };
+        let outcome = relay.process_from(now, sender, &mut frame.datagram);
+        if matches!(outcome, Outcome::Drop(_)) {
+            return;
+        }
         let Some(queued) = self.admit(now) else { return };
-        let (to, wait) = match self.relay.process(now, &mut frame.datagram) {
+        let (to, wait) = match outcome {
             Outcome::Forward { to, epoch, wait } => (self.members.address(epoch, to), wait),
             Outcome::ToClient { label, wait } => {
                 let to = self.links.address(now, label);
@@ -150,7 +171,9 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
             Outcome::Deliver { label, .. } => {
                 let mut events = Vec::new();
                 self.service.on_body(now, label, body(&frame.datagram), &mut events);
-                return self.serve(now, events, out);
+                // What it has to send leaves by the timer, together for all that comes together.
+                events.into_iter().for_each(|event| out.event(event));
+                return;
             }
             Outcome::Drop(_) => return,
         };
@@ -164,7 +187,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
         events.into_iter().for_each(|event| out.event(event));
         let mut frame = Frame::default();
         while let Some(first) = self.service.poll(now, &mut frame.datagram) {
-            let Some(to) = self.members.current(first) else { continue };
+            let Some(to) = self.members.first(first) else { continue };
             self.counts.from_service += 1;
             self.counts.sent += DATAGRAM as u64;
             out.send(Departure::now(to, DATAGRAM as u32), &frame);
@@ -188,7 +211,7 @@ impl<C: Cryptography, S: Service> Machine for RelayNode<C, S> {
     ) {
         self.counts.received += u64::from(frame.length());
         match frame.kind {
-            Kind::Packet => self.on_packet(now, frame, out),
+            Kind::Packet => self.on_packet(now, arrival.from, frame, out),
             Kind::Link(said) => {
                 if let Some(answer) = self.links.on_frame(now, arrival.from, &said) {
                     let answer = Frame::link(answer);

@@ -6,10 +6,9 @@ use std::marker::PhantomData;
 use anabranch_control::time::Time;
 
 use super::relay::Service;
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::packet::{BODY, Datagram, Label, body_mut};
-use crate::reply::ReplyBlock;
+use crate::reply::{First, ReplyBlock};
 use crate::session::{CellFormat, Entropy, Exit, ExitEvent, Exits, Secrecy, ServiceSecret, SessionName};
 
 /// What an exit is found by at its relay.
@@ -130,7 +129,7 @@ impl<C: Cryptography> Service for SessionService<C> {
         }
     }
 
-    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<RelayIndex> {
+    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First> {
         loop {
             let after = (core::ops::Bound::Excluded(self.last), core::ops::Bound::Unbounded);
             let session = *self.awake.range(after).next().or_else(|| self.awake.first())?;
@@ -148,7 +147,9 @@ impl<C: Cryptography> Service for SessionService<C> {
                 continue;
             };
             body_mut(datagram).copy_from_slice(&self.cell);
-            return Some(block.seal::<C>(datagram));
+            let first = block.first();
+            let _ = block.seal::<C>(datagram);
+            return Some(first);
         }
     }
 

@@ -88,9 +88,10 @@ impl RelayDelays {
         Duration::from_nanos((relays + part(self.after)) as u64).min(LONGEST).max(SHORTEST)
     }
 
-    /// Forgets all relays for which `is_member` says no: of an epoch that is over.
-    pub fn retain(&mut self, mut is_member: impl FnMut(RelayIndex) -> bool) {
-        self.relays.retain(|relay, _| is_member(*relay));
+    /// In another epoch relays have other indices, which `moved` gives; those that are gone are forgotten.
+    pub fn renumber(&mut self, mut moved: impl FnMut(RelayIndex) -> Option<RelayIndex>) {
+        let relays = core::mem::take(&mut self.relays);
+        self.relays = relays.into_iter().filter_map(|(relay, estimate)| Some((moved(relay)?, estimate))).collect();
     }
 }
 
@@ -132,7 +133,9 @@ mod tests {
             delays.sample(&path(&[2]), Duration::from_millis(400));
         }
         assert!(delays.timeout(&path(&[2])) > delays.timeout(&path(&[1])) + Duration::from_millis(150));
-        delays.retain(|relay| relay.0 == 1);
-        assert_eq!(delays.relays.len(), 1);
+        let (fast, slow) = (delays.timeout(&path(&[1])), delays.timeout(&path(&[2])));
+        delays.renumber(|relay| (relay.0 == 2).then_some(RelayIndex(1)));
+        assert_eq!((delays.relays.len(), delays.timeout(&path(&[1]))), (1, slow));
+        assert!(fast < slow);
     }
 }

@@ -1,99 +1,38 @@
-//! Authorities, relays and a user of the onion overlay, on real sockets: each relay has a loopback address in a
-//! network of its own.
+//! A packet over the relays of a signed list, and its answer.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration as StdDuration, Instant, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration as StdDuration, Instant};
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_net::clock::Clock;
-use anabranch_net::onion::authority::AuthorityNode;
 use anabranch_net::onion::follow::{Follower, Following, Found};
 use anabranch_net::onion::network_file::NetworkFile;
 use anabranch_net::onion::relay::{OnionRelay, RelayNews, RelaySettings};
 use anabranch_net::udp::Socket;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::{PublicKey as RelayKey, Real};
-use anabranch_onion::directory::{
-    Authority, AuthorityConfig, AuthorityState, Document, ExitPolicy, PublicKey, Remembered, SecretKey, WallClock,
-};
+use anabranch_onion::directory::{Document, ExitPolicy, PublicKey, Remembered, SecretKey};
 use anabranch_onion::link::Attachment;
 use anabranch_onion::node::{Frame, Kind, Service};
-use anabranch_onion::packet::{BODY, Datagram, Hop, Label, PacketsPerKey, PathKeys, body, body_mut};
-use anabranch_onion::reply::{MadeBlocks, ReplyBlock};
+use anabranch_onion::packet::{BODY, Datagram, Hop, Label, PathKeys, body, body_mut};
+use anabranch_onion::reply::{First, MadeBlocks, ReplyBlock};
 use anabranch_proto::machine::Wire;
 use rand::rngs::StdRng;
 
-/// Longer than everything takes on a busy machine.
-const PATIENCE: StdDuration = StdDuration::from_secs(120);
+use super::{PATIENCE, Running, authority, network};
 
 /// What the relays offer.
 const ECHO: Label = Label(*b"the echo");
 
-/// What runs, until this is dropped.
-struct Running {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let ended = thread.join();
-            assert!(thread::panicking() || ended.is_ok(), "a thread panicked");
-        }
-    }
-}
-
-impl Running {
-    fn start(&mut self, run: impl FnOnce(&AtomicBool) + Send + 'static) {
-        let stop = Arc::clone(&self.stop);
-        self.threads.push(thread::spawn(move || run(&stop)));
-    }
-}
-
-fn network(threshold: usize) -> (NetworkFile, Vec<SecretKey>, Vec<std::net::TcpListener>) {
-    let keys: Vec<SecretKey> = (0..3).map(|_| SecretKey::from_seed(&anabranch_net::setup::secret())).collect();
-    let listeners: Vec<_> = (1..=3)
-        .map(|host| std::net::TcpListener::bind(SocketAddr::from(([127, 0, host, 1], 0))).expect("loopback"))
-        .collect();
-    let authorities =
-        keys.iter().zip(&listeners).map(|(key, at)| (key.public(), at.local_addr().expect("it is bound"))).collect();
-    let config =
-        AuthorityConfig { authorities, threshold, epoch_s: 3, round: Duration::from_millis(200), valid_epochs: 3 };
-    (NetworkFile { authorities: config, packets_per_key: PacketsPerKey::STANDARD }, keys, listeners)
-}
-
-fn authority(network: &NetworkFile, key: SecretKey, listener: std::net::TcpListener, stop: &AtomicBool) {
-    let clock = Clock::start();
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let wall = WallClock::new(clock.now(), wall);
-    let config = network.authorities.clone();
-    let others = config.authorities.iter().filter(|(other, _)| *other != key.public()).map(|(_, at)| *at).collect();
-    let authority = Authority::new(config, key, wall, clock.now(), AuthorityState::default()).expect("it is right");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        listener.set_nonblocking(true).expect("a socket");
-        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-        let stopped = async {
-            while !stop.load(Ordering::Relaxed) {
-                tokio::time::sleep(StdDuration::from_millis(20)).await;
-            }
-        };
-        let node = AuthorityNode::new(authority, others, clock, listener);
-        node.run(|_, _| Ok::<(), Infallible>(()), stopped).await.unwrap_or_else(|error| match error {});
-    });
-}
-
 /// Sends back what comes, by the block that lies in front of it.
 #[derive(Default)]
-struct Echo(VecDeque<(RelayIndex, Datagram)>);
+struct Echo(VecDeque<(First, Datagram)>);
 
 impl Service for Echo {
     type Event = Infallible;
@@ -103,20 +42,21 @@ impl Service for Echo {
         let Some(block) = block else { return };
         let mut datagram = [0; 1400];
         body_mut(&mut datagram)[..6].copy_from_slice(&body[ReplyBlock::BYTES..ReplyBlock::BYTES + 6]);
-        let first = block.seal::<Real>(&mut datagram);
+        let first = block.first();
+        let _ = block.seal::<Real>(&mut datagram);
         self.0.push_back((first, datagram));
     }
 
     fn on_timer(&mut self, _: Time, _: &mut Vec<Infallible>) {}
 
-    fn poll(&mut self, _: Time, datagram: &mut Datagram) -> Option<RelayIndex> {
+    fn poll(&mut self, _: Time, datagram: &mut Datagram) -> Option<First> {
         let (first, answer) = self.0.pop_front()?;
         *datagram = answer;
         Some(first)
     }
 
-    fn timer(&self, _: Time) -> Time {
-        Time::MAX
+    fn timer(&self, now: Time) -> Time {
+        if self.0.is_empty() { Time::MAX } else { now }
     }
 }
 
@@ -181,7 +121,7 @@ fn echo(document: &Document, path: [RelayIndex; 3], socket: &UdpSocket, keys: &m
     let label = Label(anabranch_net::setup::random_seed().to_be_bytes());
     let mut attachment = Attachment::new(label);
     let mut blocks = MadeBlocks::new(10);
-    keys.begin_epoch([guard]);
+    keys.begin_epoch(document.epoch, [guard]);
     let (mut frame, mut bytes) = (Frame::default(), vec![0; 2000]);
     let mut is_sent = false;
     while clock.now() < Time::ZERO + Duration::SECOND {
@@ -217,7 +157,7 @@ fn echo(document: &Document, path: [RelayIndex; 3], socket: &UdpSocket, keys: &m
 
 #[test]
 fn a_packet_passes_the_relays_of_a_signed_list_and_its_answer_comes_back_epoch_after_epoch() {
-    let (network, keys, listeners) = network(2);
+    let (network, keys, listeners) = network(2, 1, 3);
     let mut running = Running { stop: Arc::default(), threads: Vec::new() };
     let mut authorities = keys.into_iter().zip(listeners);
     // One of three is silent.
