@@ -35,6 +35,12 @@ impl Members {
         self.current.1.get(usize::from(relay.0)).copied()
     }
 
+    /// Whether a relay of this epoch or of the one before is at `address`; looks at all of them.
+    pub fn is_at(&self, address: SocketAddr) -> bool {
+        let previous = self.previous.iter().flat_map(|(_, addresses)| addresses);
+        self.current.1.iter().chain(previous).any(|member| *member == address)
+    }
+
     /// This epoch.
     pub fn epoch(&self) -> u64 {
         self.current.0
@@ -65,6 +71,7 @@ mod tests {
         assert_eq!(members.address(5, RelayIndex(1)), None);
         assert_eq!(members.address(3, RelayIndex(0)), None);
         assert_eq!((members.current(RelayIndex(0)), members.len(), members.epoch()), (Some(address(3)), 1, 5));
+        assert!(members.is_at(address(3)) && members.is_at(address(2)) && !members.is_at(address(4)));
         members.begin_epoch(6, vec![]);
         assert!(members.address(4, RelayIndex(1)).is_none() && members.is_empty());
     }

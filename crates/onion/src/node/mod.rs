@@ -2,12 +2,14 @@
 
 mod frame;
 mod members;
+mod observed;
 mod relay;
 mod service;
 mod user;
 
 pub use frame::{Frame, Kind, NoFrame};
 pub use members::Members;
+pub use observed::{MOST_PAIRS, Neighbour, Observed};
 pub use relay::{RelayNode, RelayNodeCounts, Service};
 pub use service::{EXIT, ServiceEvent, SessionService, cell_format};
 pub use user::{Destination, SessionId, User, UserCounts, UserEvent, UserSettings};

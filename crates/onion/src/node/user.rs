@@ -355,6 +355,21 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         &self.forth
     }
 
+    /// Where the blocks lead that services answer by.
+    pub fn routes_back(&self) -> &Routes {
+        &self.back
+    }
+
+    /// The last times of packets there and back, oldest first, without what the other end waited.
+    pub fn round_trips(&self) -> impl Iterator<Item = Duration> {
+        self.forth_delays.recent()
+    }
+
+    /// Whether a guard passes on what comes for this user.
+    pub fn hangs_on(&self, guard: RelayIndex, now: Time) -> bool {
+        self.attachments.get(&guard).is_some_and(|attachment| attachment.is_attached(now))
+    }
+
     /// Begins a session with the service at `destination`.
     pub fn open(&mut self, now: Time, destination: Destination, rates: Rates) -> SessionId {
         let mut entropy = [0; 32];
