@@ -231,6 +231,13 @@ export function linked(p: number, guards: number): number {
   return guards === 0 ? p : exposed(p, guards) * p
 }
 
+/** A probability as per cent of two digits, so that small ones can be compared: 1.9 %, 0.02 %. Only what is certain is 100 %. */
+export function chance(p: number): string {
+  const percent = p * 100
+  const said = percent >= 99 ? Math.floor(percent * 10 + 1e-9) / 10 : Number(percent.toPrecision(2))
+  return `${said}\u00a0%`
+}
+
 /** Shares of the relays that the figure's adversaries run. */
 export const SHARES = [0.01, 0.05, 0.1, 0.2] as const
 
