@@ -229,9 +229,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         arguments.extend(page.as_deref());
     }
     let proxy = Part::start(&arguments)?;
-    let shown = args.page.map(|_| proxy.await_line("page: ", &interrupt)).transpose()?;
     let line = proxy.await_line("SOCKS5 at ", &interrupt)?;
     let socks = line.rsplit(' ').next().unwrap_or_default().to_owned();
+    let shown = args.page.map(|_| proxy.await_line("page: ", &interrupt)).transpose()?;
     // The first list that names all; relays take it up a moment later.
     proxy.await_line(&format!("{} relays", args.relays), &interrupt)?;
     let first_list_s = begun.elapsed().as_secs_f64();

@@ -12,7 +12,7 @@ use anabranch_onion::directory::{Authority, AuthorityEvent};
 use anabranch_onion::node::RelayNodeCounts;
 use anabranch_onion::relay::{Counts, DropReason};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -74,16 +74,24 @@ impl Collector for Metrics {
         for Row { name, help, is_counter, label, values } in rows {
             let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (word, value) in values {
-                let labels: &[(&str, &str)] = if label.is_empty() { &[] } else { &[(label, word)] };
-                let one = family.encode_family(&labels)?;
-                match is_counter {
-                    true => ConstCounter::new(value as u64).encode(one)?,
-                    false => ConstGauge::new(value).encode(one)?,
+            match (label, values.as_slice()) {
+                ("", [(_, value)]) => write(family, is_counter, *value)?,
+                _ => {
+                    for (word, value) in values {
+                        let labels: &[(&str, &str)] = &[(label, word)];
+                        write(family.encode_family(&labels)?, is_counter, value)?;
+                    }
                 }
             }
         }
         Ok(())
+    }
+}
+
+fn write(encoder: MetricEncoder<'_>, is_counter: bool, value: f64) -> Result<(), fmt::Error> {
+    match is_counter {
+        true => ConstCounter::new(value as u64).encode(encoder),
+        false => ConstGauge::new(value).encode(encoder),
     }
 }
 

@@ -107,33 +107,28 @@ impl Seen {
         entropy(self.by(side).values().copied())
     }
 
+    /// Second by second of the demo: the packets that `which` picks, by the neighbour before.
+    fn by_second(&self, which: impl Fn(&Passed) -> bool) -> BTreeMap<u64, BTreeMap<Hop, u64>> {
+        let mut seconds: BTreeMap<u64, BTreeMap<Hop, u64>> = BTreeMap::new();
+        for line in &self.lines {
+            // The last line of a relay that ends is of less than a second.
+            let second = seconds.entry((self.began_s + line.at_s) as u64).or_default();
+            for passed in line.passed.iter().filter(|passed| which(passed)) {
+                *second.entry(passed.from).or_default() += passed.packets;
+            }
+        }
+        seconds
+    }
+
     /// Second by second of the demo: the packets that `which` picks.
     pub fn each_second(&self, which: impl Fn(&Passed) -> bool) -> BTreeMap<u64, u64> {
-        self.of_seconds(|line| {
-            let picked = line.passed.iter().filter(|passed| which(passed));
-            Some(picked.map(|passed| passed.packets).sum())
-        })
+        self.by_second(which).into_iter().map(|(second, counts)| (second, counts.into_values().sum())).collect()
     }
 
     /// Second by second: the entropy of where packets for its own exit came from.
     pub fn exit_entropy_each_second(&self) -> BTreeMap<u64, f64> {
-        self.of_seconds(|line| {
-            let picked = line.passed.iter().filter(|passed| passed.to == Hop::Exit);
-            entropy(picked.map(|passed| passed.packets)).map(|entropy| entropy.bits)
-        })
-    }
-
-    fn of_seconds<T: std::ops::AddAssign>(&self, of: impl Fn(&Noted) -> Option<T>) -> BTreeMap<u64, T> {
-        let mut seconds: BTreeMap<u64, T> = BTreeMap::new();
-        for line in &self.lines {
-            let Some(value) = of(line) else { continue };
-            // The last line of a relay that ends is of less than a second.
-            match seconds.entry((self.began_s + line.at_s) as u64) {
-                std::collections::btree_map::Entry::Occupied(mut entry) => *entry.get_mut() += value,
-                std::collections::btree_map::Entry::Vacant(entry) => _ = entry.insert(value),
-            }
-        }
-        seconds
+        let seconds = self.by_second(|passed| passed.to == Hop::Exit).into_iter();
+        seconds.filter_map(|(second, counts)| Some((second, entropy(counts.into_values())?.bits))).collect()
     }
 }
 
@@ -171,7 +166,8 @@ mod tests {
     fn packets_add_up_over_seconds_and_entropy_is_of_what_came() {
         let log = seen(&[
             (1.2, &[(relay(1), Hop::Exit, 4), (Hop::Exit, relay(3), 9)]),
-            (2.2, &[(relay(1), Hop::Exit, 2), (relay(2), Hop::Exit, 6)]),
+            (2.2, &[(relay(1), Hop::Exit, 1), (relay(2), Hop::Exit, 6)]),
+            (2.9, &[(relay(1), Hop::Exit, 1)]),
         ]);
         assert_eq!(log.pairs()[&(relay(1), Hop::Exit)], 6);
         assert_eq!(log.each_second(|passed| passed.to == Hop::Exit), [(3, 4), (4, 8)].into());
