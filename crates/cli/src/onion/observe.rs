@@ -60,6 +60,18 @@ impl From<Neighbour> for Hop {
     }
 }
 
+/// Refuses to observe a relay of `network`, which others reach at `reached`, unless all of it is on loopback.
+pub fn check(network: &NetworkFile, reached: SocketAddr) -> Result<(), Failure> {
+    let authorities = network.authorities.authorities.iter().map(|(_, address)| *address);
+    match authorities.chain([reached]).find(|address| !address.ip().is_loopback()) {
+        None => Ok(()),
+        Some(other) => Err(Failure::new(format!(
+            "--observe writes down who sends to whom, and is for demonstrations on one machine alone: {other} is no \
+             loopback address"
+        ))),
+    }
+}
+
 /// Writes it down.
 #[derive(Debug)]
 pub struct Observer {
@@ -68,15 +80,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Into `path`, which must not be there yet, for a relay of `network` that others reach at `reached`.
-    pub fn begin(path: &Path, network: &NetworkFile, reached: SocketAddr) -> Result<Observer, Failure> {
-        let authorities = network.authorities.authorities.iter().map(|(_, address)| *address);
-        if let Some(other) = authorities.chain([reached]).find(|address| !address.ip().is_loopback()) {
-            return Err(Failure::new(format!(
-                "--observe writes down who sends to whom, and is for demonstrations on one machine alone: {other} is no \
-                 loopback address"
-            )));
-        }
+    /// Into `path`, which must not be there yet.
+    pub fn begin(path: &Path) -> Result<Observer, Failure> {
         let file = File::create_new(path)
             .map_err(|why| Failure::new(format!("--observe {}: cannot make the file: {why}", path.display())))?;
         eprintln!(
@@ -119,7 +124,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seen.jsonl");
         let (client, relay) = (SocketAddr::from(([127, 0, 0, 1], 5)), SocketAddr::from(([127, 1, 2, 1], 6)));
-        let mut observer = Observer::begin(&path, &network("127.0.0.1:7"), relay).unwrap();
+        let mut observer = Observer::begin(&path).unwrap();
         let mut observed = Observed::default();
         observer.note(Time::ZERO, &observed).unwrap();
         observed.count(Neighbour::Client(client), Neighbour::Relay(relay));
@@ -133,19 +138,17 @@ mod tests {
             vec![passed(Hop::Client(client), Hop::Relay(relay), 2), passed(Hop::Exit, Hop::Client(client), 1)];
         assert_eq!(lines, [Noted { at_s: 2.5, passed: expected, others: 0 }]);
         // Nothing that is there is written over.
-        let again = Observer::begin(&path, &network("127.0.0.1:7"), relay).unwrap_err();
-        assert!(again.to_string().contains("cannot make the file"), "{again}");
+        let again = Observer::begin(&path).unwrap_err();
+        assert!(again.words().contains("cannot make the file"), "{again:?}");
     }
 
     #[test]
     fn a_relay_or_an_authority_that_others_can_reach_observes_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("seen.jsonl");
         let (here, elsewhere) = ("127.0.0.1:7", "192.0.2.1:7");
+        check(&network(here), here.parse().unwrap()).unwrap();
         for (authority, relay) in [(elsewhere, here), (here, elsewhere)] {
-            let refused = Observer::begin(&path, &network(authority), relay.parse().unwrap()).unwrap_err();
-            assert!(refused.to_string().contains("192.0.2.1:7 is no loopback address"), "{refused}");
+            let refused = check(&network(authority), relay.parse().unwrap()).unwrap_err();
+            assert!(refused.words().contains("192.0.2.1:7 is no loopback address"), "{refused:?}");
         }
-        assert!(!path.exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
 use anabranch_gateway::onion::{self as gateway, Config, HappeningKind, Overview};
 use anabranch_gateway::server::{Access, Bounds, Gateway};
 use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, UserEdge};
@@ -105,13 +105,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.socks.ip().is_loopback() {
         eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
     }
+    let page = args.page.map(listen).transpose()?;
     let folder = args.state.open("onion-proxy")?;
     let guards: GuardState = folder.load(GUARDS)?;
     let remembered: Remembered = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
     let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
     let keep_in = folder.clone();
-    let page = args.page.map(listen).transpose()?;
     let (authorities, how) = (network.authorities.clone(), user.clone());
     let settings = EdgeSettings {
         network,
@@ -136,7 +136,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(address) = args.metrics {
         metrics.serve(address, PREFIX)?;
     }
-    let mut next = edge.now() + PERIOD;
+    let is_watched = args.page.is_some() || args.metrics.is_some();
+    let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
     while !interrupt.is_raised() {
         edge.turn((edge.now() + LOOK).min(next))?;
         let now = edge.now();

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::metrics::{Metrics, RelayFigures};
 use super::network::{NetworkArg, StateArg};
-use super::observe::Observer;
+use super::observe::{self, Observer};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network;
@@ -101,7 +101,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if reached.ip().is_unspecified() {
         return Err(Failure::new(format!("others cannot reach {reached}: say with --address where they can")));
     }
-    let observer = args.observe.as_deref().map(|file| Observer::begin(file, &network, reached)).transpose()?;
+    if args.observe.is_some() {
+        observe::check(&network, reached)?;
+    }
     let folder = args.state.open("onion-relay")?;
     let identity = SecretKey::from_seed(&folder.seed("key")?);
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
@@ -137,7 +139,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(address) = args.metrics {
         metrics.serve(address, "anabranch_onion_relay")?;
     }
-    let mut observer = observer;
+    let mut observer = args.observe.as_deref().map(Observer::begin).transpose()?;
     if observer.is_some() {
         relay.observe();
     }

@@ -92,13 +92,16 @@ fn table(measured: &Measured) -> Table {
     })
 }
 
+/// Packets from the one to the other.
+type Which = fn(Hop, Hop) -> bool;
+
 fn traffic(seen: &[Seen]) -> XyChart {
-    let lines: [(&str, fn(Hop, Hop) -> bool); 3] = [
+    let lines: [(&str, Which); 3] = [
         ("from the user to its guards", |from, _| matches!(from, Hop::Client(_))),
         ("from guards to the user", |_, to| matches!(to, Hop::Client(_))),
         ("into exits", |_, to| to == Hop::Exit),
     ];
-    let line = |which: fn(Hop, Hop) -> bool| {
+    let line = |which: Which| {
         let mut all: BTreeMap<u64, u64> = BTreeMap::new();
         for (second, packets) in seen.iter().flat_map(|seen| seen.each_second(|passed| which(passed.from, passed.to))) {
             *all.entry(second).or_default() += packets;
