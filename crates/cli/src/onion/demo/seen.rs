@@ -146,7 +146,10 @@ mod tests {
         Hop::Relay(([127, 1, number, 1], 5).into())
     }
 
-    fn seen(lines: &[(f64, &[(Hop, Hop, u64)])]) -> Seen {
+    /// When, and what passed.
+    type Line<'a> = (f64, &'a [(Hop, Hop, u64)]);
+
+    fn seen(lines: &[Line<'_>]) -> Seen {
         let lines = lines.iter().map(|(at_s, passed)| {
             let passed = passed.iter().map(|&(from, to, packets)| Passed { from, to, packets }).collect();
             Noted { at_s: *at_s, passed, others: 0 }
