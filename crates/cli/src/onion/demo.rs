@@ -1,16 +1,20 @@
 //! `anabranch onion demo`: authorities, relays, an exit, a site and a proxy as processes of this machine; pages are
 //! fetched through all of them, and what each relay came to know is counted.
 
+mod report;
+mod seen;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anabranch_report::output::create_dir;
 use fast_socks5::client::{Config, Socks5Stream};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -21,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
+use seen::{Names, Seen};
 
 /// Authorities, of which all but one must sign.
 const AUTHORITIES: u8 = 3;
@@ -33,6 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything is over by then.
 const LONGEST: Duration = Duration::from_secs(180);
+
+/// Between two pages that are fetched to be looked at, of which every so many is the large file.
+const PAUSE: Duration = Duration::from_millis(500);
+const EACH_LARGE: u32 = 20;
 
 /// Arguments of `onion demo`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +56,13 @@ pub struct Args {
     /// Megabytes of the large file
     #[arg(long, value_name = "MB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
+    /// Write report.html into DIR: traffic and entropy over time, and what each relay knows, by what it wrote down itself
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on fetching pages until Ctrl-C, and serve the user's page at ADDR [default without ADDR: the first free port from
+    /// 127.0.0.1:8080 on]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    page: Option<Option<SocketAddr>>,
     /// Print what was measured as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -175,6 +191,9 @@ impl Drop for Part {
 
 /// Runs it all.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
     let interrupt = Interrupt::listen()?;
     let folder = tempfile::tempdir()?;
     let begun = Instant::now();
@@ -184,15 +203,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let site = serve_site(Arc::clone(&small), Arc::clone(&large))?;
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
-    let (mut relays, mut exits) = (Vec::new(), 0);
+    let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
+    let mut notes: Vec<(PathBuf, f64)> = Vec::new();
     for number in 0..args.relays {
         let listen = free(|host| UdpSocket::bind(host)?.local_addr(), number.wrapping_add(20))?;
+        names.0.insert(listen, usize::from(number));
         let (state, listen) = (state(folder.path(), &format!("relay-{number}")), listen.to_string());
+        let notes_at = folder.path().join(format!("relay-{number}.jsonl"));
+        let observe = notes_at.display().to_string();
         let network = network.display().to_string();
         let allow = site.to_string();
         let mut arguments =
             vec!["onion", "relay", "--json", "--network", &network, "--state", &state, "--listen", &listen];
         arguments.extend(["--limit", "1 Gbit/s"]);
+        if args.out.is_some() {
+            arguments.extend(["--observe", &observe]);
+        }
+        notes.push((notes_at, begun.elapsed().as_secs_f64()));
         if number % 6 == 5 {
             arguments.extend(["--allow", &allow]);
             exits += 1;
@@ -200,10 +227,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         relays.push(Part::start(&arguments)?);
     }
     let (state, network) = (state(folder.path(), "proxy"), network.display().to_string());
-    let proxy =
-        Part::start(&["onion", "proxy", "--json", "--network", &network, "--state", &state, "--socks", "127.0.0.1:0"])?;
+    let mut arguments =
+        vec!["onion", "proxy", "--json", "--network", &network, "--state", &state, "--socks", "127.0.0.1:0"];
+    let page = args.page.flatten().map(|at| at.to_string());
+    if args.page.is_some() {
+        arguments.push("--page");
+        arguments.extend(page.as_deref());
+    }
+    let proxy = Part::start(&arguments)?;
     let line = proxy.await_line("SOCKS5 at ", &interrupt)?;
     let socks = line.rsplit(' ').next().unwrap_or_default().to_owned();
+    let shown = args.page.map(|_| proxy.await_line("page: ", &interrupt)).transpose()?;
     // The first list that names all; relays take it up a moment later.
     proxy.await_line(&format!("{} relays", args.relays), &interrupt)?;
     let first_list_s = begun.elapsed().as_secs_f64();
@@ -229,6 +263,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::new("the large file did not come as it was sent"));
     }
     let curl = curl(&socks, site, &small);
+    if let Some(line) = shown {
+        say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
+        go_on(&socks, site, &interrupt);
+    }
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
     parts.drain(..).for_each(|part| drop(part.end()));
@@ -255,7 +293,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         show(&measured);
     }
+    if let Some(out) = &args.out {
+        let seen: Vec<Seen> =
+            notes.iter().map(|(path, began_s)| Seen::read(path, *began_s)).collect::<Result<_, _>>()?;
+        let path = out.join("report.html");
+        report::of(&measured, &seen, &names).write(&path)?;
+        eprintln!("wrote {}", path.display());
+    }
     Ok(())
+}
+
+/// Fetches pages for somebody who looks, until that is enough. One that does not come is no matter: the page says so.
+fn go_on(socks: &str, site: SocketAddr, interrupt: &Interrupt) {
+    let mut turn = 0u32;
+    while !interrupt.is_raised() {
+        turn = turn.wrapping_add(1);
+        let _ = fetch(socks, site, if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" });
+        thread::sleep(PAUSE);
+    }
 }
 
 fn show(measured: &Measured) {

@@ -3,7 +3,10 @@
 mod attack;
 mod authority;
 mod demo;
+mod figures;
+mod metrics;
 mod network;
+mod observe;
 mod proxy;
 mod relay;
 

@@ -16,7 +16,7 @@ use anabranch_onion::directory::{
     Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, ServiceEntry, SignedDescriptor,
     UnixTime,
 };
-use anabranch_onion::node::{Members, RelayNode, Service};
+use anabranch_onion::node::{Members, Observed, RelayNode, Service};
 use anabranch_onion::relay::{EpochKeys, Limits, Relay};
 use anabranch_proto::limiter::LimitModel;
 
@@ -160,6 +160,16 @@ where
     /// Acts on what it offers; what that wants to send leaves.
     pub fn act<R>(&mut self, act: impl FnOnce(&mut S, Time) -> R) -> R {
         self.runtime.act(0, |node, now, port| node.act(now, port, |service| act(service, now)))
+    }
+
+    /// From now on it keeps who sends to whom through it: for demonstrations alone.
+    pub fn observe(&mut self) {
+        self.runtime.act(0, |node, _, _| node.observe());
+    }
+
+    /// What it has seen since this was last asked; none unless it observes.
+    pub fn take_observed(&mut self) -> Option<Observed> {
+        self.runtime.act(0, |node, _, _| node.take_observed())
     }
 
     /// Now, on its clock.

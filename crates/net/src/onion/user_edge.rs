@@ -43,6 +43,9 @@ pub const MOST_SESSIONS: usize = 256;
 /// How long the first list of relays is looked for in one step.
 const LOOK: StdDuration = StdDuration::from_millis(20);
 
+/// The user that an edge runs.
+pub type EdgeUser = User<Real, StdRng>;
+
 /// Why there is no edge.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
@@ -115,7 +118,7 @@ struct Open {
 
 /// An edge that runs, in the thread of whoever calls [`UserEdge::turn`].
 pub struct UserEdge {
-    runtime: Runtime<User<Real, StdRng>>,
+    runtime: Runtime<EdgeUser>,
     /// Until the first list of relays is there.
     waiting: Option<(UserSettings, GuardState, Socket)>,
     follower: Follower,
@@ -133,6 +136,7 @@ pub struct UserEdge {
     by_connection: BTreeMap<ConnectionId, SessionId>,
     news: Vec<EdgeNews>,
     has_user: bool,
+    opened: u64,
 }
 
 impl UserEdge {
@@ -144,7 +148,7 @@ impl UserEdge {
     pub fn start(settings: EdgeSettings) -> Result<UserEdge, EdgeError> {
         let EdgeSettings { network, user, rates, socks, socket, guards, keep_guards, remembered, keep } = settings;
         let settles = network.authorities.round;
-        let runtime: Runtime<User<Real, StdRng>> = Runtime::new(NoWork)?;
+        let runtime: Runtime<EdgeUser> = Runtime::new(NoWork)?;
         let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut server = tasks.block_on(SocksServer::bind(socks))?;
         let address = server.address();
@@ -188,6 +192,7 @@ impl UserEdge {
             by_connection: BTreeMap::new(),
             news: Vec::new(),
             has_user: false,
+            opened: 0,
         })
     }
 
@@ -197,7 +202,7 @@ impl UserEdge {
     }
 
     /// The user, once there is a list of relays.
-    pub fn user(&self) -> Option<&User<Real, StdRng>> {
+    pub fn user(&self) -> Option<&EdgeUser> {
         self.has_user.then(|| self.runtime.machine(0))
     }
 
@@ -349,6 +354,7 @@ impl UserEdge {
             Some(stream) => {
                 open.streams.join(stream, connection, inbox);
                 self.by_connection.insert(connection, id);
+                self.opened += 1;
             }
             None => _ = inbox.try_send(ToTask::Reset(Reason::Busy)),
         }
@@ -408,6 +414,11 @@ impl UserEdge {
     /// Sessions at work.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Connections of programs that are open, and how many were ever opened.
+    pub fn connections(&self) -> (usize, u64) {
+        (self.sessions.values().map(|open| open.streams.len()).sum(), self.opened)
     }
 
     /// Runs for so long.

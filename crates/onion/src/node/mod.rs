@@ -2,6 +2,7 @@
 
 mod frame;
 mod members;
+mod observed;
 mod relay;
 mod service;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod user;
 
 pub use frame::{Frame, Kind, NoFrame};
 pub use members::Members;
+pub use observed::{MOST_PAIRS, Neighbour, Observed};
 pub use relay::{RelayNode, RelayNodeCounts, Service};
 pub use service::{EXIT, ServiceEvent, SessionService, cell_format};
 pub use user::{Destination, SessionId, User, UserCounts, UserEvent, UserSettings};

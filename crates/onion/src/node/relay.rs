@@ -11,6 +11,7 @@ use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 
 use super::frame::{Frame, Kind};
 use super::members::Members;
+use super::observed::{Neighbour, Observed};
 use crate::crypto::Cryptography;
 use crate::link::Links;
 use crate::packet::{BODY, Datagram, Label, body};
@@ -78,13 +79,15 @@ pub struct RelayNode<C: Cryptography, S> {
     /// Waits for the limit that are shorter than this are not waited.
     grain: Duration,
     counts: RelayNodeCounts,
+    /// For demonstrations alone.
+    observed: Option<Observed>,
 }
 
 impl<C: Cryptography, S: Service> RelayNode<C, S> {
     /// It forwards to `members`.
     pub fn new(relay: Relay<C>, members: Members, service: S) -> RelayNode<C, S> {
         let (links, counts) = (Links::default(), RelayNodeCounts::default());
-        RelayNode { relay, members, links, service, limiter: None, grain: Duration::ZERO, counts }
+        RelayNode { relay, members, links, service, limiter: None, grain: Duration::ZERO, counts, observed: None }
     }
 
     /// It takes no more than `limit` of packets. What was not made for it counts for nothing: whoever sends that takes
@@ -129,6 +132,17 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
         &self.service
     }
 
+    /// From now on it keeps who sends to whom through it: for demonstrations alone, since no user of a network expects
+    /// that.
+    pub fn observe(&mut self) {
+        self.observed.get_or_insert_default();
+    }
+
+    /// What it has seen since this was last asked; none unless it [observes](RelayNode::observe).
+    pub fn take_observed(&mut self) -> Option<Observed> {
+        self.observed.as_mut().map(core::mem::take)
+    }
+
     /// Acts on what it offers; what that wants to send leaves.
     pub fn act<R>(&mut self, now: Time, out: &mut impl Out<Self>, act: impl FnOnce(&mut S) -> R) -> R {
         let result = act(&mut self.service);
@@ -160,15 +174,16 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
             return;
         }
         let Some(queued) = self.admit(now) else { return };
-        let (to, wait) = match outcome {
-            Outcome::Forward { to, epoch, wait } => (self.members.address(epoch, to), wait),
+        let (to, wait, is_client) = match outcome {
+            Outcome::Forward { to, epoch, wait } => (self.members.address(epoch, to), wait, false),
             Outcome::ToClient { label, wait } => {
                 let to = self.links.address(now, label);
                 self.counts.no_client += u64::from(to.is_none());
-                (to, wait)
+                (to, wait, true)
             }
             // The wait hides which packet of a member's is which of another's; here there is no other.
             Outcome::Deliver { label, .. } => {
+                self.see(Some(from), || Neighbour::Itself);
                 let mut events = Vec::new();
                 self.service.on_body(now, label, body(&frame.datagram), &mut events);
                 // What it has to send leaves by the timer, together for all that comes together.
@@ -178,8 +193,20 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
             Outcome::Drop(_) => return,
         };
         let Some(to) = to else { return };
+        self.see(Some(from), || if is_client { Neighbour::Client(to) } else { Neighbour::Relay(to) });
         self.counts.sent += DATAGRAM as u64;
         out.forward(Departure::after(queued + wait, to, DATAGRAM as u32), frame);
+    }
+
+    /// A packet came from `from`, or from the service here, and goes to `after`.
+    fn see(&mut self, from: Option<SocketAddr>, after: impl FnOnce() -> Neighbour) {
+        let Some(observed) = &mut self.observed else { return };
+        let before = match from {
+            None => Neighbour::Itself,
+            Some(from) if self.members.has(from) => Neighbour::Relay(from),
+            Some(from) => Neighbour::Client(from),
+        };
+        observed.count(before, after());
     }
 
     /// Tells what has happened, and sends what the service has to send.
@@ -188,6 +215,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
         let mut frame = Frame::default();
         while let Some(first) = self.service.poll(now, &mut frame.datagram) {
             let Some(to) = self.members.first(first) else { continue };
+            self.see(None, || Neighbour::Relay(to));
             self.counts.from_service += 1;
             self.counts.sent += DATAGRAM as u64;
             out.send(Departure::now(to, DATAGRAM as u32), &frame);

@@ -13,7 +13,7 @@
 //! with γ and α as the thesis has them. Until a relay is sampled, it adds what the others do on average,
 //! and a second if none is sampled (RFC 6298 2.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::Duration;
@@ -28,6 +28,9 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// No timeout is longer: RFC 6298 2.5 allows a maximum of 60 s or more.
 const LONGEST: Duration = Duration::from_millis(60_000);
+
+/// So many samples are kept to be looked at.
+const RECENT: usize = 256;
 
 /// Mean and deviation in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -59,13 +62,15 @@ pub struct RelayDelays {
     after: Option<Estimate>,
     /// Of all relays together.
     any: Option<Estimate>,
+    /// The last samples, oldest first.
+    recent: VecDeque<Duration>,
 }
 
 impl RelayDelays {
     /// Nothing is known yet.
     pub fn new(config: &RttConfig) -> RelayDelays {
         let RttConfig { gain, deviations, .. } = *config;
-        RelayDelays { gain, deviations, relays: BTreeMap::new(), after: None, any: None }
+        RelayDelays { gain, deviations, relays: BTreeMap::new(), after: None, any: None, recent: VecDeque::new() }
     }
 
     /// A cell over `path` took `time`, there and back or one way.
@@ -76,6 +81,15 @@ impl RelayDelays {
             Estimate::learn(&mut self.any, sample, self.gain);
         }
         Estimate::learn(&mut self.after, sample, self.gain);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(time);
+    }
+
+    /// The last samples, oldest first: [`RECENT`] at most.
+    pub fn recent(&self) -> impl Iterator<Item = Duration> {
+        self.recent.iter().copied()
     }
 
     /// After so long the ACK of a cell over `path` is late.
@@ -118,6 +132,14 @@ mod tests {
         }
         let timeout = delays.timeout(&path(&[3, 1, 2])).as_millis_f64();
         assert!((399.0..401.0).contains(&timeout), "{timeout} ms");
+    }
+
+    #[test]
+    fn the_last_samples_can_be_looked_at_and_no_more_are_kept() {
+        let mut delays = RelayDelays::default();
+        (0..RECENT as u64 + 2).for_each(|millis| delays.sample(&path(&[1]), Duration::from_millis(millis)));
+        let recent: Vec<Duration> = delays.recent().collect();
+        assert_eq!((recent.len(), recent[0]), (RECENT, Duration::from_millis(2)));
     }
 
     #[test]

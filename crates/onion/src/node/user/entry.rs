@@ -188,6 +188,11 @@ impl Entry {
         self.attachments.values().any(|attachment| attachment.is_attached(now))
     }
 
+    /// Whether `guard` passes on what comes for this user.
+    pub fn hangs_on(&self, guard: RelayIndex, now: Time) -> bool {
+        self.attachments.get(&guard).is_some_and(|attachment| attachment.is_attached(now))
+    }
+
     /// This user's name at a relay.
     pub fn label(&self, relay: RelayIndex) -> Option<Label> {
         self.attachments.get(&relay).map(Attachment::label)

@@ -221,6 +221,21 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.traffic.routes()
     }
 
+    /// Where the blocks lead that services answer by.
+    pub fn routes_back(&self) -> &Routes {
+        self.traffic.routes_back()
+    }
+
+    /// The last times of packets there and back, oldest first, without what the other end waited.
+    pub fn round_trips(&self) -> impl Iterator<Item = Duration> {
+        self.traffic.round_trips()
+    }
+
+    /// Whether a guard passes on what comes for this user.
+    pub fn hangs_on(&self, guard: RelayIndex, now: Time) -> bool {
+        self.entry.hangs_on(guard, now)
+    }
+
     /// Begins a session with the service at `destination`.
     pub fn open(&mut self, now: Time, destination: Destination, rates: Rates) -> SessionId {
         let mut entropy = [0; 32];

@@ -162,6 +162,16 @@ impl<C: Cryptography> Traffic<C> {
         &self.forth
     }
 
+    /// Where the blocks lead that services answer by.
+    pub fn routes_back(&self) -> &Routes {
+        &self.back
+    }
+
+    /// The last times of packets there and back, oldest first, without what the other end waited.
+    pub fn round_trips(&self) -> impl Iterator<Item = Duration> {
+        self.forth_delays.recent()
+    }
+
     /// Begins a session.
     pub fn open(&mut self, now: Time, destination: Destination, rates: Rates, entropy: Entropy) -> SessionId {
         let format = cell_format(self.settings.secrecy);
