@@ -20,7 +20,7 @@ class Env(gymnasium.Env[Array, Array]):
 
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
     the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
-    flows: ``rate_flow = rate * link / flows``. In C3-Fct it is the window that connections begin with while it holds, in
+    flows: ``rate_flow = rate * link / flows``. In C3-Fairness it is relative to an even share, ``link / active hosts``. In C3-Fct it is the window that connections begin with while it holds, in
     packets, log2, from 0 to 10: what a connection began with holds until its first loss, and ten packets (RFC 6928) are
     the least.
 
@@ -42,6 +42,7 @@ class Env(gymnasium.Env[Array, Array]):
     loss           0 to 1    packets lost over those sent (when asked for)
     pipe           0 to 2    packets that the link carries in the least round trip of the host's flows, log2 of one
                              more, over 10; 0 before a round trip is known (C3-Fct, or when asked for)
+    hosts          0 to 1    hosts that have something to send, log2 of one more, over 10 (C3-Fairness, or when asked for)
     cross_next     0 to 1    cross traffic of the step to come (when asked for; no deployment can know it)
     ============== ========= ============================================================================
 
@@ -53,7 +54,7 @@ class Env(gymnasium.Env[Array, Array]):
     hosts sent; and the sum over the transfers that ended in the step of the time that each would have taken alone over
     what it took. Alone takes a round trip for the handshake, one for the data, and the link's time for its packets.
 
-    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
+    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Fairness 20 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
     flows have sent what they had. A controller that can't go on raises :class:`anabranch.RunError`.
 
     **Seeds**: the same seed gives the same bytes. ``reset()`` without one goes on with the next episode of the seed
@@ -67,7 +68,8 @@ class Env(gymnasium.Env[Array, Array]):
         interval: Seconds between two actions (0.1).
         actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
             C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
-            others, whose windows are a few whole packets); "initial" takes initial windows in place of rates (C3-Fct).
+            others, whose windows are a few whole packets); "share" is a pace as well, and numbers are relative to an even share
+            among the active hosts (C3-Fairness); "initial" takes initial windows in place of rates (C3-Fct).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.

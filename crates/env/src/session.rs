@@ -161,6 +161,20 @@ impl Session {
             return Ok(self.ended);
         }
         self.view.tell(rates, &mut self.world);
+        self.pass()
+    }
+
+    /// A span passes in which nobody is told anything: a coordinator that has said nothing yet leaves its flows to their
+    /// controllers.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::step`].
+    pub fn step_untold(&mut self) -> Result<Ended, FlowRunError> {
+        if self.ended.is_over() { Ok(self.ended) } else { self.pass() }
+    }
+
+    fn pass(&mut self) -> Result<Ended, FlowRunError> {
         let end = Spec::end(&self.scenario).min(self.world.now() + self.spec.interval);
         if let Err(error) = self.advance(end) {
             self.ended.truncated = true;

@@ -76,6 +76,8 @@ class Settings:
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     most_gradient: float = 0.5
+    keep: tuple[int, ...] = ()
+    """Steps after which the policy is kept as ``steps-N.safetensors``: after the first update that has seen as many."""
 
     @property
     def iterations(self) -> int:
@@ -344,14 +346,22 @@ def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, 
         deviation = learner.deviation
         seen = envs.rollout(learner.policy(), settings.rollout, deviation=deviation, out=out)
         reward = learner.learn(iteration, seen, was_over)
+        for steps in settings.keep:
+            if iteration * each < steps <= (iteration + 1) * each:
+                save(learner, settings, seed, envs, folder / f"steps-{steps}.safetensors")
         was_over = (seen.terminated | seen.truncated)[:, -1].copy()
         rows.append({"steps": (iteration + 1) * each, "reward_per_step": reward, "deviation": deviation})
         if (iteration + 1) % settings.anew == 0 or iteration + 1 == settings.iterations:
             checkpoint.save(learner, iteration + 1, rows)
         say(rows[-1])
+    return save(learner, settings, seed, envs, folder / "policy.safetensors")
+
+
+def save(learner: Learner, settings: Settings, seed: int, envs: VectorEnv, path: Path) -> Policy:
+    """What has been learned so far, with how it came to be."""
     policy = learner.policy(is_trained=True)
     trained = {"by": "anabranch.train.ppo", "version": anabranch.__version__, "seed": seed, **asdict(settings)}
-    policy.save(folder / "policy.safetensors", envs, trained=trained)
+    policy.save(path, envs, trained=trained)
     return policy
 
 
@@ -361,21 +371,34 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--options", type=json.loads, default={}, help='of the environment, as {"actuator": "rate"}')
     parser.add_argument("--steps", type=int, default=Settings.steps, help="of all environments together")
     parser.add_argument("--num-envs", type=int, default=Settings.num_envs)
+    parser.add_argument("--rollout", type=int, default=Settings.rollout, help="steps of each between two updates")
+    parser.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
+                        help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
     parser.add_argument("--out", type=Path, required=True, help="a folder; a training that is there goes on")
     told = parser.parse_args(arguments)
-    for name in ("steps", "num_envs", "seeds"):
+    for name in ("steps", "num_envs", "rollout", "seeds"):
         if getattr(told, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(told, name)}, must be 1 or more")
     if not isinstance(told.options, dict):
         parser.error("--options must be an object of JSON")
-    settings = Settings(told.env, told.options, told.steps, told.num_envs)
+    for steps in told.keep:
+        if not 1 <= steps <= told.steps:
+            parser.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
+    settings = Settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
+    results = train_all(settings, told.seeds, told.out)
+    for who in ("rule", "oracle"):
+        print(f"{who}: {results['reward_per_step'][who]:.4f}")
+
+
+def train_all(settings: Settings, seeds: int, out: Path) -> dict[str, Any]:
+    """Trainings of the seeds 1, 2, ..., each in its folder; what they reached is written into ``out`` and given back."""
     is_terminal = sys.stderr.isatty()
     results: dict[str, Any] = {"settings": asdict(settings), "reward_per_step": {}}
     try:
         for who in ("rule", "oracle"):
             results["reward_per_step"][who] = evaluate(settings, lambda envs, _: envs.told_by(who))
-        for seed in range(1, told.seeds + 1):
+        for seed in range(1, seeds + 1):
             begun = time.monotonic()
 
             def say(row: dict[str, float]) -> None:
@@ -383,7 +406,7 @@ def main(arguments: list[str] | None = None) -> None:
                     line = f"seed {seed}  {row['steps']:>9} steps  reward {row['reward_per_step']:7.4f} a step"
                     print(f"\r{line}  {time.monotonic() - begun:5.1f} s", end="", file=sys.stderr, flush=True)
 
-            policy = train(settings, seed, told.out / f"seed-{seed}", say)
+            policy = train(settings, seed, out / f"seed-{seed}", say)
             if is_terminal:
                 print(file=sys.stderr)
             results["reward_per_step"][f"seed-{seed}"] = reward = evaluate(settings, acting(policy))
@@ -392,9 +415,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("\nstopped; the same command goes on from the last checkpoint")
     except (ValueError, OSError, gymnasium.error.Error) as error:
         sys.exit(f"error: {error}")
-    write(told.out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    for who in ("rule", "oracle"):
-        print(f"{who}: {results['reward_per_step'][who]:.4f}")
+    write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    return results
 
 
 if __name__ == "__main__":
