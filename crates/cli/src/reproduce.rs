@@ -2,6 +2,7 @@
 
 mod on_packets;
 mod on_sockets;
+mod training;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,14 @@ pub struct Args {
     /// With what it has to say of files on real sockets: processes on this machine send them, in real time
     #[arg(long, requires = "id", conflicts_with = "emulated")]
     sockets: bool,
+    /// Policies in place of the repository's, for an experiment that plays some: a folder that
+    /// `python -m anabranch.train.c3 ID --out DIR` has filled
+    #[arg(long, value_name = "DIR", requires = "id", conflicts_with_all = ["emulated", "train"])]
+    policies: Option<PathBuf>,
+    /// Train the policies first, for an experiment that plays some, into DIR/policies of --out; what is there
+    /// goes on. Python does it: pip install '.[train]' in the sources
+    #[arg(long, requires = "id", requires = "out", conflicts_with = "emulated")]
+    train: bool,
     /// Write report.html and rows.json into DIR/ID, with --emulated into DIR/ID/emulated
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -125,10 +134,14 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         seed: args.seed,
         controllers: args.controllers.clone(),
         settings: args.settings.clone(),
+        policies: args.policies.clone(),
         progress: progress.clone(),
         ..Request::default()
     };
     let seed = experiment.seed(&request)?;
+    if let (true, Some(out)) = (args.train, &args.out) {
+        request.policies = Some(training::train(experiment, out)?);
+    }
     let started = Instant::now();
     let bar = progress::show(progress, experiment.id);
     if args.sockets {
