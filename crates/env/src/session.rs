@@ -8,7 +8,7 @@ use anabranch_control::units::Rate;
 use anabranch_lab::flows::view::View;
 use anabranch_lab::flows::{FlowRunError, FlowWorld};
 use anabranch_scenario::flows::FlowScenario;
-use anabranch_scenario::policy::feature::HostSeen;
+use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
 use anabranch_sim::network::LinkId;
 
 use crate::reward::Terms;
@@ -261,6 +261,11 @@ impl Session {
     /// What was seen of each host last, without delay.
     pub fn seen(&self) -> &[HostSeen] {
         self.view.seen()
+    }
+
+    /// What was seen of the link last, without delay.
+    pub fn link(&self) -> &LinkSeen {
+        self.view.link()
     }
 
     /// The last step's terms.

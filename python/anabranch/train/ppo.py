@@ -40,6 +40,7 @@ import optax
 
 import anabranch
 from anabranch.policy import Policy
+from anabranch.train._curves import write_page
 from anabranch.vector import VectorEnv
 
 HIDDEN = (64, 64)
@@ -177,6 +178,15 @@ class Learner:
         self._batch, self._update = jax.jit(self._make_batch), jax.jit(self._make_update)
 
     @property
+    def numbers(self) -> Any:
+        """All that learning changes."""
+        return self.parameters, self.state, self.known
+
+    @numbers.setter
+    def numbers(self, numbers: Any) -> None:
+        self.parameters, self.state, self.known = numbers
+
+    @property
     def deviation(self) -> float:
         """Of the noise on actions."""
         return float(np.exp(np.float32(self.parameters["log_deviation"])))
@@ -277,21 +287,22 @@ class Checkpoint:
     def __init__(self, folder: Path, settings: Settings, seed: int) -> None:
         self.path = folder / "checkpoint.npz"
         self.curve = folder / "curve.csv"
-        self.told = json.loads(json.dumps({"version": 2, "seed": seed, **asdict(settings)}))
+        self.told = json.loads(json.dumps({"version": 3, "seed": seed, **asdict(settings)}))
 
-    def save(self, learner: Learner, iteration: int, rows: list[dict[str, float]]) -> None:
-        numbers = jax.tree.leaves(jax.device_get((learner.parameters, learner.state, learner.known)))
+    def save(self, learner: Any, iteration: int, rows: list[dict[str, float]]) -> None:
+        """Of a learner whose ``numbers`` are all that changes in it, as a tree of arrays."""
+        numbers = jax.tree.leaves(jax.device_get(learner.numbers))
         about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
         file = io.BytesIO()
         np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
         write(self.path, file.getvalue())
         text = io.StringIO()
-        table = csv.DictWriter(text, ["steps", "reward_per_step", "deviation"], lineterminator="\n")
+        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
         write(self.curve, text.getvalue().encode())
 
-    def load(self, learner: Learner) -> tuple[int, list[dict[str, float]]]:
+    def load(self, learner: Any) -> tuple[int, list[dict[str, float]]]:
         """Into the learner; iterations that were done, and the curve until there."""
         if not self.path.exists():
             return 0, []
@@ -304,9 +315,9 @@ class Checkpoint:
                         f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
                         "go on with the same, or give another --out"
                     )
-            tree = jax.tree.structure((learner.parameters, learner.state, learner.known))
+            tree = jax.tree.structure(learner.numbers)
             numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
-        learner.parameters, learner.state, learner.known = jax.tree.unflatten(tree, numbers)
+        learner.numbers = jax.tree.unflatten(tree, numbers)
         return about["iteration"], about["rows"]
 
 
@@ -416,6 +427,8 @@ def train_all(settings: Settings, seeds: int, out: Path) -> dict[str, Any]:
     except (ValueError, OSError, gymnasium.error.Error) as error:
         sys.exit(f"error: {error}")
     write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    about = {"environment": settings.env, "options": json.dumps(settings.options), "steps": str(settings.steps)}
+    write_page(out, "anabranch.train.ppo", about, results["reward_per_step"], "reward of a step")
     return results
 
 
