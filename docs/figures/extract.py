@@ -15,6 +15,7 @@ import sys
 # file: experiment, charts of its report by number or by the beginning of their captions (side by side if several)
 FIGURES = {
     "learners": ("anabranch-learners", ["20 peers, windows", "20 peers, limits swapped, windows"]),
+    "coordinator": ("c3-cross-learned", [0]),
     "table-7.4": ("raiber-table-7.4", [0, 1]),
     "table-7.4-over-time": ("raiber-table-7.4", [2]),
     "table-7.1-gain": ("raiber-table-7.1", [0, 1, 2]),

@@ -58,14 +58,17 @@ def test_values_are_those_of_what_follows():
     rng = np.random.default_rng(1)
     for iteration in range(20):
         learner.learn(iteration, rng)
-    values = learner.values(np.stack([first, second])) * learner.scale
-    assert np.allclose(values[1], np.arange(5), atol=0.2), values
-    assert np.allclose(values[0], 0.5 * 4, atol=0.2), values
+    # As if each step were paid less by the mean: 1 of the 30, in units of their deviation.
+    mean, deviation = learner.paid
+    values = learner.values(np.stack([first, second])) * deviation
+    assert np.allclose(values[1], np.arange(5) - mean, atol=0.2), values
+    assert np.allclose(values[0], -mean + 0.5 * (4 - mean), atol=0.2), values
 
 
 def test_acting_is_at_random_at_first_and_greedy_later():
     learner = dqn.Learner(SMALL, dqn.make(SMALL, 1), 1)
-    assert (learner.epsilon(0), learner.epsilon(4), learner.epsilon(8)) == (1.0, 0.05, 0.05)
+    shares = [learner.epsilon(iteration) for iteration in (0, 2, 4, 8)]
+    assert shares == pytest.approx([1.0, 0.525, 0.05, 0.05])
     seen, rng = np.zeros((200, 4), np.float32), np.random.default_rng(1)
     assert len(set(learner.act(seen, 1.0, rng))) == 5
     assert set(learner.act(seen, 0.0, rng)) == {int(learner.values(seen)[0].argmax())}

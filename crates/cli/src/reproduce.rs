@@ -124,6 +124,10 @@ fn state(rows: &Path) -> String {
 }
 
 fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {
+    let policies = match &args.out {
+        Some(out) if args.train => Some(training::train(experiment, out)?),
+        _ => args.policies.clone(),
+    };
     let out = args.out.as_ref().map(|out| out.join(experiment.id));
     if let Some(out) = &out {
         create_dir(out)?;
@@ -134,14 +138,11 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         seed: args.seed,
         controllers: args.controllers.clone(),
         settings: args.settings.clone(),
-        policies: args.policies.clone(),
+        policies,
         progress: progress.clone(),
         ..Request::default()
     };
     let seed = experiment.seed(&request)?;
-    if let (true, Some(out)) = (args.train, &args.out) {
-        request.policies = Some(training::train(experiment, out)?);
-    }
     let started = Instant::now();
     let bar = progress::show(progress, experiment.id);
     if args.sockets {

@@ -28,7 +28,7 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     # Every 20 ms a step costs a fifth of the packets.
     "c3-cross-learned": {
         "100-ms": (Settings(CROSS, steps=262_144), 10),
-        "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 10),
+        "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 5),
     },
     "c3-fairness": {
         "share": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3),

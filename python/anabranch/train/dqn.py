@@ -5,11 +5,12 @@ Xavier, whose papers use a bandit and a linear SARSA. A network says what each a
 towards what was paid and what the next state is worth, by steps that were taken at any time before::
 
     a* = argmax_a Q(s', a)                                              chosen by the network
-    y = r / scale + gamma Q'(s', a*)         Q' = 0 after an end         valued by an older one
+    y = (r - mean) / deviation + gamma Q'(s', a*)      Q' = 0 after an end       valued by an older one
     loss = mean huber(Q(s, a) - y)
 
-Acting is greedy but for a share ``epsilon`` of steps, which falls in a straight line. Rewards are scaled by their deviation in
-the first rollout, which chooses at random. What a training depends on, and how it goes on, is as in
+Acting is greedy but for a share ``epsilon`` of steps, which falls in a straight line. Mean and deviation of rewards are those of
+the first rollout, which chooses at random: what all actions are paid alike would else have to be learned first. Where
+episodes only end with the time, as there, it does not change which action is best. What a training depends on, and how it goes on, is as in
 :mod:`anabranch.train.ppo`; the steps that it remembers are in the checkpoint, too.
 
 ::
@@ -111,19 +112,20 @@ class Learner:
         self.optimiser = optax.chain(optax.clip_by_global_norm(settings.most_gradient), optax.adam(settings.rate))
         self.state = self.optimiser.init(self.parameters)
         self.memory = Memory.of(settings.remembered, row)
-        self.scale = np.zeros((), np.float32)
+        # Mean and deviation of rewards.
+        self.paid = np.zeros(2, np.float32)
         self._values, self._update = jax.jit(self._make_values), jax.jit(self._make_update)
 
     @property
     def numbers(self) -> Any:
         """All that learning changes."""
-        return self.parameters, self.older, self.state, tuple(self.memory), self.scale
+        return self.parameters, self.older, self.state, tuple(self.memory), self.paid
 
     @numbers.setter
     def numbers(self, numbers: Any) -> None:
-        self.parameters, self.older, self.state, memory, scale = numbers
+        self.parameters, self.older, self.state, memory, paid = numbers
         # Written to by hand: numpy's, and not JAX's, which can't be.
-        self.memory, self.scale = Memory(*(np.array(part) for part in memory)), np.array(scale)
+        self.memory, self.paid = Memory(*(np.array(part) for part in memory)), np.array(paid)
 
     def epsilon(self, iteration: int) -> float:
         """The share of random steps."""
@@ -147,21 +149,21 @@ class Learner:
     def remember(self, *steps: np.ndarray) -> None:
         """Steps from which is learned from now on."""
         if self.memory.count == 0:
-            self.scale = np.array(max(float(steps[2].std()), 1e-6), np.float32)
+            self.paid = np.array([steps[2].mean(), max(float(steps[2].std()), 1e-6)], np.float32)
         self.memory = self.memory.put(*steps)
 
-    def _loss(self, parameters: Any, older: Any, batch: Any, scale: jax.Array) -> jax.Array:
+    def _loss(self, parameters: Any, older: Any, batch: Any, paid: jax.Array) -> jax.Array:
         observations, actions, rewards, following, goes_on = batch
         best = self._make_values(parameters, following).argmax(-1)
         worth = jnp.take_along_axis(self._make_values(older, following), best[:, None], -1)[:, 0]
-        wanted = jax.lax.stop_gradient(rewards / scale + self.settings.gamma * goes_on * worth)
+        wanted = jax.lax.stop_gradient((rewards - paid[0]) / paid[1] + self.settings.gamma * goes_on * worth)
         values = jnp.take_along_axis(self._make_values(parameters, observations), actions[:, None], -1)[:, 0]
         return optax.huber_loss(values, wanted).mean()
 
-    def _make_update(self, parameters: Any, older: Any, state: Any, batches: Any, scale: jax.Array) -> Any:
+    def _make_update(self, parameters: Any, older: Any, state: Any, batches: Any, paid: jax.Array) -> Any:
         def one(carry: Any, batch: Any) -> Any:
             parameters, state = carry
-            loss, gradient = jax.value_and_grad(self._loss)(parameters, older, batch, scale)
+            loss, gradient = jax.value_and_grad(self._loss)(parameters, older, batch, paid)
             changes, state = self.optimiser.update(gradient, state, parameters)
             return (optax.apply_updates(parameters, changes), state), loss
 
@@ -174,7 +176,7 @@ class Learner:
         known = min(int(self.memory.count), settings.remembered)
         places = rng.integers(known, size=(settings.updates, settings.batch))
         batches = tuple(part[places] for part in self.memory[:-1])
-        self.parameters, self.state, loss = self._update(self.parameters, self.older, self.state, batches, self.scale)
+        self.parameters, self.state, loss = self._update(self.parameters, self.older, self.state, batches, self.paid)
         if (iteration + 1) % settings.renewal == 0:
             self.older = self.parameters
         return float(loss)

@@ -216,6 +216,25 @@ mod tests {
         Episode { interval_s: 0.1, steps: (0..50).map(step).collect() }
     }
 
+    /// The scenario beside the experiment, which `anabranch run` takes, is the environment's world.
+    #[test]
+    fn the_file_beside_it_is_the_environments_scenario() {
+        use crate::{Request, find};
+        use anabranch_env::spec::Source;
+        use anabranch_lab::parallel::Job;
+        for (id, name) in [("c3-scenario-1", "C3-Single"), ("c3-scenario-2", "C3-Parallel")] {
+            let own = catalogue::find(name).unwrap().spec();
+            let scenario = FlowLab::new_flows(find(id).unwrap(), &Request::default()).unwrap().scenario;
+            let of_file = Spec { actuator: own.actuator, ..Spec::of(Source::Fixed(Arc::new(scenario))) };
+            let carried = |spec: Spec| {
+                let play = Play { spec: Arc::new(spec), seed: 1, actor: Actor::Rule { late: 0 } };
+                let episode = play.run(&()).unwrap().unwrap();
+                episode.steps.into_iter().map(|step| step.throughput).collect::<Vec<_>>()
+            };
+            assert_eq!(carried(of_file), carried(own), "{id}");
+        }
+    }
+
     #[test]
     fn a_beginning_counts_for_neither_time_alone_nor_together() {
         let settled = settled(&episode());
