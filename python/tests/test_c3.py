@@ -65,5 +65,5 @@ def test_wrong_policies_are_refused_in_words(tmp_path):
 
 def test_a_variant_that_is_not_there_is_answered_by_those_that_are(capsys):
     with pytest.raises(SystemExit):
-        c3.main(["c3-fairness", "--variant", "rates", "--out", "out"])
-    assert 'c3-fairness has no variant "rates"; it has: share, rate' in capsys.readouterr().err
+        c3.main(["c3-cross-learned", "--variant", "20ms", "--out", "out"])
+    assert 'c3-cross-learned has no variant "20ms"; it has: 100-ms, 20-ms' in capsys.readouterr().err

@@ -30,11 +30,8 @@ TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
         "100-ms": (Settings(CROSS, steps=262_144), 10),
         "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 5),
     },
-    "c3-fairness": {
-        "share": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3),
-        "rate": (Settings("anabranch/C3-Fairness-v0", {"actuator": "rate"}, steps=262_144), 3),
-    },
-    "c3-delayed": {"late": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 5)},
+    "c3-fairness": {"": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3)},
+    "c3-delayed": {"": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 3)},
 }
 
 

@@ -16,7 +16,7 @@ use super::{mean, play_all};
 use crate::{ExperimentError, Findings, FlowLab};
 
 /// Seeds of trainings.
-const TRAININGS: u64 = 5;
+const TRAININGS: u64 = 3;
 
 /// On times of cross traffic in seconds.
 const ON_S: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
@@ -43,7 +43,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let fresh = trained(cross::ID, "100-ms")?;
     let deciders: Vec<(&str, usize, Vec<Actor>)> = vec![
         ("ppo-fresh", 0, fresh.clone()),
-        ("ppo-late", LATE, trained(lab.id, "late")?),
+        ("ppo-late", LATE, trained(lab.id, "")?),
         ("ppo-trained-on-fresh", LATE, fresh),
         ("rule-fresh", 0, vec![Actor::Rule { late: 0 }]),
         ("rule-late", 0, vec![Actor::Rule { late: LATE }]),

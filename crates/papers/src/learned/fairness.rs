@@ -1,14 +1,14 @@
 //! Fairness where training never went: 2 to 32 hosts over 2 to 200 Mbit/s, round trips 1 : 4, of which the inner quarter
 //! was trained on.
 //!
-//! One policy tells each host's rate by itself; another tells how much there is, and an even division is arithmetic.
+//! A policy tells how much there is of a host's even share; the division is arithmetic.
 
 use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::units::Rate;
 use anabranch_env::spec::Source;
-use anabranch_env::{Actuator, Spec, catalogue};
+use anabranch_env::{Spec, catalogue};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 
 use super::play::{Actor, EVALUATION_SEED, Episode, Play, check};
@@ -47,12 +47,12 @@ impl Cell {
         HOSTS.into_iter().flat_map(|hosts| MBIT_S.into_iter().map(move |mbit_s| Cell { hosts, mbit_s }))
     }
 
-    fn spec(self, actuator: Actuator, draw: u64) -> Spec {
+    fn spec(self, draw: u64) -> Spec {
         let mut rng = Rng::indexed(EVALUATION_SEED, "fairness", draw);
         let rate = Rate::from_bits_per_sec((self.mbit_s * 1e6) as u64);
         let source = Source::Fixed(Arc::new(catalogue::unequal_hosts(self.hosts, rate, &mut rng)));
         let spec = catalogue::find("C3-Fairness").expect("the environment is there").spec();
-        Spec { source, actuator, ..spec }
+        Spec { source, ..spec }
     }
 }
 
@@ -83,23 +83,18 @@ impl Shown {
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let draws = lab.seconds(DRAWS.0, DRAWS.1);
-    let mut deciders = Vec::new();
-    for (variant, actuator) in [("share", Actuator::Share), ("rate", Actuator::Rate)] {
-        let mut actors = Vec::new();
-        for policy in Policies::of(lab, lab.id, variant).trained(TRAININGS)? {
-            check(&policy, &Cell { hosts: 2, mbit_s: 2.0 }.spec(actuator, 0))?;
-            actors.push(Actor::policy(policy));
-        }
-        deciders.push((format!("ppo-{variant}"), actuator, actors));
+    let mut trained = Vec::new();
+    for policy in Policies::of(lab, lab.id, "").trained(TRAININGS)? {
+        check(&policy, &Cell { hosts: 2, mbit_s: 2.0 }.spec(0))?;
+        trained.push(Actor::policy(policy));
     }
-    deciders.push(("rule".to_owned(), Actuator::Share, vec![Actor::Rule { late: 0 }]));
-    deciders.push(("cubic".to_owned(), Actuator::Share, vec![Actor::Nobody]));
+    let deciders = [("ppo", trained), ("rule", vec![Actor::Rule { late: 0 }]), ("cubic", vec![Actor::Nobody])];
     let mut plays = Vec::new();
-    for (_, actuator, actors) in &deciders {
+    for (_, actors) in &deciders {
         for actor in actors {
             for cell in Cell::all() {
                 plays.extend((0..draws).map(|draw| Play {
-                    spec: Arc::new(cell.spec(*actuator, draw)),
+                    spec: Arc::new(cell.spec(draw)),
                     seed: EVALUATION_SEED + lab.scenario.seed + draw,
                     actor: actor.clone(),
                 }));
@@ -111,7 +106,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let mut rows = Vec::new();
     let mut chart =
         XyChart::new(Axis::new("hosts", "").log(), Axis::new("least Jain index over all rates", "").range(0.0, 1.05));
-    for (subject, _, actors) in &deciders {
+    for (subject, actors) in &deciders {
         // Of each training, and each cell of it: the means over draws.
         let means = |episodes: &[Episode]| {
             let shown: Vec<Shown> = episodes.iter().map(Shown::of).collect();
@@ -140,9 +135,9 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
                 ("queue", over(|shown| shown.queue, mean)),
             ] {
                 let metric = format!("{metric}[{part}]");
-                rows.push(match actors.len() {
-                    1 if !subject.starts_with("ppo") => lab.row(subject, &metric, "", Some(values[0])),
-                    _ => lab.mean_row(subject, &metric, "", &values),
+                rows.push(match *subject {
+                    "ppo" => lab.mean_row(subject, &metric, "", &values),
+                    _ => lab.row(subject, &metric, "", Some(values[0])),
                 });
             }
         }
@@ -150,7 +145,8 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             let cells = trainings.iter().flatten().filter(|(cell, _)| cell.hosts == hosts);
             cells.map(|(_, shown)| shown.jain).fold(f64::INFINITY, f64::min)
         };
-        chart = chart.series(Series::line(subject, HOSTS.map(|hosts| (hosts as f64, least(hosts))).to_vec()).markers());
+        chart =
+            chart.series(Series::line(*subject, HOSTS.map(|hosts| (hosts as f64, least(hosts))).to_vec()).markers());
     }
     let report = Report::new("C3, fairness where training never went")
         .paragraph(
