@@ -34,9 +34,13 @@ impl<'a> Policies<'a> {
         let Some(root) = &self.lab.policies else {
             return Ok(OWN.get_file(path).map(|file| file.contents().to_vec()));
         };
+        let own = || OWN.get_file(path).map(|file| file.contents().to_vec());
         match std::fs::read(root.join(path)) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            // A folder that was filled for one experiment has not what that takes from another.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(if self.folder.starts_with(self.lab.id) { None } else { own() })
+            }
             Err(error) => Err(self.wrong(path, error)),
         }
     }
@@ -89,5 +93,44 @@ impl<'a> Policies<'a> {
         let mut rows = csv::Reader::from_reader(&*bytes);
         let point = |row: Result<(f64, f64, f64), csv::Error>| row.map(|(steps, reward, _)| (steps, reward));
         rows.deserialize().map(point).collect::<Result<_, _>>().map_err(|error| self.wrong(&path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, find};
+
+    fn lab(id: &str, policies: Option<PathBuf>) -> FlowLab {
+        FlowLab::new_flows(find(id).unwrap(), &Request { policies, ..Request::default() }).unwrap()
+    }
+
+    #[test]
+    fn each_experiment_that_plays_policies_has_some() {
+        for experiment in crate::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()) {
+            let lab = lab(experiment.id, None);
+            let variants: &[&str] = if experiment.id == "c3-cross-learned" { &["100-ms", "20-ms"] } else { &[""] };
+            for variant in variants {
+                let trained = Policies::of(&lab, experiment.id, variant).trained(100).unwrap();
+                assert!(trained.len() >= 3, "{} {variant}: {}", experiment.id, trained.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_of_ones_own_must_have_what_it_is_for_and_may_leave_out_what_is_anothers() {
+        let lab = lab("c3-delayed", Some(PathBuf::from("nowhere")));
+        let missing = Policies::of(&lab, "c3-delayed", "").trained(3).unwrap_err().to_string();
+        assert!(missing.contains("seed-1") && missing.contains("anabranch.train.c3 c3-delayed --out DIR"), "{missing}");
+        assert_eq!(Policies::of(&lab, "c3-cross-learned", "100-ms").trained(3).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn curves_are_read_as_they_were_written() {
+        let lab = lab("c3-scenario-1", None);
+        let policies = Policies::of(&lab, "c3-scenario-1", "");
+        let curve = policies.curve(1).unwrap();
+        assert_eq!((curve.len(), curve[0].0, curve[499].0), (500, 1000.0, 500_000.0));
+        assert!(policies.curve(99).unwrap().is_empty());
     }
 }
