@@ -117,12 +117,16 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
             .iter()
             .map(|_| Cell::all().map(|cell| (cell, means(of_cells.next().expect("each cell was played")))).collect())
             .collect();
-        let parts: [(&str, fn(Cell) -> bool); 2] =
-            [("held out", |cell| !cell.is_trained()), ("trained", Cell::is_trained)];
-        for (part, is_in) in parts {
+        for (part, is_trained) in [("held out", false), ("trained", true)] {
             let over = |of: fn(&Shown) -> f64, fold: fn(&[f64]) -> f64| -> Vec<f64> {
                 let of_cells = |cells: &Vec<(Cell, Shown)>| {
-                    fold(&cells.iter().filter(|(cell, _)| is_in(*cell)).map(|(_, shown)| of(shown)).collect::<Vec<_>>())
+                    fold(
+                        &cells
+                            .iter()
+                            .filter(|(cell, _)| cell.is_trained() == is_trained)
+                            .map(|(_, shown)| of(shown))
+                            .collect::<Vec<_>>(),
+                    )
                 };
                 trainings.iter().map(of_cells).collect()
             };
