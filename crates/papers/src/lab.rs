@@ -2,13 +2,16 @@
 //! interruption.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
+use anabranch_control::policy::PolicyError;
 use anabranch_control::registry::UnknownController;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
+use anabranch_env::SpecError;
 use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
@@ -53,6 +56,8 @@ pub struct Request {
     pub medium: Medium,
     /// What sends files over sockets, for the settings that are there; without it they are left out.
     pub loopback: Option<Arc<dyn Loopback>>,
+    /// A folder of policies that `python -m anabranch.train.c3` has filled, in place of the repository's.
+    pub policies: Option<PathBuf>,
     /// Where it tells how far it is, and is told to stop.
     pub progress: Arc<Progress>,
 }
@@ -109,9 +114,30 @@ pub enum ExperimentError {
     /// Real packets were not carried.
     #[error("{0}")]
     Testbed(String),
+    /// A policy's file does not read, or it is for something else.
+    #[error("{0}")]
+    Policy(String),
+    /// It is for another environment.
+    #[error(transparent)]
+    Reading(#[from] PolicyError),
+    /// There is no such environment.
+    #[error(transparent)]
+    Environment(#[from] SpecError),
+    /// An experiment without policies was given some.
+    #[error("{id} plays no policies; those that do: {}", learned())]
+    NotLearned {
+        /// The experiment.
+        id: &'static str,
+    },
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Experiments that play policies.
+fn learned() -> String {
+    let ids = super::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()).map(|experiment| experiment.id);
+    ids.collect::<Vec<_>>().join(", ")
 }
 
 fn settings_of(known: &[&str]) -> String {
@@ -145,6 +171,8 @@ pub struct Lab<S = Scenario> {
     settings: Vec<String>,
     /// What sends files over sockets, if something does.
     pub loopback: Option<Arc<dyn Loopback>>,
+    /// A folder of policies in place of the repository's.
+    pub(crate) policies: Option<PathBuf>,
     /// The scenario's text and file, from which it is read again for another seed.
     text: (&'static str, String),
 }
@@ -250,7 +278,11 @@ impl<S> Lab<S> {
     }
 
     /// Runs all jobs, on all cores if no number of threads is given.
-    fn run_whole<J: Job>(&self, jobs: &[J], threads: Option<usize>) -> Result<Vec<J::Measured>, ExperimentError>
+    pub(crate) fn run_whole<J: Job>(
+        &self,
+        jobs: &[J],
+        threads: Option<usize>,
+    ) -> Result<Vec<J::Measured>, ExperimentError>
     where
         ExperimentError: From<J::Error>,
     {
@@ -495,6 +527,7 @@ impl<S> Lab<S> {
             asked: request.controllers.clone(),
             settings: request.settings.clone(),
             loopback: request.loopback.clone(),
+            policies: request.policies.clone(),
             text: (experiment.scenario, experiment.scenario_file()),
         })
     }

@@ -5,6 +5,7 @@ mod c3;
 mod efthymiopoulos;
 mod expected;
 mod lab;
+mod learned;
 mod learners;
 mod learningcc;
 mod loopback;
@@ -67,6 +68,8 @@ enum Runner {
     Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Flows over links, which QUIC can carry too.
     Quic(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, steered by policies that were trained before.
+    Learned(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Streams over their viewers.
     Streams(fn(&StreamLab) -> Result<Findings, ExperimentError>),
 }
@@ -178,6 +181,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Quic, "c3-cross-traffic", "Does steering use what periodic cross traffic leaves?", c3::cross_traffic),
     experiment!(Quic, "c3-fct", "Do short flows complete sooner when they are steered?", c3::completion),
     experiment!(Flows, "c3-loss", "Does a steered flow keep its goodput under random loss?", c3::loss),
+    experiment!(Learned, "c3-scenario-1", "Does one flow learn to send at the bottleneck's rate?", learned::single),
+    experiment!(Learned, "c3-scenario-2", "Do two flows learn to send at half the rate each?", learned::parallel),
+    experiment!(Learned, "c3-scenario-3", "Does a flow learn to yield half when another begins?", learned::staggered),
+    experiment!(
+        Learned,
+        "c3-cross-learned",
+        "How near to an oracle is a coordinator that learned, beside cross traffic?",
+        learned::cross
+    ),
+    experiment!(
+        Learned,
+        "c3-fairness",
+        "Is a policy fair with hosts and rates that it was not trained on?",
+        learned::fairness
+    ),
+    experiment!(Learned, "c3-delayed", "What is left of a coordinator's gain when reports are late?", learned::delayed),
     experiment!(Flows, "learningcc-fig-2", "How long is LearningCC's queue?", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "Do four flows of LearningCC share fairly?", learningcc::fairness),
     experiment!(Packets, "learningcc-fig-4", "What does LearningCC get beside Reno and Cubic?", learningcc::ratio),
@@ -411,9 +430,14 @@ impl Experiment {
             return Err(ExperimentError::NotOnPackets { id: self.id });
         }
         self.check_settings(request)?;
+        if request.policies.is_some() && !self.is_learned() {
+            return Err(ExperimentError::NotLearned { id: self.id });
+        }
         let Findings { rows, report } = match self.run {
             Runner::Overlay(run) | Runner::Settings(run) => run(&Lab::new(self, request)?),
-            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
+            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) | Runner::Learned(run) => {
+                run(&Lab::new_flows(self, request)?)
+            }
             Runner::Streams(run) => run(&Lab::new_streams(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
@@ -447,6 +471,11 @@ impl Experiment {
         Ok(())
     }
 
+    /// Whether it plays policies that were trained before.
+    pub fn is_learned(&self) -> bool {
+        matches!(self.run, Runner::Learned(_))
+    }
+
     /// Whether real packets can carry it.
     pub fn is_on_packets(&self) -> bool {
         matches!(self.run, Runner::Packets(_) | Runner::Quic(_))
@@ -473,7 +502,9 @@ impl Experiment {
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
             Runner::Overlay(_) | Runner::Settings(_) => Lab::new(self, request)?.scenario.seed,
-            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
+            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) | Runner::Learned(_) => {
+                Lab::new_flows(self, request)?.scenario.seed
+            }
             Runner::Streams(_) => Lab::new_streams(self, request)?.scenario.seed,
         })
     }
