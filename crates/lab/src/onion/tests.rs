@@ -1,6 +1,6 @@
 use anabranch_onion::crypto::{Real, Transparent};
 use anabranch_onion::packet::PacketsPerKey;
-use anabranch_onion::session::Secrecy;
+use anabranch_onion::session::{Rates, Secrecy};
 use anabranch_proto::machine::Wire;
 use anabranch_sim::delay::{DelayModel, JitterTail};
 
@@ -22,8 +22,10 @@ fn run(relays: u16, users: u32, seed: u64) -> OnionRun {
             secrecy: Secrecy::Transparent,
             mixing: None,
         },
-        rates: Rates::default(),
+        cover: Cover::Off,
+        rates: UserRates::Alike(Rates::default()),
         wish: Wish::Kilobytes(500),
+        receive_only: 1.0,
         begin_within: Duration::from_millis(100),
         pairs: PairsConfig {
             delay: DelayModel::Plane {
@@ -35,7 +37,10 @@ fn run(relays: u16, users: u32, seed: u64) -> OnionRun {
             jitter_tail: JitterTail::Normal,
             loss: 0.0,
         },
-        droppers: 0.0,
+        droppers: 0,
+        greedy: 0,
+        dying: 0,
+        counts_from: Time::ZERO,
         seed,
     }
 }

@@ -10,4 +10,4 @@ pub use frame::{Frame, Kind, NoFrame};
 pub use members::Members;
 pub use relay::{RelayNode, RelayNodeCounts, Service};
 pub use service::{EXIT, ServiceEvent, SessionService, cell_format};
-pub use user::{Destination, SessionId, User, UserCounts, UserEvent, UserSettings};
+pub use user::{Cover, CoverError, Destination, MOST_COVER, SessionId, User, UserCounts, UserEvent, UserSettings};

@@ -10,6 +10,8 @@
 //! forward half learn from what the service says that it got and when, those of the backward half from which
 //! blocks came back. How much is sent in all is the sessions' business.
 
+mod cover;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -32,6 +34,8 @@ use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
 use crate::session::{Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
 use crate::size::DATAGRAM;
+pub use cover::{Cover, CoverError, MOST_COVER};
+use cover::Covering;
 
 /// Blocks that are out at most: of more, the oldest count as lost. As many as two sessions in full flight have.
 const MOST_BLOCKS: usize = 32_768;
@@ -138,6 +142,12 @@ pub struct UserCounts {
     pub delivered: u64,
     /// Of those that left, given up.
     pub lost: u64,
+    /// Loops that left, besides.
+    pub loops: u64,
+    /// Of the loops, those that came back.
+    pub loops_returned: u64,
+    /// Of the loops, those given up.
+    pub loops_lost: u64,
 }
 
 /// A user's edge of the overlay. `R` is what is secret comes from: the operating system's on a network.
@@ -171,6 +181,7 @@ pub struct User<C: Cryptography, R> {
     no_path_until: Option<Time>,
     events: VecDeque<UserEvent>,
     counts: UserCounts,
+    covering: Covering,
     /// What is on the wall at time zero.
     wall_at_zero: UnixTime,
     rng: R,
@@ -248,6 +259,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             no_path_until: None,
             events: VecDeque::new(),
             counts: UserCounts::default(),
+            covering: Covering::default(),
             wall_at_zero: UnixTime(wall.0.saturating_sub(now.as_nanos() / Duration::SECOND.as_nanos())),
             rng,
         };
@@ -287,6 +299,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         // Indices mean other relays now.
         self.forth_delays = RelayDelays::default();
         self.back_delays = RelayDelays::default();
+        self.covering.begin_epoch();
         self.choose_guards(now)
     }
 
@@ -328,6 +341,11 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     /// What must outlive a restart.
     pub fn guards(&self) -> &GuardState {
         self.guards.state()
+    }
+
+    /// How often each relay was drawn in a learner's place, on the way to services and back.
+    pub fn drawn(&self) -> [&[u64]; 2] {
+        [self.forth.drawn(), self.back.drawn()]
     }
 
     /// The guards in use.
@@ -393,6 +411,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         if self.is_attached(now) && self.no_path_until.is_none_or(|until| until <= now) {
             let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
             ids.into_iter().for_each(|id| self.serve_session(now, id, out));
+            self.serve_cover(now, out);
         }
         self.events.drain(..).for_each(|event| out.event(event));
     }
@@ -534,6 +553,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
 
     /// Sends one cell, if one is to leave; whether one did.
     fn send_cell(&mut self, now: Time, id: SessionId, out: &mut impl Out<User<C, R>>) -> bool {
+        if !self.covering.may_send(now) {
+            return false;
+        }
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.client.wants_cell(now)) else {
             return false;
         };
@@ -565,6 +587,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
         self.counts.sent += 1;
+        self.covering.on_sent(now);
         out.send(Departure::now(to, DATAGRAM as u32), &frame);
         true
     }
@@ -575,6 +598,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             return;
         };
         self.counts.received += 1;
+        if self.on_loop(now, opened.block) {
+            return;
+        }
         let Some(block) = self.out_blocks.get(&opened.block) else { return };
         let (id, serial) = (block.session, block.serial);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -671,6 +697,7 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
         if now >= self.sweep_at {
             self.sweep(now);
         }
+        self.expire_loops(now);
         self.serve(now, out);
     }
 
@@ -682,9 +709,12 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
         let is_attached = self.is_attached(now);
         let sessions = self.sessions.values().filter(|_| is_attached).filter_map(|session| session.client.timer(now));
         let sessions = sessions.map(|at| at.max(self.no_path_until.unwrap_or(Time::ZERO)));
+        // What a session wants to send now waits for its tick.
+        let sessions = sessions.map(|at| if at <= now { at.max(self.covering.gate(now)) } else { at });
+        let cover = self.covering.timer(is_attached).max(self.no_path_until.unwrap_or(Time::ZERO));
         let attachments = self.attachments.values().map(Attachment::timer);
         let missing = self.choice.in_use.len() < self.settings.guards;
         let retry = self.guards.retry_at().filter(|_| missing);
-        sessions.chain(attachments).chain(retry).chain([self.sweep_at]).min().unwrap_or(Time::MAX)
+        sessions.chain(attachments).chain(retry).chain([self.sweep_at, cover]).min().unwrap_or(Time::MAX)
     }
 }

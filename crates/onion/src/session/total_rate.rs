@@ -58,6 +58,17 @@ pub struct Step {
     pub delivered: u64,
     /// How long it took.
     pub elapsed: Duration,
+    /// When its last outcome is known: now.
+    pub now: Time,
+    /// The smoothed round trip then, if one is known.
+    pub round_trip: Option<Duration>,
+}
+
+impl Step {
+    /// Whether it used so much of a rate of `cells_per_s` that its outcome says something of that rate.
+    pub fn is_full(&self, cells_per_s: u32) -> bool {
+        self.sent as f64 >= USED * f64::from(cells_per_s) * self.elapsed.as_secs_f64().max(1e-3)
+    }
 }
 
 /// Decides the total rate of one direction.
@@ -203,6 +214,7 @@ pub struct Shape {
     delivered: u64,
     lost: u64,
     longest_timeout: Duration,
+    round_trip: Option<Duration>,
 }
 
 impl Shape {
@@ -221,6 +233,7 @@ impl Shape {
             delivered: 0,
             lost: 0,
             longest_timeout: Duration::ZERO,
+            round_trip: None,
         }
     }
 
@@ -237,6 +250,7 @@ impl Shape {
     /// Cell `number` left; `asks` if its outcome will be known, by `timeout` at the latest.
     pub fn on_sent(&mut self, now: Time, number: u64, asks: bool, timeout: Duration, round_trip: Option<Duration>) {
         self.pacer.on_sent(now, self.rate.cells_per_s());
+        self.round_trip = round_trip;
         if !asks || self.to.is_some() {
             return;
         }
@@ -273,7 +287,8 @@ impl Shape {
         }
         if self.to.is_some() && (self.delivered + self.lost >= self.sent || now >= self.gives_up) {
             let delivered = self.delivered.min(self.sent);
-            self.rate.on_step(&Step { sent: self.sent, delivered, elapsed: self.elapsed });
+            let (sent, elapsed, round_trip) = (self.sent, self.elapsed, self.round_trip);
+            self.rate.on_step(&Step { sent, delivered, elapsed, now, round_trip });
             (self.began, self.to) = (None, None);
         }
     }
@@ -299,6 +314,7 @@ pub struct Watch {
     elapsed: Duration,
     decides: Time,
     came: u64,
+    round_trip: Option<Duration>,
 }
 
 impl Watch {
@@ -315,6 +331,7 @@ impl Watch {
             elapsed: Duration::ZERO,
             decides: Time::ZERO,
             came: 0,
+            round_trip: None,
         }
     }
 
@@ -335,6 +352,7 @@ impl Watch {
 
     /// The other end's cell `number` came, which had left at `left` in its clock.
     pub fn on_cell(&mut self, now: Time, number: u64, left: Time, round_trip: Option<Duration>) {
+        self.round_trip = round_trip;
         if self.known.is_none_or(|known| left < known) {
             return;
         }
@@ -361,7 +379,8 @@ impl Watch {
         }
         let before = self.rate.cells_per_s();
         let sent = to - from;
-        self.rate.on_step(&Step { sent, delivered: self.came.min(sent), elapsed: self.elapsed });
+        let (delivered, elapsed, round_trip) = (self.came.min(sent), self.elapsed, self.round_trip);
+        self.rate.on_step(&Step { sent, delivered, elapsed, now, round_trip });
         (self.from, self.to, self.came, self.last) = (None, None, 0, 0);
         if self.rate.cells_per_s() != before {
             self.turn = self.turn.wrapping_add(1);
@@ -381,7 +400,7 @@ mod tests {
     use super::*;
 
     fn step(sent: u64, delivered: u64) -> Step {
-        Step { sent, delivered, elapsed: Duration::SECOND }
+        Step { sent, delivered, elapsed: Duration::SECOND, now: Time::ZERO, round_trip: None }
     }
 
     #[test]
