@@ -409,7 +409,8 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             let _ = self.use_guards(now);
         }
         if self.is_attached(now) && self.no_path_until.is_none_or(|until| until <= now) {
-            let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+            let mut ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+            self.covering.take_turns(&mut ids, self.counts.sent);
             ids.into_iter().for_each(|id| self.serve_session(now, id, out));
             self.serve_cover(now, out);
         }

@@ -111,6 +111,14 @@ impl Covering {
         self.deadlines.first().map_or(due, |(at, _)| due.min(*at))
     }
 
+    /// Where one cell leaves at a tick, sessions take turns.
+    pub fn take_turns<T>(&self, sessions: &mut [T], sent: u64) {
+        if matches!(self.cover, Cover::ConstantRate(_)) && !sessions.is_empty() {
+            let first = (sent % sessions.len() as u64) as usize;
+            sessions.rotate_left(first);
+        }
+    }
+
     /// When a session's cell that may not leave now may leave.
     pub fn gate(&self, now: Time) -> Time {
         if self.may_send(now) { Time::ZERO } else { self.next }
