@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
@@ -143,19 +144,24 @@ pub enum OnionNode<C: Cryptography> {
     User(Box<Downloader<C>>),
 }
 
-/// The byte at `offset` of every stream of an exit: what comes from elsewhere would be seen.
-fn byte(offset: u64) -> u8 {
-    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-}
+/// After so many bytes what a stream says begins again: a prime, so that no packet's length divides it.
+const PERIOD: usize = 65_521;
 
-/// So many bytes of a stream from `offset` on.
-fn bytes_from(offset: u64, count: u64) -> Vec<u8> {
-    (offset..offset + count).map(byte).collect()
+/// What every stream says, and as much of its beginning behind it as is read or written at a time: bytes from
+/// elsewhere in a stream would be seen.
+static SAID: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let byte = |at: u64| ((at % PERIOD as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..(PERIOD + CHUNK) as u64).map(byte).collect()
+});
+
+/// So many bytes of a stream from `offset` on, [`CHUNK`] at most.
+fn bytes_from(offset: u64, count: u64) -> &'static [u8] {
+    &SAID[(offset % PERIOD as u64) as usize..][..count as usize]
 }
 
 /// Whether these are the bytes of a stream from `offset` on.
 fn is_from(bytes: &[u8], offset: u64) -> bool {
-    bytes.iter().zip(offset..).all(|(is, at)| *is == byte(at))
+    bytes == bytes_from(offset, bytes.len() as u64)
 }
 
 /// The way out of a relay or a user, and what it tells.
@@ -263,7 +269,7 @@ impl<C: Cryptography> Downloader<C> {
         let Some(client) = self.user.session(id) else { return false };
         let before = self.written;
         loop {
-            match client.write(stream, &bytes_from(self.written, CHUNK as u64)) {
+            match client.write(stream, bytes_from(self.written, CHUNK as u64)) {
                 Ok(0) | Err(_) => return self.written > before,
                 Ok(count) => self.written += count as u64,
             }
@@ -387,7 +393,7 @@ fn write<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served) 
                 exit.finish(*stream);
                 return;
             }
-            match exit.write(*stream, &bytes_from(*written, most)) {
+            match exit.write(*stream, bytes_from(*written, most)) {
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
                     *written += count as u64;
