@@ -425,7 +425,7 @@ mod tests {
         rate.on_step(&step(300, 300));
         assert_eq!(rate.cells_per_s(), 1638, "it was not used");
         rate.on_step(&step(19, 0));
-        assert_eq!(rate.cells_per_s(), 891, "too few");
+        assert_eq!(rate.cells_per_s(), 1638, "too few");
         (0..40).for_each(|_| rate.on_step(&step(100, 0)));
         assert_eq!(rate.cells_per_s(), LEAST_RATE);
     }
@@ -485,6 +485,6 @@ mod tests {
         }
         let decides = watch.timer().unwrap();
         watch.on_timer(decides);
-        assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (504, true, 2));
+        assert_eq!((watch.rate().cells_per_s(), watch.is_due, watch.turn()), (554, true, 2));
     }
 }
