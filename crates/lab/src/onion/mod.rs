@@ -165,7 +165,8 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             world.join(OnionNode::Relay(Box::new(relay)));
         }
         let uploading = uploading(run);
-        let at: Vec<RelayIndex> = (0..run.relays).map(RelayIndex).filter(|at| services[usize::from(at.0)].is_some()).collect();
+        let at: Vec<RelayIndex> =
+            (0..run.relays).map(RelayIndex).filter(|at| services[usize::from(at.0)].is_some()).collect();
         for number in 0..run.users {
             let rng = Rng::indexed(run.seed, "onion/user", u64::from(number));
             let wall = UnixTime(EPOCH * 3600);

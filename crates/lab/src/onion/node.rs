@@ -265,7 +265,9 @@ impl<C: Cryptography> Downloader<C> {
 
     /// Writes as much as its stream takes; whether anything was.
     fn upload(&mut self) -> bool {
-        let Some((id, stream)) = self.session.filter(|_| self.uploads && self.has.whole.is_none()) else { return false };
+        let Some((id, stream)) = self.session.filter(|_| self.uploads && self.has.whole.is_none()) else {
+            return false;
+        };
         let Some(client) = self.user.session(id) else { return false };
         let before = self.written;
         loop {

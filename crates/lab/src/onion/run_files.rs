@@ -72,7 +72,8 @@ impl OnionMetrics {
         let seconds = |value: f64| if value.is_finite() { format!("{value:.2} s") } else { "-".to_owned() };
         let percent = |value: f64| if value.is_finite() { format!("{value:.2} %") } else { "-".to_owned() };
         let rate = |value: f64| if value.is_finite() { format!("{:.1} kB/s", value / 1e3) } else { "-".to_owned() };
-        let times = |value: f64| if value.is_finite() { format!("{value:.2} times its weight") } else { "-".to_owned() };
+        let times =
+            |value: f64| if value.is_finite() { format!("{value:.2} times its weight") } else { "-".to_owned() };
         let mut rows = vec![
             ("users", self.users.to_string()),
             ("downloaded", rate(self.download_bytes_per_s)),
@@ -169,14 +170,16 @@ impl OnionFinished<'_> {
             .table(table)
             .section("Over time")
             .figures_side_by_side(vec![
-                self.over_time("Bytes that were read", "bytes/s", [
-                    ("down", |second| second.downloaded),
-                    ("up", |second| second.uploaded),
-                ]),
-                self.over_time("Packets at relays", "1/s", [
-                    ("came", |second| second.packets),
-                    ("refused", |second| second.refused),
-                ]),
+                self.over_time(
+                    "Bytes that were read",
+                    "bytes/s",
+                    [("down", |second| second.downloaded), ("up", |second| second.uploaded)],
+                ),
+                self.over_time(
+                    "Packets at relays",
+                    "1/s",
+                    [("came", |second| second.packets), ("refused", |second| second.refused)],
+                ),
             ])
             .listing("The whole scenario", onion_run_to_toml(self.scenario))
     }

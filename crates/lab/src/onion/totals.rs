@@ -107,7 +107,8 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
                 entropies.push(-shares.map(|share| share * libm::log2(share)).sum::<f64>());
             }
         }
-        let of = |part: Part| self.parts.iter().filter(|other| **other == part).count() as f64 / self.parts.len() as f64;
+        let of =
+            |part: Part| self.parts.iter().filter(|other| **other == part).count() as f64 / self.parts.len() as f64;
         Draws {
             greedy: greedy as f64 / all as f64 / of(Part::Greedy),
             droppers: droppers as f64 / all as f64 / of(Part::Dropper),
@@ -127,4 +128,3 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         self.world.node(NodeId(node)).or_else(|| self.dead.get(&node))
     }
 }
-

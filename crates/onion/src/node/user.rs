@@ -34,8 +34,8 @@ use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
 use crate::session::{Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
 use crate::size::DATAGRAM;
-pub use cover::{Cover, CoverError, MOST_COVER};
 use cover::Covering;
+pub use cover::{Cover, CoverError, MOST_COVER};
 
 /// Blocks that are out at most: of more, the oldest count as lost. As many as two sessions in full flight have.
 const MOST_BLOCKS: usize = 32_768;

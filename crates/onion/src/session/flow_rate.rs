@@ -47,7 +47,12 @@ impl FlowRate {
     /// # Errors
     ///
     /// What it says of its parameters.
-    pub fn new(entry: &Entry, parameters: &toml::Table, cells_per_s: u32, seed: u64) -> Result<FlowRate, ParameterError> {
+    pub fn new(
+        entry: &Entry,
+        parameters: &toml::Table,
+        cells_per_s: u32,
+        seed: u64,
+    ) -> Result<FlowRate, ParameterError> {
         let controller = (entry.build)(&Setup::new(CELL, Time::ZERO), parameters)?;
         Ok(FlowRate {
             controller,

@@ -176,7 +176,6 @@ const MOST_LOSS: f64 = 0.05;
 /// Of a step that used less of its rate, nothing is known of that rate (RFC 7661).
 const USED: f64 = 0.75;
 
-
 /// How long a step lasts: four round trips, as far as it may.
 pub fn step_length(round_trip: Option<Duration>) -> Duration {
     round_trip.map_or(SHORTEST_STEP, |time| (time * 4).max(SHORTEST_STEP).min(LONGEST_STEP))

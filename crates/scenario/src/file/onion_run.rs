@@ -224,10 +224,9 @@ impl Section<OnionKeys> {
             });
         }
         let belongs = |kind: CoverKind| overlay.cover == kind;
-        for (key, kind) in [
-            (span(&self.loops_per_s), CoverKind::Loops),
-            (span(&self.cover_per_s), CoverKind::ConstantRate),
-        ] {
+        for (key, kind) in
+            [(span(&self.loops_per_s), CoverKind::Loops), (span(&self.cover_per_s), CoverKind::ConstantRate)]
+        {
             if let Some(span) = key.filter(|_| !belongs(kind)) {
                 let problem =
                     format!("this belongs to cover = \"{}\", which is \"{}\"", kind.word(), overlay.cover.word());
@@ -423,7 +422,10 @@ mod tests {
     fn an_override_takes_the_place_of_a_value() {
         let sets = [Override::set("onion.placement=q-learning").unwrap(), Override::set("run.seconds=10").unwrap()];
         let scenario = parse("[onion]\nplacement = \"aimd\"\n", &sets).unwrap();
-        assert_eq!((scenario.onion.placement.as_str(), scenario.onion.placement_back.as_str()), ("q-learning", "q-learning"));
+        assert_eq!(
+            (scenario.onion.placement.as_str(), scenario.onion.placement_back.as_str()),
+            ("q-learning", "q-learning")
+        );
         assert_eq!(scenario.warmup, Duration::from_millis(5_000));
     }
 
