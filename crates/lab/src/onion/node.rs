@@ -292,7 +292,7 @@ impl<C: Cryptography> Downloader<C> {
                 UserEvent::Stream(_, StreamEvent::Writable(_)) => has_read |= self.upload(),
                 UserEvent::Ended(id, _) if self.session.is_some_and(|(own, _)| own == id) => {
                     self.session = None;
-                    self.has.ended += 1;
+                    self.has.ended += u32::from(self.has.whole.is_none());
                 }
                 _ => {}
             }

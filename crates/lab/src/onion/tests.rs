@@ -203,10 +203,11 @@ fn loops_come_back_and_teach_which_relays_drop() {
     let text = "[run]\nseconds = 60\n[onion]\nrelays = 20\nguards = 0\ncover = \"loops\"\nloops_per_s = 40\n\
                 [users]\ncount = 2\nreceive_only = 1\ndownload_kilobytes = 1\n[relays]\nlimit = \"none\"\n";
     let honest = super::run(&scenario(text), &()).expect("a good scenario").metrics;
-    assert!(honest.loops > 1000 && honest.loops_returned_percent > 99.9, "{honest:?}");
+    assert!(honest.loops > 1000 && honest.loops_returned_percent > 99.0, "{honest:?}");
     let dropping = super::run(&scenario(&format!("{text}droppers = 0.2\n")), &()).expect("a good scenario").metrics;
+    assert_eq!(honest.ended_sessions, 0, "who has all that it wanted ends its session in time");
     // Nothing but loops goes through the middles of users who have what they wanted.
-    assert!(dropping.finished == 2 && dropping.dropper_attraction < 0.5, "{dropping:?}");
+    assert!(dropping.finished == 2 && dropping.dropper_attraction < 0.8, "{dropping:?}");
 }
 
 /// What leaves one node: when, and how long it is.
