@@ -183,7 +183,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             let begins = Time::ZERO + Duration::SECOND + run.begin_within * u64::from(number) / u64::from(run.users);
             let rates = run.rates.of(run.seed, number);
             let downloader = Downloader::new(user, destination, rates, run.wish, begins);
-            let downloader = downloader.as_user(number, uploading[number as usize], run.counts_from);
+            let downloader = downloader.numbered(number, uploading[number as usize], run.counts_from);
             world.join(OnionNode::User(Box::new(downloader)));
         }
         let nodes = (0..u32::from(run.relays)).zip(parts_of_nodes);

@@ -232,7 +232,7 @@ impl<C: Cryptography> Downloader<C> {
     /// As number `number` of the users, of whom those that `upload` do so without end; its stalls count from
     /// `counts_from` on.
     #[must_use]
-    pub fn as_user(self, number: u32, uploads: bool, counts_from: Time) -> Downloader<C> {
+    pub fn numbered(self, number: u32, uploads: bool, counts_from: Time) -> Downloader<C> {
         Downloader { number, uploads, counts_from, ..self }
     }
 

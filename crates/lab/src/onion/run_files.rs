@@ -24,6 +24,9 @@ pub struct OnionFinished<'r> {
     pub wall_s: f64,
 }
 
+/// A line of a chart over time: its name, and what it shows of a second.
+type Line = (&'static str, fn(&OnionSecond) -> u64);
+
 /// A number that was measured, or none where nothing was: not a number is none.
 fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
@@ -184,7 +187,7 @@ impl OnionFinished<'_> {
             .listing("The whole scenario", onion_run_to_toml(self.scenario))
     }
 
-    fn over_time(&self, caption: &str, unit: &str, lines: [(&str, fn(&OnionSecond) -> u64); 2]) -> Figure {
+    fn over_time(&self, caption: &str, unit: &str, lines: [Line; 2]) -> Figure {
         let chart = XyChart::new(Axis::new("time", "s"), Axis::new(caption, unit).from_zero());
         let line = |of: fn(&OnionSecond) -> u64| {
             self.measured.seconds.iter().enumerate().map(|(at, second)| (at as f64, of(second) as f64)).collect()
