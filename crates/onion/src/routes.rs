@@ -196,6 +196,8 @@ pub struct Routes {
     first: Shares,
     /// Outcomes since the shares were computed.
     outcomes: usize,
+    /// How often each relay was drawn in a place that the learner fills, by its place in the document.
+    drawn: Vec<u64>,
     open: VecDeque<Option<Open>>,
     /// The name of the first of `open`.
     oldest: u64,
@@ -241,6 +243,7 @@ impl Routes {
             middles: Shares::default(),
             first: Shares::default(),
             outcomes: 0,
+            drawn: Vec::new(),
             open: VecDeque::new(),
             oldest: 0,
         };
@@ -295,6 +298,7 @@ impl Routes {
             });
         }
         self.guards = guards;
+        self.drawn.resize(self.places.len(), 0);
         self.review();
     }
 
@@ -344,6 +348,9 @@ impl Routes {
                 None
             }
         };
+        for relay in &path.relays()[usize::from(self.is_guarded)..] {
+            self.drawn[usize::from(relay.0)] += 1;
+        }
         if request.half == Half::ToUser && self.is_guarded {
             path.relays[..hops].rotate_left(1);
         }
@@ -425,6 +432,12 @@ impl Routes {
         if self.outcomes >= REVIEW.max(self.places.len() / 8) {
             self.review();
         }
+    }
+
+    /// How often each relay of the document was drawn where a learner draws: all places but the guard's. Documents
+    /// of other epochs have other places.
+    pub fn drawn(&self) -> &[u64] {
+        &self.drawn
     }
 
     /// A relay's signed public report says what it grants each sender: `explicit-rate` goes by it.

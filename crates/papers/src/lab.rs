@@ -12,6 +12,7 @@ use anabranch_control::registry::UnknownController;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_env::SpecError;
+use anabranch_lab::onion::{OnionMeasured, OnionRunError};
 use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
@@ -24,6 +25,7 @@ use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_lab::stream::StreamMeasured;
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
+use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
 use anabranch_scenario::stream::StreamScenario;
@@ -77,6 +79,9 @@ pub enum ExperimentError {
     /// A flow's controller refused its parameters or misbehaved.
     #[error(transparent)]
     Flow(#[from] FlowRunError),
+    /// Users of an onion overlay cannot choose so.
+    #[error(transparent)]
+    Onion(#[from] OnionRunError),
     /// A controller that was asked for does not exist.
     #[error(transparent)]
     Controller(#[from] UnknownController),
@@ -181,6 +186,11 @@ pub struct Lab<S = Scenario> {
 pub type FlowLab = Lab<FlowScenario>;
 /// A place for streams over their viewers.
 pub type StreamLab = Lab<StreamScenario>;
+/// A place for onion overlays that carry traffic.
+pub type OnionLab = Lab<OnionRunScenario>;
+
+/// How long a quick run of an onion overlay is, and from when on it counts.
+const QUICK_ONION: [Duration; 2] = [Duration::from_millis(60_000), Duration::from_millis(30_000)];
 
 impl<S> Lab<S> {
     /// The paper's length, or a quick one.
@@ -503,6 +513,48 @@ impl Lab<StreamScenario> {
             (0..seeds).map(move |i| StreamScenario { seed: scenario.seed + i, ..scenario.clone() })
         };
         let jobs: Vec<StreamScenario> = scenarios.iter().flat_map(with_seeds).collect();
+        let mut runs = self.run_whole(&jobs, None)?.into_iter();
+        Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+}
+
+impl Lab<OnionRunScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_onion(experiment: &Experiment, request: &Request) -> Result<OnionLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_onion_run(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
+    /// The experiment's scenario, in a quick run as long as one is.
+    pub fn shortened(&self) -> OnionRunScenario {
+        let mut scenario = self.scenario.clone();
+        if self.length == Length::Quick {
+            [scenario.duration, scenario.warmup] = QUICK_ONION;
+        }
+        scenario
+    }
+
+    /// Runs each of `scenarios` with the same `seeds` seeds, the lab's first. The runs of a scenario are in the
+    /// order of the seeds.
+    ///
+    /// # Errors
+    ///
+    /// When users cannot choose so, or at an interruption.
+    pub fn run_seeds(
+        &self,
+        scenarios: &[OnionRunScenario],
+        seeds: u64,
+    ) -> Result<Vec<Vec<OnionMeasured>>, ExperimentError> {
+        let with_seeds = |scenario: &OnionRunScenario| {
+            let scenario = scenario.clone();
+            (0..seeds).map(move |i| OnionRunScenario { seed: scenario.seed + i, ..scenario.clone() })
+        };
+        let jobs: Vec<OnionRunScenario> = scenarios.iter().flat_map(with_seeds).collect();
         let mut runs = self.run_whole(&jobs, None)?.into_iter();
         Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
     }

@@ -9,6 +9,7 @@ mod learned;
 mod learners;
 mod learningcc;
 mod loopback;
+mod onion;
 mod packets;
 mod parameter;
 mod raiber_appendix_a;
@@ -36,7 +37,7 @@ pub use verdict::{Kind, Tally, Totals, Verdict};
 /// More subjects than these are shown as a table: bars could not be told apart.
 const MOST_BARS: usize = 10;
 
-pub use lab::{ExperimentError, FlowLab, Lab, Length, Request, StreamLab};
+pub use lab::{ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
@@ -72,6 +73,8 @@ enum Runner {
     Learned(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Streams over their viewers.
     Streams(fn(&StreamLab) -> Result<Findings, ExperimentError>),
+    /// Onion overlays that carry traffic.
+    Onion(fn(&OnionLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -170,6 +173,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "raiber-churn",
         "Are silent clients removed, many clients' trees optimised, and what does exploring cost?",
         streams::churn::run
+    ),
+    experiment!(
+        Onion,
+        "raiber-more",
+        "What do controllers of peers carry inside MORE, against control of paths, over 2 to 4 hops?",
+        onion::run
     ),
     experiment!(
         Settings,
@@ -439,6 +448,7 @@ impl Experiment {
                 run(&Lab::new_flows(self, request)?)
             }
             Runner::Streams(run) => run(&Lab::new_streams(self, request)?),
+            Runner::Onion(run) => run(&Lab::new_onion(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
@@ -506,6 +516,7 @@ impl Experiment {
                 Lab::new_flows(self, request)?.scenario.seed
             }
             Runner::Streams(_) => Lab::new_streams(self, request)?.scenario.seed,
+            Runner::Onion(_) => Lab::new_onion(self, request)?.scenario.seed,
         })
     }
 }

@@ -14,4 +14,4 @@ pub use members::Members;
 pub use observed::{MOST_PAIRS, Neighbour, Observed};
 pub use relay::{RelayNode, RelayNodeCounts, Service};
 pub use service::{EXIT, ServiceEvent, SessionService, cell_format};
-pub use user::{Destination, SessionId, User, UserCounts, UserEvent, UserSettings};
+pub use user::{Cover, CoverError, Destination, MOST_COVER, SessionId, User, UserCounts, UserEvent, UserSettings};

@@ -10,6 +10,7 @@
 //! forward half learn from what the service says that it got and when, those of the backward half from which
 //! blocks came back. How much is sent in all is the sessions' business.
 
+mod cover;
 mod entry;
 mod traffic;
 
@@ -30,6 +31,7 @@ use crate::packet::{Label, PacketsPerKey};
 use crate::routes::{PlacementError, RouteError, Routes, RoutesConfig};
 use crate::session::{Client, Entropy, Rates, Secrecy, ServiceKeys, StreamEvent};
 
+pub use cover::{Cover, CoverError, MOST_COVER};
 use entry::Entry;
 use traffic::Traffic;
 
@@ -98,6 +100,12 @@ pub struct UserCounts {
     pub delivered: u64,
     /// Of those that left, given up.
     pub lost: u64,
+    /// Loops that left, besides.
+    pub loops: u64,
+    /// Of the loops, those that came back.
+    pub loops_returned: u64,
+    /// Of the loops, those given up.
+    pub loops_lost: u64,
 }
 
 /// A user's edge of the overlay. `R` is what is secret comes from: the operating system's on a network.
@@ -231,6 +239,20 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.traffic.round_trips()
     }
 
+    /// How often each relay was drawn in a learner's place, on the way to services and back.
+    pub fn drawn(&self) -> [&[u64]; 2] {
+        self.traffic.drawn()
+    }
+
+    /// From `now` on it hides by `cover` when it sends.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no such cover.
+    pub fn set_cover(&mut self, now: Time, cover: Cover) -> Result<(), CoverError> {
+        self.traffic.set_cover(now, cover, &mut self.rng)
+    }
+
     /// Whether a guard passes on what comes for this user.
     pub fn hangs_on(&self, guard: RelayIndex, now: Time) -> bool {
         self.entry.hangs_on(guard, now)
@@ -295,7 +317,7 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
 
     fn on_message(&mut self, now: Time, arrival: Arrival<SocketAddr>, frame: &mut Frame, _: &mut impl Out<User<C, R>>) {
         match frame.kind {
-            Kind::Packet => self.traffic.on_packet(now, frame),
+            Kind::Packet => self.traffic.on_packet(now, frame, &mut self.entry, &mut self.rng),
             Kind::Link(said) => {
                 self.entry.on_frame(&self.document, self.traffic.members(), now, arrival.from, &said);
             }
@@ -304,7 +326,7 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for User<C, R> {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<User<C, R>>) {
-        self.traffic.on_timer(now);
+        self.traffic.on_timer(now, &mut self.rng);
         self.serve(now, out);
     }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 
+use super::cover::Covering;
 use super::entry::Entry;
 use super::{Destination, SessionId, UserCounts, UserEvent, UserSettings, route_rng};
 use crate::RelayIndex;
@@ -59,13 +60,13 @@ struct Session {
 
 /// What a user's packets have to do with.
 pub(super) struct Traffic<C: Cryptography> {
-    settings: UserSettings,
-    keys_of: Vec<PublicKey>,
-    members: Members,
-    forth: Routes,
-    back: Routes,
-    path_keys: PathKeys<C>,
-    blocks: MadeBlocks<C>,
+    pub(super) settings: UserSettings,
+    pub(super) keys_of: Vec<PublicKey>,
+    pub(super) members: Members,
+    pub(super) forth: Routes,
+    pub(super) back: Routes,
+    pub(super) path_keys: PathKeys<C>,
+    pub(super) blocks: MadeBlocks<C>,
     out_blocks: BTreeMap<BlockId, OutBlock>,
     forth_delays: RelayDelays,
     back_delays: RelayDelays,
@@ -76,9 +77,10 @@ pub(super) struct Traffic<C: Cryptography> {
     /// When old blocks are looked for.
     sweep_at: Time,
     /// There was no path: it is tried again then.
-    no_path_until: Option<Time>,
-    events: VecDeque<UserEvent>,
-    counts: UserCounts,
+    pub(super) no_path_until: Option<Time>,
+    pub(super) events: VecDeque<UserEvent>,
+    pub(super) counts: UserCounts,
+    pub(super) covering: Covering,
 }
 
 impl<C: Cryptography> Traffic<C> {
@@ -117,6 +119,7 @@ impl<C: Cryptography> Traffic<C> {
             no_path_until: None,
             events: VecDeque::new(),
             counts: UserCounts::default(),
+            covering: Covering::default(),
         })
     }
 
@@ -133,6 +136,7 @@ impl<C: Cryptography> Traffic<C> {
         (self.keys_of, self.members) = relays_of(document);
         self.forth_delays.renumber(moved);
         self.back_delays.renumber(moved);
+        self.covering.begin_epoch(moved);
         self.path_keys.begin_epoch(document.epoch, choice.reserved.iter().copied());
     }
 
@@ -160,6 +164,11 @@ impl<C: Cryptography> Traffic<C> {
     /// Where packets go on their way to services.
     pub fn routes(&self) -> &Routes {
         &self.forth
+    }
+
+    /// How often each relay was drawn in a learner's place, on the way to services and back.
+    pub fn drawn(&self) -> [&[u64]; 2] {
+        [self.forth.drawn(), self.back.drawn()]
     }
 
     /// Where the blocks lead that services answer by.
@@ -207,8 +216,10 @@ impl<C: Cryptography> Traffic<C> {
         send: &mut impl FnMut(SocketAddr, &Frame),
     ) {
         if self.no_path_until.is_none_or(|until| until <= now) {
-            let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+            let mut ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+            self.covering.take_turns(&mut ids, self.counts.sent);
             ids.into_iter().for_each(|id| self.serve_session(now, id, entry, rng, send));
+            self.serve_cover(now, entry, rng, send);
         }
     }
 
@@ -348,6 +359,9 @@ impl<C: Cryptography> Traffic<C> {
         rng: &mut impl rand_core::Rng,
         send: &mut impl FnMut(SocketAddr, &Frame),
     ) -> bool {
+        if !self.covering.may_send(now) {
+            return false;
+        }
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.client.wants_cell(now)) else {
             return false;
         };
@@ -380,17 +394,21 @@ impl<C: Cryptography> Traffic<C> {
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
         self.counts.sent += 1;
+        self.covering.on_sent(now);
         send(to, &frame);
         true
     }
 
     /// A packet came.
-    pub fn on_packet(&mut self, now: Time, frame: &mut Frame) {
+    pub fn on_packet(&mut self, now: Time, frame: &mut Frame, entry: &mut Entry, rng: &mut impl rand_core::Rng) {
         let Ok(opened) = self.blocks.open(&mut self.path_keys, &mut frame.datagram) else {
             self.counts.unknown += 1;
             return;
         };
         self.counts.received += 1;
+        if self.on_loop(now, opened.block, entry, rng) {
+            return;
+        }
         let Some(block) = self.out_blocks.get(&opened.block) else { return };
         let (id, serial) = (block.session, block.serial);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -400,7 +418,7 @@ impl<C: Cryptography> Traffic<C> {
     }
 
     /// Time has passed.
-    pub fn on_timer(&mut self, now: Time) {
+    pub fn on_timer(&mut self, now: Time, rng: &mut impl rand_core::Rng) {
         for session in self.sessions.values_mut() {
             if session.client.timer(now).is_some_and(|at| at <= now) {
                 session.client.on_timer(now);
@@ -409,6 +427,7 @@ impl<C: Cryptography> Traffic<C> {
         if now >= self.sweep_at {
             self.sweep(now);
         }
+        self.expire_loops(now, rng);
     }
 
     /// Gives up what is long out.
@@ -427,12 +446,16 @@ impl<C: Cryptography> Traffic<C> {
     /// When [`Traffic::on_timer`] or [`Traffic::serve`] has something to do; `can_send` if packets can leave.
     pub fn timer(&self, now: Time, can_send: bool) -> Time {
         let sessions = self.sessions.values().filter(|_| can_send).filter_map(|session| session.client.timer(now));
-        let sessions = sessions.map(|at| at.max(self.no_path_until.unwrap_or(Time::ZERO)));
-        sessions.min().map_or(self.sweep_at, |at| at.min(self.sweep_at))
+        let no_path_until = self.no_path_until.unwrap_or(Time::ZERO);
+        let sessions = sessions.map(|at| at.max(no_path_until));
+        // What a session wants to send now waits for its tick.
+        let sessions = sessions.map(|at| if at <= now { at.max(self.covering.gate(now)) } else { at });
+        let cover = self.covering.timer(can_send).max(no_path_until);
+        sessions.chain([self.sweep_at, cover]).min().unwrap_or(Time::MAX)
     }
 }
 
-fn tell_no_path(now: Time, until: &mut Option<Time>, why: RouteError, events: &mut VecDeque<UserEvent>) {
+pub(super) fn tell_no_path(now: Time, until: &mut Option<Time>, why: RouteError, events: &mut VecDeque<UserEvent>) {
     if until.replace(now + NO_PATH_WAIT).is_none() {
         events.push_back(UserEvent::NoPath(why));
     }
@@ -446,7 +469,7 @@ fn relays_of(document: &Document) -> (Vec<PublicKey>, Members) {
     (keys, Members::new(document.epoch, addresses))
 }
 
-fn hops(
+pub(super) fn hops(
     relays: &[RelayIndex],
     keys: &[PublicKey],
     mixing: Option<Duration>,
