@@ -220,7 +220,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         }
         let addresses: Vec<_> = document.members.iter().map(|member| member.descriptor.address).collect();
         let members = addresses.len() as u16;
-        for node in 0..u32::from(self.relays) {
+        for node in 0..self.relays {
             let place = document.members.iter().position(|member| node_of(member) == node);
             let keys = EpochKeys { epoch, secret: secret(node), members, own: place.map(|at| RelayIndex(at as u16)) };
             self.world.act(NodeId(node), |machine, now, _| {
@@ -233,7 +233,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         self.document = Arc::new(document);
         for user in 0..self.users {
             let document = Arc::clone(&self.document);
-            let node = NodeId(u32::from(self.relays) + user);
+            let node = NodeId(self.relays + user);
             let begun = self.world.act(node, |machine, now, out| match machine {
                 OnionNode::User(user) => user.begin_epoch(now, document, out),
                 OnionNode::Relay(_) => Ok(()),
