@@ -303,20 +303,23 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let edge = (self.source.edge(), self.source.stamp(now));
                 let group = Beginnings::group(bitrate);
                 let room = self.beginnings.room(now, self.left());
-                // A newcomer begins with a whole group of pictures that has left, where the server sends it that
-                // itself, or where a mesh alone brings nothing sooner. Else with the newest one, as it comes: it
+                // A newcomer begins with a whole group of pictures that has left, where the server sends it all of the
+                // past itself, or where a mesh alone brings nothing sooner. Else with the newest one, as it comes: it
                 // need not wait for a past that others have no room to send.
+                let past = |begin: Option<PacketId>| begin.map_or(0, |begin| edge.0.since(begin));
+                let whole = self.source.keyframe(now, self.config.begin_behind);
+                let sends_all = past(whole) <= room;
                 let catches_up = || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
-                let is_behind = room >= group || self.config.mode == Mode::Mesh && catches_up();
-                let behind = if is_behind { self.config.begin_behind } else { Duration::ZERO };
-                let behind = self.source.keyframe(now, behind);
+                let is_behind = sends_all || self.config.mode == Mode::Mesh && catches_up();
+                let behind = if is_behind { whole } else { self.source.keyframe(now, Duration::ZERO) };
                 // Whom the server feeds itself, it repairs as well.
                 let mode = if upload.is_some() { self.config.mode } else { Mode::Hybrid };
                 let begin = if mode.has_mesh() { behind.unwrap_or(edge.0) } else { edge.0 };
                 let (slices, is_private) = (self.config.tracker.slices, self.tracker.is_private());
                 let stream = StreamInfo { mode, is_private, slices, bitrate, begin, edge };
                 self.telling.on_joined(now, client, begin);
-                let most = if mode == Mode::Hybrid { group.min(room) } else { 0 };
+                let most = if sends_all { room } else { group.min(room) };
+                let most = if mode == Mode::Hybrid { most } else { 0 };
                 let sent = self.send_beginning(now, session, begin, most);
                 let ticket = self.ticket(now, client, remote.key);
                 sessions.send(session, Message::Welcome(Box::new(Welcome { stream, sent, ticket })));

@@ -224,7 +224,7 @@ fn who_has_nobody_below_it_takes_the_parent_with_room_for_the_past_and_others_th
     assert_eq!(parent_of_last(0, 1, 9), 0, "the nearest");
     assert_eq!(parent_of_last(20, 1, 9), 0, "what is nearer by more than the slack");
     assert_eq!(parent_of_last(100, 1, 9), 1, "the one that has more room");
-    assert_eq!(parent_of_last(100, 4, 40), 0, "who claims much more than is needed is not preferred");
+    assert_eq!(parent_of_last(100, 5, 40), 0, "who claims much more than is needed is not preferred");
 }
 
 #[test]
