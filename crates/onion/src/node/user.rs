@@ -10,6 +10,8 @@
 //! forward half learn from what the service says that it got and when, those of the backward half from which
 //! blocks came back. How much is sent in all is the sessions' business.
 
+mod loose;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,12 +28,15 @@ use crate::RelayIndex;
 use crate::crypto::{Cryptography, PublicKey};
 use crate::directory::{Document, UnixTime};
 use crate::guards::{Choice, GuardState, Guards};
+use crate::hidden::{MailboxAt, hidden_format};
 use crate::link::Attachment;
-use crate::packet::{BODY, Hop, Label, PacketsPerKey, PathKeys, Receipt, body, body_mut};
+use crate::packet::{Hop, Label, PacketsPerKey, PathKeys, Receipt, body, body_mut};
 use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
-use crate::session::{Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
+use crate::session::{CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
 use crate::size::DATAGRAM;
+use loose::Loose;
+pub use loose::{Arrived, PacketId};
 
 /// Blocks that are out at most: of more, the oldest count as lost. As many as two sessions in full flight have.
 const MOST_BLOCKS: usize = 32_768;
@@ -45,6 +50,12 @@ const UNANSWERED: u32 = 2;
 
 /// After so many packets over a guard in a row that did not arrive it is asked whether it is there.
 const SUSPICIOUS: u32 = 8;
+
+/// After so many packets in a row to one of a session's mailboxes that did not arrive, others are taken.
+const DEAD: u32 = 8;
+
+/// For so long.
+const DEAD_FOR: Duration = Duration::from_millis(10_000);
 
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
@@ -104,6 +115,7 @@ struct Sent {
     route: RouteId,
     path: Path,
     receipt: Receipt,
+    door: MailboxAt,
 }
 
 /// A block that is out.
@@ -114,13 +126,63 @@ struct OutBlock {
     path: Path,
 }
 
+/// A place at which a session's packets find the service: an exit's label, or one of a receiver's mailboxes.
+#[derive(Clone, Copy)]
+struct Door {
+    at: MailboxAt,
+    /// Packets that were lost since one arrived.
+    lost: u32,
+    /// It was given up until then.
+    rests_until: Time,
+}
+
+impl Door {
+    fn new(at: MailboxAt) -> Door {
+        Door { at, lost: 0, rests_until: Time::ZERO }
+    }
+}
+
 struct Session {
     client: Client,
-    destination: Destination,
+    /// Bytes of its cells.
+    cell: usize,
+    /// One, or those of a hidden receiver, which packets take in turns.
+    doors: Vec<Door>,
+    next_door: usize,
     /// By tag.
     sent: BTreeMap<u64, Sent>,
     /// By serial.
     blocks: BTreeMap<u64, BlockId>,
+}
+
+impl Session {
+    fn new(client: Client, format: CellFormat, doors: impl IntoIterator<Item = MailboxAt>) -> Session {
+        Session {
+            client,
+            cell: format.cell(),
+            doors: doors.into_iter().map(Door::new).collect(),
+            next_door: 0,
+            sent: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+        }
+    }
+
+    /// Where the next packet goes, and which of the doors that is.
+    fn next_door(&mut self, now: Time) -> Option<(u8, MailboxAt)> {
+        let count = self.doors.len();
+        let in_turn = (0..count).map(|more| (self.next_door + more) % count);
+        let place = in_turn.clone().find(|place| self.doors[*place].rests_until <= now).or_else(|| in_turn.clone().next())?;
+        self.next_door = place + 1;
+        Some((place as u8, self.doors[place].at))
+    }
+
+    fn on_fate(&mut self, now: Time, door: MailboxAt, arrived: bool) {
+        let Some(door) = self.doors.iter_mut().find(|known| known.at == door) else { return };
+        door.lost = if arrived { 0 } else { door.lost + 1 };
+        if door.lost >= DEAD {
+            (door.lost, door.rests_until) = (0, now + DEAD_FOR);
+        }
+    }
 }
 
 /// What a user has done, in packets.
@@ -159,6 +221,7 @@ pub struct User<C: Cryptography, R> {
     path_keys: PathKeys<C>,
     blocks: MadeBlocks<C>,
     out_blocks: BTreeMap<BlockId, OutBlock>,
+    loose: Loose<C>,
     forth_delays: RelayDelays,
     back_delays: RelayDelays,
     sessions: BTreeMap<SessionId, Session>,
@@ -238,6 +301,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             path_keys,
             blocks: MadeBlocks::new(MOST_BLOCKS),
             out_blocks: BTreeMap::new(),
+            loose: Loose::new(),
             forth_delays: RelayDelays::default(),
             back_delays: RelayDelays::default(),
             sessions: BTreeMap::new(),
@@ -274,12 +338,16 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             .into_iter()
             .filter_map(|(identity, attachment)| Some((document.index_of(&identity)?, attachment)))
             .collect();
+        self.loose.begin_epoch();
         // A service stays where it is by its relay's name, or is gone.
         for session in self.sessions.values_mut() {
-            let identity = self.document.member(session.destination.relay).map(|member| member.descriptor.identity);
-            match identity.and_then(|identity| document.index_of(&identity)) {
-                Some(relay) => session.destination.relay = relay,
-                None => session.client.close(),
+            session.doors.retain_mut(|door| {
+                let moved = label_of(&door.at.relay).and_then(|identity| document.index_of(&identity));
+                door.at.relay = moved.unwrap_or(door.at.relay);
+                moved.is_some()
+            });
+            if session.doors.is_empty() {
+                session.client.close();
             }
         }
         let (keys_of, members) = relays_of(&document);
@@ -357,15 +425,37 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
 
     /// Begins a session with the service at `destination`.
     pub fn open(&mut self, now: Time, destination: Destination, rates: Rates) -> SessionId {
+        let at = MailboxAt { relay: destination.relay, label: destination.label };
+        self.open_at(now, cell_format(self.settings.secrecy), destination.keys, [at], rates)
+    }
+
+    /// Begins a session with a hidden receiver that is found at `mailboxes`.
+    pub fn open_hidden(&mut self, now: Time, keys: ServiceKeys, mailboxes: &[MailboxAt], rates: Rates) -> SessionId {
+        self.open_at(now, hidden_format(self.settings.secrecy), keys, mailboxes.iter().copied(), rates)
+    }
+
+    fn open_at(
+        &mut self,
+        now: Time,
+        format: CellFormat,
+        keys: ServiceKeys,
+        doors: impl IntoIterator<Item = MailboxAt>,
+        rates: Rates,
+    ) -> SessionId {
         let mut entropy = [0; 32];
         self.rng.fill_bytes(&mut entropy);
-        let format = cell_format(self.settings.secrecy);
-        let client = Client::new(now, format, destination.keys.clone(), rates, Entropy(entropy));
+        let client = Client::new(now, format, keys, rates, Entropy(entropy));
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let session = Session { client, destination, sent: BTreeMap::new(), blocks: BTreeMap::new() };
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Session::new(client, format, doors));
         id
+    }
+
+    /// From now on packets of the session go to `mailboxes`, if there are some.
+    pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt]) {
+        if let Some(session) = self.sessions.get_mut(&id).filter(|_| !mailboxes.is_empty()) {
+            session.doors = mailboxes.iter().copied().map(Door::new).collect();
+        }
     }
 
     /// One of its sessions, to act on; [`User::serve`] comes after it.
@@ -442,6 +532,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
                     let Some(sent) = session.sent.remove(&delivered.via) else { continue };
                     self.counts.delivered += 1;
                     self.path_keys.arrived(&sent.receipt);
+                    session.on_fate(now, sent.door, true);
                     if let Some(first) = sent.path.relays().first() {
                         self.lost_in_a_row.remove(first);
                     }
@@ -457,6 +548,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
                     let Some(sent) = session.sent.remove(&via) else { continue };
                     self.counts.lost += 1;
                     self.path_keys.lost(&sent.receipt);
+                    session.on_fate(now, sent.door, false);
                     if let Some(first) = sent.path.relays().first() {
                         let lost = self.lost_in_a_row.entry(*first).or_insert(0);
                         *lost += 1;
@@ -504,8 +596,8 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     fn give_blocks(&mut self, now: Time, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         let mut has_made = false;
+        let elsewhere: Vec<RelayIndex> = session.doors.iter().map(|door| door.at.relay).collect();
         for _ in 0..session.client.blocks_wanted() {
-            let elsewhere = [session.destination.relay];
             let request = Request { half: Half::ToUser, elsewhere: &elsewhere, far: 0 };
             let route = match self.back.choose(now, request, &mut route_rng(&mut self.rng)) {
                 Ok(route) => route,
@@ -537,8 +629,8 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.client.wants_cell(now)) else {
             return false;
         };
-        let exit = session.destination.relay;
-        let request = Request { half: Half::FromUser, elsewhere: &[exit], far: 0 };
+        let Some((far, door)) = session.next_door(now) else { return false };
+        let request = Request { half: Half::FromUser, elsewhere: &[door.relay], far };
         let route = match self.forth.choose(now, request, &mut route_rng(&mut self.rng)) {
             Ok(route) => route,
             Err(why) => {
@@ -554,14 +646,13 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
             return false;
         }
         let mut all = hops(relays, &self.keys_of, self.settings.mixing, &mut self.rng);
-        all.extend(hops(&[exit], &self.keys_of, self.settings.mixing, &mut self.rng));
+        all.extend(hops(&[door.relay], &self.keys_of, self.settings.mixing, &mut self.rng));
         let mut frame = Frame::default();
-        body_mut(&mut frame.datagram).copy_from_slice(&self.cell);
-        let label = session.destination.label;
-        let sealed = self.path_keys.seal(&all, label, &mut self.rng, &mut frame.datagram);
+        body_mut(&mut frame.datagram)[..self.cell.len()].copy_from_slice(&self.cell);
+        let sealed = self.path_keys.seal(&all, door.label, &mut self.rng, &mut frame.datagram);
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
-        session.sent.insert(tag, Sent { at: now, route: route.id, path: route.path, receipt });
+        session.sent.insert(tag, Sent { at: now, route: route.id, path: route.path, receipt, door });
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
         self.counts.sent += 1;
@@ -570,6 +661,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     }
 
     fn on_packet(&mut self, now: Time, frame: &mut Frame) {
+        if self.on_loose(now, &mut frame.datagram) {
+            return;
+        }
         let Ok(opened) = self.blocks.open(&mut self.path_keys, &mut frame.datagram) else {
             self.counts.unknown += 1;
             return;
@@ -578,8 +672,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let Some(block) = self.out_blocks.get(&opened.block) else { return };
         let (id, serial) = (block.session, block.serial);
         if let Some(session) = self.sessions.get_mut(&id) {
-            let cell: &[u8; BODY] = body(&frame.datagram);
-            session.client.on_cell(now, cell, serial);
+            session.client.on_cell(now, &body(&frame.datagram)[..session.cell], serial);
         }
     }
 

@@ -1,0 +1,174 @@
+//! What a user sends and gets outside of its sessions: packets to a label at a relay, and blocks that others hold.
+//!
+//! Nobody acknowledges such packets by themselves: whoever sends them says what became of them, once it knows.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_control::time::Time;
+use anabranch_proto::machine::{Departure, Out};
+
+use super::{User, hops, route_rng};
+use crate::RelayIndex;
+use crate::crypto::Cryptography;
+use crate::hidden::MailboxAt;
+use crate::link::Attachment;
+use crate::node::Frame;
+use crate::packet::{BODY, Datagram, Receipt, body, body_mut};
+use crate::reply::{BlockId, MadeBlocks, ReplyBlock};
+use crate::routes::{Fate, Half, Request, RouteError, RouteId};
+use crate::size::DATAGRAM;
+
+/// Blocks that are out: what eight sessions and four doors have at mailboxes, and as much again on its way.
+const MOST_BLOCKS: usize = 16_384;
+
+/// Packets whose fate may still be told.
+const MOST_PACKETS: usize = 4096;
+
+/// Names a packet until its fate is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketId(u64);
+
+/// What has come by a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Which.
+    pub block: BlockId,
+    /// What was written with it.
+    pub body: Box<[u8; BODY]>,
+}
+
+/// What is out, and what has come.
+pub(super) struct Loose<C> {
+    next: u64,
+    packets: BTreeMap<PacketId, (RouteId, Receipt)>,
+    made: MadeBlocks<C>,
+    blocks: BTreeMap<BlockId, RouteId>,
+    arrived: VecDeque<Arrived>,
+}
+
+impl<C: Cryptography> Loose<C> {
+    pub fn new() -> Loose<C> {
+        Loose {
+            next: 0,
+            packets: BTreeMap::new(),
+            made: MadeBlocks::new(MOST_BLOCKS),
+            blocks: BTreeMap::new(),
+            arrived: VecDeque::new(),
+        }
+    }
+
+    /// Of the last epoch nothing comes any more that could be told apart.
+    pub fn begin_epoch(&mut self) {
+        self.packets.clear();
+        self.blocks.clear();
+    }
+}
+
+impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
+    /// Sends a body to a label at a relay; by which name its fate may be told.
+    ///
+    /// # Errors
+    ///
+    /// When there is no path.
+    pub fn send_packet(
+        &mut self,
+        now: Time,
+        to: MailboxAt,
+        write: impl FnOnce(&mut [u8; BODY]),
+        out: &mut impl Out<User<C, R>>,
+    ) -> Result<PacketId, RouteError> {
+        let request = Request { half: Half::FromUser, elsewhere: &[to.relay], far: 0 };
+        let route = self.forth.choose(now, request, &mut route_rng(&mut self.rng))?;
+        let relays = route.path.relays();
+        let mut all = hops(relays, &self.keys_of, self.settings.mixing, &mut self.rng);
+        all.extend(hops(&[to.relay], &self.keys_of, self.settings.mixing, &mut self.rng));
+        let mut frame = Frame::default();
+        write(body_mut(&mut frame.datagram));
+        let id = PacketId(self.loose.next);
+        self.loose.next += 1;
+        // Lost, then, as on any path.
+        let Ok(receipt) = self.path_keys.seal(&all, to.label, &mut self.rng, &mut frame.datagram) else { return Ok(id) };
+        if self.loose.packets.len() >= MOST_PACKETS
+            && let Some((_, (_, forgotten))) = self.loose.packets.pop_first()
+        {
+            self.path_keys.lost(&forgotten);
+        }
+        self.loose.packets.insert(id, (route.id, receipt));
+        if let Some(first) = relays.first().and_then(|first| self.members.current(*first)) {
+            self.counts.sent += 1;
+            out.send(Departure::now(first, DATAGRAM as u32), &frame);
+        }
+        Ok(id)
+    }
+
+    /// A packet is known to have arrived.
+    pub fn packet_arrived(&mut self, now: Time, packet: PacketId) {
+        if let Some((route, receipt)) = self.loose.packets.remove(&packet) {
+            self.counts.delivered += 1;
+            self.path_keys.arrived(&receipt);
+            self.forth.on_outcome(route, now, Fate::Arrived { one_way_nanos: None }, &mut route_rng(&mut self.rng));
+        }
+    }
+
+    /// A packet is given up.
+    pub fn packet_lost(&mut self, now: Time, packet: PacketId) {
+        if let Some((route, receipt)) = self.loose.packets.remove(&packet) {
+            self.counts.lost += 1;
+            self.path_keys.lost(&receipt);
+            self.forth.on_outcome(route, now, Fate::Lost, &mut route_rng(&mut self.rng));
+        }
+    }
+
+    /// Nobody will know what became of a packet: its keys are not used again, and no relay is blamed.
+    pub fn packet_forgotten(&mut self, packet: PacketId) {
+        if let Some((_, receipt)) = self.loose.packets.remove(&packet) {
+            self.path_keys.lost(&receipt);
+        }
+    }
+
+    /// A block by which somebody else, at the relay `by`, sends here.
+    ///
+    /// # Errors
+    ///
+    /// When there is no path, or no guard is there.
+    pub fn make_block(&mut self, now: Time, by: RelayIndex) -> Result<(BlockId, ReplyBlock), RouteError> {
+        let request = Request { half: Half::ToUser, elsewhere: &[by], far: 0 };
+        let route = self.back.choose(now, request, &mut route_rng(&mut self.rng))?;
+        let relays = route.path.relays();
+        let label = relays.last().and_then(|guard| self.attachments.get(guard)).map(Attachment::label);
+        let label = label.ok_or(RouteError::NoGuard)?;
+        let hops = hops(relays, &self.keys_of, self.settings.mixing, &mut self.rng);
+        let made = self.loose.made.make(&mut self.path_keys, &hops, label, now, &mut self.rng);
+        // Whoever chose this path keeps to what packets allow; a relay with a key of low order is none.
+        let (block, reply) = made.map_err(|_| RouteError::TooFewRelays { hops: relays.len() })?;
+        self.counts.blocks += 1;
+        if self.loose.blocks.len() >= MOST_BLOCKS {
+            self.loose.blocks.pop_first();
+        }
+        self.loose.blocks.insert(block, route.id);
+        Ok((block, reply))
+    }
+
+    /// A block was used, and what came by it is lost.
+    pub fn block_lost(&mut self, now: Time, block: BlockId) {
+        if let Some(route) = self.loose.blocks.remove(&block) {
+            self.back.on_outcome(route, now, Fate::Lost, &mut route_rng(&mut self.rng));
+        }
+    }
+
+    /// What has come by such blocks next.
+    pub fn poll_arrived(&mut self) -> Option<Arrived> {
+        self.loose.arrived.pop_front()
+    }
+
+    /// Opens what has come by a block of no session; whether it did.
+    pub(super) fn on_loose(&mut self, now: Time, datagram: &mut Datagram) -> bool {
+        let Ok(opened) = self.loose.made.open(&mut self.path_keys, datagram) else { return false };
+        self.counts.received += 1;
+        if let Some(route) = self.loose.blocks.remove(&opened.block) {
+            self.back.on_outcome(route, now, Fate::Arrived { one_way_nanos: None }, &mut route_rng(&mut self.rng));
+            self.loose.arrived.push_back(Arrived { block: opened.block, body: Box::new(*body(datagram)) });
+        }
+        true
+    }
+}
