@@ -429,9 +429,25 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.open_at(now, cell_format(self.settings.secrecy), destination.keys, [at], rates)
     }
 
-    /// Begins a session with a hidden receiver that is found at `mailboxes`.
-    pub fn open_hidden(&mut self, now: Time, keys: ServiceKeys, mailboxes: &[MailboxAt], rates: Rates) -> SessionId {
-        self.open_at(now, hidden_format(self.settings.secrecy), keys, mailboxes.iter().copied(), rates)
+    /// Those that this user's packets may go to: a guard of it that is a mailbox would know whom it sends to.
+    fn usable(&self, mailboxes: &[MailboxAt]) -> Vec<MailboxAt> {
+        let may = |mailbox: &&MailboxAt| {
+            !self.choice.reserved.contains(&mailbox.relay) && usize::from(mailbox.relay.0) < self.members.len()
+        };
+        mailboxes.iter().filter(may).copied().collect()
+    }
+
+    /// Begins a session with a hidden receiver that is found at `mailboxes`; none if none of them can be used.
+    pub fn open_hidden(
+        &mut self,
+        now: Time,
+        keys: ServiceKeys,
+        mailboxes: &[MailboxAt],
+        rates: Rates,
+    ) -> Option<SessionId> {
+        let usable = self.usable(mailboxes);
+        let format = hidden_format(self.settings.secrecy);
+        (!usable.is_empty()).then(|| self.open_at(now, format, keys, usable, rates))
     }
 
     fn open_at(
@@ -451,10 +467,11 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         id
     }
 
-    /// From now on packets of the session go to `mailboxes`, if there are some.
+    /// From now on packets of the session go to `mailboxes`, if some can be used.
     pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt]) {
-        if let Some(session) = self.sessions.get_mut(&id).filter(|_| !mailboxes.is_empty()) {
-            session.doors = mailboxes.iter().copied().map(Door::new).collect();
+        let usable = self.usable(mailboxes);
+        if let Some(session) = self.sessions.get_mut(&id).filter(|_| !usable.is_empty()) {
+            session.doors = usable.into_iter().map(Door::new).collect();
         }
     }
 

@@ -35,6 +35,11 @@ impl ReplyBlock {
     /// Bytes of a block. Five of them fit into a body.
     pub const BYTES: usize = 2 + HEADER + HopKey::BYTES;
 
+    /// The relay that what is sealed with it goes to first.
+    pub(crate) fn first(&self) -> RelayIndex {
+        self.first
+    }
+
     /// Its bytes, for whoever is to use it.
     pub fn to_bytes(&self) -> [u8; ReplyBlock::BYTES] {
         let mut bytes = [0; ReplyBlock::BYTES];

@@ -28,6 +28,14 @@ const MOST_PACKETS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(u64);
 
+#[cfg(test)]
+impl PacketId {
+    /// One that was never sent.
+    pub fn for_test(number: u64) -> PacketId {
+        PacketId(number)
+    }
+}
+
 /// What has come by a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
@@ -167,8 +175,8 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.counts.received += 1;
         if let Some(route) = self.loose.blocks.remove(&opened.block) {
             self.back.on_outcome(route, now, Fate::Arrived { one_way_nanos: None }, &mut route_rng(&mut self.rng));
-            self.loose.arrived.push_back(Arrived { block: opened.block, body: Box::new(*body(datagram)) });
         }
+        self.loose.arrived.push_back(Arrived { block: opened.block, body: Box::new(*body(datagram)) });
         true
     }
 }
