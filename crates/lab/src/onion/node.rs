@@ -122,22 +122,26 @@ pub enum OnionNode<C: Cryptography> {
 }
 
 /// The byte at `offset` of every stream of an exit: what comes from elsewhere would be seen.
-fn byte(offset: u64) -> u8 {
+pub(super) fn byte(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The way out of a relay or a user, and what it tells.
-struct Through<'a, C, O, E> {
+/// The way out of a machine inside a node `N`, and what it tells.
+pub(super) struct Through<'a, N, O, E> {
     out: &'a mut O,
     events: &'a mut Vec<E>,
     /// Packets go no further.
     drops: bool,
-    cryptography: PhantomData<C>,
+    node: PhantomData<N>,
 }
 
-impl<'a, C: Cryptography, O: Out<OnionNode<C>>, E> Through<'a, C, O, E> {
-    fn new(out: &'a mut O, events: &'a mut Vec<E>, drops: bool) -> Through<'a, C, O, E> {
-        Through { out, events, drops, cryptography: PhantomData }
+impl<'a, N, O, E> Through<'a, N, O, E>
+where
+    N: Machine<Address = u32, Message = Frame>,
+    O: Out<N>,
+{
+    pub(super) fn new(out: &'a mut O, events: &'a mut Vec<E>, drops: bool) -> Through<'a, N, O, E> {
+        Through { out, events, drops, node: PhantomData }
     }
 
     fn departure(&self, departure: Departure<SocketAddr>, frame: &Frame) -> Option<Departure<u32>> {
@@ -147,9 +151,10 @@ impl<'a, C: Cryptography, O: Out<OnionNode<C>>, E> Through<'a, C, O, E> {
     }
 }
 
-impl<C: Cryptography, O, M, E> Out<M> for Through<'_, C, O, E>
+impl<N, O, M, E> Out<M> for Through<'_, N, O, E>
 where
-    O: Out<OnionNode<C>>,
+    N: Machine<Address = u32, Message = Frame>,
+    O: Out<N>,
     M: Machine<Address = SocketAddr, Message = Frame, Event = E, Job = Infallible>,
 {
     fn send(&mut self, departure: Departure<SocketAddr>, frame: &Frame) {

@@ -183,6 +183,11 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         self.mailboxes.values().filter(|own| own.of == of && own.is_open()).map(|own| own.at).collect()
     }
 
+    /// Sessions that have, or will have, mailboxes of their own.
+    pub fn own_sessions(&self) -> impl Iterator<Item = SessionName> + '_ {
+        self.told.keys().copied()
+    }
+
     /// Whether senders can find it.
     pub fn is_ready(&self) -> bool {
         self.is_ready
