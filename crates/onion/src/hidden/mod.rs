@@ -5,8 +5,8 @@
 //! blocks, from another relay each time, which passes a cell on with the block that lies beside it.
 //!
 //! ```text
-//!  sender ─▶ guard ─▶ middle ─▶ mailbox ═▶ relay ═▶ relay ═▶ the receiver's guard ─▶ receiver
-//!  sender ◀─ guard ◀═ relay ◀═ relay ◀═ any relay ◀─ middle ◀─ the receiver's guard ◀─ receiver
+//!  sender ─▶ guard ─▶ middle ─▶ mailbox ═▶ middle ═▶ the receiver's guard ─▶ receiver
+//!  sender ◀─ guard ◀═ middle ◀═ any relay ◀─ middle ◀─ the receiver's guard ◀─ receiver
 //!          ═ a reply block of the one whom it leads to
 //! ```
 //!

@@ -32,7 +32,7 @@ use crate::hidden::{MailboxAt, hidden_format};
 use crate::link::Attachment;
 use crate::packet::{Hop, Label, PacketsPerKey, PathKeys, Receipt, body, body_mut};
 use crate::reply::{BlockId, MadeBlocks};
-use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
+use crate::routes::{Fate, Half, MOST_FAR, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
 use crate::session::{CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
 use crate::size::DATAGRAM;
 use loose::Loose;
@@ -148,7 +148,11 @@ struct Session {
     cell: usize,
     /// One, or those of a hidden receiver, which packets take in turns.
     doors: Vec<Door>,
+    /// Those that a session with a hidden receiver began at, while others take their place.
+    reserve: Vec<Door>,
     next_door: usize,
+    /// How many doors others have taken the place of: to learners, each is another far end.
+    replaced: usize,
     /// By tag.
     sent: BTreeMap<u64, Sent>,
     /// By serial.
@@ -161,7 +165,9 @@ impl Session {
             client,
             cell: format.cell(),
             doors: doors.into_iter().map(Door::new).collect(),
+            reserve: Vec::new(),
             next_door: 0,
+            replaced: 0,
             sent: BTreeMap::new(),
             blocks: BTreeMap::new(),
         }
@@ -169,15 +175,25 @@ impl Session {
 
     /// Where the next packet goes, and which of the doors that is.
     fn next_door(&mut self, now: Time) -> Option<(u8, MailboxAt)> {
-        let count = self.doors.len();
-        let in_turn = (0..count).map(|more| (self.next_door + more) % count);
-        let place = in_turn.clone().find(|place| self.doors[*place].rests_until <= now).or_else(|| in_turn.clone().next())?;
-        self.next_door = place + 1;
-        Some((place as u8, self.doors[place].at))
+        let turn = self.next_door;
+        self.next_door = turn.wrapping_add(1);
+        let in_turn = |doors: &[Door]| -> Vec<usize> { (0..doors.len()).map(|more| (turn + more) % doors.len()).collect() };
+        let awake = |doors: &[Door]| in_turn(doors).into_iter().find(|place| doors[*place].rests_until <= now);
+        // The first half of far ends is for the reserve.
+        let far = |place: usize| (MOST_FAR / 2 + (self.replaced + place) % (MOST_FAR / 2)) as u8;
+        if let Some(place) = awake(&self.doors) {
+            return Some((far(place), self.doors[place].at));
+        }
+        if let Some(place) = awake(&self.reserve) {
+            return Some(((place % (MOST_FAR / 2)) as u8, self.reserve[place].at));
+        }
+        let place = in_turn(&self.doors).first().copied()?;
+        Some((far(place), self.doors[place].at))
     }
 
     fn on_fate(&mut self, now: Time, door: MailboxAt, arrived: bool) {
-        let Some(door) = self.doors.iter_mut().find(|known| known.at == door) else { return };
+        let mut all = self.doors.iter_mut().chain(&mut self.reserve);
+        let Some(door) = all.find(|known| known.at == door) else { return };
         door.lost = if arrived { 0 } else { door.lost + 1 };
         if door.lost >= DEAD {
             (door.lost, door.rests_until) = (0, now + DEAD_FOR);
@@ -341,11 +357,13 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.loose.begin_epoch();
         // A service stays where it is by its relay's name, or is gone.
         for session in self.sessions.values_mut() {
-            session.doors.retain_mut(|door| {
+            let mut moves = |door: &mut Door| {
                 let moved = label_of(&door.at.relay).and_then(|identity| document.index_of(&identity));
                 door.at.relay = moved.unwrap_or(door.at.relay);
                 moved.is_some()
-            });
+            };
+            session.doors.retain_mut(&mut moves);
+            session.reserve.retain_mut(&mut moves);
             if session.doors.is_empty() {
                 session.client.close();
             }
@@ -467,11 +485,16 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         id
     }
 
-    /// From now on packets of the session go to `mailboxes`, if some can be used.
+    /// From now on packets of the session go to `mailboxes`, if some can be used, and while those are dead to where they
+    /// went at first.
     pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt]) {
         let usable = self.usable(mailboxes);
         if let Some(session) = self.sessions.get_mut(&id).filter(|_| !usable.is_empty()) {
-            session.doors = usable.into_iter().map(Door::new).collect();
+            let before = core::mem::replace(&mut session.doors, usable.into_iter().map(Door::new).collect());
+            session.replaced += before.len();
+            if session.reserve.is_empty() {
+                session.reserve = before;
+            }
         }
     }
 

@@ -97,7 +97,10 @@ fn files_pass_from_hidden_senders_to_a_hidden_receiver() {
 
 #[test]
 fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
-    let mut world = HiddenWorld::<Transparent, _>::new(&run(20, 1, 300_000, 2), Trace::default()).expect("settings");
+    // Both may have the same guard, as anybody may; here is a seed with which they have not.
+    let start = |seed| HiddenWorld::<Transparent, _>::new(&run(30, 1, 300_000, seed), Trace::default()).expect("settings");
+    let distinct = |world: &HiddenWorld<_, _>| world.users_and_guards().2.into_iter().collect::<BTreeSet<_>>().len() == 4;
+    let mut world = (1..20).map(start).find(distinct).expect("most have other guards");
     finish(&mut world, 3, 60);
     assert!(world.got().0[0].whole.is_some());
     let (receiver, senders, guards) = world.users_and_guards();
@@ -112,10 +115,7 @@ fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
             }
         }
     }
-    // Both may have the same guard, as anybody may; here they have not, and then nobody is next to both.
-    let both = neighbours.values().filter(|users| users.len() > 1).count();
-    let distinct: BTreeSet<_> = guards.iter().collect();
-    assert_eq!((both, distinct.len()), (0, 4), "take another seed: {neighbours:?}");
+    assert!(neighbours.values().all(|users| users.len() == 1), "nobody is next to both: {neighbours:?}");
     assert!(neighbours.keys().all(|relay| guards.contains(relay)), "only guards see a user: {neighbours:?}");
     // No mailbox is at the receiver's guards.
     let own = world.receiver().user().choice().reserved.clone();
@@ -181,7 +181,7 @@ fn strangers_who_drain_the_doors_slow_down_nobody_who_is_in() {
     };
     let (alone, dry, _) = time(0);
     let (beside, dry_beside, counts) = time(4);
-    assert!(dry_beside > 500 && dry_beside > 10 * dry, "the doors were dry: {dry_beside}, before {dry}");
+    assert!(dry_beside > dry + 1000, "the doors were dry: {dry_beside}, before {dry}");
     assert!(beside < 1.5 * alone + 1.0, "{beside} s beside strangers, {alone} s alone: {counts:?}");
 }
 

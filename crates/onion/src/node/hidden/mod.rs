@@ -19,9 +19,7 @@ pub use sender::{HiddenSender, SenderEvent};
 
 use super::frame::Frame;
 use super::user::{User, UserEvent};
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
-use crate::directory::Document;
 use crate::session::StreamId;
 
 /// The stream by which a receiver tells a sender the mailboxes that are for its session alone; its users' streams
@@ -70,19 +68,4 @@ fn bytes<const N: usize>(rng: &mut impl rand_core::Rng) -> [u8; N] {
     let mut bytes = [0; N];
     rng.fill_bytes(&mut bytes);
     bytes
-}
-
-/// A relay by weight, none of `not`; none where there is no other.
-fn any_relay(document: &Document, not: impl Fn(RelayIndex) -> bool, rng: &mut impl rand_core::Rng) -> Option<RelayIndex> {
-    let free = || document.relays().filter(|(relay, _)| !not(*relay));
-    let total: u128 = free().map(|(_, member)| u128::from(member.weight)).sum();
-    let mut left = (draw(rng).uniform() * total as f64) as u128;
-    let found = free().find(|(_, member)| match left.checked_sub(u128::from(member.weight)) {
-        Some(rest) => {
-            left = rest;
-            false
-        }
-        None => true,
-    });
-    found.map(|(relay, _)| relay)
 }

@@ -50,6 +50,7 @@ const EPOCH_TRIES: u32 = 30;
 #[derive(Debug)]
 struct Batch {
     packet: Option<PacketId>,
+    asks: bool,
     blocks: Vec<BlockId>,
 }
 
@@ -182,8 +183,9 @@ impl OwnMailbox {
     pub fn on_sent(&mut self, now: Time, wish: Wish, packet: PacketId, blocks: Vec<BlockId>) {
         self.next_fill = now + GAPS[self.kind()];
         self.stock += blocks.len();
-        self.batches.push_back(Batch { packet: Some(packet), blocks });
-        if matches!(wish, Wish::Open(_) | Wish::Fill { asks: true, .. }) {
+        let asks = matches!(wish, Wish::Open(_) | Wish::Fill { asks: true, .. });
+        self.batches.push_back(Batch { packet: Some(packet), asks, blocks });
+        if asks {
             self.ask_at = now + FIRST_WAIT * (1 << self.unanswered.min(8));
             self.unanswered += 1;
         }
@@ -219,14 +221,24 @@ impl OwnMailbox {
                 None => fates.blocks.extend(old.blocks),
             }
         }
-        while self.batches.front().is_some_and(|batch| batch.blocks.is_empty() && batch.packet.is_none()) {
-            self.batches.pop_front();
-        }
+        self.forget_empty();
         fates
     }
 
+    fn forget_empty(&mut self) {
+        while self.batches.front().is_some_and(|batch| batch.blocks.is_empty() && batch.packet.is_none()) {
+            self.batches.pop_front();
+        }
+    }
+
     /// Its relay has said how it is, with so many blocks held.
-    pub fn on_state(&mut self, now: Time, state: MailboxState, held: u16) {
+    pub fn on_state(&mut self, now: Time, state: MailboxState, held: u16) -> Fates {
+        let mut fates = Fates::default();
+        let mut asking = self.batches.iter_mut().filter(|batch| batch.asks && batch.packet.is_some());
+        // Where several ask it is not known which one was heard.
+        if let (Some(only), None) = (asking.next(), asking.next()) {
+            fates.arrived.extend(only.packet.take());
+        }
         match state {
             MailboxState::Open => {
                 self.is_open = true;
@@ -250,6 +262,8 @@ impl OwnMailbox {
             }
             _ => self.is_dead = true,
         }
+        self.forget_empty();
+        fates
     }
 
     /// The oldest fillings are forgotten whose blocks are not thought to be anywhere.

@@ -16,7 +16,7 @@ use anabranch_proto::machine::{Arrival, Machine, Out};
 
 use super::own::{Fates, OwnMailbox, Wish};
 use super::publication::Publication;
-use super::{CONTROL, Inner, any_relay, bytes};
+use super::{CONTROL, Inner, bytes};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::{Document, PublicKey, SecretKey, UnixTime};
@@ -50,6 +50,9 @@ const AVOIDED: Duration = Duration::from_millis(60_000);
 
 /// Blocks of which it is known what they are for: those that are out, and as many that are lost or used up.
 const MOST_KNOWN: usize = 32_768;
+
+/// A relay for a mailbox is drawn so often, if those that were drawn are avoided.
+const TRIES: usize = 16;
 
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::from_millis(500);
@@ -226,9 +229,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 let out = &mut Inner::new(out, &mut inner);
                 self.keep_mailboxes(now, out).and_then(|()| self.publish(now, out)).and_then(|()| self.answer(now, out))
             };
+            let was_blocked = core::mem::replace(&mut self.blocked_until, Time::ZERO) != Time::ZERO;
             if let Err(why) = sent {
                 self.blocked_until = now + NO_PATH_WAIT;
-                self.events.push_back(ReceiverEvent::NoPath(why));
+                if !was_blocked {
+                    self.events.push_back(ReceiverEvent::NoPath(why));
+                }
             }
         }
         for event in inner.drain(..) {
@@ -261,8 +267,9 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                     && label == own.at.label
                 {
                     let was_open = own.is_open();
-                    own.on_state(now, state, held);
+                    let fates = own.on_state(now, state, held);
                     self.counts.opened += u64::from(!was_open && own.is_open());
+                    self.settle(now, fates);
                 }
             }
             Some(Use::Stored(relay, part)) => {
@@ -324,6 +331,9 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         for (of, count) in wanted {
             while self.mailboxes.values().filter(|own| own.of == of).count() < count && self.place_mailbox(now, of) {}
         }
+        if self.mailboxes.is_empty() {
+            return Err(RouteError::TooFewRelays { hops: 1 });
+        }
         let numbers: Vec<u64> = self.mailboxes.keys().copied().collect();
         for number in numbers {
             while let Some(wish) = self.mailboxes.get_mut(&number).and_then(|own| own.wish(now)) {
@@ -336,17 +346,13 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
     /// One more mailbox, at a relay that has none of these yet and is no guard; whether there is such a relay.
     fn place_mailbox(&mut self, now: Time, of: Option<SessionName>) -> bool {
         let HiddenReceiver { user, mailboxes, avoided, rng, .. } = self;
-        let document = user.document();
-        let not = |relay: RelayIndex| {
-            let is_avoided = |relay| {
-                document.member(relay).is_none_or(|member| avoided.contains_key(&member.descriptor.identity))
-            };
-            user.choice().reserved.contains(&relay)
-                || mailboxes.values().any(|own| own.of == of && own.at.relay == relay)
-                || is_avoided(relay)
-        };
-        let Some(relay) = any_relay(document, not, rng) else { return false };
-        let Some(identity) = document.member(relay).map(|member| member.descriptor.identity) else { return false };
+        let taken: Vec<RelayIndex> = mailboxes.values().filter(|own| own.of == of).map(|own| own.at.relay).collect();
+        let found = (0..TRIES).find_map(|_| {
+            let relay = user.any_relay(&taken)?;
+            let identity = user.document().member(relay)?.descriptor.identity;
+            (!avoided.contains_key(&identity)).then_some((relay, identity))
+        });
+        let Some((relay, identity)) = found else { return false };
         let key = SecretKey::from_seed(&bytes(rng));
         let own = OwnMailbox::new(now, relay, identity, of, key, bytes(rng));
         self.mailboxes.insert(self.next_mailbox, own);
@@ -440,13 +446,9 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             self.service.act(session, |exit| exit.write(CONTROL, &message));
         }
         loop {
-            let HiddenReceiver { service, user, rng, .. } = self;
+            let HiddenReceiver { service, user, .. } = self;
             let Some((block, cell)) = service.poll_cell(now) else { return Ok(()) };
-            let first = block.first();
-            let not = |relay| relay == first || user.choice().reserved.contains(&relay);
-            let Some(relay) = any_relay(user.document(), not, rng) else {
-                return Err(RouteError::TooFewRelays { hops: 2 });
-            };
+            let relay = user.any_relay(&[block.first()]).ok_or(RouteError::TooFewRelays { hops: 2 })?;
             let to = MailboxAt { relay, label: ONWARD };
             let packet = user.send_packet(now, to, |body| write_onward(&block, cell, body), out)?;
             // Most of these carry reports, of which nobody reports.

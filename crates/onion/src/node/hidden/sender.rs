@@ -119,7 +119,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
     fn look(&mut self, now: Time) {
         let HiddenSender { user, rng, address, failed, .. } = self;
         let search = Search::new(*address, user.document(), &user.choice().reserved, *failed, now, draw(rng));
-        self.asked.clear();
+        let unanswered = core::mem::take(&mut self.asked);
+        unanswered.into_values().for_each(|asked| self.user.packet_lost(now, asked.packet));
         self.state = State::Looking(search);
     }
 
@@ -165,9 +166,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
         }
         if self.user.is_attached(now) && self.blocked_until <= now {
             let sent = self.search(now, &mut Inner::new(out, &mut inner));
+            let was_blocked = core::mem::replace(&mut self.blocked_until, Time::ZERO) != Time::ZERO;
             if let Err(why) = sent {
                 self.blocked_until = now + NO_PATH_WAIT;
-                self.events.push_back(SenderEvent::NoPath(why));
+                if !was_blocked {
+                    self.events.push_back(SenderEvent::NoPath(why));
+                }
             }
         }
         // What was read gives credit, and a session that has just begun has something to say.

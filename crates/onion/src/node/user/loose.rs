@@ -97,9 +97,10 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         // Lost, then, as on any path.
         let Ok(receipt) = self.path_keys.seal(&all, to.label, &mut self.rng, &mut frame.datagram) else { return Ok(id) };
         if self.loose.packets.len() >= MOST_PACKETS
-            && let Some((_, (_, forgotten))) = self.loose.packets.pop_first()
+            && let Some((_, (route_of_forgotten, forgotten))) = self.loose.packets.pop_first()
         {
             self.path_keys.lost(&forgotten);
+            self.forth.forget(route_of_forgotten);
         }
         self.loose.packets.insert(id, (route.id, receipt));
         if let Some(first) = relays.first().and_then(|first| self.members.current(*first)) {
@@ -129,9 +130,16 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
 
     /// Nobody will know what became of a packet: its keys are not used again, and no relay is blamed.
     pub fn packet_forgotten(&mut self, packet: PacketId) {
-        if let Some((_, receipt)) = self.loose.packets.remove(&packet) {
+        if let Some((route, receipt)) = self.loose.packets.remove(&packet) {
             self.path_keys.lost(&receipt);
+            self.forth.forget(route);
         }
+    }
+
+    /// A relay for an end of a path that anybody can be, as good as is known: no guard of this user, none of
+    /// `elsewhere`, and of other networks and families than those.
+    pub fn any_relay(&mut self, elsewhere: &[RelayIndex]) -> Option<RelayIndex> {
+        self.forth.any(elsewhere, &mut route_rng(&mut self.rng))
     }
 
     /// A block by which somebody else, at the relay `by`, sends here.
@@ -151,7 +159,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let (block, reply) = made.map_err(|_| RouteError::TooFewRelays { hops: relays.len() })?;
         self.counts.blocks += 1;
         if self.loose.blocks.len() >= MOST_BLOCKS {
-            self.loose.blocks.pop_first();
+            if let Some((_, forgotten)) = self.loose.blocks.pop_first() {
+                self.back.forget(forgotten);
+            }
         }
         self.loose.blocks.insert(block, route.id);
         Ok((block, reply))
