@@ -131,7 +131,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let Taking { received, .. } = taking;
     if args.json {
         let path = |name: &str| args.dir.join(name).display().to_string();
-        let files: Vec<_> = received.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
+        let files: Vec<_> =
+            received.iter().map(|(name, bytes)| json!({ "path": path(name), "bytes": bytes })).collect();
         let bytes: u64 = received.iter().map(|(_, bytes)| bytes).sum();
         let summary = json!({
             "outcome": "received",

@@ -178,7 +178,9 @@ fn done(relay: &OnionRelay<ExitService>) -> Done {
         onward_packets: mailboxes.onward,
         descriptors_asked_for: mailboxes.fetched,
         sessions: node.service().inner().exits().len(),
-        memory_bytes: node.relay().memory() + node.service().inner().exits().memory(),
+        memory_bytes: node.relay().memory()
+            + node.service().inner().exits().memory()
+            + node.service().mailboxes().memory(),
     }
 }
 

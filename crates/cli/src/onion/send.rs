@@ -79,9 +79,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let folder = args.state.open("onion-send")?;
     let settings = hidden::settings(network, user, &folder)?;
     let address = args.address;
-    let edge = HiddenEdge::start(settings, move |user, _, _, rng| {
-        HiddenSender::new(user, address, Rates::default(), rng)
-    })?;
+    let edge =
+        HiddenEdge::start(settings, move |user, _, _, rng| HiddenSender::new(user, address, Rates::default(), rng))?;
     let mut carrying = Carrying {
         args,
         edge,

@@ -86,7 +86,9 @@ impl ExitEdge {
             let Ok((connection, said)) = self.said.try_recv() else { return false };
             let Some(session) = self.streams.session_of(connection) else { continue };
             let streams = &mut self.streams;
-            relay.act(|service, _| service.inner_mut().act(session, |exit| streams.on_said(session, exit, connection, said)));
+            relay.act(|service, _| {
+                service.inner_mut().act(session, |exit| streams.on_said(session, exit, connection, said))
+            });
         }
         true
     }

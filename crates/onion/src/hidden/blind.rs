@@ -44,7 +44,10 @@ impl ReceiverSecret {
     pub fn from_seed(seed: &[u8; 32]) -> ReceiverSecret {
         let expanded = ExpandedSecretKey::from(seed);
         let public = PublicKey(VerifyingKey::from(&expanded).to_bytes());
-        ReceiverSecret { expanded, address: Address::new(public).expect("a clamped scalar is no multiple of the order") }
+        ReceiverSecret {
+            expanded,
+            address: Address::new(public).expect("a clamped scalar is no multiple of the order"),
+        }
     }
 
     /// What others may know.
@@ -180,7 +183,10 @@ mod tests {
         let secret = ReceiverSecret::from_seed(&[3; 32]);
         let (one, other) = (secret.blinded(4), secret.blinded(5));
         assert_ne!(one.public(), other.public());
-        assert_eq!((one.public(), other.public()), (blinded_key(&secret.address(), 4), blinded_key(&secret.address(), 5)));
+        assert_eq!(
+            (one.public(), other.public()),
+            (blinded_key(&secret.address(), 4), blinded_key(&secret.address(), 5))
+        );
         let signature = one.sign(Context::Hidden, b"message");
         assert!(one.public().verifies(Context::Hidden, b"message", &signature));
         assert!(!other.public().verifies(Context::Hidden, b"message", &signature));

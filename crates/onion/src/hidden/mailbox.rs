@@ -18,7 +18,7 @@ use anabranch_proto::limiter::{Admission, LimitModel, Limiter};
 use subtle::ConstantTimeEq;
 
 use super::body::{Answer, MailboxState, Open, Request, Secret, label_of, take_onward};
-use super::descriptor::{PARTS, Part};
+use super::descriptor::{HALF, PARTS, Part};
 use super::{MAILBOX, ONWARD};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
@@ -32,8 +32,11 @@ pub const MOST_MAILBOXES: usize = 4096;
 /// Blocks of one mailbox: what a transfer of 2 MB/s uses in a quarter of a second.
 pub const MOST_BLOCKS: usize = 512;
 
-/// Blocks of all mailboxes of a relay: with what is remembered of used ones, some 25 MiB.
+/// Blocks of all mailboxes of a relay: some 20 MiB.
 pub const MOST_BLOCKS_IN_ALL: usize = 65_536;
+
+/// Bytes that a block takes with its name in a set, about.
+const BLOCK_MEMORY: usize = ReplyBlock::BYTES + 2 * 48;
 
 /// Receivers of whom a relay keeps descriptors: some 14 MiB.
 pub const MOST_DESCRIPTORS: usize = 8192;
@@ -211,7 +214,8 @@ impl<C: Cryptography> Mailboxes<C> {
             Request::Fetch { key, answers } => {
                 self.counts.fetched += 1;
                 let parts = self.descriptors.get(&key).map(|kept| kept.parts.clone()).unwrap_or_default();
-                let [first, second] = parts.map(|part| part.map_or(Answer::NotKnown, |part| Answer::Part(Box::new(part))));
+                let [first, second] =
+                    parts.map(|part| part.map_or(Answer::NotKnown, |part| Answer::Part(Box::new(part))));
                 let [one, other] = answers;
                 self.answer(first, one);
                 self.answer(second, other);
@@ -238,7 +242,7 @@ impl<C: Cryptography> Mailboxes<C> {
                     MailboxState::Open
                 }
                 None if room => {
-                    let held = HeldBlocks::new(MOST_BLOCKS);
+                    let held = HeldBlocks::remembering(MOST_BLOCKS, 0);
                     let mailbox = Mailbox { key: open.key, secret: open.secret, held, dry: 0, heard: now };
                     self.mailboxes.insert(label, mailbox);
                     self.sweep_at.get_or_insert(now + FORGOTTEN_AFTER);
@@ -351,6 +355,12 @@ impl<C: Cryptography> Mailboxes<C> {
         (self.mailboxes.len(), self.blocks)
     }
 
+    /// Bytes that all of it takes, about.
+    pub fn memory(&self) -> usize {
+        let descriptors = self.descriptors.len() * PARTS * (size_of::<Part>() + HALF);
+        self.blocks * BLOCK_MEMORY + self.mailboxes.len() * size_of::<Mailbox>() + descriptors
+    }
+
     /// Receivers of whom a descriptor is kept.
     pub fn descriptors(&self) -> usize {
         self.descriptors.len()
@@ -362,8 +372,8 @@ mod tests {
     use super::*;
     use crate::crypto::Transparent;
     use crate::directory::SecretKey;
-    use crate::hidden::body::tests::block;
     use crate::hidden::ReceiverSecret;
+    use crate::hidden::body::tests::block;
     use crate::hidden::descriptor::tests::{parts, signed_by};
     use crate::packet::body;
     use crate::size::DATAGRAM;
@@ -479,6 +489,7 @@ mod tests {
             fill(&mut relay, now, label, [1; 16], 0..20);
         }
         assert_eq!(relay.held(), (MOST_MAILBOXES, MOST_BLOCKS_IN_ALL));
+        assert!(relay.memory() < 24 << 20, "{}", relay.memory());
         // Nobody speaks of them any more.
         relay.on_timer(at(10_000));
         assert_eq!((relay.held(), relay.timer()), ((0, 0), Time::MAX));
@@ -493,6 +504,7 @@ mod tests {
             assert!(relay.store(now, signed));
         }
         assert_eq!(relay.descriptors(), MOST_DESCRIPTORS);
+        assert!(relay.memory() < 16 << 20, "{}", relay.memory());
         assert!(first.is_some_and(|first| !relay.descriptors.contains_key(&first)), "the oldest has gone");
         assert_eq!(relay.turns.len(), relay.descriptors.len());
     }

@@ -33,7 +33,9 @@ use crate::link::Attachment;
 use crate::packet::{Hop, Label, PacketsPerKey, PathKeys, Receipt, body, body_mut};
 use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, MOST_FAR, Path, PlacementError, Request, RouteError, RouteId, Routes, RoutesConfig};
-use crate::session::{CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via};
+use crate::session::{
+    CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, Secrecy, ServiceKeys, StreamEvent, Via,
+};
 use crate::size::DATAGRAM;
 use loose::Loose;
 pub use loose::{Arrived, PacketId};
@@ -177,7 +179,8 @@ impl Session {
     fn next_door(&mut self, now: Time) -> Option<(u8, MailboxAt)> {
         let turn = self.next_door;
         self.next_door = turn.wrapping_add(1);
-        let in_turn = |doors: &[Door]| -> Vec<usize> { (0..doors.len()).map(|more| (turn + more) % doors.len()).collect() };
+        let in_turn =
+            |doors: &[Door]| -> Vec<usize> { (0..doors.len()).map(|more| (turn + more) % doors.len()).collect() };
         let awake = |doors: &[Door]| in_turn(doors).into_iter().find(|place| doors[*place].rests_until <= now);
         // The first half of far ends is for the reserve.
         let far = |place: usize| (MOST_FAR / 2 + (self.replaced + place) % (MOST_FAR / 2)) as u8;

@@ -98,8 +98,10 @@ fn files_pass_from_hidden_senders_to_a_hidden_receiver() {
 #[test]
 fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
     // Both may have the same guard, as anybody may; here is a seed with which they have not.
-    let start = |seed| HiddenWorld::<Transparent, _>::new(&run(30, 1, 300_000, seed), Trace::default()).expect("settings");
-    let distinct = |world: &HiddenWorld<_, _>| world.users_and_guards().2.into_iter().collect::<BTreeSet<_>>().len() == 4;
+    let start =
+        |seed| HiddenWorld::<Transparent, _>::new(&run(30, 1, 300_000, seed), Trace::default()).expect("settings");
+    let distinct =
+        |world: &HiddenWorld<_, _>| world.users_and_guards().2.into_iter().collect::<BTreeSet<_>>().len() == 4;
     let mut world = (1..20).map(start).find(distinct).expect("most have other guards");
     finish(&mut world, 3, 60);
     assert!(world.got().0[0].whole.is_some());

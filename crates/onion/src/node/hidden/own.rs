@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use anabranch_control::time::{Duration, Time};
 
+use crate::RelayIndex;
 use crate::directory::{PublicKey, SecretKey};
 use crate::hidden::MailboxAt;
 use crate::hidden::body::{BLOCKS_FILLING, BLOCKS_OPENING, MailboxState, Secret, label_of};
@@ -16,7 +17,6 @@ use crate::hidden::mailbox::MOST_BLOCKS;
 use crate::node::user::PacketId;
 use crate::reply::BlockId;
 use crate::session::SessionName;
-use crate::RelayIndex;
 
 /// Blocks at a mailbox that is for openings: sixteen of them.
 const OF_DOOR: usize = 32;
@@ -244,7 +244,8 @@ impl OwnMailbox {
                 self.is_open = true;
                 self.on_heard(now);
                 // What the relay does not have never came; what is on its way is not lost by that.
-                let underway = self.batches.iter().rev().take(2 * REORDER).map(|batch| batch.blocks.len()).sum::<usize>();
+                let underway =
+                    self.batches.iter().rev().take(2 * REORDER).map(|batch| batch.blocks.len()).sum::<usize>();
                 self.stock = self.stock.min(usize::from(held) + underway);
                 self.forget_beyond_stock();
             }

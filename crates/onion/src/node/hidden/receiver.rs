@@ -31,7 +31,9 @@ use crate::node::user::{User, UserEvent};
 use crate::packet::BODY;
 use crate::reply::BlockId;
 use crate::routes::{PlacementError, RouteError};
-use crate::session::{Entropy, Exit, ExitEvent, Exits, Secrecy, ServiceKeys, ServiceSecret, SessionName, StreamEvent, Target};
+use crate::session::{
+    Entropy, Exit, ExitEvent, Exits, Secrecy, ServiceKeys, ServiceSecret, SessionName, StreamEvent, Target,
+};
 
 /// Doors: with one in five relays silent, all are in one case in 125, until others are opened.
 const DOORS: usize = 3;
@@ -318,7 +320,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
 
     /// As many mailboxes as there should be, each with what it wishes.
     fn keep_mailboxes(&mut self, now: Time, out: &mut impl Out<User<C, R>>) -> Result<(), RouteError> {
-        let dead: Vec<u64> = self.mailboxes.iter().filter(|(_, own)| own.is_dead()).map(|(number, _)| *number).collect();
+        let dead: Vec<u64> =
+            self.mailboxes.iter().filter(|(_, own)| own.is_dead()).map(|(number, _)| *number).collect();
         for number in dead {
             if let Some(own) = self.mailboxes.remove(&number) {
                 self.counts.given_up += 1;
@@ -502,7 +505,8 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenReceiver<C, R> {
         let (doors, complete) = self.doors(now);
         let patience = if complete { Time::MAX } else { self.began + PATIENCE };
         let mailboxes = self.mailboxes.values().map(OwnMailbox::timer).min();
-        let own = [mailboxes.unwrap_or(now), self.publication.timer(&doors, complete), patience, self.service.timer(now)];
+        let own =
+            [mailboxes.unwrap_or(now), self.publication.timer(&doors, complete), patience, self.service.timer(now)];
         let own = own.into_iter().min().unwrap_or(Time::MAX);
         user.min(own.max(self.blocked_until))
     }

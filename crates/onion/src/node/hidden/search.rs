@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use crate::RelayIndex;
 use crate::directory::Document;
+use crate::directory::PublicKey;
 use crate::hidden::blind::blinded_key;
 use crate::hidden::body::Answer;
 use crate::hidden::descriptor::{PARTS, Part, SALT};
 use crate::hidden::places::stores;
 use crate::hidden::{Address, Descriptor};
-use crate::directory::PublicKey;
 
 /// A relay has so long to answer before the next one is asked as well.
 const WAIT: Duration = Duration::from_millis(1_500);
@@ -48,7 +48,9 @@ pub enum FindError {
         asked: usize,
     },
     /// All mailboxes are at guards of this user, or at relays that are not there.
-    #[error("the receiver's mailboxes are at relays that this user's packets cannot go to; try again when it has others")]
+    #[error(
+        "the receiver's mailboxes are at relays that this user's packets cannot go to; try again when it has others"
+    )]
     NoUsableMailbox,
 }
 
@@ -208,8 +210,7 @@ mod tests {
         let document = document(5, 40);
         let (secret, ..) = parts(1, 5, 8);
         for knows in [0, 2] {
-            let mut search =
-                Search::new(secret.address(), &document, &[], 0, at(0), Rng::stream(1, "search"));
+            let mut search = Search::new(secret.address(), &document, &[], 0, at(0), Rng::stream(1, "search"));
             let (mut now, mut asked) = (at(0), 0);
             let why = loop {
                 match search.step(now) {

@@ -95,7 +95,9 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let id = PacketId(self.loose.next);
         self.loose.next += 1;
         // Lost, then, as on any path.
-        let Ok(receipt) = self.path_keys.seal(&all, to.label, &mut self.rng, &mut frame.datagram) else { return Ok(id) };
+        let Ok(receipt) = self.path_keys.seal(&all, to.label, &mut self.rng, &mut frame.datagram) else {
+            return Ok(id);
+        };
         if self.loose.packets.len() >= MOST_PACKETS
             && let Some((_, (route_of_forgotten, forgotten))) = self.loose.packets.pop_first()
         {
