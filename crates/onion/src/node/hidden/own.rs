@@ -27,7 +27,7 @@ const OF_SESSION: usize = 64;
 /// Use is counted for so long; twice what was used meanwhile is held, and more where less is left than half.
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// Least time between two fillings. A door's bounds what strangers can make a receiver send: 100 blocks a second. A
+/// Least time between two fillings. A door's bounds what strangers can make a receiver send: 125 blocks a second. A
 /// session's is 5000.
 const GAPS: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(1)];
 
@@ -336,7 +336,7 @@ mod tests {
         }
         now = at(2000);
         assert!(mailbox.timer() >= at(50) + QUIET[0] && mailbox.is_open());
-        // Strangers use all of it again and again: a hundred blocks a second are given and no more.
+        // Strangers use all of it again and again: some hundred blocks a second are given and no more.
         let before = next;
         let (mut oldest, end) = (0, now + Duration::SECOND * 5);
         while now < end {
