@@ -109,7 +109,7 @@ pub enum Request {
         /// Its key of the epoch.
         key: PublicKey,
         /// For the answers.
-        answers: [ReplyBlock; 2],
+        answers: Box<[ReplyBlock; 2]>,
     },
 }
 
@@ -202,7 +202,7 @@ impl Request {
             }
             FETCH => {
                 let key = PublicKey(reader.array()?);
-                Request::Fetch { key, answers: [read_block(&mut reader)?, read_block(&mut reader)?] }
+                Request::Fetch { key, answers: Box::new([read_block(&mut reader)?, read_block(&mut reader)?]) }
             }
             _ => return Err(CodecError::Value("request")),
         };
@@ -356,7 +356,7 @@ pub(crate) mod tests {
             Request::Fill { label: Label([1; 8]), secret: [3; 16], asks: true, blocks: (0..5).map(block).collect() },
             Request::Fill { label: Label([1; 8]), secret: [3; 16], asks: false, blocks: Vec::new() },
             Request::Publish { part: Box::new(part.clone()), answer: block(1) },
-            Request::Fetch { key: at, answers: [block(3), block(4)] },
+            Request::Fetch { key: at, answers: Box::new([block(3), block(4)]) },
         ];
         let mut body = [1; BODY];
         for request in requests {

@@ -216,7 +216,7 @@ impl<C: Cryptography> Mailboxes<C> {
                 let parts = self.descriptors.get(&key).map(|kept| kept.parts.clone()).unwrap_or_default();
                 let [first, second] =
                     parts.map(|part| part.map_or(Answer::NotKnown, |part| Answer::Part(Box::new(part))));
-                let [one, other] = answers;
+                let [one, other] = *answers;
                 self.answer(first, one);
                 self.answer(second, other);
             }
@@ -529,7 +529,7 @@ mod tests {
             answers(relay).remove(0)
         };
         let fetch = |relay: &mut Mailboxes<Transparent>, key| {
-            say(relay, at(0), Request::Fetch { key, answers: [block(1), block(2)] });
+            say(relay, at(0), Request::Fetch { key, answers: Box::new([block(1), block(2)]) });
             answers(relay)
         };
         let (_, _, [first, second]) = parts(1, 7, 5);

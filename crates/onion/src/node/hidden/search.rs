@@ -41,6 +41,12 @@ pub enum FindError {
         /// Relays that have not answered.
         silent: usize,
     },
+    /// It was there before, and does not answer.
+    #[error(
+        "the receiver was there in this epoch, and does not answer at its mailboxes: it has gone, or all of them have; \
+         what it said last is known to relays until the epoch ends"
+    )]
+    Gone,
     /// No relay that would know it answers.
     #[error("none of the {asked} relays that would know where the receiver is answers")]
     Silent {
@@ -77,6 +83,8 @@ pub struct Search {
     halves: BTreeMap<(u64, [u8; SALT]), [Option<Part>; PARTS]>,
     /// Versions up to this one were tried, and led nowhere.
     older_than: u64,
+    /// One of those was handed out again.
+    is_stale: bool,
 }
 
 impl Search {
@@ -106,6 +114,7 @@ impl Search {
             next_at: now,
             halves: BTreeMap::new(),
             older_than: newer_than,
+            is_stale: false,
         }
     }
 
@@ -124,6 +133,7 @@ impl Search {
             let asked = self.places.len();
             let silent = asked - self.answered.len();
             return Step::Failed(match silent {
+                _ if self.is_stale => FindError::Gone,
                 silent if silent == asked => FindError::Silent { asked },
                 silent => FindError::NotKnown { asked, silent },
             });
@@ -148,7 +158,12 @@ impl Search {
             self.next_at = self.next_at.min(now);
             return None;
         };
-        if part.key != self.key || part.version <= self.older_than || !part.is_signed() {
+        if part.key != self.key || !part.is_signed() {
+            return None;
+        }
+        if part.version <= self.older_than {
+            self.is_stale = true;
+            self.next_at = self.next_at.min(now);
             return None;
         }
         let name = (part.version, part.salt);
@@ -203,6 +218,14 @@ mod tests {
         let mut again = search(8);
         again.on_answer(at(0), one, Answer::Part(Box::new(first)));
         assert_eq!(again.on_answer(at(0), one, Answer::Part(Box::new(second))), None);
+        let mut now = at(0);
+        let why = loop {
+            match again.step(now) {
+                Step::Failed(why) => break why,
+                _ => now = again.timer().max(now),
+            }
+        };
+        assert_eq!(why, FindError::Gone);
     }
 
     #[test]

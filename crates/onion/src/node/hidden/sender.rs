@@ -181,7 +181,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
         }
         if is_again || matches!(self.state, State::Session { connected: false, .. }) {
             self.user.serve(now, &mut Inner::new(out, &mut inner));
-            let more: Vec<UserEvent> = inner.drain(..).collect();
+            let more = core::mem::take(&mut inner);
             more.into_iter().for_each(|event| _ = self.on_user(now, event));
         }
         self.inner = inner;
@@ -201,7 +201,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
                     let key = search.key();
                     let (one, first) = self.user.make_block(now, relay)?;
                     let (other, second) = self.user.make_block(now, relay)?;
-                    let request = Request::Fetch { key, answers: [first, second] };
+                    let request = Request::Fetch { key, answers: Box::new([first, second]) };
                     let to = MailboxAt { relay, label: MAILBOX };
                     let packet = self.user.send_packet(now, to, |body| request.write(body), out)?;
                     self.asked.insert(one, Asked { relay, packet });

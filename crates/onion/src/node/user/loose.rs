@@ -160,10 +160,10 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         // Whoever chose this path keeps to what packets allow; a relay with a key of low order is none.
         let (block, reply) = made.map_err(|_| RouteError::TooFewRelays { hops: relays.len() })?;
         self.counts.blocks += 1;
-        if self.loose.blocks.len() >= MOST_BLOCKS {
-            if let Some((_, forgotten)) = self.loose.blocks.pop_first() {
-                self.back.forget(forgotten);
-            }
+        if self.loose.blocks.len() >= MOST_BLOCKS
+            && let Some((_, forgotten)) = self.loose.blocks.pop_first()
+        {
+            self.back.forget(forgotten);
         }
         self.loose.blocks.insert(block, route.id);
         Ok((block, reply))
