@@ -142,7 +142,7 @@ pub fn onion_relays(input: &[u8]) {
                 for (own, relay) in relays.iter_mut().enumerate() {
                     relay.begin_epoch(now, epoch_keys(epoch, own as u16), Duration::from_millis(20));
                 }
-                user.begin_epoch([]);
+                user.begin_epoch(epoch, []);
             }
             7 => {
                 now += Duration::from_millis(choice as u64);

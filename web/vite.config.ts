@@ -18,7 +18,7 @@ export default defineConfig({
     // The polyfill is for browsers older than the target.
     modulePreload: { polyfill: false },
     // Letters and digits alone after the last dash: a server can tell a hashed name by its look.
-    rollupOptions: { input: ['index.html', 'coordinator.html'], output: { hashCharacters: 'hex' } },
+    rollupOptions: { input: ['index.html', 'coordinator.html', 'onion.html'], output: { hashCharacters: 'hex' } },
     // hls.js, loaded only where mpegts.js cannot play, is the largest part.
     chunkSizeWarningLimit: 450,
   },

@@ -15,6 +15,12 @@ import sys
 # file: experiment, charts of its report by number or by the beginning of their captions (side by side if several)
 FIGURES = {
     "learners": ("anabranch-learners", ["20 peers, windows", "20 peers, limits swapped, windows"]),
+    "coordinator": ("c3-cross-learned", [0]),
+    "c3-scenario-1": ("c3-scenario-1", [0, 2, 3]),
+    "c3-scenario-2": ("c3-scenario-2", [0, 2, 3]),
+    "c3-scenario-3": ("c3-scenario-3", [0, 2, 3]),
+    "c3-fairness": ("c3-fairness", [0]),
+    "c3-delayed": ("c3-delayed", [0]),
     "table-7.4": ("raiber-table-7.4", [0, 1]),
     "table-7.4-over-time": ("raiber-table-7.4", [2]),
     "table-7.1-gain": ("raiber-table-7.1", [0, 1, 2]),

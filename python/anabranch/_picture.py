@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 
 SIZE_INCHES = (8.0, 6.0)
 DOTS_PER_INCH = 80
+# More hosts than these have no room beside the picture for their names.
+MOST_NAMED = 12
 
 
 def picture(
@@ -27,7 +29,8 @@ def picture(
     above.set(ylabel="rate told / link's", ylim=(0.0, 1.3))
     below.set(xlabel="s", ylabel="terms of the reward")
     for axes in (above, below):
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        if axes is below or told.shape[1] <= MOST_NAMED:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
         axes.grid(alpha=0.3)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[:, :, :3].copy()

@@ -88,6 +88,7 @@ def reproduce(
     seed: int | None = None,
     controllers: Sequence[str] = (),
     settings: Sequence[str] = (),
+    policies: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Runs a paper's experiment: what ``anabranch reproduce EXPERIMENT --json`` prints, as a dict.
 
@@ -100,15 +101,17 @@ def reproduce(
         seed: Of every random stream, in place of the scenario's.
         controllers: Others than the paper's, by name; ``["all"]`` is each that there is.
         settings: Only these of an experiment that has several.
+        policies: A folder that ``python -m anabranch.train.c3`` has filled, in place of the repository's policies, for an
+            experiment that plays some.
 
     Raises:
-        ValueError: There is no such experiment, controller or setting.
+        ValueError: There is no such experiment, controller, setting or policy.
         KeyboardInterrupt: On Ctrl-C; there is nothing of the experiment then.
     """
     for name, value in (("controllers", controllers), ("settings", settings)):
         if isinstance(value, str):
             raise TypeError(f'{name} is the text "{value}", must be a list of names')
-    return Result(_native.reproduce(experiment, quick, seed, list(controllers), list(settings)))
+    return Result(_native.reproduce(experiment, quick, seed, list(controllers), list(settings), policies))
 
 
 def sweep(

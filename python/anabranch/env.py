@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Any, Unpack
 
@@ -9,7 +10,9 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from anabranch import _page as page
 from anabranch._base import Options, Worlds, checked_seed
+from anabranch._page import Course, Line
 from anabranch._spec import Feature
 
 Array = npt.NDArray[np.float32]
@@ -20,7 +23,7 @@ class Env(gymnasium.Env[Array, Array]):
 
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
     the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
-    flows: ``rate_flow = rate * link / flows``. In C3-Fct it is the window that connections begin with while it holds, in
+    flows: ``rate_flow = rate * link / flows``. In C3-Fairness it is relative to an even share, ``link / active hosts``. In C3-Fct it is the window that connections begin with while it holds, in
     packets, log2, from 0 to 10: what a connection began with holds until its first loss, and ten packets (RFC 6928) are
     the least.
 
@@ -42,6 +45,7 @@ class Env(gymnasium.Env[Array, Array]):
     loss           0 to 1    packets lost over those sent (when asked for)
     pipe           0 to 2    packets that the link carries in the least round trip of the host's flows, log2 of one
                              more, over 10; 0 before a round trip is known (C3-Fct, or when asked for)
+    hosts          0 to 1    hosts that have something to send, log2 of one more, over 10 (C3-Fairness, or when asked for)
     cross_next     0 to 1    cross traffic of the step to come (when asked for; no deployment can know it)
     ============== ========= ============================================================================
 
@@ -53,7 +57,7 @@ class Env(gymnasium.Env[Array, Array]):
     hosts sent; and the sum over the transfers that ended in the step of the time that each would have taken alone over
     what it took. Alone takes a round trip for the handshake, one for the data, and the link's time for its packets.
 
-    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
+    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Fairness 20 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
     flows have sent what they had. A controller that can't go on raises :class:`anabranch.RunError`.
 
     **Seeds**: the same seed gives the same bytes. ``reset()`` without one goes on with the next episode of the seed
@@ -67,7 +71,8 @@ class Env(gymnasium.Env[Array, Array]):
         interval: Seconds between two actions (0.1).
         actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
             C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
-            others, whose windows are a few whole packets); "initial" takes initial windows in place of rates (C3-Fct).
+            others, whose windows are a few whole packets); "share" is a pace as well, and numbers are relative to an even share
+            among the active hosts (C3-Fairness); "initial" takes initial windows in place of rates (C3-Fct).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.
@@ -105,8 +110,8 @@ class Env(gymnasium.Env[Array, Array]):
         self._shape = (1, *self.observation_space.shape)
         self._last: Array | None = None
         self._is_seeded = False
-        # Of the episode, for its picture: time, rates told, terms.
-        self._course: list[tuple[float, Array, Array]] = []
+        # Of the episode, for its picture and its page.
+        self._course = Course()
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -154,9 +159,7 @@ class Env(gymnasium.Env[Array, Array]):
             action[None], observation, self._rewards, self._terms, self._terminated, self._truncated
         )
         self._last = observation[0]
-        if self.render_mode == "rgb_array":
-            told = np.clip(action, self.action_space.low, self.action_space.high)
-            self._course.append((self.now, told, self._terms[0].copy()))
+        self._course.note(self.now, self._told(action), self._terms[0].copy(), float(self._rewards[0]), self._shown())
         terms = dict(zip(self._worlds.terms, self._terms[0].tolist()))
         done = bool(self._terminated[0]), bool(self._truncated[0])
         return observation[0], float(self._rewards[0]), *done, {"terms": terms}
@@ -179,6 +182,47 @@ class Env(gymnasium.Env[Array, Array]):
         self._worlds.native.told_by(who, action)
         return action[0]
 
+    def _told(self, action: Array) -> Array:
+        return np.clip(action, self.action_space.low, self.action_space.high)
+
+    def _shown(self) -> tuple[float, ...]:
+        link, hosts = self._worlds.native.seen(0)
+        return (*link, *(value for host in hosts for value in host))
+
+    def _charts(self) -> list[tuple[str, tuple[str, str], list[Line]]]:
+        course, hosts = self._course, range(self.hosts)
+        shown = np.array([step.shown for step in course.steps]).reshape(len(course.steps), -1)
+        link, of_hosts = shown[:, :3], shown[:, 3:].reshape(len(shown), self.hosts, 4)
+
+        def of_each(place: int, what: str) -> list[Line]:
+            return [course.line(f"host {host}{what}", of_hosts[:, host, place]) for host in hosts]
+
+        names = ("queue, of the longest", "dropped, of what came", "cross traffic, of the link")
+        of_link = [course.line(name, link[:, place]) for place, name in enumerate(names)]
+        return [
+            ("Rates that hosts were told, and what they carried.", ("of the link", ""), of_each(0, ", told") + of_each(1, ", carried")),
+            ("Round trips of the hosts' flows over their least.", ("round trip over its least", ""), of_each(2, "")),
+            ("The link.", ("share", ""), of_link),
+            ("What hosts lost.", ("of what they sent", ""), of_each(3, "")),
+        ]  # fmt: skip
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Writes the episode so far as a page that stands alone: what was decided, rates, round trips, queue and losses of
+        each host, the reward by its terms, and a table of the decisions. It replaces a page that is there.
+
+        Raises:
+            RuntimeError: Before the first step.
+            OSError: It can't be written.
+        """
+        if not self._course.steps:
+            raise RuntimeError("there is nothing to report before a step: call reset() and step() first")
+        about = {"environment": self.spec.id if self.spec else type(self).__name__, "simulated": f"{self.now:.2f} s"}
+        numbers = self._numbers()
+        page.write(path, "An episode", about, self._course, numbers, self._worlds.terms, self._charts())
+
+    def _numbers(self) -> list[str]:
+        return [f"host {host}" for host in range(self.hosts)]
+
     def render(self) -> str | npt.NDArray[np.uint8] | None:
         """As ``render_mode`` says: "ansi" has a line for each host with its features; "rgb_array", which needs matplotlib,
         is a picture of the episode so far: rates that were told, and the reward's terms, uint8, ``(480, 640, 3)``."""
@@ -187,9 +231,9 @@ class Env(gymnasium.Env[Array, Array]):
         if self.render_mode == "rgb_array":
             from anabranch._picture import picture
 
-            times = [time for time, _, _ in self._course]
-            told = np.array([told for _, told, _ in self._course], np.float32).reshape(-1, self.hosts)
-            terms = np.array([terms for _, _, terms in self._course], np.float32).reshape(-1, len(self._worlds.terms))
+            times = [step.at for step in self._course.steps]
+            told = self._course.told().reshape(-1, self.hosts)
+            terms = np.array([step.terms for step in self._course.steps], np.float32).reshape(-1, len(self._worlds.terms))
             return picture(times, told, terms, self._worlds.terms)
         newest = self._last.reshape(-1, self.hosts, len(self.features))[0]
         lines = [f"{self.now:8.2f} s  " + "  ".join(feature.name for feature in self.features)]

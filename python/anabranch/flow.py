@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from anabranch import _native
 from anabranch._base import cores
 from anabranch._runs import Scenario, _as_path_or_dict, _copy
+from anabranch._page import Line
 from anabranch._spec import Feature
 from anabranch.env import Array, Env
 from anabranch.vector import Buffers, VectorEnv
@@ -62,7 +63,8 @@ class FlowEnv(Env):
     """A sender decides what it may have in flight, or its pace, and sees its ACKs and losses. The link, its queue and its
     losses are simulated packet by packet. A preset is a paper's decisions, observations and rewards.
 
-    ``preset="aurora"`` (Jay et al., ICML 2019): a rate, once each monitor interval, which is half the mean round trip of
+    ``preset="aurora"`` (Jay et al., ICML 2019, and its authors' simulator PCC-RL; where ours differs from that, the source of
+    the preset says): a rate, once each monitor interval, which is half the mean round trip of
     the one before (10 ms to 5 s; three times the link's latency at first).
 
     =================== ================ ======================================================================
@@ -161,6 +163,24 @@ class FlowEnv(Env):
         if not 0 <= action < count:
             raise ValueError(f"action is {action}, must be from 0 to {count - 1}")
         return np.float32([action])
+
+    def _told(self, action: Array) -> Array:
+        return action if isinstance(self.action_space, spaces.Discrete) else super()._told(action)
+
+    def _shown(self) -> tuple[float, ...]:
+        window, pace = self.limits
+        newest = self._last[: len(self.features)] if self._last is not None else ()
+        return (window, 0.0 if pace is None else pace, *map(float, newest))
+
+    def _numbers(self) -> list[str]:
+        return ["decision"]
+
+    def _charts(self) -> list[tuple[str, tuple[str, str], list[Line]]]:
+        course = self._course
+        shown = np.array([step.shown for step in course.steps])
+        of_flow = [("What it may have in flight.", ("window", "packets")), ("Its pace; 0 where it has none.", ("pace", "packets/s"))]
+        seen = [(f"What it sees: {one.unit}.", (one.name, "")) for one in self.features]
+        return [(caption, axis, [course.line(axis[0], shown[:, place])]) for place, (caption, axis) in enumerate(of_flow + seen)]
 
     def told_by(self, who: str) -> Array:
         """There is no baseline that tells a flow what to do."""

@@ -190,6 +190,38 @@ def test_a_picture_shows_the_episode_so_far():
     assert len({first, shown(1, [0.5, 0.25], 5), shown(1, [0.5, 0.5], 6), shown(1, [0.5, 0.5], 0)}) == 4
 
 
+def test_a_page_shows_an_episode_and_stands_alone(tmp_path):
+    env = gymnasium.make("anabranch/C3-Parallel-v0").unwrapped
+    page = tmp_path / "episode.html"
+    env.reset(seed=1)
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.report(page)
+    for told in ([0.5, 0.25], [0.375, 0.125]):
+        for _ in range(10):
+            env.step(np.float32(told))
+    env.report(page)
+    text = page.read_text()
+    for shown in ("host 1, told", "host 1, carried", "Round trips", "queue, of the longest", "throughput", "0.3750"):
+        assert shown in text, shown
+    assert "<svg" in text and "src=" not in text and "<link" not in text
+    assert "20" in text.split("steps")[1][:40]
+    first = text.count("0.3750")
+    env.reset(seed=1)
+    env.step(np.float32([0.5, 0.5]))
+    env.report(page)
+    assert page.read_text().count("0.3750") < first, "a reset begins another episode"
+
+
+def test_a_page_shows_what_a_flow_saw(tmp_path):
+    env = gymnasium.make("anabranch/Flow-v0", preset="learningcc").unwrapped
+    env.reset(seed=1)
+    for _ in range(20):
+        env.step(2)
+    env.report(tmp_path / "flow.html")
+    text = (tmp_path / "flow.html").read_text()
+    assert "What it may have in flight" in text and "srtt" in text and "decision" in text
+
+
 WITHOUT_MATPLOTLIB = """
 import sys, warnings
 sys.modules["matplotlib"] = None
@@ -215,7 +247,7 @@ def test_where_no_picture_can_be_drawn_none_is_promised():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate, initial"),
+        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate, share, initial"),
         ({"features": ["goodput"]}, ValueError, "there are: throughput, queue"),
         ({"features": "queue"}, TypeError, "must be a list of names"),
         ({"features": []}, ValueError, "an observation needs a feature"),

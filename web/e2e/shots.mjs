@@ -8,6 +8,9 @@ const SCENES = {
   server: ['--role', 'server'],
   crowd: ['--role', 'server', '--clients', '1000', '--kill', '250'],
   untold: ['--role', 'viewer', '--without-overlay', '--private'],
+  onion: ['--page', 'onion'],
+  'onion-letter': ['--page', 'onion', '--guards', '0'],
+  'onion-empty': ['--page', 'onion', '--empty'],
 }
 const [folder = 'out/shots', ...names] = process.argv.slice(2)
 const chromium = findChromium()

@@ -1,8 +1,10 @@
 // A mock of a peer's HTTP server, for the development and the tests of this page only: no figure here is measured, and
-// no packet is sent. It plays a scripted overlay (mock/overlay.mjs) and a test picture that ffmpeg draws.
+// no packet is sent. It plays a scripted overlay (mock/overlay.mjs) and a test picture that ffmpeg draws; with
+// `--page onion`, a scripted user of an onion overlay (mock/onion.mjs), which needs no ffmpeg.
 //
 //   node mock/server.mjs [--port 4310] [--clients 20] [--role viewer|server] [--kill 5] [--kill-at 10]
 //                        [--start-at 0] [--private] [--without-overlay] [--told 100] [--without-ts] [--dist DIR]
+//                        [--page index|onion] [--guards 2] [--relays 24] [--empty]
 //
 // `--start-at` begins that many seconds into the script; `--without-ts` refuses /stream.ts, so that only HLS plays.
 import { createReadStream, existsSync, statSync } from 'node:fs'
@@ -11,6 +13,7 @@ import { dirname, extname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { Clip } from './clip.mjs'
+import { OnionScript } from './onion.mjs'
 import { Script } from './overlay.mjs'
 
 const here = dirname(fileURLToPath(import.meta.url))
@@ -26,6 +29,10 @@ const { values } = parseArgs({
     'without-overlay': { type: 'boolean', default: false },
     told: { type: 'string' },
     'without-ts': { type: 'boolean', default: false },
+    page: { type: 'string', default: 'index' },
+    guards: { type: 'string', default: '2' },
+    relays: { type: 'string', default: '24' },
+    empty: { type: 'boolean', default: false },
     dist: { type: 'string', default: join(here, '../../crates/gateway/page') },
   },
 })
@@ -38,7 +45,8 @@ export const CSP =
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.txt': 'text/plain; charset=utf-8' }
 
 const clip = new Clip(join(here, '.cache'))
-const script = new Script({
+const isOnion = values.page === 'onion'
+const stream = new Script({
   clients: Number(values.clients),
   role: values.role,
   kill: Number(values.kill),
@@ -47,8 +55,12 @@ const script = new Script({
   hasOverlay: !values['without-overlay'],
   told: values.told === undefined ? undefined : Number(values.told),
 })
+const onion = new OnionScript({ guards: Number(values.guards), relays: Number(values.relays), isEmpty: values.empty })
 const startedAt = performance.now() - Number(values['start-at']) * 1000
-const overview = () => JSON.stringify(script.overviewAt((performance.now() - startedAt) / 1000, clip.players))
+const overview = () => {
+  const now = (performance.now() - startedAt) / 1000
+  return JSON.stringify(isOnion ? onion.overviewAt(now) : stream.overviewAt(now, clip.players))
+}
 
 const server = createServer((request, answer) => {
   const { pathname } = new URL(request.url ?? '/', 'http://mock')
@@ -63,6 +75,9 @@ const server = createServer((request, answer) => {
     tell()
     const timer = setInterval(tell, 1000)
     answer.on('close', () => clearInterval(timer))
+  } else if (isOnion && pathname === '/figures/onion-tradeoff.svg') {
+    answer.writeHead(200, { 'Content-Type': 'image/svg+xml' })
+    createReadStream(join(here, '../../docs/figures/onion-tradeoff.svg')).pipe(answer)
   } else if (pathname === '/stream.ts') {
     if (values['without-ts']) answer.writeHead(404).end('no transport stream here\n')
     else clip.stream(answer)
@@ -76,7 +91,7 @@ const server = createServer((request, answer) => {
 })
 
 function sendFile(pathname, answer) {
-  const path = normalize(join(values.dist, pathname === '/' ? 'index.html' : pathname))
+  const path = normalize(join(values.dist, pathname === '/' ? `${values.page}.html` : pathname))
   if (!path.startsWith(values.dist) || !existsSync(path) || !statSync(path).isFile()) {
     answer.writeHead(404).end('not here\n')
     return
@@ -85,7 +100,7 @@ function sendFile(pathname, answer) {
   createReadStream(path).pipe(answer)
 }
 
-await clip.start()
+if (!isOnion) await clip.start()
 server.listen(Number(values.port), '127.0.0.1', () => {
   const { port } = server.address()
   console.log(`mock peer (development only) at http://127.0.0.1:${port}/`)

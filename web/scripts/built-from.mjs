@@ -13,7 +13,7 @@
 // where path is relative to the base folder with "/" between its parts, and length is the number of bytes in
 // decimal digits. Files and folders whose name begins with "." are no members, except where named here.
 //
-//     S  base web/: every file below src/, public/ and scripts/; index.html, coordinator.html, package.json, package-lock.json,
+//     S  base web/: every file below src/, public/ and scripts/; index.html, coordinator.html, onion.html, package.json, package-lock.json,
 //        svelte.config.js, tsconfig.json, vite.config.ts
 //     P  base crates/gateway/page/: every file below it, except built-from.txt
 //
@@ -26,7 +26,7 @@ import { fileURLToPath } from 'node:url'
 const web = join(dirname(fileURLToPath(import.meta.url)), '..')
 const page = join(web, '../crates/gateway/page')
 const folders = ['src', 'public', 'scripts']
-const files = ['index.html', 'coordinator.html', 'package.json', 'package-lock.json', 'svelte.config.js', 'tsconfig.json', 'vite.config.ts']
+const files = ['index.html', 'coordinator.html', 'onion.html', 'package.json', 'package-lock.json', 'svelte.config.js', 'tsconfig.json', 'vite.config.ts']
 
 function below(base, folder) {
   return readdirSync(join(base, folder), { withFileTypes: true })

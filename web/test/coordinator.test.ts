@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { append, belief, columns, drawn, HISTORY_ROWS, parseOverview, type Row } from '../src/coordinator/figures'
+import { belief, columns, drawn, parseOverview, type Row } from '../src/coordinator/figures'
 import { rate } from '../src/lib/format'
+import { append, HISTORY_ROWS } from '../src/lib/history'
 
 function host(name: string, sends: number) {
   return {

@@ -60,6 +60,11 @@ pub fn read(what: &ScenarioArgs) -> Result<Emulable, Failure> {
     match scenario_file::read_any(&what.scenario, &what.overrides()?)? {
         AnyScenario::Flows(scenario) => Ok(Emulable::Flows(scenario)),
         AnyScenario::Stream(scenario) => Ok(Emulable::Stream(scenario)),
+        AnyScenario::Onion(_) => Err(Failure::new(format!(
+            "{}: this is an onion overlay; expected flows over links, or a stream (`anabranch onion demo` runs an \
+             onion overlay on sockets)",
+            what.name()
+        ))),
         AnyScenario::Overlay(_) => Err(Failure::new(format!(
             "{}: this is an overlay; expected flows over links, or a stream (`anabranch demo --senders` puts an \
              overlay on sockets)",

@@ -18,6 +18,7 @@ mod number;
 mod onion;
 mod printer;
 mod progress;
+mod python;
 mod quic;
 mod receive;
 mod relay;

@@ -2,6 +2,7 @@
 
 mod on_packets;
 mod on_sockets;
+mod training;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,14 @@ pub struct Args {
     /// With what it has to say of files on real sockets: processes on this machine send them, in real time
     #[arg(long, requires = "id", conflicts_with = "emulated")]
     sockets: bool,
+    /// Policies in place of the repository's, for an experiment that plays some: a folder that
+    /// `python -m anabranch.train.c3 ID --out DIR` has filled
+    #[arg(long, value_name = "DIR", requires = "id", conflicts_with_all = ["emulated", "train"])]
+    policies: Option<PathBuf>,
+    /// Train the policies first, for an experiment that plays some, into DIR/policies of --out; what is there
+    /// goes on. Python does it: pip install '.[train]' in the sources
+    #[arg(long, requires = "id", requires = "out", conflicts_with = "emulated")]
+    train: bool,
     /// Write report.html and rows.json into DIR/ID, with --emulated into DIR/ID/emulated
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -115,6 +124,10 @@ fn state(rows: &Path) -> String {
 }
 
 fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> Result<(), Failure> {
+    let policies = match &args.out {
+        Some(out) if args.train => Some(training::train(experiment, out)?),
+        _ => args.policies.clone(),
+    };
     let out = args.out.as_ref().map(|out| out.join(experiment.id));
     if let Some(out) = &out {
         create_dir(out)?;
@@ -125,6 +138,7 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         seed: args.seed,
         controllers: args.controllers.clone(),
         settings: args.settings.clone(),
+        policies,
         progress: progress.clone(),
         ..Request::default()
     };

@@ -37,6 +37,8 @@ fn a_whole_overlay_on_this_machine_carries_pages_as_they_are() {
     let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(measured["relays"] == 8 && measured["exits"] == 1 && measured["large_bytes"] == 1_000_000, "{measured}");
     assert!(measured["mb_per_s"].as_f64().unwrap() > 0.0 && measured["curl"] != false, "{measured}");
+    let [for_it, in_all] = ["large_processor_s", "processor_s"].map(|key| measured[key].as_f64().unwrap());
+    assert!(for_it > 0.0 && for_it < in_all, "{measured}");
     // One exit has opened all of it, two guards have handed over what came back, and no relay did both.
     let of = |key: &str| -> Vec<u64> {
         measured["knew"].as_array().unwrap().iter().map(|relay| relay[key].as_u64().unwrap()).collect()

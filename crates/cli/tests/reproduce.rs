@@ -77,3 +77,44 @@ fn without_sockets_what_is_left_out_is_said_before_anything_runs() {
     assert!(!said(&["--setting", "1 hop, queue"]), "whoever asks for one setting knows");
     assert!(!said(&["--sockets"]));
 }
+
+#[test]
+fn who_plays_no_policies_takes_and_trains_none() {
+    let place = Place::new("");
+    for more in [&["--train"][..], &["--policies", "."]] {
+        let said = place.say(&[&["reproduce", "c3-fct", "--quick", "--out", "out"], more].concat());
+        said.refuses("c3-fct plays no policies; those that do: c3-scenario-1, c3-scenario-2, ");
+    }
+    place.say(&["reproduce", "c3-scenario-1", "--train"]).refuses("--out <DIR>");
+    let said = place.say(&["reproduce", "c3-scenario-1", "--quick", "--policies", "mine"]);
+    said.refuses(
+        "mine/c3-scenario-1/seed-1/policy.safetensors: is missing; `python -m anabranch.train.c3 c3-scenario-1",
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn training_needs_python_with_the_module_and_jax() {
+    let place = Place::new("");
+    let nothing = place.path("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    let mut command = place.command(&["reproduce", "c3-scenario-1", "--train", "--out", "out"]);
+    let said = common::said(command.env("PATH", nothing).output().unwrap());
+    said.refuses("--train: python3 is not here: install Python 3.11 or later, then pip install '.[train]'");
+    assert!(!place.path("out").exists(), "nothing was begun");
+}
+
+/// What is committed is what is played, and it is what the page of the experiment says.
+#[test]
+fn policies_of_the_repository_are_played() {
+    let place = Place::new("");
+    let said = place.say(&["reproduce", "c3-scenario-1", "--quick", "--json", "--out", "out"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let rows = json["rows"].as_array().unwrap();
+    let of = |metric: &str| rows.iter().find(|row| row["metric"] == metric).unwrap()["ours"].as_f64().unwrap();
+    assert_eq!(of("trainings_at_goal"), 5.0);
+    assert!(of("reward_of_oracle") > 0.95 && of("gain_since_first_drawn") > 0.0, "{rows:?}");
+    let page = std::fs::read_to_string(place.path("out/c3-scenario-1/report.html")).unwrap();
+    assert!(page.contains("After 10 episodes.") && page.contains("How the training went."));
+}

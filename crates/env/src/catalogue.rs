@@ -41,7 +41,7 @@ impl Environment {
 }
 
 /// All, by name.
-pub const ALL: [Environment; 8] = [
+pub const ALL: [Environment; 9] = [
     Environment { name: "C3-Single", about: "one flow over 5 Mbit/s", spec: || paced(fixed(&[0.0])) },
     Environment { name: "C3-Parallel", about: "two flows that begin together", spec: || paced(fixed(&[0.0, 0.0])) },
     Environment {
@@ -61,6 +61,11 @@ pub const ALL: [Environment; 8] = [
         name: "C3-Random",
         about: "four hosts, rates, delays and queues drawn",
         spec: || paced(drawn(random)),
+    },
+    Environment {
+        name: "C3-Fairness",
+        about: "four to sixteen of 32 hosts, whose round trips differ fourfold, are told shares of what there is",
+        spec: || fair(drawn(unequal)),
     },
 ];
 
@@ -235,12 +240,17 @@ fn lossy(rng: &mut Rng) -> FlowScenario {
     Net { loss: log_between(rng, 0.001, 0.1), ..five_mbit(vec![Host::from(0.0)]) }.scenario()
 }
 
-/// [C3]'s cross traffic: 70 of 100 Mbit/s for a fifth of the time, which its figure leaves room for; on for 0.2 to
-/// 5 s, from any instant of its period on.
+/// [C3]'s cross traffic, on for 0.2 to 5 s, from any instant of its period on.
 fn crossed(rng: &mut Rng) -> FlowScenario {
     let on = log_between(rng, 0.2, 5.0);
-    let pattern = Pattern::Periodic { on: Duration::from_secs_f64(on), off: Duration::from_secs_f64(4.0 * on) };
-    let start = Time::from_secs_f64(between(rng, 0.0, 5.0 * on));
+    crossed_by(on, between(rng, 0.0, 1.0))
+}
+
+/// [C3]'s cross traffic: 70 of 100 Mbit/s for a fifth of the time, which its figure leaves room for; on for `on_s`
+/// seconds at once, and first after the share `phase` of a period.
+pub fn crossed_by(on_s: f64, phase: f64) -> FlowScenario {
+    let pattern = Pattern::Periodic { on: Duration::from_secs_f64(on_s), off: Duration::from_secs_f64(4.0 * on_s) };
+    let start = Time::from_secs_f64(5.0 * on_s * phase);
     let rate = |mbit: u64| Rate::from_bits_per_sec(mbit * 1_000_000);
     Net { rate: rate(100), length: LONG, cross: Some((rate(70), pattern, start)), ..five_mbit(vec![Host::from(0.0)]) }
         .scenario()
@@ -268,6 +278,45 @@ fn random(rng: &mut Rng) -> FlowScenario {
     });
     let hosts = hosts.collect();
     Net { rate, queue, ..five_mbit(hosts) }.scenario()
+}
+
+/// Hosts of C3-Fairness, as many as ever send.
+pub const FAIR_HOSTS: usize = 32;
+
+/// Simulated time of an episode of it.
+const FAIR_LENGTH: Duration = Duration::from_millis(20_000);
+
+/// The least round trip of its hosts, and the greatest, four times as long.
+const FAIR_RTTS_S: (f64, f64) = (0.02, 0.08);
+
+/// `active` hosts of a flow each over a link of `rate`, with round trips between 20 and 80 ms (evenly in the logarithm; the
+/// first host has the least, the second the greatest) and a queue of 50 ms. All begin within the first second and
+/// send to the end; the rest of the 32 send nothing.
+pub fn unequal_hosts(active: usize, rate: Rate, rng: &mut Rng) -> FlowScenario {
+    let never = Times { start: Time::ZERO + FAIR_LENGTH * 2, stop: None };
+    let hosts = (0..FAIR_HOSTS).map(|host| {
+        let drawn = log_between(rng, FAIR_RTTS_S.0, FAIR_RTTS_S.1);
+        let start = between(rng, 0.0, 1.0);
+        let rtt = [FAIR_RTTS_S.0, FAIR_RTTS_S.1].get(host).copied().unwrap_or(drawn);
+        let times = if host < active { Times::from(start) } else { never };
+        Host { rtt: Duration::from_secs_f64(rtt), flows: vec![times], sizes: Vec::new() }
+    });
+    let hosts = hosts.collect();
+    Net { rate, length: FAIR_LENGTH, ..five_mbit(hosts) }.scenario()
+}
+
+/// The inner half of either range of [C3]'s outlook, in the logarithm: 4 to 16 of 2 to 32 hosts, over 6.3 to 63 of 2 to
+/// 200 Mbit/s. That is a quarter of what a policy is held to.
+fn unequal(rng: &mut Rng) -> FlowScenario {
+    let active = log_between(rng, 4.0, 16.0).round() as usize;
+    let rate = log_between(rng, 2e6 * 10f64.sqrt(), 2e7 * 10f64.sqrt());
+    unequal_hosts(active, Rate::from_bits_per_sec(rate as u64), rng)
+}
+
+/// Shares of what there is are told, by how many hosts there are besides.
+fn fair(mut spec: Spec) -> Spec {
+    spec.features.push(Feature::Hosts);
+    Spec { actuator: Actuator::Share, ..spec }
 }
 
 /// Short flows of an episode: as many as come together now and then.

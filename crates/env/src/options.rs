@@ -158,7 +158,7 @@ mod tests {
         let link = refused(Options { link: named("b"), ..Options::default() });
         assert!(link.starts_with("there is no link \"b\"; there are: bottleneck, bottleneck-back"), "{link}");
         let actuator = refused(Options { actuator: named("pace"), ..Options::default() });
-        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, initial");
+        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, initial");
         let features = |names: &[&str], deployable| Options {
             features: Some(names.iter().map(|&name| name.to_owned()).collect()),
             deployable,

@@ -23,7 +23,7 @@ pub fn rule(session: &Session, rates: &mut [f32]) {
         return;
     }
     let left = 1.0 - session.cross_share();
-    divide(left, |host| session.seen()[host].active > 0, rates);
+    tell(session, left, |host| session.seen()[host].active > 0, rates);
 }
 
 /// The rates of one that knows what cross traffic takes in the step to come, and who begins in it. No coordinator
@@ -43,7 +43,17 @@ pub fn oracle(session: &mut Session, rates: &mut [f32]) {
     let session = &*session;
     let begins = |host: usize| session.starts(host).any(|start| start >= now && start < next);
     let is_active = |host: usize| session.seen()[host].active > 0 || begins(host);
+    tell(session, left, is_active, rates);
+}
+
+/// What makes `left` of the link come to those who are active, in equal parts.
+fn tell(session: &Session, left: f64, is_active: impl Fn(usize) -> bool, rates: &mut [f32]) {
     divide(left, is_active, rates);
+    if session.spec().actuator == Actuator::Share {
+        // Those who are active now divide it by themselves.
+        let active = session.seen().iter().filter(|host| host.active > 0).count().max(1);
+        rates.iter_mut().for_each(|rate| *rate *= active as f32);
+    }
 }
 
 /// A window of so many packets, as an action.

@@ -8,7 +8,7 @@ use anabranch_control::units::Rate;
 use anabranch_lab::flows::view::View;
 use anabranch_lab::flows::{FlowRunError, FlowWorld};
 use anabranch_scenario::flows::FlowScenario;
-use anabranch_scenario::policy::feature::HostSeen;
+use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
 use anabranch_sim::network::LinkId;
 
 use crate::reward::Terms;
@@ -161,6 +161,20 @@ impl Session {
             return Ok(self.ended);
         }
         self.view.tell(rates, &mut self.world);
+        self.pass()
+    }
+
+    /// A span passes in which nobody is told anything: a coordinator that has said nothing yet leaves its flows to their
+    /// controllers.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Session::step`].
+    pub fn step_untold(&mut self) -> Result<Ended, FlowRunError> {
+        if self.ended.is_over() { Ok(self.ended) } else { self.pass() }
+    }
+
+    fn pass(&mut self) -> Result<Ended, FlowRunError> {
         let end = Spec::end(&self.scenario).min(self.world.now() + self.spec.interval);
         if let Err(error) = self.advance(end) {
             self.ended.truncated = true;
@@ -247,6 +261,11 @@ impl Session {
     /// What was seen of each host last, without delay.
     pub fn seen(&self) -> &[HostSeen] {
         self.view.seen()
+    }
+
+    /// What was seen of the link last, without delay.
+    pub fn link(&self) -> &LinkSeen {
+        self.view.link()
     }
 
     /// The last step's terms.

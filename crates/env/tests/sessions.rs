@@ -84,6 +84,49 @@ fn two_hosts_at_half_share_the_link_and_leave_no_queue() {
     }
 }
 
+/// One of two hosts begins later: who was told all there is gets half of it from the next word on.
+#[test]
+fn a_share_is_divided_among_those_who_are_active() {
+    let mut session = session(Spec { actuator: Actuator::Share, ..named("C3-Staggered") }, 1);
+    let mut of_first = [Vec::new(), Vec::new()];
+    while !session.step(&[0.95, 0.95]).unwrap().is_over() {
+        let together = session.seen()[1].active;
+        of_first[together].push(session.seen()[0].rate);
+        let told = session.seen().iter().filter(|host| host.active > 0).map(|host| host.rate).sum::<f64>();
+        assert!(told <= 0.95 + 1e-6 || together == 1 && of_first[1].len() == 1, "{told} at {}", session.now());
+    }
+    let (alone, shared) = (of_first[0].last().unwrap(), of_first[1].last().unwrap());
+    assert!((alone - 0.95).abs() < 1e-6 && (shared - 0.475).abs() < 1e-6, "{alone}, {shared}");
+}
+
+#[test]
+fn shares_of_unequal_hosts_are_equal() {
+    let mut session = session(named("C3-Fairness"), 5);
+    let mut sent = vec![0.0; session.hosts()];
+    while !session.step(&vec![0.9; session.hosts()]).unwrap().is_over() {
+        if session.now().as_secs_f64() > 5.0 {
+            sent.iter_mut().zip(session.seen()).for_each(|(sum, host)| *sum += host.throughput);
+        }
+    }
+    let active: Vec<f64> =
+        session.seen().iter().zip(&sent).filter(|(host, _)| host.active > 0).map(|(_, &sum)| sum).collect();
+    let (least, most) =
+        (active.iter().copied().fold(f64::INFINITY, f64::min), active.iter().copied().fold(0.0, f64::max));
+    assert!((4..=16).contains(&active.len()) && least > 0.8 * most, "{active:?}");
+}
+
+/// Cubic fills the queue when nobody steers it.
+#[test]
+fn who_is_told_nothing_is_left_to_its_controller() {
+    let mut session = session(named("C3-Single"), 1);
+    let mut queue: f32 = 0.0;
+    while !session.step_untold().unwrap().is_over() {
+        queue = queue.max(session.terms().queue);
+    }
+    assert!(queue > 0.5 && session.seen()[0].throughput > 0.9, "{queue}, {:?}", session.seen());
+    assert_eq!(session.terms().sending, 0.0);
+}
+
 #[test]
 fn more_than_the_link_carries_waits_and_is_dropped_and_costs() {
     let reward = |told: f32| {

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 const FOLDERS: [&str; 3] = ["src", "public", "scripts"];
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "index.html",
     "coordinator.html",
+    "onion.html",
     "package.json",
     "package-lock.json",
     "svelte.config.js",

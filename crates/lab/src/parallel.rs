@@ -11,8 +11,10 @@ use rayon::prelude::*;
 
 use crate::flows::{self, FlowRunError, FlowScenario, FlowsMeasured};
 use crate::monitor::Monitor;
+use crate::onion::{self, OnionMeasured, OnionRunError};
 use crate::overlay::{self, Measured, OverlayRunError};
 use crate::stream::{self, StreamMeasured};
+use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
 use anabranch_scenario::stream::StreamScenario;
 
@@ -84,6 +86,23 @@ impl Job for StreamScenario {
     }
 
     fn is_whole(&self, measured: &StreamMeasured) -> bool {
+        measured.metrics.simulated >= self.duration
+    }
+}
+
+impl Job for OnionRunScenario {
+    type Measured = OnionMeasured;
+    type Error = OnionRunError;
+
+    fn seconds(&self) -> u64 {
+        self.duration.as_nanos() / Duration::SECOND.as_nanos()
+    }
+
+    fn run(&self, monitor: &dyn Monitor) -> Result<OnionMeasured, OnionRunError> {
+        onion::run(self, monitor)
+    }
+
+    fn is_whole(&self, measured: &OnionMeasured) -> bool {
         measured.metrics.simulated >= self.duration
     }
 }

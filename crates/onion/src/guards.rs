@@ -49,6 +49,9 @@ const LAST_RETRY: Duration = Duration::from_millis(600_000);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     identity: PublicKey,
+    /// When it was drawn; none in what was written down before that was.
+    #[serde(default)]
+    drawn: Option<UnixTime>,
     until: UnixTime,
     /// Since when no document lists it.
     unlisted: Option<UnixTime>,
@@ -61,6 +64,29 @@ pub struct GuardState {
     kept: Vec<Kept>,
     /// When guards were drawn, of which some may have been dropped since.
     drawn: Vec<UnixTime>,
+}
+
+/// A guard that a user has, as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// Which.
+    pub identity: PublicKey,
+    /// When it was drawn, if that is known.
+    pub at: Option<UnixTime>,
+    /// Until when it is kept.
+    pub until: UnixTime,
+}
+
+impl GuardState {
+    /// Who was drawn, and is kept.
+    pub fn identities(&self) -> impl Iterator<Item = PublicKey> + '_ {
+        self.kept.iter().map(|kept| kept.identity)
+    }
+
+    /// The guards, in the order in which they were drawn; spares are among them.
+    pub fn drawn(&self) -> impl Iterator<Item = Drawn> {
+        self.kept.iter().map(|kept| Drawn { identity: kept.identity, at: kept.drawn, until: kept.until })
+    }
 }
 
 /// One that does not answer.
@@ -214,7 +240,7 @@ impl Guards {
         });
         let Some(member) = chosen else { return false };
         let until = wall.after((LIFETIME as f64 * (0.9 + 0.2 * rng.uniform())) as u64);
-        self.state.kept.push(Kept { identity: member.descriptor.identity, until, unlisted: None });
+        self.state.kept.push(Kept { identity: member.descriptor.identity, drawn: Some(wall), until, unlisted: None });
         self.state.drawn.push(wall);
         true
     }
@@ -248,6 +274,9 @@ mod tests {
         let mut restarted = Guards::new(2, postcard::from_bytes(&state).unwrap());
         let again = restarted.choose(&document, at(0.0), WALL.after(DAY), &mut Rng::stream(2, "guards"));
         assert_eq!((again.in_use, again.changed), (first.in_use.clone(), false));
+        // They are as old as they are, and not as what reads them.
+        let drawn: Vec<Drawn> = restarted.state().drawn().collect();
+        assert!(drawn.len() == 2 && drawn.iter().all(|guard| guard.at == Some(WALL) && guard.until > WALL.after(DAY)));
         // And over another document, in which their places are others.
         let mut other = crate::directory::testing::document(2, 80);
         other.members.retain(|member| {

@@ -128,6 +128,17 @@ pub enum Fate {
     Lost,
 }
 
+/// What was sent over a relay, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// On whose path it stood first, second and so on, in the order in which packets pass relays.
+    pub at: [u64; MOST_HOPS],
+    /// Of these, those that arrived.
+    pub arrived: u64,
+    /// Of these, those that were given up.
+    pub lost: u64,
+}
+
 /// Why there is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RouteError {
@@ -178,11 +189,15 @@ pub struct Routes {
     capacity: usize,
     /// Outcomes of each slot.
     evidence: Vec<u32>,
+    /// What was sent over each slot.
+    used: Vec<Used>,
     granted: Vec<Stamp>,
     middles: Shares,
     first: Shares,
     /// Outcomes since the shares were computed.
     outcomes: usize,
+    /// How often each relay was drawn in a place that the learner fills, by its place in the document.
+    drawn: Vec<u64>,
     open: VecDeque<Option<Open>>,
     /// The name of the first of `open`.
     oldest: u64,
@@ -223,10 +238,12 @@ impl Routes {
             slots: BTreeMap::new(),
             capacity,
             evidence: vec![0; capacity],
+            used: vec![Used::default(); capacity],
             granted: vec![Stamp::NONE; capacity],
             middles: Shares::default(),
             first: Shares::default(),
             outcomes: 0,
+            drawn: Vec::new(),
             open: VecDeque::new(),
             oldest: 0,
         };
@@ -281,6 +298,7 @@ impl Routes {
             });
         }
         self.guards = guards;
+        self.drawn.resize(self.places.len(), 0);
         self.review();
     }
 
@@ -330,6 +348,9 @@ impl Routes {
                 None
             }
         };
+        for relay in &path.relays()[usize::from(self.is_guarded)..] {
+            self.drawn[usize::from(relay.0)] += 1;
+        }
         if request.half == Half::ToUser && self.is_guarded {
             path.relays[..hops].rotate_left(1);
         }
@@ -340,8 +361,9 @@ impl Routes {
             far: request.far % MOST_FAR as u8,
             candidate,
         };
-        for (hop, relay) in open.hops.iter_mut().zip(path.relays()) {
+        for (at, (hop, relay)) in open.hops.iter_mut().zip(path.relays()).enumerate() {
             hop.slot = self.places[usize::from(relay.0)].slot;
+            self.used[hop.slot.index()].at[at] += 1;
         }
         if let Learner::PerRelay(controller) = &mut self.learner {
             controller.adopt(now, self.config.packet, &mut open.hops[..hops], rng);
@@ -366,6 +388,13 @@ impl Routes {
             self.oldest += 1;
         }
         let hops = &open.hops[..usize::from(open.path.hops)];
+        for hop in hops {
+            let used = &mut self.used[hop.slot.index()];
+            match fate {
+                Fate::Arrived { .. } => used.arrived += 1,
+                Fate::Lost => used.lost += 1,
+            }
+        }
         match &mut self.learner {
             Learner::Weights => return,
             Learner::PerPath(paths) => paths.on_outcome(open.candidate, fate != Fate::Lost),
@@ -422,6 +451,12 @@ impl Routes {
         self.draw(&self.middles, &Taken { relays: elsewhere.to_vec() }, rng)
     }
 
+    /// How often each relay of the document was drawn where a learner draws: all places but the guard's. Documents
+    /// of other epochs have other places.
+    pub fn drawn(&self) -> &[u64] {
+        &self.drawn
+    }
+
     /// A relay's signed public report says what it grants each sender: `explicit-rate` goes by it.
     pub fn set_granted(&mut self, relay: RelayIndex, rate: Rate) {
         if let Some(place) = self.places.get(usize::from(relay.0)) {
@@ -444,6 +479,11 @@ impl Routes {
     /// The share of the middles' places that a relay is drawn with; 0 for a guard of this user.
     pub fn share(&self, relay: RelayIndex) -> f64 {
         self.middles.of(relay)
+    }
+
+    /// What was sent over a relay since this began, or was last without room for new relays.
+    pub fn used(&self, relay: RelayIndex) -> Used {
+        self.places.get(usize::from(relay.0)).map_or(Used::default(), |place| self.used[place.slot.index()])
     }
 
     /// The rate that the learner believes a relay to carry for this user; none if it has no opinion.

@@ -2,13 +2,17 @@
 //! interruption.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build, CONTROLLERS, Entry, flow_controllers};
+use anabranch_control::policy::PolicyError;
 use anabranch_control::registry::UnknownController;
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
+use anabranch_env::SpecError;
+use anabranch_lab::onion::{OnionMeasured, OnionRunError};
 use anabranch_lab::overlay::OverlayRunError;
 
 use super::expected::{Expected, ExpectedError};
@@ -21,6 +25,7 @@ use anabranch_lab::overlay::Measured;
 use anabranch_lab::parallel::{self, Job, Progress};
 use anabranch_lab::stream::StreamMeasured;
 use anabranch_scenario::file::{self as scenario_file, Override, ScenarioError};
+use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::{Scenario, default_offered};
 use anabranch_scenario::remy_table::TableError;
 use anabranch_scenario::stream::StreamScenario;
@@ -53,6 +58,8 @@ pub struct Request {
     pub medium: Medium,
     /// What sends files over sockets, for the settings that are there; without it they are left out.
     pub loopback: Option<Arc<dyn Loopback>>,
+    /// A folder of policies that `python -m anabranch.train.c3` has filled, in place of the repository's.
+    pub policies: Option<PathBuf>,
     /// Where it tells how far it is, and is told to stop.
     pub progress: Arc<Progress>,
 }
@@ -72,6 +79,9 @@ pub enum ExperimentError {
     /// A flow's controller refused its parameters or misbehaved.
     #[error(transparent)]
     Flow(#[from] FlowRunError),
+    /// Users of an onion overlay cannot choose so.
+    #[error(transparent)]
+    Onion(#[from] OnionRunError),
     /// A controller that was asked for does not exist.
     #[error(transparent)]
     Controller(#[from] UnknownController),
@@ -109,9 +119,30 @@ pub enum ExperimentError {
     /// Real packets were not carried.
     #[error("{0}")]
     Testbed(String),
+    /// A policy's file does not read, or it is for something else.
+    #[error("{0}")]
+    Policy(String),
+    /// It is for another environment.
+    #[error(transparent)]
+    Reading(#[from] PolicyError),
+    /// There is no such environment.
+    #[error(transparent)]
+    Environment(#[from] SpecError),
+    /// An experiment without policies was given some.
+    #[error("{id} plays no policies; those that do: {}", learned())]
+    NotLearned {
+        /// The experiment.
+        id: &'static str,
+    },
     /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Experiments that play policies.
+fn learned() -> String {
+    let ids = super::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()).map(|experiment| experiment.id);
+    ids.collect::<Vec<_>>().join(", ")
 }
 
 fn settings_of(known: &[&str]) -> String {
@@ -145,6 +176,8 @@ pub struct Lab<S = Scenario> {
     settings: Vec<String>,
     /// What sends files over sockets, if something does.
     pub loopback: Option<Arc<dyn Loopback>>,
+    /// A folder of policies in place of the repository's.
+    pub(crate) policies: Option<PathBuf>,
     /// The scenario's text and file, from which it is read again for another seed.
     text: (&'static str, String),
 }
@@ -153,6 +186,11 @@ pub struct Lab<S = Scenario> {
 pub type FlowLab = Lab<FlowScenario>;
 /// A place for streams over their viewers.
 pub type StreamLab = Lab<StreamScenario>;
+/// A place for onion overlays that carry traffic.
+pub type OnionLab = Lab<OnionRunScenario>;
+
+/// How long a quick run of an onion overlay is, and from when on it counts.
+const QUICK_ONION: [Duration; 2] = [Duration::from_millis(60_000), Duration::from_millis(30_000)];
 
 impl<S> Lab<S> {
     /// The paper's length, or a quick one.
@@ -250,7 +288,11 @@ impl<S> Lab<S> {
     }
 
     /// Runs all jobs, on all cores if no number of threads is given.
-    fn run_whole<J: Job>(&self, jobs: &[J], threads: Option<usize>) -> Result<Vec<J::Measured>, ExperimentError>
+    pub(crate) fn run_whole<J: Job>(
+        &self,
+        jobs: &[J],
+        threads: Option<usize>,
+    ) -> Result<Vec<J::Measured>, ExperimentError>
     where
         ExperimentError: From<J::Error>,
     {
@@ -476,6 +518,48 @@ impl Lab<StreamScenario> {
     }
 }
 
+impl Lab<OnionRunScenario> {
+    /// For `experiment`, as it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When its files do not read.
+    pub fn new_onion(experiment: &Experiment, request: &Request) -> Result<OnionLab, ExperimentError> {
+        let mut scenario = scenario_file::parse_onion_run(experiment.scenario, &experiment.scenario_file(), &[])?;
+        scenario.seed = request.seed.unwrap_or(scenario.seed);
+        Lab::with_scenario(experiment, request, scenario)
+    }
+
+    /// The experiment's scenario, in a quick run as long as one is.
+    pub fn shortened(&self) -> OnionRunScenario {
+        let mut scenario = self.scenario.clone();
+        if self.length == Length::Quick {
+            [scenario.duration, scenario.warmup] = QUICK_ONION;
+        }
+        scenario
+    }
+
+    /// Runs each of `scenarios` with the same `seeds` seeds, the lab's first. The runs of a scenario are in the
+    /// order of the seeds.
+    ///
+    /// # Errors
+    ///
+    /// When users cannot choose so, or at an interruption.
+    pub fn run_seeds(
+        &self,
+        scenarios: &[OnionRunScenario],
+        seeds: u64,
+    ) -> Result<Vec<Vec<OnionMeasured>>, ExperimentError> {
+        let with_seeds = |scenario: &OnionRunScenario| {
+            let scenario = scenario.clone();
+            (0..seeds).map(move |i| OnionRunScenario { seed: scenario.seed + i, ..scenario.clone() })
+        };
+        let jobs: Vec<OnionRunScenario> = scenarios.iter().flat_map(with_seeds).collect();
+        let mut runs = self.run_whole(&jobs, None)?.into_iter();
+        Ok(scenarios.iter().map(|_| runs.by_ref().take(seeds as usize).collect()).collect())
+    }
+}
+
 impl From<Infallible> for ExperimentError {
     fn from(never: Infallible) -> ExperimentError {
         match never {}
@@ -495,6 +579,7 @@ impl<S> Lab<S> {
             asked: request.controllers.clone(),
             settings: request.settings.clone(),
             loopback: request.loopback.clone(),
+            policies: request.policies.clone(),
             text: (experiment.scenario, experiment.scenario_file()),
         })
     }

@@ -5,9 +5,11 @@ mod c3;
 mod efthymiopoulos;
 mod expected;
 mod lab;
+mod learned;
 mod learners;
 mod learningcc;
 mod loopback;
+mod onion;
 mod packets;
 mod parameter;
 mod raiber_appendix_a;
@@ -35,7 +37,7 @@ pub use verdict::{Kind, Tally, Totals, Verdict};
 /// More subjects than these are shown as a table: bars could not be told apart.
 const MOST_BARS: usize = 10;
 
-pub use lab::{ExperimentError, FlowLab, Lab, Length, Request, StreamLab};
+pub use lab::{ExperimentError, FlowLab, Lab, Length, OnionLab, Request, StreamLab};
 pub use loopback::{Arrived, Course, FileOverRelays, Loopback};
 use packets::Carrier;
 pub use packets::{Medium, Testbed};
@@ -67,8 +69,12 @@ enum Runner {
     Packets(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Flows over links, which QUIC can carry too.
     Quic(fn(&FlowLab) -> Result<Findings, ExperimentError>),
+    /// Flows over links, steered by policies that were trained before.
+    Learned(fn(&FlowLab) -> Result<Findings, ExperimentError>),
     /// Streams over their viewers.
     Streams(fn(&StreamLab) -> Result<Findings, ExperimentError>),
+    /// Onion overlays that carry traffic.
+    Onion(fn(&OnionLab) -> Result<Findings, ExperimentError>),
 }
 
 macro_rules! experiment {
@@ -169,6 +175,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         streams::churn::run
     ),
     experiment!(
+        Onion,
+        "raiber-more",
+        "What do controllers of peers carry inside MORE, against control of paths, over 2 to 4 hops?",
+        onion::run
+    ),
+    experiment!(
         Settings,
         "anabranch-learners",
         "What do our own learners receive of what is possible, and how soon?",
@@ -178,6 +190,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!(Quic, "c3-cross-traffic", "Does steering use what periodic cross traffic leaves?", c3::cross_traffic),
     experiment!(Quic, "c3-fct", "Do short flows complete sooner when they are steered?", c3::completion),
     experiment!(Flows, "c3-loss", "Does a steered flow keep its goodput under random loss?", c3::loss),
+    experiment!(Learned, "c3-scenario-1", "Does one flow learn to send at the bottleneck's rate?", learned::single),
+    experiment!(Learned, "c3-scenario-2", "Do two flows learn to send at half the rate each?", learned::parallel),
+    experiment!(Learned, "c3-scenario-3", "Does a flow learn to yield half when another begins?", learned::staggered),
+    experiment!(
+        Learned,
+        "c3-cross-learned",
+        "How near to an oracle is a coordinator that learned, beside cross traffic?",
+        learned::cross
+    ),
+    experiment!(
+        Learned,
+        "c3-fairness",
+        "Is a policy fair with hosts and rates that it was not trained on?",
+        learned::fairness
+    ),
+    experiment!(Learned, "c3-delayed", "What is left of a coordinator's gain when reports are late?", learned::delayed),
     experiment!(Flows, "learningcc-fig-2", "How long is LearningCC's queue?", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "Do four flows of LearningCC share fairly?", learningcc::fairness),
     experiment!(Packets, "learningcc-fig-4", "What does LearningCC get beside Reno and Cubic?", learningcc::ratio),
@@ -411,10 +439,16 @@ impl Experiment {
             return Err(ExperimentError::NotOnPackets { id: self.id });
         }
         self.check_settings(request)?;
+        if request.policies.is_some() && !self.is_learned() {
+            return Err(ExperimentError::NotLearned { id: self.id });
+        }
         let Findings { rows, report } = match self.run {
             Runner::Overlay(run) | Runner::Settings(run) => run(&Lab::new(self, request)?),
-            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) => run(&Lab::new_flows(self, request)?),
+            Runner::Flows(run) | Runner::Packets(run) | Runner::Quic(run) | Runner::Learned(run) => {
+                run(&Lab::new_flows(self, request)?)
+            }
             Runner::Streams(run) => run(&Lab::new_streams(self, request)?),
+            Runner::Onion(run) => run(&Lab::new_onion(self, request)?),
         }?;
         let told = |row| request.medium.told(self.carrier(), row);
         Ok(Findings { rows: rows.into_iter().map(told).collect(), report })
@@ -447,6 +481,11 @@ impl Experiment {
         Ok(())
     }
 
+    /// Whether it plays policies that were trained before.
+    pub fn is_learned(&self) -> bool {
+        matches!(self.run, Runner::Learned(_))
+    }
+
     /// Whether real packets can carry it.
     pub fn is_on_packets(&self) -> bool {
         matches!(self.run, Runner::Packets(_) | Runner::Quic(_))
@@ -473,8 +512,11 @@ impl Experiment {
     pub fn seed(&self, request: &Request) -> Result<u64, ExperimentError> {
         Ok(match self.run {
             Runner::Overlay(_) | Runner::Settings(_) => Lab::new(self, request)?.scenario.seed,
-            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) => Lab::new_flows(self, request)?.scenario.seed,
+            Runner::Flows(_) | Runner::Packets(_) | Runner::Quic(_) | Runner::Learned(_) => {
+                Lab::new_flows(self, request)?.scenario.seed
+            }
             Runner::Streams(_) => Lab::new_streams(self, request)?.scenario.seed,
+            Runner::Onion(_) => Lab::new_onion(self, request)?.scenario.seed,
         })
     }
 }

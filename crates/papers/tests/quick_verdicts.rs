@@ -16,9 +16,9 @@ use anabranch_scenario::remy_table::DIRECTORY_VARIABLE;
 /// Experiments with rows that are there only where Remy's tables are.
 const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
 
-/// Experiments on overlays whose quick form takes half a minute or is of the same kind as
+/// Experiments on overlays whose quick form takes half a minute or more, or is of the same kind as
 /// another's.
-const LONG: [&str; 9] = [
+const LONG: [&str; 10] = [
     "raiber-fig-7.4",
     "raiber-fig-7.5",
     "raiber-fig-7.6",
@@ -28,6 +28,7 @@ const LONG: [&str; 9] = [
     "raiber-table-7.6",
     "raiber-table-7.7",
     "raiber-appendix-a",
+    "raiber-more",
 ];
 
 const HEADER: &str = "experiment,subject,metric,range,verdict";

@@ -87,7 +87,10 @@ impl Relay {
 
     /// A packet of `size` has arrived at the node that its route is at. If it goes
     /// on, its route is moved to the next node.
-    #[inline]
+    ///
+    /// Always inlined: each packet of a simulation passes here, and the packet and the verdict would
+    /// go through memory.
+    #[inline(always)]
     pub fn on_packet<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> Verdict<A>
     where
         A: Copy + Hash + Source,
@@ -97,29 +100,39 @@ impl Relay {
         if (packet.kind == Kind::Ack) & packet.route.is_home() {
             return Verdict::Home;
         }
-        if let Some(extras) = &mut self.extras {
-            // An ACK is never its neighbour's own: what that sends itself would leave nothing for it.
-            let is_first = packet.kind == Kind::Data && packet.route.position() == 1;
-            let traffic = if is_first { Traffic::Originated } else { Traffic::Transit };
-            let share = extras.share.as_mut();
-            let is_over_share = share.is_some_and(|share| !share.admit(now, &packet.previous(), traffic, size));
-            if let Some(granted) = &mut extras.granted {
-                let wait = self.limiter.backlog(now);
-                let round_trip = packet.telemetry.round_trip();
-                granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, round_trip);
-                if is_over_share {
-                    granted.on_over_share();
-                }
-                packet.stamp(granted.stamp());
-            }
-            if is_over_share {
-                return Verdict::OverShare;
-            }
+        if self.extras.is_some() && self.is_over_share(now, packet, size) {
+            return Verdict::OverShare;
         }
         let Admission::After(wait) = self.limiter.admit(now, size) else {
             return Verdict::Refuse;
         };
         packet.step().map_or(Verdict::Deliver { wait }, |to| Verdict::Forward { to, wait })
+    }
+
+    /// Whether the packet is beyond the fair share of the neighbour that it comes from. An ACK is
+    /// stamped, if that is what this relay does.
+    #[inline(never)]
+    fn is_over_share<A, T>(&mut self, now: Time, packet: &mut Packet<A, T>, size: Bytes) -> bool
+    where
+        A: Copy + Hash + Source,
+        T: Telling,
+    {
+        let Some(extras) = &mut self.extras else { return false };
+        // An ACK is never its neighbour's own: what that sends itself would leave nothing for it.
+        let is_first = packet.kind == Kind::Data && packet.route.position() == 1;
+        let traffic = if is_first { Traffic::Originated } else { Traffic::Transit };
+        let share = extras.share.as_mut();
+        let is_over_share = share.is_some_and(|share| !share.admit(now, &packet.previous(), traffic, size));
+        if let Some(granted) = &mut extras.granted {
+            let wait = self.limiter.backlog(now);
+            let round_trip = packet.telemetry.round_trip();
+            granted.on_packet(now, &packet.route.nodes()[0], size, &self.limiter, wait, round_trip);
+            if is_over_share {
+                granted.on_over_share();
+            }
+            packet.stamp(granted.stamp());
+        }
+        is_over_share
     }
 }
 

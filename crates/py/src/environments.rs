@@ -300,6 +300,18 @@ impl Environments {
         })
     }
 
+    /// What was seen of an environment last, without delay: of the link the queue, what was dropped, and cross traffic; of each
+    /// host the rate that it was told, what it carried, its round trip over its least, and what it lost.
+    fn seen(&self, environment: usize) -> PyResult<((f64, f64, f64), Vec<(f64, f64, f64, f64)>)> {
+        let vector = self.stepping.vector()?;
+        let missing =
+            || errors::value(format!("there is no environment {environment}; there are {}", self.stepping.count));
+        let session = vector.sessions().get(environment).ok_or_else(missing)?;
+        let (link, hosts) = (session.link(), session.seen().iter());
+        let hosts = hosts.map(|host| (host.rate, host.throughput, host.round_trip, host.loss)).collect();
+        Ok(((link.queue, link.dropped, link.cross), hosts))
+    }
+
     /// Seconds of the present episode of an environment that have passed.
     fn now(&self, environment: usize) -> PyResult<f64> {
         self.stepping.now(environment, Session::now)

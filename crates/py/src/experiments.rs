@@ -1,5 +1,6 @@
 //! The papers' experiments, as `anabranch reproduce --json` has them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ pub fn experiments() -> Vec<(&'static str, &'static str)> {
 
 /// Runs one; what `anabranch reproduce ID --json` prints, and its rows as a table.
 #[pyfunction]
-#[pyo3(signature = (experiment, quick=false, seed=None, controllers=vec![], settings=vec![]))]
+#[pyo3(signature = (experiment, quick=false, seed=None, controllers=vec![], settings=vec![], policies=None))]
 pub fn reproduce(
     py: Python<'_>,
     experiment: &str,
@@ -27,10 +28,11 @@ pub fn reproduce(
     seed: Option<u64>,
     controllers: Vec<String>,
     settings: Vec<String>,
+    policies: Option<PathBuf>,
 ) -> PyResult<Told> {
     let experiment = find(experiment).map_err(errors::value)?;
     let length = if quick { Length::Quick } else { Length::Full };
-    let request = Request { length, seed, controllers, settings, ..Request::default() };
+    let request = Request { length, seed, controllers, settings, policies, ..Request::default() };
     let refused = |error: ExperimentError| match error {
         ExperimentError::Scenario(error) => errors::scenario(error),
         ExperimentError::Overlay(_) | ExperimentError::Flow(_) => errors::run(error),

@@ -15,6 +15,8 @@ mod errors;
 #[cfg(feature = "module")]
 mod experiments;
 #[cfg(feature = "module")]
+mod page;
+#[cfg(feature = "module")]
 mod policy;
 #[cfg(feature = "module")]
 mod runs;
@@ -38,6 +40,8 @@ mod _native {
     use crate::errors::{RunError, ScenarioError};
     #[pymodule_export]
     use crate::experiments::{experiments, reproduce};
+    #[pymodule_export]
+    use crate::page::write_page;
     #[pymodule_export]
     use crate::policy::Policy;
     #[pymodule_export]

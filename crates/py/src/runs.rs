@@ -8,6 +8,7 @@ use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::FlowsSummary;
+use anabranch_lab::onion::run_files::OnionFinished;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Progress, run_one};
@@ -123,6 +124,13 @@ fn measured(scenario: AnyScenario, name: &str, out: Option<&std::path::Path>, pr
             let measured = run_one(&scenario, progress).map_err(errors::run)?;
             let wall_s = started.elapsed().as_secs_f64();
             let finished = StreamFinished { scenario: &scenario, measured: &measured, name, wall_s };
+            out.map(|out| finished.write(out)).transpose().map_err(written)?;
+            (finished.to_json(), finished.series())
+        }
+        AnyScenario::Onion(scenario) => {
+            let measured = run_one(&scenario, progress).map_err(errors::run)?;
+            let wall_s = started.elapsed().as_secs_f64();
+            let finished = OnionFinished { scenario: &scenario, measured: &measured, name, wall_s };
             out.map(|out| finished.write(out)).transpose().map_err(written)?;
             (finished.to_json(), finished.series())
         }

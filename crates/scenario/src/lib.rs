@@ -4,6 +4,7 @@
 pub mod file;
 pub mod flows;
 pub mod onion;
+pub mod onion_run;
 pub mod overlay;
 pub mod policy;
 pub mod remy_table;

@@ -301,7 +301,9 @@ impl<E: Copy> EventQueue<E> {
             self.occupied[place / 64] &= !(1 << (place % 64));
             self.in_ring -= bucket.len();
             let by_rank = self.current.is_empty() && self.shift <= RANKED_SHIFT;
-            if by_rank && bucket.len() <= RANKED / 2 {
+            if by_rank && bucket.len() <= RANKED / 4 {
+                sort_by_rank::<E, { RANKED / 4 }>(&bucket, &mut self.current);
+            } else if by_rank && bucket.len() <= RANKED / 2 {
                 sort_by_rank::<E, { RANKED / 2 }>(&bucket, &mut self.current);
             } else if by_rank && bucket.len() <= RANKED {
                 sort_by_rank::<E, RANKED>(&bucket, &mut self.current);

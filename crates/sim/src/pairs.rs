@@ -124,9 +124,9 @@ pub struct Mail<P> {
     payload: P,
 }
 
-/// Delays between pairs.
+/// Delays between pairs. What only a fabric in parts needs, if it is not `PARTED`, is not even compiled.
 #[derive(Clone, Debug)]
-pub struct Pairs<P> {
+pub struct Pairs<P, const PARTED: bool = false> {
     config: PairsConfig,
     seed: u64,
     now: Time,
@@ -143,8 +143,8 @@ pub struct Pairs<P> {
     room: u32,
     /// For each part, what arrives there.
     mail: Vec<Vec<Mail<P>>>,
-    /// Of what waits, in a part. A whole fabric needs none: in its queue, what was caused before was
-    /// inserted before.
+    /// Of what waits, in one of several parts. A whole fabric needs none: in its queue, what was caused
+    /// before was inserted before.
     order: Option<Box<Order>>,
     /// Of what happens now, as a key has it.
     round: u32,
@@ -163,6 +163,12 @@ impl<P: Addressed> Pairs<P> {
     ///
     /// If `config` has a matrix for another number of nodes than `capacity`.
     pub fn new(config: PairsConfig, capacity: usize, seed: u64) -> Pairs<P> {
+        Pairs::whole(config, capacity, seed)
+    }
+}
+
+impl<P: Addressed, const PARTED: bool> Pairs<P, PARTED> {
+    fn whole(config: PairsConfig, capacity: usize, seed: u64) -> Pairs<P, PARTED> {
         Pairs {
             delays: Delays::new(&config.delay, capacity, seed),
             config,
@@ -187,13 +193,14 @@ impl<P: Addressed> Pairs<P> {
     ///
     /// # Panics
     ///
-    /// As `new`, or without a part.
-    pub fn parts(config: PairsConfig, nodes: usize, seed: u64, parts: usize) -> Vec<Pairs<P>>
+    /// As `new`, without a part, or if there are several of what is not `PARTED`.
+    pub fn parts(config: PairsConfig, nodes: usize, seed: u64, parts: usize) -> Vec<Pairs<P, PARTED>>
     where
         P: Clone,
     {
         assert!(parts > 0, "a fabric has a part");
-        let whole = Pairs::new(config, nodes, seed);
+        assert!(PARTED || parts == 1, "{parts} parts need a type that has parts");
+        let whole = Pairs::whole(config, nodes, seed);
         if parts == 1 {
             return vec![whole];
         }
@@ -236,7 +243,14 @@ impl<P: Addressed> Pairs<P> {
     /// Where a node stands among those of this part.
     #[inline]
     fn place(&self, node: NodeId) -> usize {
-        node.0.wrapping_sub(self.first) as usize
+        let first = if PARTED { self.first } else { 0 };
+        node.0.wrapping_sub(first) as usize
+    }
+
+    /// The keys of what waits, if there are several parts.
+    #[inline]
+    fn order(&mut self) -> Option<&mut Order> {
+        if PARTED { self.order.as_deref_mut() } else { None }
     }
 
     #[inline]
@@ -259,7 +273,7 @@ impl<P: Addressed> Pairs<P> {
     /// The message in `slot` has this key.
     #[inline]
     fn note(&mut self, slot: u32, key: Key) {
-        let Some(order) = &mut self.order else { return };
+        let Some(order) = self.order() else { return };
         if order.messages.len() <= slot as usize {
             order.messages.resize(slot as usize + 1, key);
         }
@@ -270,7 +284,8 @@ impl<P: Addressed> Pairs<P> {
     #[inline]
     fn timer_node(&self, event: Packed) -> NodeId {
         let name = event.0 & !Packed::TIMER;
-        self.order.as_ref().map_or(NodeId(name), |order| order.timer_at(name).0)
+        let order = self.order.as_ref().filter(|_| PARTED);
+        order.map_or(NodeId(name), |order| order.timer_at(name).0)
     }
 
     /// Writes a message for another part.
@@ -350,7 +365,7 @@ impl<P: Addressed> Pairs<P> {
     }
 }
 
-impl<P: Addressed> Fabric for Pairs<P> {
+impl<P: Addressed, const PARTED: bool> Fabric for Pairs<P, PARTED> {
     type Payload = P;
 
     #[inline]
@@ -386,7 +401,7 @@ impl<P: Addressed> Fabric for Pairs<P> {
         let armed = &mut self.nodes[place].armed;
         if at < *armed {
             *armed = at;
-            let event = self.order.as_mut().map_or(Packed::timer(node), |order| order.timer(node, key));
+            let event = self.order().map_or(Packed::timer(node), |order| order.timer(node, key));
             self.queue.push(at, event);
         }
     }
@@ -403,7 +418,9 @@ impl<P: Addressed> Fabric for Pairs<P> {
                     self.round = 0;
                     return None;
                 };
-                self.round = if at == self.now { self.round + 1 } else { 1 };
+                if PARTED {
+                    self.round = if at == self.now { self.round + 1 } else { 1 };
+                }
                 self.now = at;
                 if self.queue.is_tied() {
                     self.gather(event);
@@ -425,7 +442,7 @@ impl<P: Addressed> Fabric for Pairs<P> {
                 return Some(Event::Arrival { from, to, marked: false });
             }
             let node = self.timer_node(event);
-            if let Some(order) = &mut self.order {
+            if let Some(order) = self.order() {
                 order.release(event.0 & !Packed::TIMER);
             }
             let (place, now) = (self.place(node), self.now);
@@ -471,12 +488,12 @@ impl<P: Addressed> Fabric for Pairs<P> {
 
     #[inline]
     fn first_node(&self) -> NodeId {
-        NodeId(self.first)
+        NodeId(if PARTED { self.first } else { 0 })
     }
 
     #[inline]
     fn is_elsewhere(&self, node: NodeId) -> bool {
-        node.0.wrapping_sub(self.first) >= self.room && (node.0 / self.room) < self.mail.len() as u32
+        PARTED && node.0.wrapping_sub(self.first) >= self.room && (node.0 / self.room) < self.mail.len() as u32
     }
 
     fn reset(&mut self, seed: u64) {

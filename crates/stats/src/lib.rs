@@ -13,6 +13,7 @@ mod batch;
 mod convergence;
 mod correlation;
 mod ellipse;
+mod entropy;
 mod normality;
 mod summary;
 
@@ -20,6 +21,7 @@ pub use batch::{Interval, MIN_BATCHES, MeanEstimate, batch_means, estimate_mean,
 pub use convergence::{PAPER_SHARE, PAPER_WINDOW_S, time_to_convergence};
 pub use correlation::{Autocorrelation, autocorrelation};
 pub use ellipse::Ellipse;
+pub use entropy::Entropy;
 pub use normality::{Normality, QqPoint, combined_p, normality};
 pub use summary::{jain_fairness, mean, percentile, std_dev, variance};
 

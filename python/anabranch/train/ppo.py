@@ -40,6 +40,7 @@ import optax
 
 import anabranch
 from anabranch.policy import Policy
+from anabranch.train._curves import write_page
 from anabranch.vector import VectorEnv
 
 HIDDEN = (64, 64)
@@ -76,6 +77,8 @@ class Settings:
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     most_gradient: float = 0.5
+    keep: tuple[int, ...] = ()
+    """Steps after which the policy is kept as ``steps-N.safetensors``: after the first update that has seen as many."""
 
     @property
     def iterations(self) -> int:
@@ -173,6 +176,15 @@ class Learner:
         self.state = self.optimiser.init(self.parameters)
         self.known = (np.full(row, np.inf, np.float32), np.full(row, -np.inf, np.float32))
         self._batch, self._update = jax.jit(self._make_batch), jax.jit(self._make_update)
+
+    @property
+    def numbers(self) -> Any:
+        """All that learning changes."""
+        return self.parameters, self.state, self.known
+
+    @numbers.setter
+    def numbers(self, numbers: Any) -> None:
+        self.parameters, self.state, self.known = numbers
 
     @property
     def deviation(self) -> float:
@@ -275,21 +287,22 @@ class Checkpoint:
     def __init__(self, folder: Path, settings: Settings, seed: int) -> None:
         self.path = folder / "checkpoint.npz"
         self.curve = folder / "curve.csv"
-        self.told = json.loads(json.dumps({"version": 2, "seed": seed, **asdict(settings)}))
+        self.told = json.loads(json.dumps({"version": 3, "seed": seed, **asdict(settings)}))
 
-    def save(self, learner: Learner, iteration: int, rows: list[dict[str, float]]) -> None:
-        numbers = jax.tree.leaves(jax.device_get((learner.parameters, learner.state, learner.known)))
+    def save(self, learner: Any, iteration: int, rows: list[dict[str, float]]) -> None:
+        """Of a learner whose ``numbers`` are all that changes in it, as a tree of arrays."""
+        numbers = jax.tree.leaves(jax.device_get(learner.numbers))
         about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
         file = io.BytesIO()
         np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
         write(self.path, file.getvalue())
         text = io.StringIO()
-        table = csv.DictWriter(text, ["steps", "reward_per_step", "deviation"], lineterminator="\n")
+        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
         write(self.curve, text.getvalue().encode())
 
-    def load(self, learner: Learner) -> tuple[int, list[dict[str, float]]]:
+    def load(self, learner: Any) -> tuple[int, list[dict[str, float]]]:
         """Into the learner; iterations that were done, and the curve until there."""
         if not self.path.exists():
             return 0, []
@@ -302,9 +315,9 @@ class Checkpoint:
                         f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
                         "go on with the same, or give another --out"
                     )
-            tree = jax.tree.structure((learner.parameters, learner.state, learner.known))
+            tree = jax.tree.structure(learner.numbers)
             numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
-        learner.parameters, learner.state, learner.known = jax.tree.unflatten(tree, numbers)
+        learner.numbers = jax.tree.unflatten(tree, numbers)
         return about["iteration"], about["rows"]
 
 
@@ -344,14 +357,22 @@ def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, 
         deviation = learner.deviation
         seen = envs.rollout(learner.policy(), settings.rollout, deviation=deviation, out=out)
         reward = learner.learn(iteration, seen, was_over)
+        for steps in settings.keep:
+            if iteration * each < steps <= (iteration + 1) * each:
+                save(learner, settings, seed, envs, folder / f"steps-{steps}.safetensors")
         was_over = (seen.terminated | seen.truncated)[:, -1].copy()
         rows.append({"steps": (iteration + 1) * each, "reward_per_step": reward, "deviation": deviation})
         if (iteration + 1) % settings.anew == 0 or iteration + 1 == settings.iterations:
             checkpoint.save(learner, iteration + 1, rows)
         say(rows[-1])
+    return save(learner, settings, seed, envs, folder / "policy.safetensors")
+
+
+def save(learner: Learner, settings: Settings, seed: int, envs: VectorEnv, path: Path) -> Policy:
+    """What has been learned so far, with how it came to be."""
     policy = learner.policy(is_trained=True)
     trained = {"by": "anabranch.train.ppo", "version": anabranch.__version__, "seed": seed, **asdict(settings)}
-    policy.save(folder / "policy.safetensors", envs, trained=trained)
+    policy.save(path, envs, trained=trained)
     return policy
 
 
@@ -361,21 +382,34 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--options", type=json.loads, default={}, help='of the environment, as {"actuator": "rate"}')
     parser.add_argument("--steps", type=int, default=Settings.steps, help="of all environments together")
     parser.add_argument("--num-envs", type=int, default=Settings.num_envs)
+    parser.add_argument("--rollout", type=int, default=Settings.rollout, help="steps of each between two updates")
+    parser.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
+                        help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
     parser.add_argument("--out", type=Path, required=True, help="a folder; a training that is there goes on")
     told = parser.parse_args(arguments)
-    for name in ("steps", "num_envs", "seeds"):
+    for name in ("steps", "num_envs", "rollout", "seeds"):
         if getattr(told, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(told, name)}, must be 1 or more")
     if not isinstance(told.options, dict):
         parser.error("--options must be an object of JSON")
-    settings = Settings(told.env, told.options, told.steps, told.num_envs)
+    for steps in told.keep:
+        if not 1 <= steps <= told.steps:
+            parser.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
+    settings = Settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
+    results = train_all(settings, told.seeds, told.out)
+    for who in ("rule", "oracle"):
+        print(f"{who}: {results['reward_per_step'][who]:.4f}")
+
+
+def train_all(settings: Settings, seeds: int, out: Path) -> dict[str, Any]:
+    """Trainings of the seeds 1, 2, ..., each in its folder; what they reached is written into ``out`` and given back."""
     is_terminal = sys.stderr.isatty()
     results: dict[str, Any] = {"settings": asdict(settings), "reward_per_step": {}}
     try:
         for who in ("rule", "oracle"):
             results["reward_per_step"][who] = evaluate(settings, lambda envs, _: envs.told_by(who))
-        for seed in range(1, told.seeds + 1):
+        for seed in range(1, seeds + 1):
             begun = time.monotonic()
 
             def say(row: dict[str, float]) -> None:
@@ -383,7 +417,7 @@ def main(arguments: list[str] | None = None) -> None:
                     line = f"seed {seed}  {row['steps']:>9} steps  reward {row['reward_per_step']:7.4f} a step"
                     print(f"\r{line}  {time.monotonic() - begun:5.1f} s", end="", file=sys.stderr, flush=True)
 
-            policy = train(settings, seed, told.out / f"seed-{seed}", say)
+            policy = train(settings, seed, out / f"seed-{seed}", say)
             if is_terminal:
                 print(file=sys.stderr)
             results["reward_per_step"][f"seed-{seed}"] = reward = evaluate(settings, acting(policy))
@@ -392,9 +426,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("\nstopped; the same command goes on from the last checkpoint")
     except (ValueError, OSError, gymnasium.error.Error) as error:
         sys.exit(f"error: {error}")
-    write(told.out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    for who in ("rule", "oracle"):
-        print(f"{who}: {results['reward_per_step'][who]:.4f}")
+    write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    about = {"environment": settings.env, "options": json.dumps(settings.options), "steps": str(settings.steps)}
+    write_page(out, "anabranch.train.ppo", about, results["reward_per_step"], "reward of a step")
+    return results
 
 
 if __name__ == "__main__":

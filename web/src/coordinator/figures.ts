@@ -121,21 +121,11 @@ function monitor(at: Reader): Monitor {
 const bits = (at: Reader) => at.amount() * 1e6
 const amount = (at: Reader) => at.amount()
 
-/** Five minutes at one row a second. */
-export const HISTORY_ROWS = 300
-
 /** What was so at an instant; null where nothing was heard. */
 export interface Row {
   /** Seconds since the page was opened. */
   atS: number
   overview: Overview | null
-}
-
-/** The rows with one more; one that is not later than the last is left out. */
-export function append(rows: readonly Row[], row: Row): Row[] {
-  const last = rows.at(-1)
-  if (last !== undefined && row.atS <= last.atS) return [...rows]
-  return [...rows.slice(-(HISTORY_ROWS - 1)), row]
 }
 
 /** Hosts of which a chart has a line each. */

@@ -1,6 +1,7 @@
 // The page's link to its coordinator, and the last minutes of what that told.
+import { append } from '../lib/history'
 import { Live } from '../lib/live.svelte'
-import { append, parseOverview, type Overview, type Row } from './figures'
+import { parseOverview, type Overview, type Row } from './figures'
 
 export class CoordinatorLink extends Live<Overview> {
   rows = $state.raw<Row[]>([])

@@ -36,7 +36,7 @@ export function gapAt(atS: number): Row {
 }
 
 /** The rows with one more, at most [`HISTORY_ROWS`]; a row that is not later than the last is left out. */
-export function append(rows: readonly Row[], row: Row): Row[] {
+export function append<T extends { atS: number }>(rows: readonly T[], row: T): T[] {
   const last = rows.at(-1)
   if (last !== undefined && row.atS <= last.atS) return [...rows]
   return [...rows.slice(-(HISTORY_ROWS - 1)), row]

@@ -10,6 +10,7 @@ use anabranch_net::onion::state::StateError;
 use anabranch_onion::directory::{Authority, AuthorityEvent, AuthorityState, PublicKey, SecretKey, WallClock};
 use tokio::net::TcpListener;
 
+use super::metrics::{AuthorityFigures, Metrics};
 use super::network::{self, StateArg};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -36,6 +37,9 @@ pub struct Args {
     /// Listen here, if that is not the address that the network's file has
     #[arg(long, value_name = "ADDR", requires = "network")]
     listen: Option<SocketAddr>,
+    /// Serve figures for Prometheus at ADDR; they hold no address
+    #[arg(long, value_name = "ADDR", requires = "network")]
+    metrics: Option<SocketAddr>,
 }
 
 /// All digits of a key, as the network's file has them.
@@ -79,7 +83,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 tokio::time::sleep(LOOK).await;
             }
         };
+        let (metrics, mut figures) = (Metrics::default(), AuthorityFigures::default());
+        metrics.renew(figures.rows());
+        if let Some(address) = args.metrics {
+            metrics.serve(address, "anabranch_onion_authority")?;
+        }
         let on_event = |authority: &Authority, event: AuthorityEvent| -> Result<(), StateError> {
+            figures.on_event(authority, &event);
+            metrics.renew(figures.rows());
             match event {
                 AuthorityEvent::Keep => return folder.save(SEEN, &authority.state()),
                 AuthorityEvent::Published { epoch, hash, relays } => {

@@ -1,16 +1,22 @@
 //! `anabranch onion demo`: authorities, relays, an exit, a site and a proxy as processes of this machine; pages are
 //! fetched through all of them, and what each relay came to know is counted.
 
+mod report;
+mod seen;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anabranch_report::output::create_dir;
 use fast_socks5::client::{Config, Socks5Stream};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -19,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
+use seen::{Names, Seen};
 
 /// Authorities, of which all but one must sign.
 const AUTHORITIES: u8 = 3;
@@ -31,6 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything is over by then.
 const LONGEST: Duration = Duration::from_secs(180);
+
+/// Between two pages that are fetched to be looked at, of which every so many is the large file.
+const PAUSE: Duration = Duration::from_millis(500);
+const EACH_LARGE: u32 = 20;
 
 /// Arguments of `onion demo`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +56,13 @@ pub struct Args {
     /// Megabytes of the large file
     #[arg(long, value_name = "MB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
+    /// Write report.html into DIR: traffic and entropy over time, and what each relay knows, by what it wrote down itself
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on fetching pages until Ctrl-C, and serve the user's page at ADDR [default without ADDR: the first free port from
+    /// 127.0.0.1:8080 on]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    page: Option<Option<SocketAddr>>,
     /// Print what was measured as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -65,6 +83,10 @@ struct Measured {
     large_bytes: usize,
     large_s: f64,
     mb_per_s: f64,
+    /// Processor time of all parts while the large file came; null where the system does not tell.
+    large_processor_s: Option<f64>,
+    /// Processor time of all parts and of curl, from beginning to end.
+    processor_s: f64,
     /// Whether curl got the same page; null where there is none.
     curl: Option<bool>,
     /// What each relay has done, and so come to know: it ends with what it says of itself.
@@ -169,24 +191,35 @@ impl Drop for Part {
 
 /// Runs it all.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(out) = &args.out {
+        create_dir(out)?;
+    }
     let interrupt = Interrupt::listen()?;
     let folder = tempfile::tempdir()?;
     let begun = Instant::now();
     say(args.json, &format!("{AUTHORITIES} authorities, {} relays, a site, and a proxy begin", args.relays));
-    let large = pattern(args.megabytes as usize * 1_000_000);
-    let small = pattern(SMALL);
-    let site = serve_site(small.clone(), large.clone())?;
+    let large: Arc<[u8]> = pattern(args.megabytes as usize * 1_000_000).into();
+    let small: Arc<[u8]> = pattern(SMALL).into();
+    let site = serve_site(Arc::clone(&small), Arc::clone(&large))?;
     let network = folder.path().join("network.toml");
     let mut parts = authorities(folder.path(), &network)?;
-    let (mut relays, mut exits) = (Vec::new(), 0);
+    let (mut relays, mut exits, mut names) = (Vec::new(), 0, Names::default());
+    let mut notes: Vec<(PathBuf, f64)> = Vec::new();
     for number in 0..args.relays {
         let listen = free(|host| UdpSocket::bind(host)?.local_addr(), number.wrapping_add(20))?;
+        names.0.insert(listen, usize::from(number));
         let (state, listen) = (state(folder.path(), &format!("relay-{number}")), listen.to_string());
+        let notes_at = folder.path().join(format!("relay-{number}.jsonl"));
+        let observe = notes_at.display().to_string();
         let network = network.display().to_string();
         let allow = site.to_string();
         let mut arguments =
             vec!["onion", "relay", "--json", "--network", &network, "--state", &state, "--listen", &listen];
         arguments.extend(["--limit", "1 Gbit/s"]);
+        if args.out.is_some() {
+            arguments.extend(["--observe", &observe]);
+        }
+        notes.push((notes_at, begun.elapsed().as_secs_f64()));
         if number % 6 == 5 {
             arguments.extend(["--allow", &allow]);
             exits += 1;
@@ -194,35 +227,51 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         relays.push(Part::start(&arguments)?);
     }
     let (state, network) = (state(folder.path(), "proxy"), network.display().to_string());
-    let proxy =
-        Part::start(&["onion", "proxy", "--json", "--network", &network, "--state", &state, "--socks", "127.0.0.1:0"])?;
+    let mut arguments =
+        vec!["onion", "proxy", "--json", "--network", &network, "--state", &state, "--socks", "127.0.0.1:0"];
+    let page = args.page.flatten().map(|at| at.to_string());
+    if args.page.is_some() {
+        arguments.push("--page");
+        arguments.extend(page.as_deref());
+    }
+    let proxy = Part::start(&arguments)?;
     let line = proxy.await_line("SOCKS5 at ", &interrupt)?;
     let socks = line.rsplit(' ').next().unwrap_or_default().to_owned();
+    let shown = args.page.map(|_| proxy.await_line("page: ", &interrupt)).transpose()?;
     // The first list that names all; relays take it up a moment later.
     proxy.await_line(&format!("{} relays", args.relays), &interrupt)?;
     let first_list_s = begun.elapsed().as_secs_f64();
     say(args.json, &format!("a list of all relays is signed after {first_list_s:.1} s"));
     let (first, first_page_s) = fetch_patiently(&socks, site, "/small", &interrupt)?;
-    if first != small {
+    if *first != *small {
         return Err(Failure::new("the first page did not come as it was sent"));
     }
     let mut times = Vec::new();
     for _ in 0..5 {
         let (page, seconds) = fetch(&socks, site, "/small")?;
-        if page != small {
+        if *page != *small {
             return Err(Failure::new("a page did not come as it was sent"));
         }
         times.push(seconds);
     }
     times.sort_by(f64::total_cmp);
+    let all = || parts.iter().chain(&relays).chain([&proxy]);
+    let before = processor_s(all());
     let (file, large_s) = fetch(&socks, site, "/large")?;
-    if file != large {
+    let large_processor_s = processor_s(all()).zip(before).map(|(after, before)| after - before);
+    if *file != *large {
         return Err(Failure::new("the large file did not come as it was sent"));
     }
     let curl = curl(&socks, site, &small);
+    if let Some(line) = shown {
+        say(args.json, &format!("{line}; pages are fetched until Ctrl-C"));
+        go_on(&socks, site, &interrupt);
+    }
     let proxy = proxy.end();
     let knew = relays.into_iter().map(Part::end).collect();
     parts.drain(..).for_each(|part| drop(part.end()));
+    let ended = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(std::io::Error::from)?;
+    let spent = [ended.user_time(), ended.system_time()];
     let measured = Measured {
         authorities: AUTHORITIES,
         relays: args.relays,
@@ -233,6 +282,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         large_bytes: large.len(),
         large_s,
         mb_per_s: large.len() as f64 / 1e6 / large_s,
+        large_processor_s,
+        processor_s: spent.iter().map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6).sum(),
         curl,
         knew,
         proxy,
@@ -242,7 +293,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     } else {
         show(&measured);
     }
+    if let Some(out) = &args.out {
+        let seen: Vec<Seen> =
+            notes.iter().map(|(path, began_s)| Seen::read(path, *began_s)).collect::<Result<_, _>>()?;
+        let path = out.join("report.html");
+        report::of(&measured, &seen, &names).write(&path)?;
+        eprintln!("wrote {}", path.display());
+    }
     Ok(())
+}
+
+/// Fetches pages for somebody who looks, until that is enough. One that does not come is no matter: the page says so.
+fn go_on(socks: &str, site: SocketAddr, interrupt: &Interrupt) {
+    let mut turn = 0u32;
+    while !interrupt.is_raised() {
+        turn = turn.wrapping_add(1);
+        let _ = fetch(socks, site, if turn.is_multiple_of(EACH_LARGE) { "/large" } else { "/small" });
+        thread::sleep(PAUSE);
+    }
 }
 
 fn show(measured: &Measured) {
@@ -251,6 +319,12 @@ fn show(measured: &Measured) {
         measured.first_page_s, measured.small_page_s
     );
     println!("{} MB in {:.2} s: {:.1} MB/s", measured.large_bytes / 1_000_000, measured.large_s, measured.mb_per_s);
+    if let Some(seconds) = measured.large_processor_s {
+        println!(
+            "all parts together took {seconds:.2} s of processor time for it, {:.2} s in all",
+            measured.processor_s
+        );
+    }
     match measured.curl {
         Some(true) => println!("curl got the same page"),
         Some(false) => println!("curl did not get the page"),
@@ -264,6 +338,24 @@ fn show(measured: &Measured) {
         let line = (of("forwarded"), of("to_clients"), of("delivered"), of("keys_set_up"));
         println!("  relay {number:>3}: {:>8} {:>8} {:>8}   {:>6}", line.0, line.1, line.2, line.3);
     }
+}
+
+/// Processor time that `parts` have taken so far.
+#[cfg(target_os = "linux")]
+fn processor_s<'a>(parts: impl Iterator<Item = &'a Part>) -> Option<f64> {
+    use nix::time::{clock_getcpuclockid, clock_gettime};
+
+    let of = |part: &Part| {
+        let clock = clock_getcpuclockid(Pid::from_raw(part.child.id() as i32)).ok()?;
+        let time = clock_gettime(clock).ok()?;
+        Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
+    };
+    parts.map(of).sum()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processor_s<'a>(_: impl Iterator<Item = &'a Part>) -> Option<f64> {
+    None
 }
 
 fn state(folder: &Path, name: &str) -> String {
@@ -310,12 +402,12 @@ fn epoch() -> u64 {
 }
 
 /// A site with two pages.
-fn serve_site(small: Vec<u8>, large: Vec<u8>) -> Result<SocketAddr, Failure> {
+fn serve_site(small: Arc<[u8]>, large: Arc<[u8]>) -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (small, large) = (small.clone(), large.clone());
+            let (small, large) = (Arc::clone(&small), Arc::clone(&large));
             // Who breaks off wants no more.
             thread::spawn(move || drop(serve_page(stream, &small, &large)));
         }

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 const SEEN: &str = "seen.json";
 
 /// The guards.
-pub const GUARDS: &str = "guards.json";
+const GUARDS: &str = "guards.json";
 
 /// How often it is looked whether the user has had enough.
 pub const LOOK: Duration = Duration::from_millis(50);
@@ -69,12 +69,13 @@ pub fn settings(network: NetworkFile, user: UserSettings, folder: &StateFolder) 
     let guards: GuardState = folder.load(GUARDS)?;
     let remembered: Remembered = folder.load(SEEN)?;
     let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
-    let keep_in = folder.clone();
+    let (keep_in, guards_in) = (folder.clone(), folder.clone());
     Ok(HiddenSettings {
         network,
         user,
         socket: Socket::bind(any)?,
         guards,
+        keep_guards: Box::new(move |state| guards_in.save(GUARDS, state).map_err(std::io::Error::other)),
         remembered,
         keep: Box::new(move |seen| keep_in.save(SEEN, seen).map_err(std::io::Error::other)),
     })

@@ -3,8 +3,11 @@
 mod attack;
 mod authority;
 mod demo;
+mod figures;
 mod hidden;
+mod metrics;
 mod network;
+mod observe;
 mod proxy;
 mod receive;
 mod relay;

@@ -1,8 +1,10 @@
 //! `anabranch onion proxy`: a SOCKS5 server whose connections leave the onion overlay at an exit.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use anabranch_control::time::Duration;
+use anabranch_control::time::{Duration, Time};
+use anabranch_gateway::onion::{self as gateway, Config, HappeningKind, Overview};
+use anabranch_gateway::server::{Access, Bounds, Gateway};
 use anabranch_net::onion::user_edge::{EdgeNews, EdgeSettings, UserEdge};
 use anabranch_net::udp::Socket;
 use anabranch_onion::directory::Remembered;
@@ -11,18 +13,28 @@ use anabranch_onion::node::UserSettings;
 use anabranch_onion::session::{Rates, Secrecy};
 use anabranch_onion::size::MOST_HOPS;
 use serde::Serialize;
+use tokio::sync::watch;
 
+use super::figures::{self, Events, Fixed};
+use super::metrics::Metrics;
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network::say;
+use crate::stream::local;
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
 
 /// The guards.
 const GUARDS: &str = "guards.json";
+
+/// How often figures are told.
+const PERIOD: Duration = Duration::SECOND;
+
+/// What names of metrics begin with.
+const PREFIX: &str = "anabranch_onion_proxy";
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(50);
@@ -54,6 +66,13 @@ pub struct Args {
     /// What places packets on relays: per-path, random, or a controller of `anabranch controllers`
     #[arg(long, value_name = "NAME", default_value = "timeouts")]
     placement: String,
+    /// Serve a page for you at ADDR: what the overlay hides of you and what not, traffic, guards, relays [default without
+    /// ADDR: the first free port from 127.0.0.1:8080 on]. Who can reach it sees your guards and how much you send
+    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    page: Option<Option<SocketAddr>>,
+    /// Serve figures for Prometheus at ADDR; they hold no address and no target
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
     /// Say at the end what was done as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -86,12 +105,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.socks.ip().is_loopback() {
         eprintln!("others than this machine can use {}, and read what programs say to it", args.socks);
     }
+    let page = args.page.map(listen).transpose()?;
     let folder = args.state.open("onion-proxy")?;
     let guards: GuardState = folder.load(GUARDS)?;
     let remembered: Remembered = folder.load(SEEN)?;
     let interrupt = Interrupt::listen()?;
     let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
-    let keep_in = folder.clone();
+    let (keep_in, guards_in) = (folder.clone(), folder);
+    let (authorities, how) = (network.authorities.clone(), user.clone());
     let settings = EdgeSettings {
         network,
         user,
@@ -99,24 +120,64 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         socks: args.socks,
         socket: Socket::bind(any)?,
         guards,
+        keep_guards: Box::new(move |state| guards_in.save(GUARDS, state).map_err(std::io::Error::other)),
         remembered,
         keep: Box::new(move |seen| keep_in.save(SEEN, seen).map_err(std::io::Error::other)),
     };
     let mut edge = UserEdge::start(settings)
         .map_err(|why| Failure::new(format!("cannot serve programs at {}: {why}", args.socks)))?;
     say(args.json, &format!("SOCKS5 at {}", edge.socks()));
+    let fixed = Fixed::new(edge.socks(), &how, &authorities);
+    let (mut events, mut refused, mut guards) = (Events::default(), 0, 0);
+    let (overviews, latest) = watch::channel(figures::overview(&fixed, &edge, &events, refused));
+    let metrics = Metrics::default();
+    metrics.renew(figures::rows(&latest.borrow()));
+    // It ends with this value.
+    let _page = page.map(|listener| serve(listener, latest, &metrics)).transpose()?;
+    if let Some(address) = args.metrics {
+        metrics.serve(address, PREFIX)?;
+    }
+    let is_watched = args.page.is_some() || args.metrics.is_some();
+    let mut next = if is_watched { edge.now() + PERIOD } else { Time::MAX };
     while !interrupt.is_raised() {
-        edge.turn(edge.now() + LOOK)?;
+        edge.turn((edge.now() + LOOK).min(next))?;
+        let now = edge.now();
         while let Some(news) = edge.poll_news() {
             match news {
                 EdgeNews::Epoch { epoch, relays, exits } => {
-                    say(args.json, &format!("epoch {epoch}: {relays} relays, {exits} exits"));
+                    let words = format!("epoch {epoch}: {relays} relays, {exits} exits");
+                    say(args.json, &words);
+                    events.note(now, HappeningKind::List, words);
                 }
-                EdgeNews::Guards(state) => folder.save(GUARDS, &state)?,
-                EdgeNews::NoPath(why) => eprintln!("no path: {why}"),
-                EdgeNews::NoExit => eprintln!("a program wants to where no exit leads, or too many do"),
-                EdgeNews::Directory(found) => say_found(&found)?,
+                EdgeNews::NoPath(why) => {
+                    eprintln!("no path: {why}");
+                    events.note(now, HappeningKind::Refused, format!("no path: {why}"));
+                }
+                EdgeNews::NoExit => {
+                    let words = "a program wants to where no exit leads, or too many do";
+                    eprintln!("{words}");
+                    refused += 1;
+                    events.note(now, HappeningKind::Refused, words);
+                }
+                EdgeNews::Directory(found) => {
+                    if let Some(words) = say_found(&found)? {
+                        events.note(now, HappeningKind::Directory, words);
+                    }
+                }
+                EdgeNews::GuardsNotKept(why) => {
+                    return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
+                }
             }
+        }
+        if now >= next {
+            next = now + PERIOD;
+            let drawn = edge.user().map_or(0, |user| user.guards().drawn().count());
+            if drawn != std::mem::replace(&mut guards, drawn) {
+                events.note(now, HappeningKind::Guards, format!("guards were drawn or dropped: {drawn} now"));
+            }
+            let overview = figures::overview(&fixed, &edge, &events, refused);
+            metrics.renew(figures::rows(&overview));
+            overviews.send_replace(overview);
         }
     }
     let counts = edge.user().map(|user| *user.counts()).unwrap_or_default();
@@ -133,4 +194,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", serde_json::to_string(&done)?);
     }
     Ok(())
+}
+
+/// Where the page is to be.
+fn listen(at: Option<SocketAddr>) -> Result<TcpListener, Failure> {
+    if at.is_some_and(|at| !at.ip().is_loopback()) {
+        eprintln!("others than this machine can see on the page how much you send, and by which guards");
+    }
+    let (words, listener) = match at {
+        None => ("127.0.0.1".to_owned(), local::first_free_port()),
+        Some(address) => (address.to_string(), TcpListener::bind(address)),
+    };
+    listener.map_err(|why| Failure::new(format!("the page cannot be served at {words}: {why}; see --page")))
+}
+
+/// Serves the page.
+fn serve(listener: TcpListener, overviews: watch::Receiver<Overview>, metrics: &Metrics) -> Result<Gateway, Failure> {
+    let config =
+        Config { overviews, registry: metrics.registry(PREFIX), access: Access::default(), bounds: Bounds::default() };
+    let gateway = gateway::start(listener, config)?;
+    eprintln!("page: http://{}/", gateway.address());
+    Ok(gateway)
 }

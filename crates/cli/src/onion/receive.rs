@@ -17,7 +17,7 @@ use anabranch_proto::transfer::Limits;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::hidden::{self, GUARDS, LEAVE, LOOK, PathArgs};
+use super::hidden::{self, LEAVE, LOOK, PathArgs};
 use super::network::{NetworkArg, StateArg};
 use super::relay::say_found;
 use crate::failure::Failure;
@@ -117,13 +117,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     while !interrupt.is_raised() && !taking.is_over {
         for news in taking.turn()? {
-            match news {
-                HiddenNews::Machine(ReceiverEvent::Guards) => {
-                    let state = taking.edge.machine().map(|machine| machine.user().guards().clone());
-                    folder.save(GUARDS, &state.unwrap_or_default())?;
-                }
-                news => taking.on_news(news)?,
-            }
+            taking.on_news(news)?;
         }
         taking.say_events();
     }
@@ -174,7 +168,10 @@ impl Taking<'_> {
         let json = self.args.json;
         match news {
             HiddenNews::Epoch { epoch, relays } => say(json, &format!("epoch {epoch}: {relays} relays")),
-            HiddenNews::Directory(found) => say_found(&found)?,
+            HiddenNews::Directory(found) => _ = say_found(&found)?,
+            HiddenNews::GuardsNotKept(why) => {
+                return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
+            }
             HiddenNews::Machine(ReceiverEvent::Ready) => say(json, "ready: senders find this address now"),
             HiddenNews::Machine(ReceiverEvent::NoPath(why)) => eprintln!("no path: {why}"),
             HiddenNews::Machine(ReceiverEvent::Guards) => {}

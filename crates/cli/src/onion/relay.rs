@@ -1,6 +1,7 @@
 //! `anabranch onion relay`: carries what others send over the onion overlay, and connects to hosts if told so.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
@@ -19,13 +20,18 @@ use anabranch_onion::relay::DropReason;
 use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
 use serde::Serialize;
 
+use super::metrics::{Metrics, RelayFigures};
 use super::network::{NetworkArg, StateArg};
+use super::observe::{self, Observer};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::network;
 
 /// What was seen of the directory.
 const SEEN: &str = "seen.json";
+
+/// How often figures are renewed.
+const PERIOD: Duration = Duration::SECOND;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(50);
@@ -59,6 +65,13 @@ pub struct Args {
     /// Connect to this on behalf of users: HOST:PORTS, as in *:443, example.org:443 or 192.0.2.0/24:1-1024; may be repeated
     #[arg(long, value_name = "RULE")]
     allow: Vec<Rule>,
+    /// Serve figures for Prometheus at ADDR; they hold no address and no target
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    /// FOR DEMONSTRATIONS ALONE: write down into FILE, once a second, from whom to whom how many packets went through
+    /// this relay. Refused unless the relay and all authorities are on this machine's loopback
+    #[arg(long, value_name = "FILE")]
+    observe: Option<PathBuf>,
     /// Say at the end what was done as one JSON object on standard output, and all else on standard error
     #[arg(long)]
     json: bool,
@@ -95,6 +108,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if reached.ip().is_unspecified() {
         return Err(Failure::new(format!("others cannot reach {reached}: say with --address where they can")));
     }
+    if args.observe.is_some() {
+        observe::check(&network, reached)?;
+    }
     let folder = args.state.open("onion-relay")?;
     let identity = SecretKey::from_seed(&folder.seed("key")?);
     let secret = ServiceSecret::from_seed(&folder.seed("service-key")?);
@@ -126,7 +142,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut relay = OnionRelay::start(settings, socket, offered)?;
     let mut edge = ExitEdge::start(policy, relay.runtime().waker())?;
     network::say(args.json, &format!("relay at {address}, up to {}", args.limit));
+    let (metrics, mut is_listed) = (Metrics::default(), false);
+    metrics.renew(figures(&relay, &edge, is_listed).rows());
+    if let Some(address) = args.metrics {
+        metrics.serve(address, "anabranch_onion_relay")?;
+    }
+    let mut observer = args.observe.as_deref().map(Observer::begin).transpose()?;
+    if observer.is_some() {
+        relay.observe();
+    }
+    let mut next = relay.now() + PERIOD;
     while !interrupt.is_raised() {
+        if relay.now() >= next {
+            next = relay.now() + PERIOD;
+            metrics.renew(figures(&relay, &edge, is_listed).rows());
+            note(&mut relay, observer.as_mut())?;
+        }
         let is_busy = edge.poll(&mut relay);
         let until = if is_busy { relay.now() } else { relay.now() + LOOK };
         relay.turn(until)?;
@@ -134,18 +165,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             match news {
                 RelayNews::Service(event) => edge.on_event(&mut relay, event),
                 RelayNews::Epoch { epoch, relays, own: Some(_) } => {
+                    is_listed = true;
                     network::say(args.json, &format!("epoch {epoch}: one of {relays} relays"));
                 }
-                RelayNews::Epoch { epoch, relays, own: None } => network::say(
-                    args.json,
-                    &format!(
-                        "epoch {epoch}: not among {relays} relays, or with other keys; it carries nothing till the next"
-                    ),
-                ),
-                RelayNews::Directory(found) => say_found(&found)?,
+                RelayNews::Epoch { epoch, relays, own: None } => {
+                    is_listed = false;
+                    network::say(
+                        args.json,
+                        &format!(
+                            "epoch {epoch}: not among {relays} relays, or with other keys; it carries nothing till the \
+                             next"
+                        ),
+                    );
+                }
+                RelayNews::Directory(found) => _ = say_found(&found)?,
             }
         }
     }
+    note(&mut relay, observer.as_mut())?;
     let done = done(&relay);
     let words = format!("forwarded {} packets, handed {} to clients", done.forwarded, done.to_clients);
     network::say(args.json, &words);
@@ -153,6 +190,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", serde_json::to_string(&done)?);
     }
     Ok(())
+}
+
+/// Writes down what has passed since the last time, if that is wanted.
+fn note(relay: &mut OnionRelay<ExitService>, observer: Option<&mut Observer>) -> Result<(), Failure> {
+    match observer.zip(relay.take_observed()) {
+        Some((observer, observed)) => observer.note(relay.now(), &observed),
+        None => Ok(()),
+    }
+}
+
+fn figures(relay: &OnionRelay<ExitService>, edge: &ExitEdge, is_listed: bool) -> RelayFigures {
+    let node = relay.node();
+    RelayFigures {
+        epoch: relay.epoch().unwrap_or(0),
+        is_listed,
+        node: *node.counts(),
+        keys: *node.relay().counts(),
+        unreadable: relay.runtime().counters().unreadable,
+        clients: node.links().len(),
+        sessions: node.service().inner().exits().len(),
+        connections: edge.connections(),
+        memory: memory(relay),
+    }
 }
 
 fn done(relay: &OnionRelay<ExitService>) -> Done {
@@ -178,20 +238,24 @@ fn done(relay: &OnionRelay<ExitService>) -> Done {
         onward_packets: mailboxes.onward,
         descriptors_asked_for: mailboxes.fetched,
         sessions: node.service().inner().exits().len(),
-        memory_bytes: node.relay().memory()
-            + node.service().inner().exits().memory()
-            + node.service().mailboxes().memory(),
+        memory_bytes: memory(relay),
     }
 }
 
-/// Says what is wrong with the directory; a failure if nothing can go on.
-pub fn say_found(found: &Found) -> Result<(), Failure> {
-    match found {
-        Found::Document(_) => {}
-        Found::Refused { authority, why } => eprintln!("authority {} does not list this relay: {why}", authority + 1),
-        Found::Disbelieved(why) => eprintln!("{why}"),
-        Found::NoAnswer(why) => eprintln!("{why}"),
+fn memory(relay: &OnionRelay<ExitService>) -> usize {
+    let (node, offered) = (relay.node(), relay.node().service());
+    node.relay().memory() + offered.inner().exits().memory() + offered.mailboxes().memory()
+}
+
+/// Says what is wrong with the directory, if something is, and gives the words; a failure if nothing can go on.
+pub fn say_found(found: &Found) -> Result<Option<String>, Failure> {
+    let words = match found {
+        Found::Document(_) => return Ok(None),
+        Found::Refused { authority, why } => format!("authority {} does not list this relay: {why}", authority + 1),
+        Found::Disbelieved(why) => why.to_string(),
+        Found::NoAnswer(why) => why.to_string(),
         Found::NotKept(why) => return Err(Failure::new(format!("what was seen of the directory is not kept: {why}"))),
-    }
-    Ok(())
+    };
+    eprintln!("{words}");
+    Ok(Some(words))
 }

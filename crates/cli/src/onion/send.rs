@@ -13,7 +13,7 @@ use anabranch_proto::transfer::TransferError;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::hidden::{self, GUARDS, LEAVE, LOOK, PathArgs};
+use super::hidden::{self, LEAVE, LOOK, PathArgs};
 use super::network::{NetworkArg, StateArg};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -98,12 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     while !carrying.sending.is_over() && !interrupt.is_raised() {
         carrying.edge.turn(carrying.edge.now() + LOOK)?;
         for news in carrying.edge.take_news() {
-            if let HiddenNews::Machine(SenderEvent::Guards) = news {
-                let state = carrying.edge.machine().map(|machine| machine.user().guards().clone());
-                folder.save(GUARDS, &state.unwrap_or_default())?;
-            } else {
-                display.suspend(|| carrying.on_news(news))?;
-            }
+            display.suspend(|| carrying.on_news(news))?;
         }
         carrying.connect_again();
         display.set_position(carrying.sending.done());
@@ -173,6 +168,9 @@ impl Carrying<'_> {
                     Found::NoAnswer(why) if self.sessions == 0 => self.trouble = Some(why.to_string()),
                     _ => {}
                 }
+            }
+            HiddenNews::GuardsNotKept(why) => {
+                return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
             }
             HiddenNews::Machine(event) => self.on_event(event),
         }

@@ -1,42 +1,23 @@
 //! `anabranch sweep --ray`: the module of Python drives Ray's workers, over the same code and into the same files.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::Command;
 
 use anabranch_lab::VERSION;
 
 use super::Args;
 use crate::failure::Failure;
+use crate::python::{PYTHON, require};
 
-/// Who drives them, as it is found where programs are.
-const PYTHON: &str = "python3";
-
-/// What says by its exit code which module is not installed.
-const PROBE: &str = "import sys, importlib.util as u
-sys.exit(next((code for code, name in ((71, 'anabranch'), (72, 'ray')) if u.find_spec(name) is None), 0))";
-
-/// The answers of [`PROBE`].
-const NO_MODULE: i32 = 71;
-const NO_RAY: i32 = 72;
+/// What Python needs for it, and what to say where it is missing.
+const NEEDS: [(&str, &str); 2] = [
+    ("anabranch", "the module of anabranch is not installed for python3: pip install '.[ray]' in its sources"),
+    ("ray", "Ray is not installed for python3: pip install ray"),
+];
 
 /// Hands the sweep over; where this process can be replaced, it is, so that Ctrl-C and the exit code are the driver's.
 pub fn run(args: &Args, address: Option<&str>) -> Result<(), Failure> {
-    let missing = match Command::new(PYTHON).args(["-c", PROBE]).status() {
-        Ok(status) if status.success() => None,
-        Ok(status) if status.code() == Some(NO_MODULE) => {
-            Some("the module of anabranch is not installed for python3: pip install '.[ray]' in its sources")
-        }
-        Ok(status) if status.code() == Some(NO_RAY) => Some("Ray is not installed for python3: pip install ray"),
-        Ok(status) => return Err(Failure::new(format!("--ray: {PYTHON} does not run ({status})"))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(
-            "python3 is not here: install Python 3.11 or later, then pip install '.[ray]' in the sources of anabranch",
-        ),
-        Err(error) => return Err(Failure::new(format!("--ray: {PYTHON}: {error}"))),
-    };
-    if let Some(missing) = missing {
-        return Err(Failure::new(format!("--ray: {missing}")));
-    }
+    require("--ray", "ray", &NEEDS)?;
     hand_over(Command::new(PYTHON).args(["-m", "anabranch.sweep"]).args(arguments(args, address)))
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 mod codes;
+mod onion;
 mod packet_size;
 mod resume;
 mod resume_by_code;

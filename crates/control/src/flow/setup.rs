@@ -1,7 +1,7 @@
 //! What every flow controller is made from.
 
-use crate::time::Time;
-use crate::units::Bytes;
+use crate::time::{Duration, Time};
+use crate::units::{Bytes, Rate};
 
 /// What a sender tells its controller at the start.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,21 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// A first window waits in the line's own queue for no longer than this, where nothing else fills it.
+    pub const LINE_SPAN: Duration = Duration::from_millis(100);
+
     /// RFC 6928's initial window: ten packets.
     pub const INITIAL_PACKETS: u64 = 10;
 
     /// For packets with `packet` data bytes, from `start`, with RFC 6928's initial window.
     pub fn new(packet: Bytes, start: Time) -> Setup {
         Setup { packet, initial_window: packet * Setup::INITIAL_PACKETS, start, shared: false }
+    }
+
+    /// The same, for a sender whose owner has told that its line sends `rate`: the window begins with what that
+    /// sends in [`Setup::LINE_SPAN`], if that is more. Slow start would take five round trips to find what is known.
+    pub fn on_line_of(self, rate: Rate) -> Setup {
+        Setup { initial_window: self.initial_window.max(rate * Setup::LINE_SPAN), ..self }
     }
 
     /// The same, for a window that receivers share who come and go.

@@ -9,11 +9,19 @@
 //! links        100 to 500 packets/s, 50 to 500 ms, 2 to 2981 packets, 0 to 5 % random loss     5, training
 //! ```
 //!
-//! What the paper leaves open, after its authors' simulator: a monitor interval is half the mean round trip of the one
-//! before (three times the link's latency at first), rates are 40 to 1000 packets/s and begin at 0.3 to 1.5 of the
-//! link's, an episode has 400 intervals, packets have 1500 bytes, and the queue is drawn evenly in its logarithm.
-//! Ours: the latency is the link's, one way, so that a round trip has twice of it; the gradient is the least-squares
-//! line through the interval's round trips; an interval without any has the mean of the one before, and gradient 0.
+//! What the paper leaves open, after its authors' simulator (PCCproject/PCC-RL, `src/gym/network_sim.py` and
+//! `src/common/sender_obs.py`): a monitor interval is half the mean round trip of the one before (three times the link's
+//! latency at first), rates are 40 to 1000 packets/s and begin at 0.3 to 1.5 of the link's, an episode has 400 intervals,
+//! packets have 1500 bytes, and the queue is drawn evenly in its logarithm: 1 and the whole part of `e^0` to `e^8`. The latency is
+//! each link's, one there and one back; ACKs neither queue nor are lost.
+//!
+//! There it is otherwise in what follows. Rewards are a thousandth of the formula's. `alpha` is 0.05 by default
+//! (`src/common/config.py`); ours is the paper's. Actions have no limits; ours double or halve the rate at most. The gradient is
+//! the mean round trip of the later half of an interval less that of the former, over the interval; ours is the
+//! least-squares line through its round trips. An interval without any counts with a latency of 0, and a send ratio of 1;
+//! ours has the mean of the one before, and the highest send ratio if something was sent. Two intervals pass before the
+//! first decision; ours begins with it. Later versions stretch latencies at random by up to a tenth, and have longer
+//! episodes.
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Duration;

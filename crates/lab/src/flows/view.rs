@@ -62,6 +62,8 @@ pub struct View {
     queue: QueueSpec,
     /// The relative rates in force; nothing before the first are told.
     rates: Vec<f32>,
+    /// Whether any have been told.
+    has_told: bool,
     counted: Counted,
     cross: CrossCourse,
     /// The link as it was seen last.
@@ -83,6 +85,7 @@ impl View {
         let frame = hosts.len() * sight.features.len();
         View {
             rates: vec![0.0; hosts.len()],
+            has_told: false,
             counted: Counted { hosts: vec![(0, 0, 0); hosts.len()], ..Counted::default() },
             cross: CrossCourse::default(),
             link: LinkSeen::default(),
@@ -97,6 +100,7 @@ impl View {
     /// Back to the beginning.
     pub fn reset(&mut self) {
         self.rates.fill(0.0);
+        self.has_told = false;
         self.frames.fill(0.0);
         self.seen.fill(HostSeen::default());
         self.counted.hosts.fill((0, 0, 0));
@@ -141,9 +145,12 @@ impl View {
     /// When there are more or fewer rates than hosts.
     pub fn tell<O: Observer<FlowNode>>(&mut self, rates: &[f32], world: &mut FlowWorld<O>) {
         assert_eq!(rates.len(), self.hosts.len(), "an action has a number for each host");
+        self.has_told = true;
+        let active = self.active(world);
         for (held, &rate) in self.rates.iter_mut().zip(rates) {
             // `clamp` would let what is no number through.
-            *held = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
+            let told = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
+            *held = self.sight.actuator.relative(told, active);
         }
         // What has begun keeps its initial window.
         if self.sight.actuator == Actuator::Initial {
@@ -152,8 +159,16 @@ impl View {
         (0..self.hosts.len()).for_each(|host| self.direct(host, world));
     }
 
-    /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew.
+    /// How many hosts have something to send.
+    fn active<O: Observer<FlowNode>>(&self, world: &FlowWorld<O>) -> usize {
+        self.hosts.iter().filter(|flows| flows.iter().any(|&flow| world.source(flow).is_on())).count()
+    }
+
+    /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew, if it was told one.
     pub fn on_changed<O: Observer<FlowNode>>(&self, flow: usize, world: &mut FlowWorld<O>) {
+        if !self.has_told {
+            return;
+        }
         let Some(host) = self.hosts.iter().position(|flows| flows.contains(&flow)) else { return };
         if self.sight.actuator == Actuator::Initial {
             let packet = world.scenario().packets.data;
@@ -209,6 +224,7 @@ impl View {
             cross_age: self.cross.age,
             cross_on: self.cross.on,
             cross_off: self.cross.off,
+            hosts: self.active(world),
         };
         self.counted.link = (count.packets, count.dropped);
         self.counted.cross = arrived;

@@ -2,8 +2,13 @@
 //! the machines that run on sockets.
 
 pub mod hidden;
+mod limit;
 mod node;
+mod run;
+pub mod run_files;
+mod totals;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
@@ -16,22 +21,30 @@ use anabranch_onion::directory::{
 };
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{
-    Destination, EXIT, Members, RelayNode, RelayNodeCounts, SessionService, User, UserCounts, UserSettings,
+    Cover, Destination, EXIT, Members, RelayNode, RelayNodeCounts, SessionService, User, UserCounts, UserSettings,
 };
 use anabranch_onion::relay::{EpochKeys, Limits, Relay};
 use anabranch_onion::routes::PlacementError;
-use anabranch_onion::session::{Entropy, Rates, ServiceSecret};
+use anabranch_onion::session::{Entropy, ServiceSecret};
 use anabranch_proto::limiter::LimitModel;
+use anabranch_scenario::overlay::LimitKind;
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 
-pub use node::{Downloaded, Wish};
-use node::{Downloader, ExitRelay, OnionNode, address};
+pub use limit::Cells;
+pub use node::{Downloaded, OnionNode, Wish};
+use node::{Downloader, ExitRelay, address};
+pub use run::{OnionMeasured, OnionMetrics, OnionRunError, OnionSecond, UserRates, run};
+pub use totals::{Draws, OnionTotals};
 
+use crate::monitor::Monitor;
 use crate::world::{Observer, OnTheWire, World};
 
-/// The epoch that all of a run is in.
+/// The epoch that a run begins in.
 const EPOCH: u64 = 1;
+
+/// For how long relays take packets of an epoch after the next has begun.
+const GRACE: Duration = Duration::from_millis(600_000);
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -39,21 +52,31 @@ pub struct OnionRun {
     /// Relays, each an exit as well; more than guards.
     pub relays: u16,
     /// What each relay takes, and how it holds to that; none for no limit.
-    pub limit: Option<(LimitModel, Rate)>,
+    pub limit: Option<(LimitKind, Rate)>,
     /// Users, each of whom downloads from an exit by turns.
     pub users: u32,
     /// How they choose.
     pub settings: UserSettings,
+    /// What hides when they send.
+    pub cover: Cover,
     /// How fast they send and are answered.
-    pub rates: Rates,
+    pub rates: UserRates,
     /// What each of them wants.
     pub wish: Wish,
+    /// The share of them that only receive; the others upload without end as well.
+    pub receive_only: f64,
     /// They begin one after the other, all in this time.
     pub begin_within: Duration,
     /// What is between nodes.
     pub pairs: PairsConfig,
-    /// The share of relays that drop all that they should forward.
-    pub droppers: f64,
+    /// Relays that drop all that they should forward.
+    pub droppers: u16,
+    /// Relays that take whatever comes, without a limit.
+    pub greedy: u16,
+    /// Relays that [`OnionWorld::kill_dying`] kills. Services are at none of these three kinds.
+    pub dying: u16,
+    /// Stalls before then do not count.
+    pub counts_from: Time,
     /// What all draws follow from.
     pub seed: u64,
 }
@@ -65,13 +88,38 @@ pub struct UserOutcome {
     pub downloaded: Downloaded,
     /// In packets.
     pub counts: UserCounts,
+    /// How long the download took, once it was whole.
+    pub took: Option<Duration>,
+}
+
+impl UserOutcome {
+    /// How long the download took, if it is whole.
+    pub fn took(&self) -> Option<Duration> {
+        self.took
+    }
+}
+
+/// What a relay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Honest,
+    Dropper,
+    Greedy,
+    Dying,
 }
 
 /// A run that goes on: the world, and who is in it.
 pub struct OnionWorld<C: Cryptography, O = ()> {
     world: World<OnionNode<C>, Pairs<Letter<Vec<u8>>>, OnTheWire, O>,
-    relays: u16,
+    relays: u32,
     users: u32,
+    document: Arc<Document>,
+    seed: u64,
+    /// What each relay does, by its place in the document.
+    parts: Vec<Part>,
+    /// The nodes of those that are to die, and what was killed.
+    dying: Vec<u32>,
+    dead: BTreeMap<u32, OnionNode<C>>,
 }
 
 impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
@@ -80,7 +128,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     /// # Errors
     ///
     /// What is wrong with how users choose.
-    pub fn new(run: &OnionRun, observer: O) -> Result<OnionWorld<C, O>, PlacementError> {
+    pub fn new(run: &OnionRun, observer: O) -> Result<OnionWorld<C, O>, OnionRunError> {
         let relays = usize::from(run.relays);
         let pairs = Pairs::new(run.pairs.clone(), relays + run.users as usize, run.seed);
         let mut world = World::new(pairs, OnTheWire, observer, ());
@@ -93,39 +141,107 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             by_node[node] = Some((RelayIndex(place as u16), made));
         }
         let mut services = vec![None; relays];
+        let parts_of_nodes = parts(run);
+        let mut parts = vec![Part::Honest; relays];
         let mut rng = Rng::stream(run.seed, "onion");
+        let mut phases = Rng::stream(run.seed, "onion/phases");
         for (number, slot) in by_node.into_iter().enumerate() {
             let (own, made) = slot.expect("each relay is at a node of its own");
-            services[usize::from(own.0)] = Some(made.service.keys());
+            let part = parts_of_nodes[number];
+            parts[usize::from(own.0)] = part;
+            if part == Part::Honest {
+                services[usize::from(own.0)] = Some(made.service.keys());
+            }
             let keys = EpochKeys { epoch: EPOCH, secret: made.secret, members: run.relays, own: Some(own) };
             let packets = run.settings.packets_per_key;
             let relay = Relay::new(packets, Limits::simulated(packets), keys, [rng.bits(), rng.bits()]);
             let entropy = Entropy(seed_of(&mut rng));
             let service = SessionService::new(EXIT, made.service, run.settings.secrecy, entropy);
             let mut node = RelayNode::new(relay, Members::new(EPOCH, addresses.clone()), service);
-            if let Some((model, limit)) = run.limit {
+            let phase = Duration::from_secs_f64(phases.uniform());
+            if let Some((kind, limit)) = run.limit.filter(|_| part != Part::Greedy) {
+                let model = match kind {
+                    LimitKind::Window => LimitModel::Window { phase },
+                    LimitKind::Bucket { depth } => LimitModel::Bucket { depth },
+                    LimitKind::Queue { longest } => LimitModel::Queue { longest },
+                };
                 node = node.limited(model, limit);
             }
             let mut relay = ExitRelay::new(node);
-            relay.drops = Rng::indexed(run.seed, "onion/droppers", number as u64).uniform() < run.droppers;
+            relay.drops = part == Part::Dropper;
             world.join(OnionNode::Relay(Box::new(relay)));
         }
+        let uploading = uploading(run);
+        let at: Vec<RelayIndex> =
+            (0..run.relays).map(RelayIndex).filter(|at| services[usize::from(at.0)].is_some()).collect();
         for number in 0..run.users {
             let rng = Rng::indexed(run.seed, "onion/user", u64::from(number));
             let wall = UnixTime(EPOCH * 3600);
             let (settings, document) = (run.settings.clone(), Arc::clone(&document));
-            let user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
-            // A user's guards are no exits of it.
-            let exits = (0..run.relays).map(|at| RelayIndex(((u32::from(at) + number) % u32::from(run.relays)) as u16));
-            let relay = exits.into_iter().find(|relay| !user.choice().reserved.contains(relay));
-            let relay = relay.expect("there are more relays than a user has guards");
-            let keys = services[usize::from(relay.0)].clone().expect("each relay has a service");
+            let mut user = User::new(settings, document, GuardState::default(), Time::ZERO, wall, rng)?;
+            user.set_cover(Time::ZERO, run.cover)?;
+            // A user's guards are no services of it.
+            let from = number as usize % at.len().max(1);
+            let mut turn = at[from..].iter().chain(&at[..from]);
+            let relay = turn.find(|relay| !user.choice().reserved.contains(relay));
+            let relay = *relay.expect("there are more services than a user has guards");
+            let keys = services[usize::from(relay.0)].clone().expect("only relays with a service are asked for one");
             let destination = Destination { relay, label: EXIT, keys };
             let begins = Time::ZERO + Duration::SECOND + run.begin_within * u64::from(number) / u64::from(run.users);
-            let downloader = Downloader::new(user, destination, run.rates.clone(), run.wish, begins);
+            let rates = run.rates.of(run.seed, number);
+            let downloader = Downloader::new(user, destination, rates, run.wish, begins);
+            let downloader = downloader.numbered(number, uploading[number as usize], run.counts_from);
             world.join(OnionNode::User(Box::new(downloader)));
         }
-        Ok(OnionWorld { world, relays: run.relays, users: run.users })
+        let nodes = (0..u32::from(run.relays)).zip(parts_of_nodes);
+        let dying = nodes.filter(|(_, part)| *part == Part::Dying).map(|(node, _)| node).collect();
+        let (relays, dead) = (u32::from(run.relays), BTreeMap::new());
+        Ok(OnionWorld { world, relays, users: run.users, document, seed: run.seed, parts, dying, dead })
+    }
+
+    /// Another epoch begins at once for all relays, of which `unlisted` are in its list no more, and for users after
+    /// `later`; so relays have other indices.
+    ///
+    /// # Errors
+    ///
+    /// None that [`OnionWorld::new`] has not had.
+    pub fn begin_epoch(&mut self, unlisted: &[u16], later: Duration) -> Result<(), PlacementError> {
+        let node_of = |member: &Member| node::node(member.descriptor.address).expect("it is a node's");
+        let mut document = (*self.document).clone();
+        document.epoch += 1;
+        let epoch = document.epoch;
+        document.members.retain(|member| !unlisted.iter().any(|node| u32::from(*node) == node_of(member)));
+        let secret = |node: u32| {
+            let mut rng = Rng::indexed(self.seed, "onion/relay/epoch", (epoch << 32) + u64::from(node));
+            C::secret(&seed_of(&mut rng))
+        };
+        for member in &mut document.members {
+            let key = C::public(&secret(node_of(member))).0;
+            member.descriptor.epoch_keys = vec![EpochKey { epoch, key }];
+        }
+        let addresses: Vec<_> = document.members.iter().map(|member| member.descriptor.address).collect();
+        let members = addresses.len() as u16;
+        for node in 0..self.relays {
+            let place = document.members.iter().position(|member| node_of(member) == node);
+            let keys = EpochKeys { epoch, secret: secret(node), members, own: place.map(|at| RelayIndex(at as u16)) };
+            self.world.act(NodeId(node), |machine, now, _| {
+                if let OnionNode::Relay(relay) = machine {
+                    relay.node.begin_epoch(now, keys, addresses.clone(), GRACE);
+                }
+            });
+        }
+        self.step(self.world.now() + later);
+        self.document = Arc::new(document);
+        for user in 0..self.users {
+            let document = Arc::clone(&self.document);
+            let node = NodeId(self.relays + user);
+            let begun = self.world.act(node, |machine, now, out| match machine {
+                OnionNode::User(user) => user.begin_epoch(now, document, out),
+                OnionNode::Relay(_) => Ok(()),
+            });
+            begun.unwrap_or(Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Lets everything happen that happens before `until`.
@@ -133,9 +249,23 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         self.world.step(until);
     }
 
+    /// The same, but gives up when `monitor` interrupts it: whether everything has happened.
+    pub fn step_monitored(&mut self, until: Time, monitor: &dyn Monitor) -> bool {
+        self.world.step_monitored(until, monitor)
+    }
+
     /// A relay is gone, without a word.
     pub fn kill(&mut self, node: u16) {
-        self.world.leave(NodeId(u32::from(node)));
+        if let Some(dead) = self.world.leave(NodeId(u32::from(node))) {
+            self.dead.insert(u32::from(node), dead);
+        }
+    }
+
+    /// All relays are gone at once that were to die.
+    pub fn kill_dying(&mut self) {
+        for node in core::mem::take(&mut self.dying) {
+            self.kill(node as u16);
+        }
     }
 
     /// Events so far.
@@ -150,15 +280,17 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
 
     /// What users have, in their order.
     pub fn users(&self) -> impl Iterator<Item = UserOutcome> + '_ {
-        (0..self.users).filter_map(|user| match self.world.node(NodeId(u32::from(self.relays) + user))? {
-            OnionNode::User(user) => Some(UserOutcome { downloaded: user.has, counts: *user.user.counts() }),
+        (0..self.users).filter_map(|user| match self.world.node(NodeId(self.relays + user))? {
+            OnionNode::User(user) => {
+                Some(UserOutcome { downloaded: user.has, counts: *user.user.counts(), took: user.took() })
+            }
             OnionNode::Relay(_) => None,
         })
     }
 
     /// What relays that are there have done, in the order of their nodes.
     pub fn relays(&self) -> impl Iterator<Item = (RelayNodeCounts, anabranch_onion::relay::Counts)> + '_ {
-        (0..self.relays).filter_map(|node| match self.world.node(NodeId(u32::from(node)))? {
+        (0..self.relays).filter_map(|node| match self.world.node(NodeId(node))? {
             OnionNode::Relay(relay) => Some((*relay.node.counts(), *relay.node.relay().counts())),
             OnionNode::User(_) => None,
         })
@@ -176,6 +308,31 @@ fn seed_of(rng: &mut Rng) -> [u8; 32] {
     let mut seed = [0; 32];
     seed.chunks_exact_mut(8).for_each(|bytes| bytes.copy_from_slice(&rng.bits().to_le_bytes()));
     seed
+}
+
+/// What each node's relay does. Which do what is a matter of chance.
+fn parts(run: &OnionRun) -> Vec<Part> {
+    let mut order: Vec<usize> = (0..usize::from(run.relays)).collect();
+    shuffle(&mut order, &mut Rng::stream(run.seed, "onion/parts"));
+    let all = [(Part::Dropper, run.droppers), (Part::Greedy, run.greedy), (Part::Dying, run.dying)];
+    let kinds = all.into_iter().flat_map(|(part, count)| core::iter::repeat_n(part, usize::from(count)));
+    let mut parts = vec![Part::Honest; order.len()];
+    order.into_iter().zip(kinds).for_each(|(node, part)| parts[node] = part);
+    parts
+}
+
+/// Which users upload.
+fn uploading(run: &OnionRun) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..run.users as usize).collect();
+    shuffle(&mut order, &mut Rng::stream(run.seed, "onion/uploads"));
+    let receive_only = (run.receive_only * f64::from(run.users)).round() as usize;
+    let mut uploads = vec![true; order.len()];
+    order.into_iter().take(receive_only).for_each(|user| uploads[user] = false);
+    uploads
+}
+
+fn shuffle(order: &mut [usize], rng: &mut Rng) {
+    (1..order.len()).rev().for_each(|place| order.swap(place, rng.below(place + 1)));
 }
 
 /// The relays' document, and what each relay of it is, in its order.

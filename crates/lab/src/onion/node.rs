@@ -3,16 +3,20 @@
 //! Machines are named by socket addresses, each in a network of its own, as paths want them; the world numbers
 //! nodes. An exit serves what a target's port says: that many kilobytes, or for ever.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
 
 use anabranch_control::rng::Rng;
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Cryptography;
+use anabranch_onion::directory::Document;
 use anabranch_onion::node::{
     Destination, Frame, Kind, RelayNode, ServiceEvent, SessionId, SessionService, User, UserEvent,
 };
+use anabranch_onion::routes::PlacementError;
 use anabranch_onion::session::{ExitEvent, Rates, ReadOutcome, SessionName, StreamEvent, StreamId, Target};
 use anabranch_proto::machine::{Arrival, Departure, Machine, Out};
 
@@ -68,7 +72,7 @@ pub struct Downloaded {
     /// When all had come.
     pub whole: Option<Time>,
     /// The longest time from bytes to the next bytes.
-    pub longest_stall: anabranch_control::time::Duration,
+    pub longest_stall: Duration,
     /// When bytes came last.
     pub last: Option<Time>,
     /// Bytes were not those that the exit sends there.
@@ -90,6 +94,22 @@ pub struct Downloader<C: Cryptography> {
     session: Option<(SessionId, StreamId)>,
     /// What it has.
     pub has: Downloaded,
+    /// Its number among users, by which services know what it uploads.
+    number: u32,
+    /// Whether it uploads without end as well, and how much it has written of that.
+    uploads: bool,
+    written: u64,
+    /// Stalls before then do not count.
+    counts_from: Time,
+}
+
+/// What one user has uploaded to a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Bytes that were read.
+    pub read: u64,
+    /// Bytes were not those that the user sends there.
+    pub wrong: bool,
 }
 
 /// What an exit sends in one stream.
@@ -100,6 +120,9 @@ struct Served {
     /// Bytes that are still to be written; none for ever.
     left: Option<u64>,
     written: u64,
+    /// Whose it is, and what was read of it in this stream.
+    user: u32,
+    read: u64,
 }
 
 /// A relay and what its exit serves.
@@ -108,6 +131,8 @@ pub struct ExitRelay<C: Cryptography> {
     /// The relay.
     pub node: RelayNode<C, SessionService<C>>,
     served: Vec<Served>,
+    /// What it has read, by user.
+    pub uploads: BTreeMap<u32, Uploaded>,
     /// It drops what it should forward to members: a relay that is there and carries nothing.
     pub drops: bool,
 }
@@ -121,9 +146,26 @@ pub enum OnionNode<C: Cryptography> {
     User(Box<Downloader<C>>),
 }
 
-/// The byte at `offset` of every stream of an exit: what comes from elsewhere would be seen.
+/// After so many bytes what a stream says begins again: a prime, so that no packet's length divides it.
+const PERIOD: usize = 65_521;
+
+/// What every stream says, and as much of its beginning behind it as is read or written at a time: bytes from
+/// elsewhere in a stream would be seen.
+static SAID: LazyLock<Vec<u8>> = LazyLock::new(|| (0..(PERIOD + CHUNK) as u64).map(byte).collect());
+
+/// The byte of a stream at `offset`.
 pub(super) fn byte(offset: u64) -> u8 {
-    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    ((offset % PERIOD as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// So many bytes of a stream from `offset` on, [`CHUNK`] at most.
+fn bytes_from(offset: u64, count: u64) -> &'static [u8] {
+    &SAID[(offset % PERIOD as u64) as usize..][..count as usize]
+}
+
+/// Whether these are the bytes of a stream from `offset` on.
+fn is_from(bytes: &[u8], offset: u64) -> bool {
+    bytes == bytes_from(offset, bytes.len() as u64)
 }
 
 /// The way out of a machine inside a node `N`, and what it tells.
@@ -181,7 +223,31 @@ where
 impl<C: Cryptography> Downloader<C> {
     /// `user` begins at `begins`, and wants `wish` of the service at `destination`.
     pub fn new(user: User<C, Rng>, destination: Destination, rates: Rates, wish: Wish, begins: Time) -> Downloader<C> {
-        Downloader { user, destination, rates, wish, begins, session: None, has: Downloaded::default() }
+        Downloader {
+            user,
+            destination,
+            rates,
+            wish,
+            begins,
+            session: None,
+            has: Downloaded::default(),
+            number: 0,
+            uploads: false,
+            written: 0,
+            counts_from: Time::ZERO,
+        }
+    }
+
+    /// As number `number` of the users, of whom those that `upload` do so without end; its stalls count from
+    /// `counts_from` on.
+    #[must_use]
+    pub fn numbered(self, number: u32, uploads: bool, counts_from: Time) -> Downloader<C> {
+        Downloader { number, uploads, counts_from, ..self }
+    }
+
+    /// How long its download took, once it is whole.
+    pub fn took(&self) -> Option<Duration> {
+        self.has.whole.map(|whole| whole.since(self.begins))
     }
 
     /// Where it downloads from.
@@ -191,14 +257,46 @@ impl<C: Cryptography> Downloader<C> {
 
     fn begin(&mut self, now: Time, out: &mut impl Out<OnionNode<C>>) {
         let id = self.user.open(now, self.destination.clone(), self.rates.clone());
-        let target = Target::Name("example.org".to_owned(), self.wish.port());
+        let target = Target::Name(format!("{}.example.org", self.number), self.wish.port());
+        let uploads = self.uploads;
         let stream = self.user.session(id).and_then(|client| {
             let stream = client.open_stream(now, target)?;
-            client.finish(stream);
+            if !uploads {
+                client.finish(stream);
+            }
             Some(stream)
         });
         self.session = stream.map(|stream| (id, stream));
+        self.written = 0;
+        self.upload();
         self.serve(now, out);
+    }
+
+    /// Another epoch begins.
+    pub fn begin_epoch(
+        &mut self,
+        now: Time,
+        document: Arc<Document>,
+        out: &mut impl Out<OnionNode<C>>,
+    ) -> Result<(), PlacementError> {
+        self.user.begin_epoch(now, document)?;
+        self.serve(now, out);
+        Ok(())
+    }
+
+    /// Writes as much as its stream takes; whether anything was.
+    fn upload(&mut self) -> bool {
+        let Some((id, stream)) = self.session.filter(|_| self.uploads && self.has.whole.is_none()) else {
+            return false;
+        };
+        let Some(client) = self.user.session(id) else { return false };
+        let before = self.written;
+        loop {
+            match client.write(stream, bytes_from(self.written, CHUNK as u64)) {
+                Ok(0) | Err(_) => return self.written > before,
+                Ok(count) => self.written += count as u64,
+            }
+        }
     }
 
     fn serve(&mut self, now: Time, out: &mut impl Out<OnionNode<C>>) {
@@ -208,19 +306,26 @@ impl<C: Cryptography> Downloader<C> {
     }
 
     fn on_events(&mut self, now: Time, events: Vec<UserEvent>, out: &mut impl Out<OnionNode<C>>) {
-        let mut has_read = false;
+        let mut has_work = false;
         for event in events {
             match event {
-                UserEvent::Stream(id, StreamEvent::Readable(stream)) => has_read |= self.read(now, id, stream),
+                // Nothing outlives a run, and nothing is lost in one.
+                UserEvent::Guards => {
+                    let state = self.user.guards().clone();
+                    self.user.on_guards_kept(now, &state);
+                    has_work = true;
+                }
+                UserEvent::Stream(id, StreamEvent::Readable(stream)) => has_work |= self.read(now, id, stream),
+                UserEvent::Stream(_, StreamEvent::Writable(_)) => has_work |= self.upload(),
                 UserEvent::Ended(id, _) if self.session.is_some_and(|(own, _)| own == id) => {
                     self.session = None;
-                    self.has.ended += 1;
+                    self.has.ended += u32::from(self.has.whole.is_none());
                 }
                 _ => {}
             }
         }
-        // Reading gives credit, which is to leave.
-        if has_read {
+        // Reading gives credit, which is to leave, and what was written is; guards are to be asked for a link.
+        if has_work {
             self.serve(now, out);
         }
     }
@@ -233,7 +338,7 @@ impl<C: Cryptography> Downloader<C> {
             match client.read(stream, &mut chunk) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let offset = self.has.bytes;
-                    self.has.wrong |= chunk[..count].iter().zip(offset..).any(|(is, at)| *is != byte(at));
+                    self.has.wrong |= !is_from(&chunk[..count], offset);
                     self.has.bytes += count as u64;
                 }
                 Ok(ReadOutcome::End) => {
@@ -246,7 +351,8 @@ impl<C: Cryptography> Downloader<C> {
         }
         if self.has.bytes > before {
             self.has.first.get_or_insert(now);
-            let since = self.has.last.map_or(anabranch_control::time::Duration::ZERO, |last| now.since(last));
+            let from = self.has.last.map(|last| last.max(self.counts_from));
+            let since = from.map_or(Duration::ZERO, |last| now.since(last));
             self.has.longest_stall = self.has.longest_stall.max(since);
             self.has.last = Some(now);
         }
@@ -257,7 +363,7 @@ impl<C: Cryptography> Downloader<C> {
 impl<C: Cryptography> ExitRelay<C> {
     /// `node`, which serves whoever comes.
     pub fn new(node: RelayNode<C, SessionService<C>>) -> ExitRelay<C> {
-        ExitRelay { node, served: Vec::new(), drops: false }
+        ExitRelay { node, served: Vec::new(), uploads: BTreeMap::new(), drops: false }
     }
 
     fn on_events(&mut self, now: Time, events: Vec<ServiceEvent>, out: &mut impl Out<OnionNode<C>>) {
@@ -269,12 +375,12 @@ impl<C: Cryptography> ExitRelay<C> {
                 let through = &mut Through::new(out, &mut more, self.drops);
                 match event {
                     ExitEvent::Stream(StreamEvent::Opened(stream, target)) => {
-                        let left = match target {
-                            Target::Name(_, 0) => None,
-                            Target::Name(_, kilobytes) => Some(u64::from(kilobytes) * 1000),
-                            _ => Some(0),
+                        let (user, left) = match target {
+                            Target::Name(name, 0) => (user_of(&name), None),
+                            Target::Name(name, kilobytes) => (user_of(&name), Some(u64::from(kilobytes) * 1000)),
+                            _ => (u32::MAX, Some(0)),
                         };
-                        served.push(Served { session, stream, left, written: 0 });
+                        served.push(Served { session, stream, left, written: 0, user, read: 0 });
                         let last = served.len() - 1;
                         self.node.act(now, through, |service| {
                             service.act(session, |exit| exit.accept(stream));
@@ -285,6 +391,13 @@ impl<C: Cryptography> ExitRelay<C> {
                         let of = served.iter_mut().find(|one| one.session == session && one.stream == stream);
                         if let Some(one) = of {
                             self.node.act(now, through, |service| write(service, one));
+                        }
+                    }
+                    ExitEvent::Stream(StreamEvent::Readable(stream)) => {
+                        let of = served.iter_mut().find(|one| one.session == session && one.stream == stream);
+                        if let Some(one) = of {
+                            let uploaded = self.uploads.entry(one.user).or_default();
+                            self.node.act(now, through, |service| read(service, one, uploaded));
                         }
                     }
                     ExitEvent::Stream(StreamEvent::Reset(stream, _)) => {
@@ -301,7 +414,7 @@ impl<C: Cryptography> ExitRelay<C> {
 
 /// Writes as much as the stream takes.
 fn write<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served) {
-    let Served { session, stream, left, written } = served;
+    let Served { session, stream, left, written, .. } = served;
     service.act(*session, |exit| {
         loop {
             let most = left.map_or(CHUNK as u64, |left| left.min(CHUNK as u64));
@@ -309,8 +422,7 @@ fn write<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served) 
                 exit.finish(*stream);
                 return;
             }
-            let bytes: Vec<u8> = (*written..*written + most).map(byte).collect();
-            match exit.write(*stream, &bytes) {
+            match exit.write(*stream, bytes_from(*written, most)) {
                 Ok(0) | Err(_) => return,
                 Ok(count) => {
                     *written += count as u64;
@@ -319,6 +431,23 @@ fn write<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served) 
             }
         }
     });
+}
+
+/// Reads all that has come.
+fn read<C: Cryptography>(service: &mut SessionService<C>, served: &mut Served, uploaded: &mut Uploaded) {
+    let mut chunk = [0; CHUNK];
+    service.act(served.session, |exit| {
+        while let Ok(ReadOutcome::Bytes(count)) = exit.read(served.stream, &mut chunk) {
+            uploaded.wrong |= !is_from(&chunk[..count], served.read);
+            uploaded.read += count as u64;
+            served.read += count as u64;
+        }
+    });
+}
+
+/// The user whose target has this name.
+fn user_of(name: &str) -> u32 {
+    name.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
 }
 
 impl<C: Cryptography> Machine for OnionNode<C> {

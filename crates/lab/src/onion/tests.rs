@@ -1,6 +1,6 @@
 use anabranch_onion::crypto::{Real, Transparent};
 use anabranch_onion::packet::PacketsPerKey;
-use anabranch_onion::session::Secrecy;
+use anabranch_onion::session::{Rates, Secrecy};
 use anabranch_proto::machine::Wire;
 use anabranch_sim::delay::{DelayModel, JitterTail};
 
@@ -22,8 +22,10 @@ fn run(relays: u16, users: u32, seed: u64) -> OnionRun {
             secrecy: Secrecy::Transparent,
             mixing: None,
         },
-        rates: Rates::default(),
+        cover: Cover::Off,
+        rates: UserRates::Alike(Rates::default()),
         wish: Wish::Kilobytes(500),
+        receive_only: 1.0,
         begin_within: Duration::from_millis(100),
         pairs: PairsConfig {
             delay: DelayModel::Plane {
@@ -35,7 +37,10 @@ fn run(relays: u16, users: u32, seed: u64) -> OnionRun {
             jitter_tail: JitterTail::Normal,
             loss: 0.0,
         },
-        droppers: 0.0,
+        droppers: 0,
+        greedy: 0,
+        dying: 0,
+        counts_from: Time::ZERO,
         seed,
     }
 }
@@ -101,13 +106,7 @@ fn a_download_outlives_a_quarter_of_the_relays() {
         assert!(end < 60, "it gets nowhere");
     }
     // Neither its guards nor its exit, which no other can stand in for: six of the others.
-    let keeps: Vec<u16> = {
-        let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
-        let document = user.user.document();
-        let of = |relay: &RelayIndex| node::node(document.member(*relay).expect("a member").descriptor.address);
-        let guards = user.user.choice().in_use.iter().filter_map(of);
-        guards.chain(of(&user.destination().relay)).map(|node| node as u16).collect()
-    };
+    let keeps = of_the_user(&world);
     (0..24).filter(|node| !keeps.contains(node)).take(6).for_each(|node| world.kill(node));
     world.step(at(end + 180));
     let user = world.users().next().expect("a user");
@@ -135,6 +134,38 @@ fn a_download_outlives_one_of_its_guards() {
     assert!(user.downloaded.longest_stall <= Duration::SECOND * 5, "{user:?}");
 }
 
+/// A run's one user, and the nodes of its guards and its exit.
+fn of_the_user(world: &OnionWorld<Transparent>) -> Vec<u16> {
+    let OnionNode::User(user) = world.world.node(NodeId(24)).expect("a user") else { panic!("a user") };
+    let document = user.user.document();
+    let of = |relay: &RelayIndex| node::node(document.member(*relay).expect("a member").descriptor.address);
+    let guards = user.user.choice().in_use.iter().filter_map(of);
+    guards.chain(of(&user.destination().relay)).map(|node| node as u16).collect()
+}
+
+#[test]
+fn a_download_over_the_change_of_an_epoch_does_not_stall() {
+    for seed in [5, 6, 7] {
+        let mut run = run(24, 1, seed);
+        run.wish = Wish::Endless;
+        let mut world = OnionWorld::<Transparent>::new(&run, ()).expect("settings");
+        world.step(at(20));
+        let before = world.users().next().expect("a user").downloaded;
+        assert!(before.bytes > 2_000_000 && before.longest_stall < Duration::from_millis(500), "{before:?}");
+        // Every third of the others goes, so that indices mean other relays.
+        let keeps = of_the_user(&world);
+        let unlisted: Vec<u16> = (0..24).filter(|node| !keeps.contains(node)).step_by(3).collect();
+        world.begin_epoch(&unlisted, Duration::SECOND).expect("settings");
+        world.step(at(40));
+        let user = world.users().next().expect("a user");
+        let after = user.downloaded;
+        assert!(!after.wrong && after.ended == 0 && after.longest_stall < Duration::from_millis(500), "{user:?}");
+        let [before, after] = [before.bytes, after.bytes - before.bytes];
+        assert!(after > before, "{after} bytes in the 20 s after, {before} in the 20 s before: {user:?}");
+        assert_eq!(user.counts.unknown, 0, "all blocks were opened");
+    }
+}
+
 #[test]
 fn equal_seeds_give_equal_runs() {
     let trace = |seed| {
@@ -147,4 +178,140 @@ fn equal_seeds_give_equal_runs() {
     };
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
+}
+
+fn scenario(text: &str) -> anabranch_scenario::onion_run::OnionRunScenario {
+    anabranch_scenario::file::parse_onion_run(text, "o.toml", &[]).expect("a good scenario")
+}
+
+const SHORT: &str = "[run]\nseconds = 12\nwarmup_s = 4\n[onion]\nrelays = 12\nguards = 0\n[users]\ncount = 4\n";
+
+#[test]
+fn a_run_counts_what_users_and_services_read_below_what_relays_can_carry() {
+    let measured = super::run(&scenario(SHORT), &()).expect("a good scenario");
+    let OnionMetrics { download_bytes_per_s, upload_bytes_per_s, limit_share, wrong, .. } = measured.metrics;
+    assert!(download_bytes_per_s > 20e3 && upload_bytes_per_s > 20e3 && wrong == 0, "{:?}", measured.metrics);
+    assert!((0.1..=1.0).contains(&limit_share), "{limit_share}");
+    assert_eq!(measured.seconds.len(), 12);
+    let down: u64 = measured.seconds[4..].iter().map(|second| second.downloaded).sum();
+    assert!((down as f64 / 8.0 - download_bytes_per_s).abs() < 1.0, "what counts is what seconds say");
+    let receiving = super::run(&scenario(&format!("{SHORT}receive_only = 1\n")), &()).expect("a good scenario");
+    assert_eq!(receiving.metrics.upload_bytes_per_s, 0.0);
+}
+
+#[test]
+fn runs_are_the_same_on_any_number_of_threads() {
+    let of = |seed| anabranch_scenario::onion_run::OnionRunScenario { seed, ..scenario(SHORT) };
+    let jobs = [of(1), of(2), of(3)];
+    let on = |threads| {
+        let progress = crate::parallel::Progress::default();
+        crate::parallel::run_all(&jobs, Some(threads), &progress, |_, measured| format!("{measured:?}")).expect("runs")
+    };
+    let (one, three) = (on(1), on(3));
+    assert_eq!(one, three);
+    assert_ne!(one[0], one[1]);
+}
+
+#[test]
+fn relays_that_are_killed_carry_nothing_and_downloads_go_on() {
+    let text = format!(
+        "{}[relays]\nkill_share = 0.25\nkill_at_s = 15\nlimit = \"2 MB/s\"\n",
+        SHORT.replace("seconds = 12", "seconds = 40").replace("warmup_s = 4", "warmup_s = 10")
+    );
+    let text = text.replace("relays = 12", "relays = 24").replace("count = 4", "count = 2\nreceive_only = 1");
+    let measured = super::run(&scenario(&text), &()).expect("a good scenario");
+    assert!(measured.seconds[25..].iter().all(|second| second.downloaded > 0), "{:?}", measured.seconds);
+    assert_eq!((measured.metrics.wrong, measured.metrics.ended_sessions), (0, 0));
+}
+
+#[test]
+fn loops_come_back_and_teach_which_relays_drop() {
+    let text = "[run]\nseconds = 60\n[onion]\nrelays = 20\nguards = 0\ncover = \"loops\"\nloops_per_s = 40\n\
+                [users]\ncount = 2\nreceive_only = 1\ndownload_kilobytes = 1\n[relays]\nlimit = \"none\"\n";
+    let honest = super::run(&scenario(text), &()).expect("a good scenario").metrics;
+    assert!(honest.loops > 1000 && honest.loops_returned_percent > 99.0, "{honest:?}");
+    let dropping = super::run(&scenario(&format!("{text}droppers = 0.2\n")), &()).expect("a good scenario").metrics;
+    assert_eq!(honest.ended_sessions, 0, "who has all that it wanted ends its session in time");
+    // Nothing but loops goes through the middles of users who have what they wanted.
+    assert!(dropping.finished == 2 && dropping.dropper_attraction < 0.8, "{dropping:?}");
+}
+
+/// What leaves one node: when, and how long it is.
+struct LineOf(NodeId, Vec<(Time, u32)>);
+
+impl<C: Cryptography> Observer<OnionNode<C>> for LineOf {
+    fn on_sent(&mut self, now: Time, from: NodeId, _: NodeId, frame: &Frame) {
+        if from == self.0 {
+            self.1.push((now, frame.length()));
+        }
+    }
+}
+
+#[test]
+fn pitfall_5_at_a_constant_rate_nobody_sees_on_a_line_out_whether_there_is_something_to_say() {
+    let line = |kilobytes| {
+        let mut run = run(20, 1, 4);
+        run.cover = Cover::ConstantRate(200);
+        run.wish = Wish::Kilobytes(kilobytes);
+        let mut world = OnionWorld::<Transparent, _>::new(&run, LineOf(NodeId(20), Vec::new())).expect("settings");
+        world.step(at(30));
+        let user = world.users().next().expect("a user");
+        assert!(user.downloaded.whole.is_some() && user.counts.loops > 1000, "{user:?}");
+        (world.observer().1.clone(), user.counts.sent)
+    };
+    let ((little, few), (much, many)) = (line(1), line(1500));
+    assert!(many > few + 200, "{few} and {many} cells");
+    assert!(little.len() > 5000 && little == much, "what left differs");
+}
+
+/// How long everything is that travels, and what relays do with what comes.
+#[derive(Default)]
+struct Treatment {
+    lengths: std::collections::BTreeSet<u32>,
+    /// For each relay that a packet has come to at this instant.
+    came: Option<(Time, NodeId)>,
+    passed_on: u64,
+    came_in_all: u64,
+}
+
+impl<C: Cryptography> Observer<OnionNode<C>> for Treatment {
+    fn on_sent(&mut self, now: Time, from: NodeId, _: NodeId, frame: &Frame) {
+        if frame.length() != 1400 {
+            return;
+        }
+        self.lengths.insert(frame.length());
+        // A relay passes on what has just come; of an answer there is more than one.
+        if self.came.take_if(|came| *came == (now, from)).is_some() {
+            self.passed_on += 1;
+        }
+    }
+
+    fn on_arrival(&mut self, now: Time, transit: Transit, frame: &Frame) {
+        if transit.to.0 < 20 && frame.length() == 1400 {
+            self.came_in_all += 1;
+            self.came = Some((now, transit.to));
+        }
+    }
+}
+
+#[test]
+fn pitfall_5_data_acks_blocks_loops_and_set_ups_have_one_size_and_leave_relays_as_they_came() {
+    let mut run = run(20, 2, 6);
+    run.cover = Cover::Loops(100.0);
+    run.receive_only = 0.0;
+    run.wish = Wish::Kilobytes(200);
+    let mut world = OnionWorld::<Transparent, _>::new(&run, Treatment::default()).expect("settings");
+    world.step(at(20));
+    let counts: Vec<_> = world.relays().map(|(_, counts)| counts).collect();
+    let sum = |of: fn(&anabranch_onion::relay::Counts) -> u64| counts.iter().map(of).sum::<u64>();
+    let (set_up, delivered) = (sum(|counts| counts.set_up), sum(|counts| counts.delivered));
+    // All kinds were there.
+    let users: Vec<UserOutcome> = world.users().collect();
+    assert!(users.iter().all(|user| user.counts.blocks > 100 && user.counts.loops > 1000), "{users:?}");
+    assert!(set_up > 100 && delivered > 100, "{set_up} and {delivered}");
+    let seen = world.observer();
+    assert_eq!(seen.lengths.iter().copied().collect::<Vec<_>>(), [1400]);
+    // All but what ends at a service leaves at once; what a service answers may leave at that instant too.
+    let passed = sum(|counts| counts.forwarded + counts.to_clients);
+    assert!(seen.passed_on >= passed && seen.came_in_all == passed + delivered, "{passed} of {}", seen.came_in_all);
 }

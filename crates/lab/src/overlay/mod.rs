@@ -77,19 +77,21 @@ pub fn run_sharded(
     sharding: Sharding,
     monitor: &dyn Monitor,
 ) -> Result<Measured, OverlayRunError> {
-    match scenario.overlay.reads_telemetry() {
-        true => run_telling::<Telemetry>(scenario, sharding, monitor),
-        false => run_telling::<()>(scenario, sharding, monitor),
+    match (scenario.overlay.reads_telemetry(), setup::shards(scenario, sharding) > 1) {
+        (true, true) => run_telling::<Telemetry, true>(scenario, sharding, monitor),
+        (true, false) => run_telling::<Telemetry, false>(scenario, sharding, monitor),
+        (false, true) => run_telling::<(), true>(scenario, sharding, monitor),
+        (false, false) => run_telling::<(), false>(scenario, sharding, monitor),
     }
 }
 
-/// The same, with packets that tell `T`.
-fn run_telling<T: Telling>(
+/// The same, with packets that tell `T`, in several shards if it is `PARTED`.
+fn run_telling<T: Telling, const PARTED: bool>(
     scenario: &Scenario,
     sharding: Sharding,
     monitor: &dyn Monitor,
 ) -> Result<Measured, OverlayRunError> {
-    let (mut world, manager) = setup::world::<T>(scenario, sharding)?;
+    let (mut world, manager) = setup::world::<T, PARTED>(scenario, sharding)?;
     let overlay = &scenario.overlay;
     let mut rates = overlay.watch.map(|sender| RateTrace {
         sender,
@@ -169,7 +171,12 @@ impl<'a> Changes<'a> {
     }
 
     /// Steps to each change before `end` and applies it; false if `monitor` has interrupted that.
-    fn apply_before<T: Telling>(&mut self, end: Time, world: &mut OverlayWorld<T>, monitor: &dyn Monitor) -> bool {
+    fn apply_before<T: Telling, const PARTED: bool>(
+        &mut self,
+        end: Time,
+        world: &mut OverlayWorld<T, PARTED>,
+        monitor: &dyn Monitor,
+    ) -> bool {
         while let Some(change) = self.to_come.pop_if(|change| change.at < end) {
             if monitor.is_interrupted() || !world.step_monitored(change.at, monitor) {
                 return false;
@@ -185,7 +192,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-fn sample_rates<T: Telling>(world: &OverlayWorld<T>, trace: &mut RateTrace) {
+fn sample_rates<T: Telling, const PARTED: bool>(world: &OverlayWorld<T, PARTED>, trace: &mut RateTrace) {
     let Some(peer) = world.node(NodeId(trace.sender)) else { return };
     let rate = |slot: usize| {
         let rate: Option<Rate> = peer.sender().controller().rate(Slot(slot as u16));

@@ -69,8 +69,8 @@ impl<T: Telling> Carrier<OverlayPeer<u32, T>> for AsTheyAre {
     }
 }
 
-/// An overlay at work, whose packets tell `T`.
-pub type OverlayWorld<T> = Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, Counting>;
+/// An overlay at work, whose packets tell `T`, in several shards if it is `PARTED`.
+pub type OverlayWorld<T, const PARTED: bool> = Sharded<OverlayPeer<u32, T>, Routed<T>, AsTheyAre, Counting, (), PARTED>;
 
 /// The manager of the perfect controller, if that one runs.
 pub type SharedManager = Option<Arc<Mutex<Manager>>>;
@@ -87,6 +87,11 @@ pub struct Sharding {
 impl Sharding {
     /// The whole world, and one thread.
     pub const NONE: Sharding = Sharding { shards: 1, threads: 1 };
+}
+
+/// In how many shards a run of `scenario` goes on.
+pub fn shards(scenario: &Scenario, sharding: Sharding) -> usize {
+    if why_unsharded(scenario).is_some() { 1 } else { sharding.shards.clamp(1, scenario.overlay.peers) }
 }
 
 /// Why a run of `scenario` goes on in one shard whatever was asked for; none if it can be sharded.
@@ -107,10 +112,10 @@ pub fn why_unsharded(scenario: &Scenario) -> Option<&'static str> {
 /// # Errors
 ///
 /// What the controller says of its parameters.
-pub fn world<T: Telling>(
+pub fn world<T: Telling, const PARTED: bool>(
     scenario: &Scenario,
     sharding: Sharding,
-) -> Result<(OverlayWorld<T>, SharedManager), ParameterError> {
+) -> Result<(OverlayWorld<T, PARTED>, SharedManager), ParameterError> {
     let Scenario { seed, overlay, .. } = scenario;
     let config = PairsConfig {
         delay: overlay.delay.clone(),
@@ -118,8 +123,7 @@ pub fn world<T: Telling>(
         jitter_tail: overlay.jitter_tail,
         loss: overlay.loss,
     };
-    let shards = if why_unsharded(scenario).is_some() { 1 } else { sharding.shards.clamp(1, overlay.peers) };
-    let parts = Pairs::parts(config, overlay.peers, *seed, shards);
+    let parts = Pairs::<_, PARTED>::parts(config, overlay.peers, *seed, shards(scenario, sharding));
     let omniscient = matches!(overlay.controller.build, Build::Omniscient);
     let manager = omniscient.then(|| {
         let known = parts[0].delays().clone();

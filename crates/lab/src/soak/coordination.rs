@@ -564,3 +564,80 @@ pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress)
     soaked.interrupted = progress.is_interrupted();
     soaked
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hosts and a monitor of one link of 10 Mbit/s, 5 ms from their coordinator.
+    fn case(epoch: u64) -> Case {
+        let capacity = Rate::from_bits_per_sec(10_000_000);
+        let host = Duty::Host { link: 0, least: Rate::ZERO, most: capacity, most_flows: 8 };
+        let duties = [host, host, Duty::Monitor { link: 0 }];
+        let member = |(place, duty)| Member { name: format!("member {place}"), key: key_of(place as u32 + 1), duty };
+        let config = CoordinatorConfig {
+            epoch,
+            every: Duration::from_millis(100),
+            utilisation: 0.95,
+            actuator: Actuator::Rate,
+            share: Share::PerHost,
+            links: vec![LinkConfig { name: "link".into(), capacity }],
+            members: duties.into_iter().enumerate().map(member).collect(),
+        };
+        Case { seed: 1, config, loss: 0.0, jitter: 0.0, delay: Duration::from_millis(5), troubles: Vec::new() }
+    }
+
+    /// Lets it run until `done` says so, or `end`; when that was.
+    fn play_until(stage: &mut Stage<'_>, end: Time, mut done: impl FnMut(&Stage<'_>) -> bool) -> Option<Time> {
+        let mut now = stage.world.now();
+        while now < end {
+            assert!(stage.world.step_at_most(now, MOST_EVENTS));
+            stage.tick().unwrap();
+            if done(stage) {
+                return Some(now);
+            }
+            now += TICK;
+        }
+        None
+    }
+
+    fn told(stage: &Stage<'_>, node: u32) -> u64 {
+        stage.agent(node).and_then(Agent::budget).map_or(0, |(held, _)| held.rate.bits_per_sec())
+    }
+
+    /// What it sent before counts as others' until the coordinator has reports that say it was its own.
+    #[test]
+    fn a_host_that_comes_while_it_fills_the_link_has_its_share_within_a_second() {
+        let case = case(1);
+        let mut stage = Stage::new(&case);
+        // So many flows of its own: alone, it takes all that the other leaves.
+        stage.strike(&Trouble::AgentDies(2));
+        stage.other[0] = Rate::from_bits_per_sec(5_600_000);
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        play_until(&mut stage, at(5.0), |_| false);
+        let before = told(&stage, 1);
+        assert!(before < 1_000_000, "the link is full: {before}");
+        stage.other[0] = Rate::ZERO;
+        stage.strike(&Trouble::AgentReturns(2));
+        let is_even = |stage: &Stage<'_>| (1..=2).all(|node| told(stage, node) > 4_500_000);
+        let even = play_until(&mut stage, at(10.0), is_even).expect("both are told half of the link");
+        assert!(even < at(6.0), "told at {even}");
+    }
+
+    #[test]
+    fn a_coordinator_whose_clock_was_put_back_is_followed_by_those_who_knew_it() {
+        let case = case(1_000_000);
+        let mut stage = Stage::new(&case);
+        let at = |seconds: f64| Time::from_secs_f64(seconds);
+        play_until(&mut stage, at(5.0), |_| false);
+        assert!(told(&stage, 1) > 4_500_000);
+        stage.strike(&Trouble::CoordinatorDies);
+        stage.epoch = 5;
+        play_until(&mut stage, at(8.0), |_| false);
+        assert_eq!(told(&stage, 1), 0, "its lease is over");
+        stage.strike(&Trouble::CoordinatorReturns);
+        let steered = play_until(&mut stage, at(60.0), |stage| (1..=2).all(|node| told(stage, node) > 4_500_000));
+        assert!(steered.is_some(), "{:?}", stage.world.observer());
+        assert_eq!(stage.world.observer().ignored, 0);
+    }
+}

@@ -182,12 +182,12 @@ impl Stage<'_> {
         BufferConfig { patience, capacity: (packets.get() / MAX_PACKET as u64) as usize + 64 }
     }
 
-    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, links: AccessLinks) -> NodeId {
+    fn join(&mut self, peer: StreamPeer<u32, Simulated>, lie: Lie, links: AccessLinks, upload: Rate) -> NodeId {
         let number = self.world.len() as u32;
         self.world.fabric_mut().set_next(links);
         let rng = Rng::indexed(self.scenario.seed, "peer", u64::from(number));
         let stream = &self.scenario.stream;
-        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).shared();
+        let setup = Setup::new(Bytes::new(MAX_PACKET as u64), self.world.now()).on_line_of(upload).shared();
         let controller = (stream.controller.build)(&setup, &stream.parameters).expect("its parameters were checked");
         let viewer = Viewer::new(peer, lie, Rng::indexed(self.scenario.seed, "lie", u64::from(number)));
         let config = SessionConfig::default();
@@ -226,7 +226,7 @@ impl Stage<'_> {
         let server = Server::new(config, key_of(0), Time::ZERO, rng);
         let rate = audience.server_upload;
         let links = AccessLinks { up: link("up", rate, 0.0), down: link("down", rate, 0.0) };
-        let node = self.join(StreamPeer::Server(server), Lie::None, links);
+        let node = self.join(StreamPeer::Server(server), Lie::None, links, rate);
         debug_assert_eq!(node, SERVER);
     }
 
@@ -234,7 +234,7 @@ impl Stage<'_> {
         let Arriving { node, upload, claimed, lie, is_honest } = *arriving;
         let audience = &self.scenario.audience;
         let config = ClientConfig { server: SERVER.0, source: key_of(0), upload: claimed, buffer: self.buffer() };
-        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload));
+        let joined = self.join(StreamPeer::Client(Client::new(config)), lie, links(audience, upload), claimed);
         debug_assert_eq!(joined.0, node, "nodes are numbered as they come");
         let watched = Watched { joined: self.world.now(), is_honest, ..Default::default() };
         self.world.observer_mut().watched.insert(node, watched);

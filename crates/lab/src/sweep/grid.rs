@@ -5,6 +5,7 @@ use std::str::FromStr;
 use anabranch_control::units::Rate;
 
 use anabranch_scenario::file::{self, AnyScenario, Override, ScenarioError};
+use anabranch_scenario::onion_run::OnionRunScenario;
 use anabranch_scenario::overlay::Scenario;
 use anabranch_scenario::stream::StreamScenario;
 
@@ -77,6 +78,7 @@ pub fn points(
             let scenario = match &base {
                 AnyScenario::Overlay(base) => AnyScenario::Overlay(Scenario { seed, ..base.clone() }),
                 AnyScenario::Stream(base) => AnyScenario::Stream(StreamScenario { seed, ..base.clone() }),
+                AnyScenario::Onion(base) => AnyScenario::Onion(OnionRunScenario { seed, ..base.clone() }),
                 // Starts are drawn from the seed as the text is read.
                 AnyScenario::Flows(_) => {
                     let seed = Override::new(format!("--seeds {seed}"), "run.seed", seed.to_string());

@@ -196,7 +196,7 @@ mod tests {
             .iter()
             .map(|point| match &point.scenario {
                 AnyScenario::Flows(scenario) => scenario.flows[0].start,
-                AnyScenario::Overlay(_) | AnyScenario::Stream(_) => panic!("flows"),
+                AnyScenario::Overlay(_) | AnyScenario::Stream(_) | AnyScenario::Onion(_) => panic!("flows"),
             })
             .collect();
         assert_ne!(starts[0], starts[1]);

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use crate::flows::FlowRunError;
 use crate::flows::summary::FlowsSummary;
 use crate::monitor::Monitor;
+use crate::onion::OnionRunError;
 use crate::overlay::OverlayRunError;
 use crate::overlay::summary::Summary;
 use crate::parallel::Job;
@@ -32,6 +33,9 @@ pub enum PointError {
     /// A flow's controller did, or misbehaved.
     #[error(transparent)]
     Flow(#[from] FlowRunError),
+    /// Users of an onion overlay cannot choose so.
+    #[error(transparent)]
+    Onion(#[from] OnionRunError),
 }
 
 impl Job for AnyScenario {
@@ -43,6 +47,7 @@ impl Job for AnyScenario {
             AnyScenario::Overlay(scenario) => scenario.seconds(),
             AnyScenario::Flows(scenario) => scenario.seconds(),
             AnyScenario::Stream(scenario) => scenario.seconds(),
+            AnyScenario::Onion(scenario) => scenario.seconds(),
         }
     }
 
@@ -65,6 +70,12 @@ impl Job for AnyScenario {
             AnyScenario::Stream(scenario) => {
                 let Ok(measured) = scenario.run(monitor);
                 let (whole, controller) = (scenario.is_whole(&measured), scenario.stream.controller.name.to_owned());
+                let (metrics, packet_hops) = (measured.metrics.to_map(), measured.metrics.packet_hops);
+                Numbers { controller, packet_hops, metrics, whole }
+            }
+            AnyScenario::Onion(scenario) => {
+                let measured = scenario.run(monitor)?;
+                let (whole, controller) = (scenario.is_whole(&measured), scenario.onion.controllers());
                 let (metrics, packet_hops) = (measured.metrics.to_map(), measured.metrics.packet_hops);
                 Numbers { controller, packet_hops, metrics, whole }
             }

@@ -43,6 +43,19 @@ const STREAM_METRICS: &[Metric] = &[
     ("slices_back_p99_s", "slices back, 99 %", "s"),
 ];
 
+/// Those of an onion overlay; the first ones are drawn.
+const ONION_METRICS: &[Metric] = &[
+    ("limit_percent", "of what relays can carry", "%"),
+    ("goodput_bytes_per_s", "read by users and services", "bytes/s"),
+    ("refused_percent", "refused by relays", "%"),
+    ("lost_percent", "lost of what users sent", "%"),
+    ("stall_max_s", "longest stall", "s"),
+    ("jain_index", "Jain's index", ""),
+    ("greedy_attraction", "greedy relays attract, over their weight", ""),
+    ("dropper_attraction", "droppers attract, over their weight", ""),
+    ("draw_entropy_bits", "entropy of a drawn relay", "bits"),
+];
+
 /// The confidence of intervals over seeds.
 const CONFIDENCE: f64 = 0.95;
 
@@ -71,6 +84,7 @@ impl Sweep {
         match self.points.first().map(|point| &point.scenario) {
             Some(AnyScenario::Flows(_)) => FLOW_METRICS,
             Some(AnyScenario::Stream(_)) => STREAM_METRICS,
+            Some(AnyScenario::Onion(_)) => ONION_METRICS,
             _ => OVERLAY_METRICS,
         }
     }

@@ -18,10 +18,10 @@ use anabranch_sim::pairs::{Addressed, Mail, Pairs};
 use super::{Address, Carrier, Observer, Port, Worker, World};
 use crate::monitor::Monitor;
 
-/// Worlds that are one.
+/// Worlds that are one. One that is not `PARTED` has one shard, and spends nothing on others.
 #[allow(missing_debug_implementations, reason = "messages need not have one")]
-pub struct Sharded<M: Machine, P, C, O = (), W = ()> {
-    shards: Vec<World<M, Pairs<P>, C, O, W>>,
+pub struct Sharded<M: Machine, P, C, O = (), W = (), const PARTED: bool = true> {
+    shards: Vec<World<M, Pairs<P, PARTED>, C, O, W>>,
     /// Nodes of each shard but the last, which may have fewer.
     room: usize,
     threads: usize,
@@ -30,7 +30,7 @@ pub struct Sharded<M: Machine, P, C, O = (), W = ()> {
 /// What one shard has for another; written after one window, and read after it.
 type Mailbox<P> = Mutex<Vec<Mail<P>>>;
 
-impl<M, P, C, O, W> Sharded<M, P, C, O, W>
+impl<M, P, C, O, W, const PARTED: bool> Sharded<M, P, C, O, W, PARTED>
 where
     M: Machine<Address: Address, Message: Default + Send> + Send,
     M::Job: Send,
@@ -45,7 +45,12 @@ where
     /// # Panics
     ///
     /// If there are several parts without a lookahead: what one sends now could arrive elsewhere now.
-    pub fn new(parts: Vec<Pairs<P>>, nodes: usize, threads: usize, mut around: impl FnMut() -> (C, O, W)) -> Self {
+    pub fn new(
+        parts: Vec<Pairs<P, PARTED>>,
+        nodes: usize,
+        threads: usize,
+        mut around: impl FnMut() -> (C, O, W),
+    ) -> Self {
         let alone = parts.len() == 1;
         assert!(alone || parts[0].lookahead() > Duration::ZERO, "shards need delays that have a least value");
         let room = nodes.div_ceil(parts.len()).max(1);
@@ -61,12 +66,12 @@ where
     }
 
     /// The shards, in the order of their nodes.
-    pub fn shards(&self) -> &[World<M, Pairs<P>, C, O, W>] {
+    pub fn shards(&self) -> &[World<M, Pairs<P, PARTED>, C, O, W>] {
         &self.shards
     }
 
     /// The same, to read out observers.
-    pub fn shards_mut(&mut self) -> &mut [World<M, Pairs<P>, C, O, W>] {
+    pub fn shards_mut(&mut self) -> &mut [World<M, Pairs<P, PARTED>, C, O, W>] {
         &mut self.shards
     }
 
@@ -105,7 +110,7 @@ where
     pub fn act<R>(
         &mut self,
         node: NodeId,
-        act: impl FnOnce(&mut M, Time, &mut Port<'_, M, Pairs<P>, C, O, W>) -> R,
+        act: impl FnOnce(&mut M, Time, &mut Port<'_, M, Pairs<P, PARTED>, C, O, W>) -> R,
     ) -> Option<R> {
         let shard = self.shard_of(node);
         self.shards[shard].act(node, act)
@@ -158,7 +163,11 @@ struct Step<P> {
 }
 
 impl<P: Addressed + Clone + Send> Step<P> {
-    fn new<M, C, O, W>(shards: &[World<M, Pairs<P>, C, O, W>], threads: usize, until: Time) -> Step<P>
+    fn new<M, C, O, W, const PARTED: bool>(
+        shards: &[World<M, Pairs<P, PARTED>, C, O, W>],
+        threads: usize,
+        until: Time,
+    ) -> Step<P>
     where
         M: Machine<Address: Address, Message: Default>,
         C: Carrier<M, Payload = P>,
@@ -178,8 +187,12 @@ impl<P: Addressed + Clone + Send> Step<P> {
     }
 
     /// Steps `group`, whose first shard has the number `first`, window by window.
-    fn run<M, C, O, W>(&self, first: usize, group: &mut [World<M, Pairs<P>, C, O, W>], interrupted: impl Fn() -> bool)
-    where
+    fn run<M, C, O, W, const PARTED: bool>(
+        &self,
+        first: usize,
+        group: &mut [World<M, Pairs<P, PARTED>, C, O, W>],
+        interrupted: impl Fn() -> bool,
+    ) where
         M: Machine<Address: Address, Message: Default>,
         C: Carrier<M, Payload = P>,
         O: Observer<M>,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_onion::session::{Exit, ExitEvent, Exits, Reason, SessionName, StreamEvent, Target};
+use anabranch_onion::session::{Exit, ExitEvent, Reason, SessionName, StreamEvent, Target};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -150,13 +150,6 @@ impl ExitStreams {
         self.by_connection.len()
     }
 
-    /// Passes on to targets what happened in the session `name`.
-    pub fn poll(&mut self, name: SessionName, exit: &mut Exit) {
-        while let Some(event) = exit.poll_event() {
-            self.on_event(name, exit, event);
-        }
-    }
-
     /// Passes on to a target what happened in the session `name`, within a tokio runtime.
     pub fn on_event(&mut self, name: SessionName, exit: &mut Exit, event: ExitEvent) {
         let ExitStreams { connector, sessions, by_connection } = self;
@@ -173,7 +166,13 @@ impl ExitStreams {
                     Err(reason) => exit.reset(stream, reason),
                 }
             }
-            ExitEvent::Stream(event) => streams.on_event(exit, &event),
+            ExitEvent::Stream(event) => {
+                let before = streams.len();
+                streams.on_event(exit, &event);
+                if streams.len() < before {
+                    by_connection.retain(|connection, of| *of != name || streams.stream_of(*connection).is_some());
+                }
+            }
             ExitEvent::Ended(_) => self.on_end(name),
         }
     }
@@ -182,20 +181,13 @@ impl ExitStreams {
     pub fn on_end(&mut self, name: SessionName) {
         if let Some(mut streams) = self.sessions.remove(&name) {
             streams.on_end(Reason::Broken);
+            self.by_connection.retain(|_, session| *session != name);
         }
     }
 
     /// The session that a connection belongs to.
     pub fn session_of(&self, connection: ConnectionId) -> Option<SessionName> {
         self.by_connection.get(&connection).copied()
-    }
-
-    /// A task says something of its connection.
-    pub fn on_task(&mut self, exits: &mut Exits, connection: ConnectionId, said: FromTask) {
-        let Some(name) = self.session_of(connection) else { return };
-        if let Some(exit) = exits.get_mut(name) {
-            self.on_said(name, exit, connection, said);
-        }
     }
 
     /// A task says something of its connection, which belongs to the session `name`.
@@ -208,13 +200,5 @@ impl ExitStreams {
         if streams.stream_of(connection).is_none() {
             self.by_connection.remove(&connection);
         }
-    }
-
-    /// Forgets what is over: call it once in a while.
-    pub fn tidy(&mut self, exits: &mut Exits) {
-        self.sessions.retain(|name, _| exits.get_mut(*name).is_some());
-        self.by_connection.retain(|connection, name| {
-            self.sessions.get(name).is_some_and(|streams| streams.stream_of(*connection).is_some())
-        });
     }
 }

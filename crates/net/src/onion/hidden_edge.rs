@@ -9,14 +9,14 @@ use anabranch_control::time::Time;
 use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Document, Remembered, UnixTime};
 use anabranch_onion::guards::GuardState;
-use anabranch_onion::node::{Frame, HiddenReceiver, HiddenSender, User, UserSettings};
+use anabranch_onion::node::{Frame, HiddenReceiver, HiddenSender, ReceiverEvent, SenderEvent, User, UserSettings};
 use anabranch_onion::routes::PlacementError;
 use anabranch_proto::machine::{Machine, Out};
 use rand::rngs::StdRng;
 
 use super::follow::{Follower, Following, Found, Keep, wall};
 use super::network_file::NetworkFile;
-use super::user_edge::EdgeError;
+use super::user_edge::{EdgeError, KeepGuards};
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
 use crate::udp::Socket;
@@ -41,10 +41,19 @@ pub trait Hidden: Machine<Address = std::net::SocketAddr, Message = Frame> + Siz
 
     /// Sends what is to leave now, and tells what has happened.
     fn serve(&mut self, now: Time, out: &mut impl Out<Self>);
+
+    /// Whether other guards are to be written down.
+    fn is_guards(event: &Self::Event) -> bool;
+
+    /// The guards that it has.
+    fn guards(&self) -> &GuardState;
+
+    /// `state` is written down: packets may use its guards.
+    fn on_guards_kept(&mut self, now: Time, state: &GuardState);
 }
 
 macro_rules! hidden {
-    ($machine:ty) => {
+    ($machine:ty, $event:ty) => {
         impl Hidden for $machine {
             fn begin_epoch(&mut self, now: Time, document: Arc<Document>) -> Result<(), PlacementError> {
                 <$machine>::begin_epoch(self, now, document)
@@ -53,12 +62,24 @@ macro_rules! hidden {
             fn serve(&mut self, now: Time, out: &mut impl Out<Self>) {
                 <$machine>::serve(self, now, out);
             }
+
+            fn is_guards(event: &$event) -> bool {
+                *event == <$event>::Guards
+            }
+
+            fn guards(&self) -> &GuardState {
+                self.user().guards()
+            }
+
+            fn on_guards_kept(&mut self, now: Time, state: &GuardState) {
+                <$machine>::on_guards_kept(self, now, state);
+            }
         }
     };
 }
 
-hidden!(Receiver);
-hidden!(Sender);
+hidden!(Receiver, ReceiverEvent);
+hidden!(Sender, SenderEvent);
 
 /// How the user inside is to be.
 pub struct HiddenSettings {
@@ -70,6 +91,8 @@ pub struct HiddenSettings {
     pub socket: Socket,
     /// The guards that it had.
     pub guards: GuardState,
+    /// Where it is written down which guards it has: a new one is not used before.
+    pub keep_guards: KeepGuards,
     /// What was seen of the directory before.
     pub remembered: Remembered,
     /// Where it is written down what was seen.
@@ -88,7 +111,9 @@ pub enum HiddenNews<E> {
     },
     /// Something else about the directory.
     Directory(Found),
-    /// The machine tells this.
+    /// Other guards could not be written down: they are not used.
+    GuardsNotKept(io::Error),
+    /// The machine tells this, but for guards.
     Machine(E),
 }
 
@@ -105,6 +130,7 @@ where
     /// Until the first list of relays is there.
     waiting: Option<(UserSettings, GuardState, Socket, Make<M>)>,
     follower: Follower,
+    keep_guards: KeepGuards,
     news: Vec<HiddenNews<M::Event>>,
     has_machine: bool,
 }
@@ -119,7 +145,7 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
         settings: HiddenSettings,
         make: impl FnOnce(User<Real, StdRng>, Time, UnixTime, StdRng) -> M + 'static,
     ) -> io::Result<HiddenEdge<M>> {
-        let HiddenSettings { network, user, socket, guards, remembered, keep } = settings;
+        let HiddenSettings { network, user, socket, guards, keep_guards, remembered, keep } = settings;
         let runtime = Runtime::new(NoWork)?;
         let waker = runtime.waker();
         let follower = Follower::start(Following {
@@ -131,7 +157,7 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
             wake: Box::new(move || waker.wake()),
         })?;
         let waiting = Some((user, guards, socket, Box::new(make) as Make<M>));
-        Ok(HiddenEdge { runtime, waiting, follower, news: Vec::new(), has_machine: false })
+        Ok(HiddenEdge { runtime, waiting, follower, keep_guards, news: Vec::new(), has_machine: false })
     }
 
     /// Now, on its clock.
@@ -171,18 +197,31 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
             return Ok(());
         }
         self.runtime.turn(until)?;
-        while let Some((_, event)) = self.runtime.poll_event() {
-            self.news.push(HiddenNews::Machine(event));
-        }
+        self.hear();
         Ok(())
+    }
+
+    fn hear(&mut self) {
+        while let Some((_, event)) = self.runtime.poll_event() {
+            if !M::is_guards(&event) {
+                self.news.push(HiddenNews::Machine(event));
+                continue;
+            }
+            let state = self.runtime.machine(0).guards().clone();
+            match (self.keep_guards)(&state) {
+                Ok(()) => self.runtime.act(0, |machine, now, port| {
+                    machine.on_guards_kept(now, &state);
+                    machine.serve(now, port);
+                }),
+                Err(why) => self.news.push(HiddenNews::GuardsNotKept(why)),
+            }
+        }
     }
 
     /// What has happened since, all of it.
     pub fn take_news(&mut self) -> Vec<HiddenNews<M::Event>> {
         if self.has_machine {
-            while let Some((_, event)) = self.runtime.poll_event() {
-                self.news.push(HiddenNews::Machine(event));
-            }
+            self.hear();
         }
         std::mem::take(&mut self.news)
     }

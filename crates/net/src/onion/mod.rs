@@ -15,18 +15,14 @@ pub mod hidden_edge;
 pub mod network_file;
 pub mod pipe;
 pub mod policy;
-pub mod proxy;
 pub mod relay;
 pub mod socks;
 pub mod state;
 mod streams;
-#[cfg(test)]
-mod tests;
 pub mod user_edge;
 
 pub use exit::{Connector, ExitStreams};
 pub use pipe::{ConnectionId, FromTask, Inbox, ToTask};
 pub use policy::{Policy, Rule};
-pub use proxy::{Proxy, User};
-pub use socks::SocksServer;
+pub use socks::{SocksServer, SocksUser};
 pub use streams::{End, Streams};

@@ -16,7 +16,7 @@ use anabranch_onion::directory::{
     Descriptor, Document, EpochKey, ExitPolicy, PublicKey, Remembered, SecretKey, ServiceEntry, SignedDescriptor,
     UnixTime,
 };
-use anabranch_onion::node::{Members, RelayNode, Service};
+use anabranch_onion::node::{Members, Observed, RelayNode, Service};
 use anabranch_onion::relay::{EpochKeys, Limits, Relay};
 use anabranch_proto::limiter::LimitModel;
 
@@ -29,6 +29,10 @@ use crate::udp::Socket;
 
 /// How a relay keeps to its limit: a queue of 100 ms at most, as for the plain relay.
 const LONGEST_QUEUE: Duration = Duration::from_millis(100);
+
+/// How unevenly a relay may hold to its limit, so that what goes the same way leaves in few system calls: as long as a
+/// timer's usual grain.
+const GRAIN: Duration = Duration::from_millis(1);
 
 /// Epochs, from this one on, of which a relay tells its keys.
 const EPOCHS_TOLD: u64 = 2;
@@ -128,7 +132,8 @@ where
         let seeds = [random_seed(), random_seed()];
         let relay = Relay::new(network.packets_per_key, Limits::standard(network.packets_per_key), nothing, seeds);
         let node = RelayNode::new(relay, Members::default(), service)
-            .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit);
+            .limited(LimitModel::Queue { longest: LONGEST_QUEUE }, limit)
+            .with_grain(GRAIN);
         let mut runtime = Runtime::new(NoWork)?;
         runtime.add_gathering(socket, node)?;
         let (secrets, public) = (Secrets::default(), identity.public());
@@ -155,6 +160,16 @@ where
     /// Acts on what it offers; what that wants to send leaves.
     pub fn act<R>(&mut self, act: impl FnOnce(&mut S, Time) -> R) -> R {
         self.runtime.act(0, |node, now, port| node.act(now, port, |service| act(service, now)))
+    }
+
+    /// From now on it keeps who sends to whom through it: for demonstrations alone.
+    pub fn observe(&mut self) {
+        self.runtime.act(0, |node, _, _| node.observe());
+    }
+
+    /// What it has seen since this was last asked; none unless it observes.
+    pub fn take_observed(&mut self) -> Option<Observed> {
+        self.runtime.act(0, |node, _, _| node.take_observed())
     }
 
     /// Now, on its clock.

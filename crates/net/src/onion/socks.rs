@@ -4,6 +4,7 @@
 //! authenticate nobody: they say with whom a connection may share a session, as Tor's `IsolateSOCKSAuth` does.
 //! Whoever gives none shares one with all who give none.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -23,7 +24,6 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
-use super::proxy::User;
 
 /// A program has so long to say what it wants.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -37,13 +37,32 @@ const MOST_WAITING: usize = 64;
 /// What tasks say that waits for the driver.
 const MOST_SAID: usize = 1024;
 
+/// With whom a connection may share a session: a hash of the user name and password that it gave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SocksUser([u8; 32]);
+
+impl fmt::Debug for SocksUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SocksUser")
+    }
+}
+
+impl SocksUser {
+    /// Whoever gave these.
+    pub fn new(name: &str, password: &str) -> SocksUser {
+        let mut hasher = blake3::Hasher::new_derive_key("anabranch onion proxy user");
+        hasher.update(&(name.len() as u64).to_be_bytes()).update(name.as_bytes()).update(password.as_bytes());
+        SocksUser(*hasher.finalize().as_bytes())
+    }
+}
+
 /// What a program wants.
 #[derive(Debug)]
 pub struct Request {
     /// Its connection.
     pub connection: ConnectionId,
     /// With whom it may share a session.
-    pub user: User,
+    pub user: SocksUser,
     /// Where it wants to.
     pub target: Target,
     /// How its task is told what becomes of it.
@@ -153,11 +172,11 @@ async fn connection(
 type Protocol = Socks5ServerProtocol<TcpStream, fast_socks5::server::states::CommandRead>;
 
 /// What the program wants; nothing if it was refused.
-async fn ask(socket: TcpStream) -> Result<Option<(Protocol, User, Target)>, SocksServerError> {
+async fn ask(socket: TcpStream) -> Result<Option<(Protocol, SocksUser, Target)>, SocksServerError> {
     let methods = StandardAuthentication::allow_no_auth(true);
     let (protocol, user) = match Socks5ServerProtocol::start(socket).negotiate_auth(methods).await? {
         StandardAuthenticationStarted::NoAuthentication(started) => {
-            (Socks5ServerProtocol::finish_auth(started), User::default())
+            (Socks5ServerProtocol::finish_auth(started), SocksUser::default())
         }
         StandardAuthenticationStarted::PasswordAuthentication(started) => authenticate(started).await?,
     };
@@ -182,9 +201,10 @@ async fn ask(socket: TcpStream) -> Result<Option<(Protocol, User, Target)>, Sock
 
 async fn authenticate(
     started: PasswordAuthenticationStarted<TcpStream>,
-) -> Result<(Socks5ServerProtocol<TcpStream, fast_socks5::server::states::Authenticated>, User), SocksServerError> {
+) -> Result<(Socks5ServerProtocol<TcpStream, fast_socks5::server::states::Authenticated>, SocksUser), SocksServerError>
+{
     let (name, password, received) = started.read_username_password().await?;
-    Ok((Socks5ServerProtocol::finish_auth(received.accept().await?), User::new(&name, &password)))
+    Ok((Socks5ServerProtocol::finish_auth(received.accept().await?), SocksUser::new(&name, &password)))
 }
 
 fn reply_of(reason: Reason) -> ReplyError {

@@ -24,8 +24,7 @@ use super::exit_edge::hand_over;
 use super::follow::{Follower, Following, Found, Keep, wall};
 use super::network_file::NetworkFile;
 use super::pipe::{ConnectionId, FromTask, ToTask};
-use super::proxy::User as SocksUser;
-use super::socks::{Request, SocksServer};
+use super::socks::{Request, SocksServer, SocksUser};
 use super::streams::Streams;
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
@@ -44,6 +43,9 @@ pub const MOST_SESSIONS: usize = 256;
 /// How long the first list of relays is looked for in one step.
 const LOOK: StdDuration = StdDuration::from_millis(20);
 
+/// The user that an edge runs.
+pub type EdgeUser = User<Real, StdRng>;
+
 /// Why there is no edge.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
@@ -54,6 +56,9 @@ pub enum EdgeError {
     #[error("{0}")]
     Placement(#[from] PlacementError),
 }
+
+/// Writes down which guards a user has.
+pub type KeepGuards = Box<dyn FnMut(&GuardState) -> io::Result<()> + Send>;
 
 /// How a user is to be.
 pub struct EdgeSettings {
@@ -69,6 +74,8 @@ pub struct EdgeSettings {
     pub socket: Socket,
     /// The guards that it had.
     pub guards: GuardState,
+    /// Where it is written down which guards it has: a new one is not used before.
+    pub keep_guards: KeepGuards,
     /// What was seen of the directory before.
     pub remembered: Remembered,
     /// Where it is written down what was seen.
@@ -87,8 +94,8 @@ pub enum EdgeNews {
         /// How many of them are exits.
         exits: usize,
     },
-    /// The guards have changed, and are to be written down.
-    Guards(GuardState),
+    /// Other guards could not be written down: they are not used.
+    GuardsNotKept(io::Error),
     /// There is no path now.
     NoPath(RouteError),
     /// A program wants to where no exit leads.
@@ -111,7 +118,7 @@ struct Open {
 
 /// An edge that runs, in the thread of whoever calls [`UserEdge::turn`].
 pub struct UserEdge {
-    runtime: Runtime<User<Real, StdRng>>,
+    runtime: Runtime<EdgeUser>,
     /// Until the first list of relays is there.
     waiting: Option<(UserSettings, GuardState, Socket)>,
     follower: Follower,
@@ -120,10 +127,16 @@ pub struct UserEdge {
     socks: SocketAddr,
     said: Receiver<Said>,
     rates: Rates,
+    keep_guards: KeepGuards,
+    /// How long a list waits after its epoch has begun, until relays have it as well.
+    settles: Duration,
+    /// The list of an epoch that is to begin then.
+    next: Option<(Time, Document)>,
     sessions: BTreeMap<SessionId, Open>,
     by_connection: BTreeMap<ConnectionId, SessionId>,
     news: Vec<EdgeNews>,
     has_user: bool,
+    opened: u64,
 }
 
 impl UserEdge {
@@ -133,8 +146,9 @@ impl UserEdge {
     ///
     /// When the system does not let it.
     pub fn start(settings: EdgeSettings) -> Result<UserEdge, EdgeError> {
-        let EdgeSettings { network, user, rates, socks, socket, guards, remembered, keep } = settings;
-        let runtime: Runtime<User<Real, StdRng>> = Runtime::new(NoWork)?;
+        let EdgeSettings { network, user, rates, socks, socket, guards, keep_guards, remembered, keep } = settings;
+        let settles = network.authorities.round;
+        let runtime: Runtime<EdgeUser> = Runtime::new(NoWork)?;
         let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut server = tasks.block_on(SocksServer::bind(socks))?;
         let address = server.address();
@@ -171,10 +185,14 @@ impl UserEdge {
             socks: address,
             said,
             rates,
+            keep_guards,
+            settles,
+            next: None,
             sessions: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             news: Vec::new(),
             has_user: false,
+            opened: 0,
         })
     }
 
@@ -184,7 +202,7 @@ impl UserEdge {
     }
 
     /// The user, once there is a list of relays.
-    pub fn user(&self) -> Option<&User<Real, StdRng>> {
+    pub fn user(&self) -> Option<&EdgeUser> {
         self.has_user.then(|| self.runtime.machine(0))
     }
 
@@ -201,7 +219,7 @@ impl UserEdge {
     pub fn turn(&mut self, until: Time) -> Result<(), EdgeError> {
         while let Some(found) = self.follower.poll() {
             match found {
-                Found::Document(document) => self.begin_epoch(*document)?,
+                Found::Document(document) => self.on_document(*document)?,
                 found => self.news.push(EdgeNews::Directory(found)),
             }
         }
@@ -209,6 +227,13 @@ impl UserEdge {
             std::thread::sleep(LOOK);
             return Ok(());
         }
+        let until = match self.next.take_if(|(at, _)| *at <= self.runtime.now()) {
+            Some((_, document)) => {
+                self.begin_epoch(document)?;
+                until
+            }
+            None => self.next.as_ref().map_or(until, |(at, _)| until.min(*at)),
+        };
         let mut is_busy = true;
         for _ in 0..PORTION {
             match self.said.try_recv() {
@@ -232,6 +257,19 @@ impl UserEdge {
         (!self.news.is_empty()).then(|| self.news.remove(0))
     }
 
+    /// The first list is used at once. Those of later epochs are a round or two after the epoch has begun, when relays
+    /// have them for certain, and not by all users at the same time.
+    fn on_document(&mut self, document: Document) -> Result<(), EdgeError> {
+        if !self.has_user {
+            return self.begin_epoch(document);
+        }
+        let spread = 1.0 + Rng::stream(random_seed(), "epoch").uniform();
+        let wait = Duration::SECOND * document.valid_from.since(wall())
+            + Duration::from_secs_f64(self.settles.as_secs_f64() * spread);
+        self.next = Some((self.runtime.now() + wait, document));
+        Ok(())
+    }
+
     fn begin_epoch(&mut self, document: Document) -> Result<(), EdgeError> {
         let exits = document.relays().filter(|(_, member)| member.descriptor.service.is_some()).count();
         self.news.push(EdgeNews::Epoch { epoch: document.epoch, relays: document.len(), exits });
@@ -239,7 +277,7 @@ impl UserEdge {
         match self.waiting.take() {
             Some((settings, guards, socket)) => {
                 let user = User::new(settings, document, guards, self.runtime.now(), wall(), rand::make_rng())?;
-                self.runtime.add(socket, user, None)?;
+                self.runtime.add_gathering(socket, user)?;
                 self.has_user = true;
                 self.runtime.act(0, |user, now, port| user.serve(now, port));
             }
@@ -316,6 +354,7 @@ impl UserEdge {
             Some(stream) => {
                 open.streams.join(stream, connection, inbox);
                 self.by_connection.insert(connection, id);
+                self.opened += 1;
             }
             None => _ = inbox.try_send(ToTask::Reset(Reason::Busy)),
         }
@@ -339,12 +378,17 @@ impl UserEdge {
         match event {
             UserEvent::Stream(id, event) => {
                 let Some(open) = self.sessions.get_mut(&id) else { return };
+                let before = open.streams.len();
                 self.runtime.act(0, |user, now, port| {
                     if let Some(client) = user.session(id) {
                         open.streams.on_event(client, &event);
                     }
                     user.serve(now, port);
                 });
+                if open.streams.len() < before {
+                    let is_there = |connection: &ConnectionId| open.streams.stream_of(*connection).is_some();
+                    self.by_connection.retain(|connection, of| *of != id || is_there(connection));
+                }
             }
             UserEvent::Ended(id, _) => {
                 if let Some(mut open) = self.sessions.remove(&id) {
@@ -354,7 +398,13 @@ impl UserEdge {
             }
             UserEvent::Guards => {
                 let state = self.runtime.machine(0).guards().clone();
-                self.news.push(EdgeNews::Guards(state));
+                match (self.keep_guards)(&state) {
+                    Ok(()) => self.runtime.act(0, |user, now, port| {
+                        user.on_guards_kept(now, &state);
+                        user.serve(now, port);
+                    }),
+                    Err(why) => self.news.push(EdgeNews::GuardsNotKept(why)),
+                }
             }
             UserEvent::NoPath(why) => self.news.push(EdgeNews::NoPath(why)),
             UserEvent::Connected(_) => {}
@@ -364,6 +414,11 @@ impl UserEdge {
     /// Sessions at work.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Connections of programs that are open, and how many were ever opened.
+    pub fn connections(&self) -> (usize, u64) {
+        (self.sessions.values().map(|open| open.streams.len()).sum(), self.opened)
     }
 
     /// Runs for so long.

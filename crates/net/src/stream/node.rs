@@ -332,7 +332,7 @@ impl StreamNode {
             return Err(StreamError::Setting { what: "the number of slices", got, expected });
         }
         let buffer = buffer(options.buffer)?;
-        let controller = controller(&options.controller)?;
+        let controller = controller(&options.controller, options.upload)?;
         let socket = listen(options.listen)?;
         let local = socket.local_addr()?;
         let announced = if options.announce.is_empty() { vec![reachable(local)] } else { options.announce.clone() };
@@ -375,7 +375,7 @@ impl StreamNode {
     /// When a setting is none, the link's names are not known, or the system does not let it run.
     pub fn watch(options: WatchOptions) -> Result<(StreamNode, mpsc::Receiver<NodeEvent>), StreamError> {
         let buffer = buffer(options.buffer)?;
-        let controller = controller(&options.controller)?;
+        let controller = controller(&options.controller, options.upload)?;
         let (socket, addresses) = towards(&options)?;
         let server = *addresses.first().ok_or_else(|| StreamError::NoRoute(options.link.clone()))?;
         if options.lie.is_some() && !addresses.iter().all(|address| address.ip().is_loopback()) {
@@ -495,9 +495,9 @@ fn buffer(buffer: Duration) -> Result<BufferConfig, StreamError> {
     Ok(BufferConfig { patience, capacity: packets as usize + 64 })
 }
 
-fn controller(name: &str) -> Result<Box<dyn FlowController>, StreamError> {
+fn controller(name: &str, upload: Rate) -> Result<Box<dyn FlowController>, StreamError> {
     let entry = registry::find(name)?;
-    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).shared();
+    let setup = Setup::new(SessionConfig::PACKET, Time::ZERO).on_line_of(upload).shared();
     (entry.build)(&setup, &toml::Table::new()).map_err(|_| StreamError::Parameters(name.to_owned()))
 }
 

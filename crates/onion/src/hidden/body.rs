@@ -5,7 +5,7 @@
 //!              2 fill     label (8) | secret (16) | asks (1) | how many (1) | blocks
 //!              3 publish  part of a descriptor | block
 //!              4 fetch    key (32) | 2 blocks
-//! to ONWARD    block (218) | cell (966)
+//! to ONWARD    block (219) | cell (965)
 //! to a label   what its owner is to get
 //! back         1 mailbox  label (8) | how it is (1) | blocks held (2) | bodies without one (4)
 //!              2 stored | 3 not stored | 4 not known | 5 part of a descriptor

@@ -20,11 +20,10 @@ use subtle::ConstantTimeEq;
 use super::body::{Answer, MailboxState, Open, Request, Secret, label_of, take_onward};
 use super::descriptor::{HALF, PARTS, Part};
 use super::{MAILBOX, ONWARD};
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::PublicKey;
 use crate::packet::{BODY, Datagram, Label, body_mut};
-use crate::reply::{HeldBlocks, ReplyBlock};
+use crate::reply::{First, HeldBlocks, ReplyBlock};
 
 /// Mailboxes of a relay.
 pub const MOST_MAILBOXES: usize = 4096;
@@ -318,11 +317,13 @@ impl<C: Cryptography> Mailboxes<C> {
         self.checks.admit(now, Bytes::new(1)) != Admission::Refused
     }
 
-    /// What is to leave, written into `datagram`: the member that it goes to first.
-    pub fn poll(&mut self, datagram: &mut Datagram) -> Option<RelayIndex> {
+    /// What is to leave, written into `datagram`: where it goes first.
+    pub fn poll(&mut self, datagram: &mut Datagram) -> Option<First> {
         let (block, body) = self.out.pop_front()?;
         body_mut(datagram).copy_from_slice(&body[..]);
-        Some(block.seal::<C>(datagram))
+        let first = block.first();
+        let _ = block.seal::<C>(datagram);
+        Some(first)
     }
 
     /// Whether something is to leave.
@@ -370,6 +371,7 @@ impl<C: Cryptography> Mailboxes<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RelayIndex;
     use crate::crypto::Transparent;
     use crate::directory::SecretKey;
     use crate::hidden::ReceiverSecret;
@@ -434,7 +436,10 @@ mod tests {
         }
         let mut datagram = [0; DATAGRAM];
         for expected in [1, 2] {
-            assert!(relay.out[0].0 == block(expected) && relay.poll(&mut datagram) == Some(RelayIndex(0)));
+            assert!(
+                relay.out[0].0 == block(expected)
+                    && relay.poll(&mut datagram).is_some_and(|first| first.relay == RelayIndex(0))
+            );
             assert_eq!(body(&datagram)[..], [expected - 1; BODY]);
         }
         assert_eq!(relay.poll(&mut datagram), None);

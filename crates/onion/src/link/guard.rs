@@ -1,6 +1,6 @@
 //! The guard's half: which label is where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_control::time::Time;
@@ -10,7 +10,7 @@ use super::{LIFETIME, LinkFrame};
 use crate::directory::Network;
 use crate::packet::Label;
 
-/// Links that a guard keeps at most: some 8 MiB.
+/// Links that a guard keeps at most: some 12 MiB, with what tells clients from strangers.
 pub const MOST_LINKS: usize = 65_536;
 
 /// Links of one network at most: as many users as a large household or a small office has, with two guards in
@@ -28,6 +28,8 @@ struct Link {
 pub struct Links {
     cookies: Cookies,
     links: BTreeMap<Label, Link>,
+    /// How many links each address has.
+    addresses: HashMap<SocketAddr, u32>,
     /// How many links each network has.
     networks: BTreeMap<Network, usize>,
     /// When links may be over: nothing is looked through before.
@@ -58,6 +60,7 @@ impl Links {
         }
         let until = now + LIFETIME;
         self.networks.insert(network, count + 1);
+        *self.addresses.entry(from).or_insert(0) += 1;
         self.links.insert(label, Link { address: from, until });
         self.next = Some(self.next.map_or(until, |next| next.min(until)));
         Some(LinkFrame::Attached { label })
@@ -66,6 +69,12 @@ impl Links {
     /// Where the client with this label is.
     pub fn address(&self, now: Time, label: Label) -> Option<SocketAddr> {
         self.links.get(&label).filter(|link| now < link.until).map(|link| link.address)
+    }
+
+    /// Whether a client is at `address`, or was a little while ago.
+    pub fn has(&self, now: Time, address: SocketAddr) -> bool {
+        let is_over = self.next.is_some_and(|next| now >= next + LIFETIME);
+        !is_over && self.addresses.contains_key(&address)
     }
 
     /// How many there are.
@@ -91,6 +100,12 @@ impl Links {
 
     fn detach(&mut self, label: Label) {
         let Some(link) = self.links.remove(&label) else { return };
+        if let Some(count) = self.addresses.get_mut(&link.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&link.address);
+            }
+        }
         let network = Network::of(address_of(link.address));
         if let Some(count) = self.networks.get_mut(&network) {
             *count -= 1;
@@ -169,9 +184,11 @@ mod tests {
         attach(&mut links, at(1.0), here, label);
         attach(&mut links, at(31.0), there, label);
         assert_eq!((links.address(at(90.9), label), links.len()), (Some(there), 1));
+        assert!(links.has(at(90.9), there) && !links.has(at(90.9), here));
         assert_eq!(links.address(at(91.0), label), None);
         attach(&mut links, at(200.0), here, Label([2; 8]));
         assert_eq!((links.len(), links.networks.len()), (1, 1), "the one that was silent is gone");
+        assert!(links.has(at(200.0), here) && !links.has(at(200.0), there));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use anabranch_control::time::Time;
 
 use super::relay::Service;
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::hidden::Mailboxes;
 use crate::packet::{BODY, Datagram, Label};
+use crate::reply::First;
 
 /// Mailboxes beside another service.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl<C: Cryptography, S: Service> Service for WithMailboxes<C, S> {
         }
     }
 
-    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<RelayIndex> {
+    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First> {
         self.mailboxes.poll(datagram).or_else(|| self.inner.poll(now, datagram))
     }
 

@@ -6,10 +6,9 @@ use std::marker::PhantomData;
 use anabranch_control::time::Time;
 
 use super::relay::Service;
-use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::packet::{BODY, Datagram, Label, body_mut};
-use crate::reply::ReplyBlock;
+use crate::reply::{First, ReplyBlock};
 use crate::session::{CellFormat, Entropy, Exit, ExitEvent, Exits, Secrecy, ServiceSecret, SessionName};
 
 /// What an exit is found by at its relay.
@@ -142,10 +141,12 @@ impl<C: Cryptography> Service for SessionService<C> {
         }
     }
 
-    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<RelayIndex> {
+    fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First> {
         let (block, cell) = self.poll_cell(now)?;
         body_mut(datagram)[..cell.len()].copy_from_slice(cell);
-        Some(block.seal::<C>(datagram))
+        let first = block.first();
+        let _ = block.seal::<C>(datagram);
+        Some(first)
     }
 
     fn timer(&self, now: Time) -> Time {

@@ -5,7 +5,7 @@
 //! and then for [`AHEAD_AT_FIRST`] packets, until one of those is known to have, and [`AHEAD`] past the newest. A new key is set up before the old
 //! ones run out: as many ids are kept as packets are on their way.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand_core::Rng;
 
@@ -22,11 +22,10 @@ pub const AHEAD: u16 = 32;
 /// The same of a key under which none was seen but its set-up: little, so that a flood of set-ups takes little.
 pub const AHEAD_AT_FIRST: u16 = 8;
 
-/// Keys of one relay and position whose set-up is not confirmed yet. Further packets set up keys that serve once.
-const MOST_PENDING: usize = 64;
-
-/// Keys of one relay and position.
-const MOST_KEYS: usize = 256;
+/// Keys of one relay and position. Where no more fit, and none of them may be used yet, further packets set up keys
+/// that serve once. Four round trips use a key up (1, 8, 32 and 23 packets of 64), so that a quarter of these would do
+/// for 4096 packets on their way that keep their order.
+const MOST_KEYS: usize = 1024;
 
 /// Losses in a row, none of its packets having arrived between, after which a key is given up: its relay may
 /// have restarted. On paths that lose half of all packets, one key in 256 is given up for nothing.
@@ -36,6 +35,7 @@ const LOSSES_TO_GIVE_UP: u8 = 8;
 #[derive(Clone, Debug)]
 pub struct PathKeys<C> {
     packets: PacketsPerKey,
+    epoch: u64,
     guards: BTreeSet<RelayIndex>,
     stocks: BTreeMap<(RelayIndex, Position), Stock>,
     /// Keys made so far, over all epochs.
@@ -60,14 +60,18 @@ struct Used {
 
 #[derive(Clone, Debug, Default)]
 struct Stock {
-    keys: VecDeque<Key>,
+    /// By serial: the oldest first.
+    keys: BTreeMap<u64, Key>,
+    /// Serials of those that may be used now.
+    usable: BTreeSet<u64>,
+    /// Packets that all keys are still good for.
+    left: u32,
     /// Packets of whose fate nothing is known.
     underway: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Key {
-    serial: u64,
     key: HopKey,
     /// The index of the next packet.
     next: u16,
@@ -106,6 +110,7 @@ impl<C: Cryptography> PathKeys<C> {
     pub fn new(packets: PacketsPerKey) -> PathKeys<C> {
         PathKeys {
             packets,
+            epoch: 0,
             guards: BTreeSet::new(),
             stocks: BTreeMap::new(),
             made: 0,
@@ -116,10 +121,23 @@ impl<C: Cryptography> PathKeys<C> {
 
     /// Another epoch: relays have other keys and other indices. `guards` are this user's there: no path has one
     /// of them anywhere but at the user's edge.
-    pub fn begin_epoch(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
+    pub fn begin_epoch(&mut self, epoch: u64, guards: impl IntoIterator<Item = RelayIndex>) {
         self.stocks.clear();
         self.past = self.made;
+        self.epoch = epoch;
         self.guards = guards.into_iter().collect();
+    }
+
+    /// Other guards in the same epoch. Keys stay, but for those at a relay inside of paths that is a guard now.
+    pub fn set_guards(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
+        self.guards = guards.into_iter().collect();
+        let guards = &self.guards;
+        self.stocks.retain(|(relay, position), _| position.place == 0 || !guards.contains(relay));
+    }
+
+    /// The epoch that its keys are of.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Seals the datagram's [`body`](super::body_mut) for the end behind the last of `hops`, which finds it by
@@ -193,8 +211,9 @@ impl<C: Cryptography> PathKeys<C> {
                 let key = C::agree(&secret, &hop.key, &ephemeral, &hop.key)?;
                 let serial = self.made;
                 self.made += 1;
-                if most > 1 && stock.pending() < MOST_PENDING && stock.keys.len() < MOST_KEYS {
-                    stock.keys.push_back(Key { serial, key: key.clone(), next: 1, arrived: None, lost: 0 });
+                if most > 1 && stock.keys.len() < MOST_KEYS {
+                    stock.keys.insert(serial, Key { key: key.clone(), next: 1, arrived: None, lost: 0 });
+                    stock.left += u32::from(most - 1);
                 }
                 Drawn { key, serial, index: 0, material: header::set_up(ephemeral.0) }
             }
@@ -241,11 +260,13 @@ impl<C: Cryptography> PathKeys<C> {
         for used in receipt.0.iter().flatten().filter(|used| used.serial >= self.past) {
             let Some(stock) = self.stocks.get_mut(&(used.relay, used.position)) else { continue };
             stock.underway = stock.underway.saturating_sub(1);
-            let place = stock.keys.binary_search_by_key(&used.serial, |key| key.serial);
-            if let Ok(place) = place
-                && !keep(&mut stock.keys[place], used.index)
-            {
-                stock.keys.remove(place);
+            let Some(key) = stock.keys.get_mut(&used.serial) else { continue };
+            if !keep(key, used.index) {
+                stock.left -= u32::from(self.packets.get() - key.next);
+                stock.usable.remove(&used.serial);
+                stock.keys.remove(&used.serial);
+            } else if key.may_be_used() {
+                stock.usable.insert(used.serial);
             }
         }
     }
@@ -256,29 +277,33 @@ fn ahead(arrived: u16) -> u16 {
     if arrived == 0 { AHEAD_AT_FIRST } else { AHEAD }
 }
 
-impl Stock {
-    fn pending(&self) -> usize {
-        self.keys.iter().filter(|key| key.arrived.is_none()).count()
+impl Key {
+    /// Whether its next packet is within what its relay knows of it.
+    fn may_be_used(&self) -> bool {
+        self.arrived.is_some_and(|arrived| self.next <= arrived.saturating_add(ahead(arrived)))
     }
+}
 
+impl Stock {
     /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
     fn needs_key(&self, most: u16) -> bool {
-        let left: u32 = self.keys.iter().map(|key| u32::from(most - key.next)).sum();
-        left < self.underway.max(u32::from(most / 2)) && self.keys.len() < MOST_KEYS
+        self.left < self.underway.max(u32::from(most / 2)) && self.keys.len() < MOST_KEYS
     }
 
     /// The next packet of the oldest key that may be used: key, serial and index. A key's last packet takes it
     /// off the stock.
     fn next(&mut self, most: u16) -> Option<(HopKey, u64, u16)> {
-        let place = self
-            .keys
-            .iter()
-            .position(|key| key.arrived.is_some_and(|arrived| key.next <= arrived.saturating_add(ahead(arrived))))?;
-        let key = &mut self.keys[place];
-        let drawn = (key.key.clone(), key.serial, key.next);
+        let serial = *self.usable.first()?;
+        let key = self.keys.get_mut(&serial)?;
+        let drawn = (key.key.clone(), serial, key.next);
         key.next += 1;
-        if key.next == most {
-            self.keys.remove(place);
+        self.left -= 1;
+        let (is_used_up, may_be_used) = (key.next == most, key.may_be_used());
+        if is_used_up || !may_be_used {
+            self.usable.remove(&serial);
+        }
+        if is_used_up {
+            self.keys.remove(&serial);
         }
         Some(drawn)
     }

@@ -31,8 +31,8 @@
 //! and permutes with the key that it gave away. Relays only ever permute, hash first (`crypto`'s `uiv.rs`): a changed
 //! payload is random behind the next honest relay, and the 16 zeros of its end are gone.
 //!
-//! **Blocks** are 218 B ([`ReplyBlock::BYTES`](crate::reply::ReplyBlock::BYTES)): the index of the first relay (2),
-//! a header (200), a payload key (16). Five fit into a body.
+//! **Blocks** are 219 B ([`ReplyBlock::BYTES`](crate::reply::ReplyBlock::BYTES)): the index of the first relay (2),
+//! a header (200), a payload key (16), the last byte of the epoch's number that the index is of (1). Five fit into a body.
 //!
 //! # Who calls what
 //!
@@ -76,7 +76,7 @@
 //!
 //! // The client: a block for the answer, in a packet to the service at relay 2.
 //! let mut keys = PathKeys::<Real>::new(k);
-//! keys.begin_epoch([RelayIndex(0)]);
+//! keys.begin_epoch(0, [RelayIndex(0)]);
 //! let mut blocks = MadeBlocks::new(1_000);
 //! let (id, block) = blocks.make(&mut keys, &back, client, now, &mut rng)?;
 //! let mut datagram = [0; DATAGRAM];

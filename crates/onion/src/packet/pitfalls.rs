@@ -156,7 +156,7 @@ fn p02_a_block_tells_its_user_nothing_of_what_relays_see() {
         let mut known = runs(&given);
         known.extend(runs(&body));
         known.extend(runs(&datagram));
-        let key = crate::crypto::HopKey(given[2 + HEADER..].try_into().unwrap());
+        let key = crate::crypto::HopKey(given[2 + HEADER..given.len() - 1].try_into().unwrap());
         for index in 0..8 {
             use crate::crypto::PacketKeys;
             let keys = Real::packet(&key, index);
@@ -354,7 +354,7 @@ fn p07_a_key_serves_at_one_position_only() {
 #[test]
 fn p07_no_relay_is_twice_on_a_path_and_a_guard_is_never_inside() {
     let mut net = Net::<Real>::new(6, 8, 1);
-    net.user.begin_epoch([RelayIndex(0), RelayIndex(1)]);
+    net.user.begin_epoch(1, [RelayIndex(0), RelayIndex(1)]);
     let refuses = |net: &mut Net<Real>, path: &[u16], error: PathError| {
         let hops = net.hops(path);
         let mut datagram = [0; crate::size::DATAGRAM];
@@ -380,6 +380,23 @@ fn p07_no_relay_is_twice_on_a_path_and_a_guard_is_never_inside() {
     assert_eq!(back(&[0, 3, 3, 0], true), Err(PathError::Twice(RelayIndex(3))));
     assert_eq!(back(&[0, 0], true), Err(PathError::Twice(RelayIndex(0))));
     assert_eq!(net.user.len(), 3 + 4 + 4);
+}
+
+#[test]
+fn p07_another_guard_leaves_the_keys_that_serve_where_they_may() {
+    let mut net = Net::<Real>::new(6, 8, 1);
+    net.user.begin_epoch(1, [RelayIndex(0)]);
+    net.set_up(&[0, 2, 3]);
+    net.set_up(&[0, 1, 4]);
+    net.set_up_back(&[4, 1, 0]);
+    assert_eq!(net.user.len(), 5 + 3);
+    // Relay 1 is a guard now: what it has of this user inside of paths is used no more.
+    net.user.set_guards([RelayIndex(0), RelayIndex(1)]);
+    assert_eq!(net.user.len(), 4 + 2);
+    let (datagram, _) = net.packet(&[0, 2, 3], &[0; BODY]);
+    assert!(!is_set_up(&datagram), "keys of others go on");
+    net.set_up(&[1, 2, 3]);
+    assert_eq!(net.user.len(), 7 + 2 - 2);
 }
 
 #[test]

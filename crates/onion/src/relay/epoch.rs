@@ -31,6 +31,8 @@ pub(super) struct Epoch<C: Cryptography> {
     members: u16,
     own: Option<RelayIndex>,
     pub seen: Seen,
+    /// Bytes of `seen`.
+    pub seen_bytes: usize,
 }
 
 impl<C: Cryptography> fmt::Debug for Epoch<C> {
@@ -42,6 +44,8 @@ impl<C: Cryptography> fmt::Debug for Epoch<C> {
 impl<C: Cryptography> Epoch<C> {
     pub fn new(keys: EpochKeys<C>, seen_bytes: usize, seeds: [u64; 2]) -> Epoch<C> {
         let public = C::public(&keys.secret);
+        // Where there is no member nothing is ever opened.
+        let seen_bytes = if keys.members == 0 { 0 } else { seen_bytes };
         Epoch {
             number: keys.epoch,
             secret: keys.secret,
@@ -49,6 +53,7 @@ impl<C: Cryptography> Epoch<C> {
             members: keys.members,
             own: keys.own,
             seen: Seen::new(seen_bytes, seeds),
+            seen_bytes,
         }
     }
 

@@ -11,15 +11,15 @@
 //! whatever k is. Ids are derived in order and never again, so that this window changes nothing about replays; those
 //! of lost packets stay until their key goes. With k = 1 nothing is kept but the mark of the set-up.
 
+mod budget;
 mod epoch;
 mod ids;
 #[cfg(test)]
 mod tests;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_control::units::{Bytes, Rate};
-use anabranch_proto::limiter::{Admission, LimitModel, Limiter};
 
+pub use budget::Sender;
 pub use epoch::EpochKeys;
 
 use crate::RelayIndex;
@@ -28,6 +28,7 @@ use crate::packet::{
     Datagram, HEADER, INTEGRITY, Label, Material, Next, PacketsPerKey, material, parts, strip, tag, tagged,
 };
 
+use budget::Budget;
 use epoch::Epoch;
 use ids::{Found, Installed};
 
@@ -170,7 +171,7 @@ pub struct Relay<C: Cryptography> {
     /// The epoch before, and until when it holds.
     previous: Option<(Epoch<C>, Time)>,
     installed: Installed<C>,
-    budget: Limiter,
+    budget: Budget,
     seeds: [u64; 2],
     counts: Counts,
 }
@@ -185,13 +186,11 @@ impl<C: Cryptography> Relay<C> {
     /// A relay in a network that allows `packets` a key. `seeds` are random, so that nobody knows where its tables
     /// put what.
     pub fn new(packets: PacketsPerKey, limits: Limits, keys: EpochKeys<C>, seeds: [u64; 2]) -> Relay<C> {
-        let budget = LimitModel::Bucket { depth: Bytes::new(limits.agreements_at_once) };
         Relay {
             current: Epoch::new(keys, limits.seen_bytes, seeds),
             previous: None,
             installed: Installed::new(limits.ids, limits.keys, packets, seeds),
-            // To the limiter, an agreement is a byte.
-            budget: Limiter::new(budget, Rate::from_bytes_per_sec(limits.agreements_per_s)),
+            budget: Budget::new(limits.agreements_per_s, limits.agreements_at_once, seeds),
             limits,
             seeds,
             counts: Counts::default(),
@@ -209,10 +208,15 @@ impl<C: Cryptography> Relay<C> {
         }
     }
 
-    /// Takes the relay's layer off `datagram`, in place.
+    /// Takes the relay's layer off `datagram`, in place, whoever it is from.
     pub fn process(&mut self, now: Time, datagram: &mut Datagram) -> Outcome {
+        self.process_from(now, || Sender::Any, datagram)
+    }
+
+    /// The same where senders are told apart; who sends is asked for set-ups alone.
+    pub fn process_from(&mut self, now: Time, sender: impl FnOnce() -> Sender, datagram: &mut Datagram) -> Outcome {
         self.end_grace(now);
-        match self.take_off(now, datagram) {
+        match self.take_off(now, sender, datagram) {
             Ok(outcome) => {
                 match outcome {
                     Outcome::Forward { .. } => self.counts.forwarded += 1,
@@ -228,7 +232,12 @@ impl<C: Cryptography> Relay<C> {
         }
     }
 
-    fn take_off(&mut self, now: Time, datagram: &mut Datagram) -> Result<Outcome, DropReason> {
+    fn take_off(
+        &mut self,
+        now: Time,
+        sender: impl FnOnce() -> Sender,
+        datagram: &mut Datagram,
+    ) -> Result<Outcome, DropReason> {
         let (header, payload) = parts(datagram);
         let (admitted, keys) = match material(header) {
             Material::Cached(id) => {
@@ -239,7 +248,7 @@ impl<C: Cryptography> Relay<C> {
                 }
                 (Admitted::Cached(found), keys)
             }
-            Material::SetUp(ephemeral) => self.agree(now, ephemeral, header)?,
+            Material::SetUp(ephemeral) => self.agree(now, sender, ephemeral, header)?,
         };
         let epoch = match admitted {
             Admitted::Cached(found) => {
@@ -274,6 +283,7 @@ impl<C: Cryptography> Relay<C> {
     fn agree(
         &mut self,
         now: Time,
+        sender: impl FnOnce() -> Sender,
         ephemeral: [u8; 32],
         header: &[u8; HEADER],
     ) -> Result<(Admitted, C::Packet), DropReason> {
@@ -282,8 +292,9 @@ impl<C: Cryptography> Relay<C> {
             return Err(DropReason::Replayed);
         }
         let theirs = PublicKey(ephemeral);
+        let sender = sender();
         for epoch in epochs.into_iter().flatten() {
-            if self.budget.admit(now, Bytes::new(1)) == Admission::Refused {
+            if !self.budget.admit(now, sender) {
                 return Err(DropReason::OverBudget);
             }
             let key = C::agree(&epoch.secret, &theirs, &theirs, &epoch.public).ok_or(DropReason::LowOrder)?;
@@ -343,8 +354,8 @@ impl<C: Cryptography> Relay<C> {
 
     /// Bytes that all it keeps takes.
     pub fn memory(&self) -> usize {
-        let epochs = 1 + usize::from(self.previous.is_some());
-        self.installed.memory() + epochs * self.limits.seen_bytes
+        let previous = self.previous.as_ref().map_or(0, |(epoch, _)| epoch.seen_bytes);
+        self.installed.memory() + self.current.seen_bytes + previous
     }
 }
 

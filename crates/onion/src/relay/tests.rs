@@ -113,7 +113,7 @@ fn story<C: Cryptography>(seed: u64) -> Vec<Told> {
                     let keys = epoch_keys(epoch, RELAYS, relay, &mut net.rng);
                     net.relays[usize::from(relay)].begin_epoch(net.now, keys, Duration::from_millis(200));
                 }
-                net.user.begin_epoch([]);
+                net.user.begin_epoch(epoch, []);
             }
             11 if dice.chance(0.1) => {
                 let relay = dice.below(usize::from(RELAYS)) as u16;

@@ -42,8 +42,8 @@ pub struct MadeBlocks<C> {
     most: usize,
     /// By the name that a block's last relay appends.
     out: HashMap<u64, Made, ahash::RandomState>,
-    /// Names in the order in which they were made; some have come back.
-    order: VecDeque<(Time, u64)>,
+    /// When each was made, its number and its name, in that order; some have come back.
+    order: VecDeque<(Time, BlockId, u64)>,
     made: u64,
     cryptography: core::marker::PhantomData<C>,
 }
@@ -54,7 +54,8 @@ struct Made {
     at: Time,
     parts: Vec<Part>,
     key: HopKey,
-    receipt: Receipt,
+    /// None once it counts as lost.
+    receipt: Option<Receipt>,
 }
 
 impl<C: Cryptography> MadeBlocks<C> {
@@ -117,16 +118,16 @@ impl<C: Cryptography> MadeBlocks<C> {
         rng.fill_bytes(&mut key.0);
         let id = BlockId(self.made);
         self.made += 1;
-        let block = ReplyBlock { first: hops[0].relay, header, key: key.clone() };
+        let block = ReplyBlock { first: hops[0].relay, header, key: key.clone(), epoch: keys.epoch() as u8 };
         if self.out.len() >= self.most {
             self.give_up_oldest(keys);
         }
-        self.out.insert(made.name, Made { id, at: now, parts: made.parts, key, receipt: made.receipt });
+        self.out.insert(made.name, Made { id, at: now, parts: made.parts, key, receipt: Some(made.receipt) });
         // What has come back is kept in the order no longer than it takes to be half of it.
         if self.order.len() >= 2 * self.most {
-            self.order.retain(|(_, name)| self.out.contains_key(name));
+            self.order.retain(|(.., name)| self.out.contains_key(name));
         }
-        self.order.push_back((now, made.name));
+        self.order.push_back((now, id, made.name));
         Ok((id, block))
     }
 
@@ -144,16 +145,27 @@ impl<C: Cryptography> MadeBlocks<C> {
         }
         C::packet(&made.key, 0).permute(payload);
         // All relays found their keys, whatever happened to the payload.
-        keys.arrived(&made.receipt);
+        if let Some(receipt) = &made.receipt {
+            keys.arrived(receipt);
+        }
         let relays = made.parts.iter().map(|part| part.relay).collect();
         let opened = Opened { block: made.id, made: made.at, relays };
         if C::equal(&payload[..INTEGRITY], &[0; INTEGRITY]) { Ok(opened) } else { Err(OpenError::Damaged(opened)) }
     }
 
+    /// A block counts as lost: its keys learn that. If it comes after all, it opens.
+    pub fn lost(&mut self, keys: &mut PathKeys<C>, block: BlockId) {
+        let Ok(place) = self.order.binary_search_by_key(&block, |(_, id, _)| *id) else { return };
+        let (.., name) = self.order[place];
+        if let Some(receipt) = self.out.get_mut(&name).and_then(|made| made.receipt.take()) {
+            keys.lost(&receipt);
+        }
+    }
+
     /// Gives up the blocks that were made before `before`; the oldest first.
     pub fn give_up(&mut self, keys: &mut PathKeys<C>, before: Time) -> Vec<BlockId> {
         let mut lost = Vec::new();
-        while self.order.front().is_some_and(|&(at, _)| at < before) {
+        while self.order.front().is_some_and(|&(at, ..)| at < before) {
             lost.extend(self.give_up_first(keys));
         }
         lost
@@ -175,9 +187,11 @@ impl<C: Cryptography> MadeBlocks<C> {
 
     /// Takes the first off the order; its id if it was still out.
     fn give_up_first(&mut self, keys: &mut PathKeys<C>) -> Option<BlockId> {
-        let (_, name) = self.order.pop_front()?;
+        let (.., name) = self.order.pop_front()?;
         let made = self.out.remove(&name)?;
-        keys.lost(&made.receipt);
+        if let Some(receipt) = &made.receipt {
+            keys.lost(receipt);
+        }
         Some(made.id)
     }
 }

@@ -249,3 +249,31 @@ proptest! {
         prop_assert!((sum - 1.0).abs() < 1e-6);
     }
 }
+
+#[test]
+fn what_was_sent_over_each_relay_is_counted_by_place_and_by_outcome() {
+    let document = document(1, 40);
+    for placement in ["random", "per-path", "timeouts"] {
+        let mut routes = routes(placement, &document, 2, 4);
+        let mut rng = Rng::stream(4, placement);
+        for packet in 0..300u64 {
+            let now = Time::from_nanos(packet * 1_000_000);
+            let route = routes.choose(now, request(Half::FromUser, &[]), &mut rng).unwrap();
+            let fate = if packet % 3 == 0 { Fate::Lost } else { Fate::Arrived { one_way_nanos: None } };
+            if packet % 5 > 0 {
+                routes.on_outcome(route.id, now, fate, &mut rng);
+            }
+        }
+        let used = |relay: u16| routes.used(RelayIndex(relay));
+        for place in 0..3 {
+            assert_eq!((0..40).map(|relay| used(relay).at[place]).sum::<u64>(), 300, "{placement}");
+        }
+        // Only guards stand first, and each packet has one outcome at each of its three relays.
+        let guards: Vec<RelayIndex> = routes.guards.in_use.clone();
+        assert!(document.relays().all(|(relay, _)| guards.contains(&relay) == (used(relay.0).at[0] > 0)));
+        let of_guards = |of: fn(Used) -> u64| guards.iter().map(|guard| of(routes.used(*guard))).sum::<u64>();
+        assert_eq!((of_guards(|used| used.arrived), of_guards(|used| used.lost)), (160, 80), "{placement}");
+        assert_eq!((0..40).map(|relay| used(relay).arrived + used(relay).lost).sum::<u64>(), 3 * 240);
+        assert_eq!(routes.used(RelayIndex(400)), Used::default());
+    }
+}

@@ -195,13 +195,16 @@ impl Grants {
         }
     }
 
-    /// The cell with these blocks did not come in time: others take their place.
-    pub fn on_undelivered(&mut self, first: u64, count: u32) {
-        for serial in first..first + u64::from(count) {
-            if self.given.get(&serial).is_some_and(|grant| grant.place == Place::OnItsWay) {
-                self.given.remove(&serial);
-            }
+    /// The cell with these blocks did not come in time: others take the place of those that are not known to be there,
+    /// which are returned.
+    pub fn on_undelivered(&mut self, first: u64, count: u32) -> Vec<u64> {
+        let all = self.given.range(first..first + u64::from(count));
+        let missing: Vec<u64> =
+            all.filter(|(_, grant)| grant.place == Place::OnItsWay).map(|(serial, _)| *serial).collect();
+        for serial in &missing {
+            self.given.remove(serial);
         }
+        missing
     }
 
     /// A cell came by this block that had left the service at `left` in its clock: how much longer it took than
@@ -308,7 +311,7 @@ mod tests {
     fn blocks_of_a_lost_cell_are_replaced_unless_they_had_come() {
         let mut grants = granted(5);
         grants.on_delivered(0, 2, at(0));
-        grants.on_undelivered(0, 5);
+        assert_eq!(grants.on_undelivered(0, 5), [2, 3, 4]);
         assert_eq!((grants.outstanding(), grants.wanted()), (2, 3));
         grants.on_timer(at(1) + BLOCK_LIFE, |_| panic!("nobody knows"));
         assert_eq!((grants.outstanding(), grants.timer(), grants.held.len()), (0, None, 0));

@@ -100,6 +100,11 @@ pub enum ClientEvent {
         /// The block.
         serial: u64,
     },
+    /// The cell that a block was in did not come in time: it may not have reached the service.
+    BlockUndelivered {
+        /// The block.
+        serial: u64,
+    },
     /// The session is over.
     Ended(End),
 }
@@ -320,7 +325,7 @@ impl Client {
             let mut bytes = Vec::new();
             let (first, count) = self.grants.take(now, fits.min(OPENING_BLOCKS), &mut bytes);
             // What becomes of them is not told: the service has no clock yet.
-            self.grants.on_undelivered(first, count);
+            let _ = self.grants.on_undelivered(first, count);
             let mut payload = Vec::new();
             Frame::Blocks { size, bytes: &bytes }.encode(&mut payload);
             payload.resize(format.payload(), 0);
@@ -387,7 +392,11 @@ impl Client {
         for (carried, fate) in settled.drain(..) {
             match (carried, fate) {
                 (Carried::Blocks { first, count }, Settled::Came(at)) => self.grants.on_delivered(first, count, at),
-                (Carried::Blocks { first, count }, Settled::Lost) => self.grants.on_undelivered(first, count),
+                (Carried::Blocks { first, count }, Settled::Lost) => {
+                    for serial in self.grants.on_undelivered(first, count) {
+                        self.push(ClientEvent::BlockUndelivered { serial });
+                    }
+                }
                 (Carried::Pace, Settled::Came(at)) if !self.watch.is_due => self.watch.on_told(at),
                 (Carried::Pace, Settled::Lost) => self.watch.is_due = true,
                 _ => {}

@@ -13,7 +13,7 @@
 //! with γ and α as the thesis has them. Until a relay is sampled, it adds what the others do on average,
 //! and a second if none is sampled (RFC 6298 2.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::Duration;
@@ -28,6 +28,9 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// No timeout is longer: RFC 6298 2.5 allows a maximum of 60 s or more.
 const LONGEST: Duration = Duration::from_millis(60_000);
+
+/// So many samples are kept to be looked at.
+const RECENT: usize = 256;
 
 /// Mean and deviation in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -59,13 +62,15 @@ pub struct RelayDelays {
     after: Option<Estimate>,
     /// Of all relays together.
     any: Option<Estimate>,
+    /// The last samples, oldest first.
+    recent: VecDeque<Duration>,
 }
 
 impl RelayDelays {
     /// Nothing is known yet.
     pub fn new(config: &RttConfig) -> RelayDelays {
         let RttConfig { gain, deviations, .. } = *config;
-        RelayDelays { gain, deviations, relays: BTreeMap::new(), after: None, any: None }
+        RelayDelays { gain, deviations, relays: BTreeMap::new(), after: None, any: None, recent: VecDeque::new() }
     }
 
     /// A cell over `path` took `time`, there and back or one way.
@@ -76,6 +81,15 @@ impl RelayDelays {
             Estimate::learn(&mut self.any, sample, self.gain);
         }
         Estimate::learn(&mut self.after, sample, self.gain);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(time);
+    }
+
+    /// The last samples, oldest first: [`RECENT`] at most.
+    pub fn recent(&self) -> impl Iterator<Item = Duration> {
+        self.recent.iter().copied()
     }
 
     /// After so long the ACK of a cell over `path` is late.
@@ -88,9 +102,10 @@ impl RelayDelays {
         Duration::from_nanos((relays + part(self.after)) as u64).min(LONGEST).max(SHORTEST)
     }
 
-    /// Forgets all relays for which `is_member` says no: of an epoch that is over.
-    pub fn retain(&mut self, mut is_member: impl FnMut(RelayIndex) -> bool) {
-        self.relays.retain(|relay, _| is_member(*relay));
+    /// In another epoch relays have other indices, which `moved` gives; those that are gone are forgotten.
+    pub fn renumber(&mut self, mut moved: impl FnMut(RelayIndex) -> Option<RelayIndex>) {
+        let relays = core::mem::take(&mut self.relays);
+        self.relays = relays.into_iter().filter_map(|(relay, estimate)| Some((moved(relay)?, estimate))).collect();
     }
 }
 
@@ -120,6 +135,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_samples_can_be_looked_at_and_no_more_are_kept() {
+        let mut delays = RelayDelays::default();
+        (0..RECENT as u64 + 2).for_each(|millis| delays.sample(&path(&[1]), Duration::from_millis(millis)));
+        let recent: Vec<Duration> = delays.recent().collect();
+        assert_eq!((recent.len(), recent[0]), (RECENT, Duration::from_millis(2)));
+    }
+
+    #[test]
     fn the_timeout_adds_alpha_deviations_and_a_slow_relay_has_its_own() {
         let mut delays = RelayDelays::new(&RttConfig { gain: 0.5, ..RttConfig::default() });
         delays.sample(&[], Duration::from_millis(100)); // L = 100, V = 50
@@ -132,7 +155,9 @@ mod tests {
             delays.sample(&path(&[2]), Duration::from_millis(400));
         }
         assert!(delays.timeout(&path(&[2])) > delays.timeout(&path(&[1])) + Duration::from_millis(150));
-        delays.retain(|relay| relay.0 == 1);
-        assert_eq!(delays.relays.len(), 1);
+        let (fast, slow) = (delays.timeout(&path(&[1])), delays.timeout(&path(&[2])));
+        delays.renumber(|relay| (relay.0 == 2).then_some(RelayIndex(1)));
+        assert_eq!((delays.relays.len(), delays.timeout(&path(&[1]))), (1, slow));
+        assert!(fast < slow);
     }
 }

@@ -14,7 +14,7 @@
 //! | which cells came, ACK vectors | [`receiver`] |
 //! | streams, credit | [`streams`], [`outgoing`], [`incoming`] |
 //! | reply blocks | [`blocks`] |
-//! | cells a second | [`total_rate`] |
+//! | cells a second | [`total_rate`]; a flow controller's: [`FlowRate`] |
 //!
 //! # What a driver does
 //!
@@ -86,6 +86,7 @@ pub mod delays;
 pub mod envelope;
 mod exit;
 mod exits;
+mod flow_rate;
 pub mod handshake;
 pub mod incoming;
 mod link;
@@ -104,6 +105,7 @@ pub use delays::RelayDelays;
 pub use envelope::CellFormat;
 pub use exit::{Exit, ExitEvent};
 pub use exits::Exits;
+pub use flow_rate::FlowRate;
 pub use handshake::{Entropy, Secrecy, ServiceKeys, ServiceSecret, SessionName};
 pub use link::End;
 pub use sender::Delivered;

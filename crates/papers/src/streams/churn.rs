@@ -102,6 +102,7 @@ impl Many {
             unknown: Duration::ZERO,
             forwarding: Duration::ZERO,
             slack: Duration::ZERO,
+            leaf_slack: Duration::ZERO,
         };
         let mut book = TreeBook::new(settings, SERVER_PLACES);
         let mut changes: Vec<Change> = Vec::new();

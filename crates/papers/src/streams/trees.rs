@@ -50,8 +50,14 @@ fn tight_limits(clients: usize, slices: usize, rng: &mut Rng) -> Vec<usize> {
 
 /// The sum of path latencies at which the moves stop; none if a client has found no place.
 fn settled(moves: Moves, slices: usize, places: &[usize], latencies: &Matrix) -> Option<Duration> {
-    let settings =
-        Settings { slices, moves, unknown: Duration::ZERO, forwarding: Duration::ZERO, slack: Duration::ZERO };
+    let settings = Settings {
+        slices,
+        moves,
+        unknown: Duration::ZERO,
+        forwarding: Duration::ZERO,
+        slack: Duration::ZERO,
+        leaf_slack: Duration::ZERO,
+    };
     let mut book = TreeBook::new(settings, places[0]);
     let mut changes = Vec::new();
     for &places in &places[1..] {

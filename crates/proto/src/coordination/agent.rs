@@ -4,7 +4,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
-use super::budget::{Budget, Ignored, period};
+use super::budget::{Budget, Ignored, period_after};
 use super::message::{Datagram, Directive, Report, Seen, Terms};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
 
@@ -95,7 +95,7 @@ impl<A> Agent<A> {
         let is_news = self.seen.is_none_or(|(before, _)| flows(&before) != flows(&seen));
         self.seen = Some((seen, now));
         if is_news && let State::Open(_, Some(terms)) = self.state {
-            self.next = self.next.min((self.reported + self.pace(&terms) / 4).max(now));
+            self.next = self.next.min((self.reported + self.pace(&terms, self.number) / 4).max(now));
         }
     }
 
@@ -109,16 +109,16 @@ impl<A> Agent<A> {
         matches!(self.state, State::Open(_, Some(_)))
     }
 
-    /// How often it reports.
-    fn pace(&self, terms: &Terms) -> Duration {
+    /// How long after the report with that number the next one comes.
+    fn pace(&self, terms: &Terms, number: u64) -> Duration {
         let every = terms.every.max(LEAST_PERIOD).min(LONGEST_PERIOD);
-        self.budget.held().map_or(every, |(directive, _)| period(every, directive.rate))
+        self.budget.held().map_or(every, |(directive, _)| period_after(number, every, directive.rate))
     }
 
     /// A report is not due later than a period from now, which may be shorter than the one before.
     fn hasten(&mut self, now: Time) {
         if let State::Open(_, Some(terms)) = self.state {
-            self.next = self.next.min(now + self.pace(&terms));
+            self.next = self.next.min(now + self.pace(&terms, self.number));
         }
     }
 
@@ -150,6 +150,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Agent<A> {
             && open == session
         {
             self.state = State::Open(session, Some(terms));
+            self.budget.begin(terms.epoch);
             (self.attempts, self.next) = (0, now);
             sessions.event(AgentEvent::Enrolled(terms));
         }
@@ -188,7 +189,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Agent<A> {
             },
             State::Open(_, Some(terms)) if self.next <= now => {
                 self.is_due = true;
-                self.next = now + self.pace(&terms);
+                self.next = now + self.pace(&terms, self.number + 1);
             }
             _ => {}
         }
@@ -212,6 +213,9 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Agent<A> {
         self.number += 1;
         self.reported = now;
         let at = at.since(Time::ZERO);
-        Some((session, Datagram::Report(Report { number: self.number, at, period: self.pace(&terms), seen })))
+        Some((
+            session,
+            Datagram::Report(Report { number: self.number, at, period: self.pace(&terms, self.number), seen }),
+        ))
     }
 }

@@ -16,6 +16,10 @@ const LEASE_QUARTERS: u64 = 21;
 /// Control takes no more than one part in so many of the rate that it governs, wherever it travels.
 const CONTROL_SHARE: u64 = 100;
 
+/// Directives and reports of a session that do not wait for a budget that bears them. What passed over a link is known for
+/// a span of two reports; two of them may be lost, and the coordinator's next word comes a period later.
+const FIRST_WORDS: u64 = 8;
+
 /// Bytes of a report or a directive on the wire: QUIC's, UDP's and IP's headers, a tag and an AEAD's included.
 const CONTROL_PACKET: Bytes = Bytes::new(HOST_REPORT as u64 + 60);
 
@@ -23,6 +27,13 @@ const CONTROL_PACKET: Bytes = Bytes::new(HOST_REPORT as u64 + 60);
 pub fn period(every: Duration, rate: Rate) -> Duration {
     let longest = LONGEST_LIFETIME * 4 / LEASE_QUARTERS;
     every.max((CONTROL_PACKET * CONTROL_SHARE) / rate.max(Rate::LOWEST)).min(longest.max(every))
+}
+
+/// How often a host is directed and reports, which has had `words` directives, or sent as many reports, since its
+/// session began. A coordinator learns what a newcomer sends only from several reports, and until then takes it for what
+/// others send: the first [`FIRST_WORDS`] come soon, whatever the budget is. They are a kilobyte each way.
+pub fn period_after(words: u64, every: Duration, rate: Rate) -> Duration {
+    if words < FIRST_WORDS { every } else { period(every, rate) }
 }
 
 /// How long a directive holds that is renewed `every` so long.
@@ -48,6 +59,13 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// A session with a coordinator of the life `epoch` stands, and none with another: what comes now is the latest,
+    /// whatever number an earlier life had. A life is numbered by its machine's clock, which may have been put back. What is
+    /// held, holds on.
+    pub fn begin(&mut self, epoch: u64) {
+        self.latest = (epoch, 0);
+    }
+
     /// A directive has come. What it says is cut to what can be: the host's own `limit`, and
     /// [`LONGEST_LIFETIME`].
     ///
@@ -141,6 +159,24 @@ mod tests {
             let period = period(every, Rate::from_bits_per_sec(rate));
             assert!(lease(period) > period * 2 && lease(period) <= LONGEST_LIFETIME, "{rate}");
         }
+    }
+
+    #[test]
+    fn the_first_words_of_a_session_come_soon_whatever_the_budget_is() {
+        let every = Duration::from_millis(100);
+        let small = Rate::from_bits_per_sec(100_000);
+        assert_eq!((period_after(0, every, small), period_after(FIRST_WORDS - 1, every, small)), (every, every));
+        assert_eq!(period_after(FIRST_WORDS, every, small), period(every, small));
+    }
+
+    #[test]
+    fn a_new_session_says_which_life_is_the_latest_whatever_its_number() {
+        let mut budget = Budget::default();
+        budget.take(at(0), directive(7, 5, 10), None).unwrap();
+        budget.begin(3);
+        assert_eq!(budget.held().unwrap().0.number, 5, "the lease holds on");
+        assert_eq!(budget.take(at(1), directive(3, 1, 20), None), Ok(()));
+        assert_eq!(budget.take(at(1), directive(2, 9, 20), None), Err(Ignored::StaleEpoch));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 
 use super::agent::{LEAST_PERIOD, LONGEST_PERIOD};
-use super::budget::{lease, period};
+use super::budget::{lease, period, period_after};
 use super::counted::Counted;
 use super::division::{Claim, divide, level};
 use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
@@ -116,6 +116,8 @@ pub struct Known {
     budget: Option<(Rate, Time)>,
     /// When it is told again at the soonest.
     next: Time,
+    /// How often it was told something in this session.
+    words: u64,
 }
 
 impl Known {
@@ -348,13 +350,15 @@ impl<A> Coordinator<A> {
         if known.session.is_none() || known.next > now && known.budget.is_some_and(|(before, _)| before == rate) {
             return;
         }
-        let pace = period(self.config.every, rate);
+        let pace = period_after(known.words, self.config.every, rate);
         // Of a small budget, control would else take more than its share whenever something changes.
         if pace > self.config.every && known.next > now {
             return;
         }
+        known.words += 1;
         known.next = now + pace;
-        known.budget = Some((rate, now + lease(pace)));
+        // As the directive says: the first ones are renewed sooner than they have to be.
+        known.budget = Some((rate, now + lease(period(self.config.every, rate))));
         if !self.told.contains(&place) {
             self.told.push_back(place);
         }
@@ -402,7 +406,7 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         self.by_key.contains_key(&remote.key)
     }
 
-    fn on_open(&mut self, _: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
+    fn on_open(&mut self, now: Time, session: SessionId, remote: &Remote<A>, sessions: &mut impl Sessions<Self>) {
         let Some(&place) = self.by_key.get(&remote.key) else { return sessions.close(session) };
         // An agent that has begun anew may not know that its old session stands.
         if let Some(old) = self.known[place].session.replace(session) {
@@ -411,7 +415,8 @@ impl<A: Copy + Eq + core::fmt::Debug> Application for Coordinator<A> {
         }
         self.members.insert(session, place);
         // Its numbers begin anew, and so may its counts; its lease holds.
-        (self.known[place].report, self.known[place].counted) = (None, Counted::default());
+        let known = &mut self.known[place];
+        (known.report, known.counted, known.words, known.next) = (None, Counted::default(), 0, now);
         let every = match self.config.members[place].duty {
             Duty::Host { .. } => self.config.every,
             Duty::Monitor { .. } => (self.config.every / MONITORS_OFTENER).max(LEAST_PERIOD),

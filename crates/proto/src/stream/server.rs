@@ -61,7 +61,7 @@ pub struct ServerConfig {
     pub mode: Mode,
     /// Trees, and who may watch.
     pub tracker: TrackerConfig,
-    /// How far behind the newest packet a viewer begins.
+    /// How far behind the newest packet a viewer begins that is sent the past.
     pub begin_behind: Duration,
     /// Packets that are kept, and when they are not sent any more.
     pub buffer: BufferConfig,
@@ -303,7 +303,11 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 let edge = (self.source.edge(), self.source.stamp(now));
                 let group = Beginnings::group(bitrate);
                 let room = self.beginnings.room(now, self.left());
-                let is_behind = room >= group || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
+                // A newcomer begins with a whole group of pictures that has left, where the server sends it that
+                // itself, or where a mesh alone brings nothing sooner. Else with the newest one, as it comes: it
+                // need not wait for a past that others have no room to send.
+                let catches_up = || self.tracker.has_room_to_catch_up(now, self.config.begin_behind);
+                let is_behind = room >= group || self.config.mode == Mode::Mesh && catches_up();
                 let behind = if is_behind { self.config.begin_behind } else { Duration::ZERO };
                 let behind = self.source.keyframe(now, behind);
                 // Whom the server feeds itself, it repairs as well.

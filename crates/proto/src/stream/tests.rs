@@ -310,7 +310,8 @@ fn who_shows_no_ticket_or_an_old_one_gets_nothing() {
     use crate::session::{Application, Remote, SessionId};
 
     let mut client = eight(Mode::Hybrid).client(2).clone();
-    let (session, now) = (SessionId(400), at(10_000));
+    // A moment after the last packet: what its line could send meanwhile is free for an answer.
+    let (session, now) = (SessionId(400), at(10_500));
     let remote = Remote { address: 77, key: key_of(77), is_initiator: true };
     let newest = client.receiving().unwrap().buffer().end().0 - 1;
     let want = || Datagram::Want([PacketId(newest)].into());

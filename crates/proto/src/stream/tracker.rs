@@ -76,6 +76,11 @@ const FORWARDING: Duration = Duration::from_millis(2);
 /// perhaps a session, and a fiftieth of a second is no gain to who holds one or more.
 const SLACK: Duration = Duration::from_millis(20);
 
+/// The same for a viewer that has nobody below it. A newcomer wants a second of the past from each parent, which it
+/// sends only as far as its other children leave room: of a hundred viewers that come in ten seconds, 95 of 100 have
+/// that 0.2 s sooner than from the nearest parents, and all wait longer for what is new by less than that.
+const LEAF_SLACK: Duration = Duration::from_millis(200);
+
 /// Somebody who watches.
 #[derive(Clone, Debug)]
 pub struct Viewer<A> {
@@ -186,7 +191,16 @@ impl<A: Copy + Eq> Tracker<A> {
     /// Nobody watches.
     pub fn new(config: TrackerConfig) -> Tracker<A> {
         let slices = usize::from(config.slices);
-        let settings = Settings { slices, moves: config.moves, unknown: UNKNOWN, forwarding: FORWARDING, slack: SLACK };
+        // Trees alone are as printed.
+        let leaf_slack = if config.has_backups { LEAF_SLACK } else { Duration::ZERO };
+        let settings = Settings {
+            slices,
+            moves: config.moves,
+            unknown: UNKNOWN,
+            forwarding: FORWARDING,
+            slack: SLACK,
+            leaf_slack,
+        };
         Tracker {
             config,
             book: TreeBook::new(settings, 0),

@@ -117,6 +117,10 @@ pub struct Settings {
     /// What is of no account: parents that differ by no more are equal, and a node moves only to gain
     /// more. Zero as printed.
     pub slack: Duration,
+    /// The same for whoever has nobody below it: of parents that differ by no more, the one with most room
+    /// is taken. What a new child misses of the past leaves a parent only as far as its other children leave
+    /// room. Zero as printed.
+    pub leaf_slack: Duration,
 }
 
 /// A child has another parent in a slice's tree.
@@ -432,6 +436,7 @@ impl TreeBook {
             unknown: to_cost(self.settings.unknown),
             forwarding: to_cost(self.settings.forwarding),
             slack: to_cost(self.settings.slack),
+            leaf_slack: to_cost(self.settings.leaf_slack),
         }
     }
 
@@ -460,6 +465,7 @@ struct Links<'a, L: ?Sized> {
     unknown: i64,
     forwarding: i64,
     slack: i64,
+    leaf_slack: i64,
 }
 
 impl<L: LinkLatency + ?Sized> Links<'_, L> {

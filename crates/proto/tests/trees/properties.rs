@@ -36,13 +36,14 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn some_settings() -> impl Strategy<Value = Settings> {
-    (1usize..6, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0u64..2, 0u64..3).prop_map(
-        |(slices, adopt, switch, double_switch, displace, forwarding, slack)| Settings {
+    (1usize..6, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0u64..2, 0u64..3, 0u64..3).prop_map(
+        |(slices, adopt, switch, double_switch, displace, forwarding, slack, leaf_slack)| Settings {
             slices,
             moves: Moves { adopt, switch, double_switch, displace },
             unknown: Duration::from_millis(80),
             forwarding: Duration::from_millis(forwarding * 3),
             slack: Duration::from_millis(slack * 5),
+            leaf_slack: Duration::from_millis(leaf_slack * 20),
         },
     )
 }

@@ -212,6 +212,22 @@ fn of_equal_parents_the_one_is_taken_that_is_above_the_client_in_fewer_trees() {
 }
 
 #[test]
+fn who_has_nobody_below_it_takes_the_parent_with_room_for_the_past_and_others_the_nearest() {
+    // The server at 0; one client that is near and one 15 ms behind it.
+    let latencies = line(&[0, 10, 25, 11, 12, 13, 14]);
+    let parent_of_last = |leaf_slack: u64, near: usize, far: usize| {
+        let settings = Settings { leaf_slack: Duration::from_millis(leaf_slack), ..settings(1, STILL) };
+        let mut book = TreeBook::new(settings, 2);
+        let nodes = join(&mut book, &[near, far, 0], &latencies);
+        nodes.iter().position(|&node| book.parent(0, nodes[2]) == Some(node)).expect("a client")
+    };
+    assert_eq!(parent_of_last(0, 1, 9), 0, "the nearest");
+    assert_eq!(parent_of_last(20, 1, 9), 0, "what is nearer by more than the slack");
+    assert_eq!(parent_of_last(100, 1, 9), 1, "the one that has more room");
+    assert_eq!(parent_of_last(100, 4, 40), 0, "who claims much more than is needed is not preferred");
+}
+
+#[test]
 fn backups_avoid_the_path_that_they_stand_in_for() {
     let latencies = line(&[0, 10, 11, 12, 20, 21, 30]);
     let mut book = TreeBook::new(settings(1, STILL), 3);

@@ -52,7 +52,14 @@ impl LinkLatency for Matrix {
 }
 
 pub fn settings(slices: usize, moves: Moves) -> Settings {
-    Settings { slices, moves, unknown: Duration::from_millis(100), forwarding: Duration::ZERO, slack: Duration::ZERO }
+    Settings {
+        slices,
+        moves,
+        unknown: Duration::from_millis(100),
+        forwarding: Duration::ZERO,
+        slack: Duration::ZERO,
+        leaf_slack: Duration::ZERO,
+    }
 }
 
 /// A server with `server` places and a client for each number of places, joined in order.

@@ -27,6 +27,12 @@ pub(super) fn documented(page: &str, heading: &str) -> BTreeSet<String> {
     keys
 }
 
+/// The part of `page` under the heading of the first level that is `title`.
+pub(super) fn part<'p>(page: &'p str, title: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("\n# {title}\n")).expect("the page has this part");
+    rest.split_once("\n# ").map_or(rest, |(part, _)| part)
+}
+
 #[test]
 fn a_key_that_is_read_and_one_that_is_documented_are_found() {
     let page = "## `[a]`\n\n| key | meaning |\n|---|---|\n| `x`, `y` | `z` |\n\n## Other\n| `w` | |\n";

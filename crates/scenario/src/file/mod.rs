@@ -59,7 +59,7 @@
 
 //!
 //! A scenario of flows over links has other tables: see [`flows`]; that of a stream has others again: see
-//! `docs/stream-scenarios.md`.
+//! `docs/stream-scenarios.md`; and so does that of an onion overlay: see `docs/onion-scenarios.md`.
 
 use std::fs;
 use std::path::Path;
@@ -71,6 +71,7 @@ pub use error::{Place, ScenarioError, Source, Wrong, nearest};
 
 use crate::flows::FlowScenario;
 use crate::onion::OnionScenario;
+use crate::onion_run::OnionRunScenario;
 use crate::overlay::Scenario;
 use crate::stream::StreamScenario;
 use document::Document;
@@ -83,6 +84,7 @@ mod error;
 pub mod flows;
 mod layout;
 mod onion;
+mod onion_run;
 mod overlay;
 mod parameters;
 mod shape;
@@ -98,6 +100,8 @@ pub enum AnyScenario {
     Flows(FlowScenario),
     /// A stream and who watches it: it has `[audience]`.
     Stream(StreamScenario),
+    /// An onion overlay that carries its users' traffic: it has `[onion]`, and no `[adversary]`.
+    Onion(OnionRunScenario),
 }
 
 impl AnyScenario {
@@ -107,6 +111,7 @@ impl AnyScenario {
             AnyScenario::Overlay(scenario) => to_toml(scenario),
             AnyScenario::Flows(scenario) => flows_to_toml(scenario),
             AnyScenario::Stream(scenario) => layout::to_toml(&stream::File::from(scenario)),
+            AnyScenario::Onion(scenario) => onion_run_to_toml(scenario),
         }
     }
 
@@ -116,6 +121,7 @@ impl AnyScenario {
             AnyScenario::Overlay(scenario) => scenario.seed,
             AnyScenario::Flows(scenario) => scenario.seed,
             AnyScenario::Stream(scenario) => scenario.seed,
+            AnyScenario::Onion(scenario) => scenario.seed,
         }
     }
 }
@@ -154,22 +160,22 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
     // Each kind has tables that no other has.
     let of_kind = |kind: Kind| kind.tables().iter().find_map(|key| tree.get_key_value(*key));
     let mut found = Kind::ALL.into_iter().filter_map(|kind| Some((kind, of_kind(kind)?.0)));
+    if let (Some((key, _)), true) = (tree.get_key_value("onion"), tree.contains_key("adversary")) {
+        let problem = "an adversary of an onion overlay has a command of its own; expected anabranch onion attack";
+        return Err(document.error(&Problem::at(key.span(), problem)));
+    }
     match (found.next(), found.next()) {
         (Some((_, _)), Some((_, key))) => {
-            let problem =
-                "a scenario has an overlay, flows over links or a stream, not both; expected tables of one kind";
+            let problem = "a scenario has an overlay, flows over links, a stream or an onion overlay, not several; \
+                           expected tables of one kind";
             Err(document.error(&Problem::at(key.span(), problem)))
         }
         (Some((kind, _)), None) => match kind {
             Kind::Overlay => document.read(&tree, overlay::scenario).map(AnyScenario::Overlay),
             Kind::Flows => read_flows(&document, &tree).map(AnyScenario::Flows),
             Kind::Stream => document.read(&tree, stream::scenario).map(AnyScenario::Stream),
+            Kind::Onion => document.read(&tree, onion_run::scenario).map(AnyScenario::Onion),
         },
-        (None, _) if tree.contains_key("onion") => {
-            let key = tree.get_key_value("onion").map_or(0..0, |(key, _)| key.span());
-            let problem = "an adversary of an onion overlay has a command of its own; expected anabranch onion attack";
-            Err(document.error(&Problem::at(key, problem)))
-        }
         (None, _) => {
             let kinds = Kind::ALL.into_iter().flat_map(Kind::tables).copied();
             let known: Vec<&str> = ["run"].into_iter().chain(kinds).collect();
@@ -179,7 +185,7 @@ pub fn parse_any(text: &str, file: &str, overrides: &[Override]) -> Result<AnySc
                 None => Problem::missing(
                     0..0,
                     "overlay",
-                    "a table [overlay], or [[flow]] with the links that flows pass, or [audience] of a stream",
+                    "a table [overlay], or [[flow]] with the links that flows pass, or [audience] of a stream, or [onion]",
                 ),
             }))
         }
@@ -192,10 +198,11 @@ enum Kind {
     Overlay,
     Flows,
     Stream,
+    Onion,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Overlay, Kind::Flows, Kind::Stream];
+    const ALL: [Kind; 4] = [Kind::Overlay, Kind::Flows, Kind::Stream, Kind::Onion];
 
     /// The tables that only a scenario of this kind has.
     fn tables(self) -> &'static [&'static str] {
@@ -203,6 +210,7 @@ impl Kind {
             Kind::Overlay => &["overlay"],
             Kind::Flows => flows::OWN,
             Kind::Stream => stream::OWN,
+            Kind::Onion => onion_run::OWN,
         }
     }
 }
@@ -240,6 +248,21 @@ pub fn parse_flows(text: &str, file: &str, overrides: &[Override]) -> Result<Flo
 pub fn parse_stream(text: &str, file: &str, overrides: &[Override]) -> Result<StreamScenario, ScenarioError> {
     let document = Document::new(text, file, overrides);
     document.read(&document.tree()?, stream::scenario)
+}
+
+/// Reads the scenario of an onion overlay that carries traffic in `text`, as [`parse`] does.
+///
+/// # Errors
+///
+/// The first thing that is not TOML, unknown, of a wrong type or impossible.
+pub fn parse_onion_run(text: &str, file: &str, overrides: &[Override]) -> Result<OnionRunScenario, ScenarioError> {
+    let document = Document::new(text, file, overrides);
+    document.read(&document.tree()?, onion_run::scenario)
+}
+
+/// `scenario` as [`to_toml`] writes one.
+pub fn onion_run_to_toml(scenario: &OnionRunScenario) -> String {
+    layout::to_toml(&onion_run::File::from(scenario))
 }
 
 /// Reads the scenario of an onion overlay and its adversary at `path`, as [`read_any`] does.

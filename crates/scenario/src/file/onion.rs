@@ -223,7 +223,7 @@ impl From<&OnionScenario> for File {
 
 #[cfg(test)]
 mod tests {
-    use super::super::documented::{documented, keys};
+    use super::super::documented::{documented, keys, part};
     use super::*;
     use crate::file::{Override, onion_to_toml, parse_onion};
 
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn every_key_is_documented_and_every_documented_key_is_read() {
-        let page = include_str!("../../../../docs/onion-scenarios.md");
+        let page = part(include_str!("../../../../docs/onion-scenarios.md"), "Who watches");
         assert_eq!(documented(page, "[run]"), keys::<Run>());
         assert_eq!(documented(page, "[onion]"), keys::<OnionKeys>());
         assert_eq!(documented(page, "[senders]"), keys::<SenderKeys>());

@@ -1,6 +1,7 @@
 //! What an action is, and how a host's rate becomes bounds of its flows.
 //!
-//! An action is one number per host: the rate of all its flows together, relative to the link's, as in [C3].
+//! An action is one number per host: the rate of all its flows together, relative to the link's, as in [C3]; or to an even
+//! share of it.
 //! The host divides it: `rate_flow = rate_abs / flows`, `window = rate_flow * RTT_min`.
 
 use anabranch_control::flow::Bounds;
@@ -27,6 +28,9 @@ pub enum Actuator {
     Bounded,
     /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
     Rate,
+    /// A pace as [`Actuator::Rate`]'s. What is told is relative to an even share of the link, that of the hosts that are
+    /// active when it is told: dividing is arithmetic, and whoever tells decides how much there is to divide.
+    Share,
     /// No rate: the window that the host's connections begin with, in packets, log2. It holds until their first loss,
     /// for those that begin while it is told; those that have begun keep what they began with. The controller's own first
     /// window is the least.
@@ -35,14 +39,15 @@ pub enum Actuator {
 
 impl Actuator {
     /// All, with their names.
-    pub const ALL: [(&'static str, Actuator); 4] = [
+    pub const ALL: [(&'static str, Actuator); 5] = [
         ("fixed", Actuator::Fixed),
         ("bounded", Actuator::Bounded),
         ("rate", Actuator::Rate),
+        ("share", Actuator::Share),
         ("initial", Actuator::Initial),
     ];
 
-    /// Those that take a relative rate.
+    /// Those that take a rate relative to the link's.
     pub const OF_RATES: [Actuator; 3] = [Actuator::Fixed, Actuator::Bounded, Actuator::Rate];
 
     /// Its name.
@@ -51,6 +56,7 @@ impl Actuator {
             Actuator::Fixed => "fixed",
             Actuator::Bounded => "bounded",
             Actuator::Rate => "rate",
+            Actuator::Share => "share",
             Actuator::Initial => "initial",
         }
     }
@@ -63,6 +69,12 @@ impl Actuator {
     /// The highest number that it takes; the least is 0.
     pub fn most(self) -> f32 {
         if self == Actuator::Initial { MOST_INITIAL } else { MOST }
+    }
+
+    /// The rate relative to the link's that a host has which was told `told`, while `active` hosts have something to
+    /// send; what is told of an initial window is no rate, and stays.
+    pub fn relative(self, told: f32, active: usize) -> f32 {
+        if self == Actuator::Share { told / active.max(1) as f32 } else { told }
     }
 
     /// The bounds of a connection that begins with `2^told` packets of `packet`.
@@ -81,7 +93,7 @@ impl Actuator {
         match self {
             Actuator::Fixed => Bounds { fixed: Some(window), expires, ..Bounds::default() },
             Actuator::Bounded => Bounds { initial: Some(window), maximum: Some(window), expires, ..Bounds::default() },
-            Actuator::Rate => {
+            Actuator::Rate | Actuator::Share => {
                 let window = window * 2 + packet * RESERVE;
                 // No rate is a pause of the whole lease; the least one sends a packet in it.
                 let rate = rate.max(Rate::from_bits_per_sec(1));
@@ -111,9 +123,17 @@ mod tests {
         assert_eq!((bounded.fixed, bounded.minimum), (None, None));
         let rate = bounds(Actuator::Rate);
         assert_eq!((rate.fixed, rate.rate), (Some(Bytes::new(104_000)), Some(RATE)));
+        assert_eq!(bounds(Actuator::Share), rate, "a share is a pace");
         for bounds in [fixed, bounded, rate] {
             assert_eq!(bounds.expires, Some(Time::from_secs_f64(2.0)));
         }
+    }
+
+    #[test]
+    fn a_share_is_relative_to_an_even_one_and_all_else_to_the_link() {
+        assert_eq!((Actuator::Share.relative(1.0, 4), Actuator::Share.relative(0.5, 1)), (0.25, 0.5));
+        assert_eq!(Actuator::Share.relative(1.0, 0), 1.0, "nobody sends");
+        assert_eq!((Actuator::Rate.relative(1.0, 4), Actuator::Initial.relative(10.0, 4)), (1.0, 10.0));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub enum Feature {
     CrossNext,
     /// What the link carries in the host's least round trip.
     Pipe,
+    /// How many hosts have something to send.
+    Hosts,
 }
 
 /// The link as it was seen at an observation's instant.
@@ -56,6 +58,8 @@ pub struct LinkSeen {
     pub cross_on: f64,
     /// See above.
     pub cross_off: f64,
+    /// Hosts that have something to send.
+    pub hosts: usize,
 }
 
 /// A host as it was seen then.
@@ -81,7 +85,7 @@ impl Feature {
         [Feature::Throughput, Feature::Queue, Feature::Dropped, Feature::Active, Feature::Flows, Feature::PreviousRate];
 
     /// All.
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 15] = [
         Feature::Throughput,
         Feature::Queue,
         Feature::Dropped,
@@ -96,6 +100,7 @@ impl Feature {
         Feature::Loss,
         Feature::CrossNext,
         Feature::Pipe,
+        Feature::Hosts,
     ];
 
     /// Its name in options and files.
@@ -115,6 +120,7 @@ impl Feature {
             Feature::Loss => "loss",
             Feature::CrossNext => "cross_next",
             Feature::Pipe => "pipe",
+            Feature::Hosts => "hosts",
         }
     }
 
@@ -163,6 +169,7 @@ impl Feature {
             Feature::Pipe => {
                 "packets that the link carries in the least round trip of the host's flows, log2 of one more, over 10"
             }
+            Feature::Hosts => "hosts that have something to send, log2 of one more, over 10",
         }
     }
 
@@ -183,6 +190,7 @@ impl Feature {
             | Feature::CrossOn
             | Feature::CrossOff
             | Feature::Loss
+            | Feature::Hosts
             | Feature::CrossNext => (0.0, 1.0),
         }
     }
@@ -209,6 +217,7 @@ impl Feature {
             Feature::Loss => host.loss,
             Feature::CrossNext => link.cross_next,
             Feature::Pipe => libm::log2(1.0 + host.pipe) / 10.0,
+            Feature::Hosts => libm::log2(1.0 + link.hosts as f64) / 10.0,
         };
         let (low, high) = self.range();
         (value as f32).clamp(low, high)
@@ -240,6 +249,7 @@ mod tests {
             cross_age: 900.0,
             cross_on: 900.0,
             cross_off: 900.0,
+            hosts: 9000,
         };
         let host = HostSeen { throughput: 9.0, active: 900, rate: 9.0, round_trip: 900.0, loss: 9.0, pipe: 1e9 };
         for feature in Feature::ALL {

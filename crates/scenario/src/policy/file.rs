@@ -389,7 +389,7 @@ mod tests {
         let unknown = refused(Purpose { features: vec!["goodput".into()], ..purpose() });
         assert!(unknown.starts_with("there is no feature \"goodput\"; there are: throughput, queue"), "{unknown}");
         let actuator = refused(Purpose { actuator: "pace".into(), ..purpose() });
-        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, initial");
+        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, initial");
         assert_eq!(refused(Purpose { history: 0, ..purpose() }), "history is 0, must be from 1 to 64");
         for interval_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let interval = refused(Purpose { interval_s, ..purpose() });

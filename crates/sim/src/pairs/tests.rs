@@ -11,7 +11,7 @@ fn pairs(loss: f64, jitter: f64, nodes: usize, seed: u64) -> Pairs<Letter<u32>> 
     pairs
 }
 
-fn send(pairs: &mut Pairs<Letter<u32>>, from: u32, to: u32, content: u32) -> bool {
+fn send<const PARTED: bool>(pairs: &mut Pairs<Letter<u32>, PARTED>, from: u32, to: u32, content: u32) -> bool {
     let (from, to) = (NodeId(from), NodeId(to));
     let departure = Departure { from, to, wait: Duration::ZERO, size: 0, ecn_capable: false };
     pairs.send(departure).map(|letter| letter.content = content).is_some()
@@ -168,7 +168,7 @@ fn what_happens_in_one_instant_happens_node_by_node_and_at_each_in_the_order_of_
 fn parts_hand_over_what_arrives_in_another() {
     let delay = DelayModel::Constant(MS(10));
     let config = PairsConfig { delay, jitter: 0.0, jitter_tail: JitterTail::Normal, loss: 0.0 };
-    let mut parts: Vec<Pairs<Letter<u32>>> = Pairs::parts(config, 5, 1, 2);
+    let mut parts: Vec<Pairs<Letter<u32>, true>> = Pairs::parts(config, 5, 1, 2);
     assert_eq!(parts.iter_mut().map(|part| [part.join().0, part.join().0]).collect::<Vec<_>>(), [[0, 1], [3, 4]]);
     assert_eq!(parts[0].join(), NodeId(2));
     let [left, right] = &mut parts[..] else { panic!("two parts") };

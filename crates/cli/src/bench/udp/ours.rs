@@ -153,7 +153,7 @@ pub fn relay_full(time: Duration, guard: Guard) -> Result<Moved, Failure> {
     let (end, (mut runtime, entry)) = (socket()?, runtime(guard)?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let mut before = 0;
-    plain::fill_and_empty(time, entry, &end, &datagram, || {
+    plain::fill_and_empty(time, entry, &end, &datagram, None, || {
         runtime.turn(Time::ZERO)?;
         let forwarded = runtime.machine(0).relay().counters().forwarded;
         Ok(forwarded - std::mem::replace(&mut before, forwarded))

@@ -193,19 +193,23 @@ pub fn forward_full(time: Duration) -> Result<Moved, Failure> {
     let (middle, end) = (socket()?, socket()?);
     let next = address(&end)?;
     let mut batches = Batches::new(2048);
-    fill_and_empty(time, middle.local_addr()?, &end, &[7; DATAGRAM], || {
+    fill_and_empty(time, middle.local_addr()?, &end, &[7; DATAGRAM], None, || {
         let count = batches.receive(&middle, MsgFlags::MSG_DONTWAIT)?;
         Ok(if count > 0 { batches.send(&middle, next, count)? as u64 } else { 0 })
     })
 }
 
-/// Sends a window of `datagram` to `entry`, calls `pass_on` until it says that it has passed on
+/// Writes another datagram in place of the last one.
+pub type Fresh<'a> = &'a mut dyn FnMut(&mut [u8]);
+
+/// Sends a window of `datagram`, or of what `fresh` writes in its place, to `entry`, calls `pass_on` until it says that it has passed on
 /// as many, and takes what comes out at `end`. Processor time of `pass_on` alone counts.
 pub fn fill_and_empty(
     time: Duration,
     entry: SocketAddr,
     end: &UdpSocket,
     datagram: &[u8],
+    mut fresh: Option<Fresh<'_>>,
     mut pass_on: impl FnMut() -> Result<u64, Failure>,
 ) -> Result<Moved, Failure> {
     let SocketAddr::V4(entry) = entry else { return Err(Failure::new(format!("{entry}: not an IPv4 address"))) };
@@ -217,6 +221,9 @@ pub fn fill_and_empty(
     while started.elapsed() < time {
         let mut waiting = 0;
         while waiting + BATCH as u64 <= WINDOW {
+            if let Some(write) = &mut fresh {
+                out.buffers.iter_mut().for_each(|buffer| write(buffer));
+            }
             waiting += out.send(&from, entry, BATCH)? as u64;
         }
         let begun = processor_time::now();

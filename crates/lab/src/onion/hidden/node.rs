@@ -68,6 +68,12 @@ impl<C: Cryptography> ReceiverNode<C> {
         while !events.is_empty() {
             let mut is_changed = false;
             for event in events.drain(..) {
+                if event == ReceiverEvent::Guards {
+                    // Nothing outlives a run, and nothing is lost in one.
+                    let state = self.machine.user().guards().clone();
+                    self.machine.on_guards_kept(now, &state);
+                    is_changed = true;
+                }
                 let ReceiverEvent::Session(ServiceEvent { session, event }) = event else { continue };
                 match event {
                     ExitEvent::Stream(StreamEvent::Opened(stream, Target::Itself)) => {
@@ -165,6 +171,11 @@ impl<C: Cryptography> SenderNode<C> {
             let mut is_changed = false;
             for event in events.drain(..) {
                 match event {
+                    SenderEvent::Guards => {
+                        let state = self.machine.user().guards().clone();
+                        self.machine.on_guards_kept(now, &state);
+                        is_changed = true;
+                    }
                     SenderEvent::Connected => {
                         let number = self.number;
                         self.stream = self.machine.session().and_then(|client| {
@@ -244,6 +255,14 @@ impl<C: Cryptography> Stranger<C> {
         (self.doors, self.next) = (doors, now);
     }
 
+    fn on_events(&mut self, now: Time, events: &[UserEvent], out: &mut impl Out<HiddenNode<C>>) {
+        if events.contains(&UserEvent::Guards) {
+            let state = self.user.guards().clone();
+            self.user.on_guards_kept(now, &state);
+            self.user.serve(now, &mut Through::new(out, &mut Vec::new(), false));
+        }
+    }
+
     fn annoy(&mut self, now: Time, out: &mut impl Out<HiddenNode<C>>) {
         let mut events: Vec<UserEvent> = Vec::new();
         while self.next <= now && !self.doors.is_empty() {
@@ -318,7 +337,9 @@ impl<C: Cryptography> Machine for HiddenNode<C> {
                 sender.on_events(now, events, out);
             }
             HiddenNode::Stranger(stranger) => {
-                stranger.user.on_timer(now, &mut Through::new(out, &mut Vec::new(), false));
+                let mut events = Vec::new();
+                stranger.user.on_timer(now, &mut Through::new(out, &mut events, false));
+                stranger.on_events(now, &events, out);
                 stranger.annoy(now, out);
             }
         }

@@ -20,6 +20,7 @@ use super::{CONTROL, Inner, bytes};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::{Document, PublicKey, SecretKey, UnixTime};
+use crate::guards::GuardState;
 use crate::hidden::body::{Answer, Open, Request, write_onward};
 use crate::hidden::descriptor::{PARTS, SALT};
 use crate::hidden::places::stores;
@@ -66,7 +67,8 @@ pub enum ReceiverEvent {
     Ready,
     /// Something has happened in a session.
     Session(ServiceEvent),
-    /// [`HiddenReceiver::user`]'s guards have changed, and are to be written down.
+    /// [`HiddenReceiver::user`]'s guards have changed, and are to be written down; new ones are not used before
+    /// [`HiddenReceiver::on_guards_kept`] says that it is.
     Guards,
     /// There is no path now.
     NoPath(RouteError),
@@ -173,6 +175,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         &self.user
     }
 
+    /// `state`, which the user's [`guards`](User::guards) were, is written down: packets may use its guards.
+    /// [`HiddenReceiver::serve`] comes after it.
+    pub fn on_guards_kept(&mut self, now: Time, state: &GuardState) {
+        self.user.on_guards_kept(now, state);
+    }
+
     /// Its sessions.
     pub fn sessions(&self) -> &Exits {
         self.service.exits()
@@ -213,6 +221,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         self.user.begin_epoch(now, document)?;
         self.mailboxes.clear();
         self.uses.clear();
+        // A relay that was in the new epoch before this user had no room for the old one's.
+        self.avoided.clear();
         self.publication.begin_epoch();
         self.told.values_mut().for_each(Vec::clear);
         self.began = now;
@@ -451,7 +461,10 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         loop {
             let HiddenReceiver { service, user, .. } = self;
             let Some((block, cell)) = service.poll_cell(now) else { return Ok(()) };
-            let relay = user.any_relay(&[block.first()]).ok_or(RouteError::TooFewRelays { hops: 2 })?;
+            // In another epoch the index is another relay's.
+            let first = block.first();
+            let elsewhere = (first.epoch == user.document().epoch as u8).then_some(first.relay);
+            let relay = user.any_relay(elsewhere.as_slice()).ok_or(RouteError::TooFewRelays { hops: 2 })?;
             let to = MailboxAt { relay, label: ONWARD };
             let packet = user.send_packet(now, to, |body| write_onward(&block, cell, body), out)?;
             // Most of these carry reports, of which nobody reports.
@@ -478,7 +491,6 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenReceiver<C, R> {
         let mut inner = core::mem::take(&mut self.inner);
         self.user.on_message(now, arrival, frame, &mut Inner::new(out, &mut inner));
         self.inner = inner;
-        self.serve(now, out);
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<HiddenReceiver<C, R>>) {

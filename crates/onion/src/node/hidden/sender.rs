@@ -17,6 +17,7 @@ use super::{CONTROL, Inner, draw};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::Document;
+use crate::guards::GuardState;
 use crate::hidden::body::{Answer, Request};
 use crate::hidden::descriptor::{MAILBOX_BYTES, MOST_MAILBOXES_TOLD};
 use crate::hidden::{Address, Descriptor, MAILBOX, MailboxAt};
@@ -42,7 +43,8 @@ pub enum SenderEvent {
     Ended(End),
     /// No receiver was found; [`HiddenSender::connect`] looks again.
     NotFound(FindError),
-    /// [`HiddenSender::user`]'s guards have changed, and are to be written down.
+    /// [`HiddenSender::user`]'s guards have changed, and are to be written down; new ones are not used before
+    /// [`HiddenSender::on_guards_kept`] says that it is.
     Guards,
     /// There is no path now.
     NoPath(RouteError),
@@ -101,6 +103,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
     /// The user inside.
     pub fn user(&self) -> &User<C, R> {
         &self.user
+    }
+
+    /// `state`, which the user's [`guards`](User::guards) were, is written down: packets may use its guards.
+    /// [`HiddenSender::serve`] comes after it.
+    pub fn on_guards_kept(&mut self, now: Time, state: &GuardState) {
+        self.user.on_guards_kept(now, state);
     }
 
     /// Whom it sends to.
@@ -322,7 +330,6 @@ impl<C: Cryptography, R: rand_core::Rng> Machine for HiddenSender<C, R> {
         let mut inner = core::mem::take(&mut self.inner);
         self.user.on_message(now, arrival, frame, &mut Inner::new(out, &mut inner));
         self.inner = inner;
-        self.serve(now, out);
     }
 
     fn on_timer(&mut self, now: Time, out: &mut impl Out<HiddenSender<C, R>>) {

@@ -256,7 +256,7 @@ impl World {
                 }
                 ClientEvent::BlockLost { serial } => self.backward.learn(self.blocks[&serial], false),
                 ClientEvent::Stream(event) => self.on_client_stream(event),
-                ClientEvent::Connected => {}
+                ClientEvent::Connected | ClientEvent::BlockUndelivered { .. } => {}
                 ClientEvent::Ended(end) => self.end = Some(end),
             }
         }

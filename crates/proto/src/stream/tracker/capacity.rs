@@ -121,9 +121,12 @@ impl<A: Copy + Eq> Tracker<A> {
         self.recount_server();
     }
 
-    /// Places of viewers that nobody has.
-    fn free(&self) -> usize {
-        let places = self.viewers().map(|viewer| self.book.places(viewer.node));
+    /// Places of `viewers` that nobody has.
+    fn free<'a>(&self, viewers: impl Iterator<Item = &'a Viewer<A>>) -> usize
+    where
+        A: 'a,
+    {
+        let places = viewers.map(|viewer| self.book.places(viewer.node));
         places.map(|(places, held)| places.saturating_sub(held)).sum()
     }
 
@@ -141,7 +144,7 @@ impl<A: Copy + Eq> Tracker<A> {
         if !self.config.has_backups || !self.has_spare || borne < self.len() * slices + wanted {
             return most;
         }
-        let (free, held) = (self.free(), self.book.places(NodeId::SERVER).1);
+        let (free, held) = (self.free(self.viewers()), self.book.places(NodeId::SERVER).1);
         let needed = if free < wanted { held + wanted - free } else { held - held.min(GIVEN_AWAY).min(free - wanted) };
         needed.max(LEAST_COPIES * slices).min(most)
     }
@@ -181,11 +184,13 @@ impl<A: Copy + Eq> Tracker<A> {
     }
 
     /// Whether those who have come in the last `span`, and another, can get that much of the stream in
-    /// that time besides what is new: that takes each as many places again as it has parents.
+    /// that time besides what is new: that takes each as many places again as it has parents, and of those
+    /// who have not just come themselves.
     pub fn has_room_to_catch_up(&self, now: Time, span: Duration) -> bool {
-        let new = self.viewers().filter(|viewer| now.since(viewer.joined) < span).count();
+        let is_new = |viewer: &&Viewer<A>| now.since(viewer.joined) < span;
+        let new = self.viewers().filter(is_new).count();
         let server = self.server_room().saturating_sub(self.book.places(NodeId::SERVER).1);
-        new * usize::from(self.config.slices) <= self.free() + server
+        new * usize::from(self.config.slices) <= self.free(self.viewers().filter(|viewer| !is_new(viewer))) + server
     }
 
     pub(super) fn recount_server(&mut self) {

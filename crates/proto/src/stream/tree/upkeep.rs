@@ -18,6 +18,10 @@ struct Insertion {
     new_parent: u32,
 }
 
+/// Places that are free at a parent beyond which one is as good as another for a new child: what leaves by them brings a
+/// second of the past of one slice in a quarter of a second. Who claims to have many more is not preferred for it.
+const ROOM_FOR_THE_PAST: u32 = 4;
+
 impl TreeBook {
     /// Whether `node` may get one more child in `tree`. The server keeps a place for each tree in
     /// which it has no child: a tree that does not begin reaches nobody.
@@ -183,7 +187,7 @@ impl TreeBook {
 
     /// The node with room that gives `node` and its subtree the least path latency, and what the link
     /// from it costs. Of those that are equal within the slack, the one that is above `node` in the
-    /// fewest other trees.
+    /// fewest other trees; where `node` has nobody below it, then the one with more room.
     pub(super) fn best_parent<L: LinkLatency + ?Sized>(
         &self,
         tree: u32,
@@ -192,24 +196,29 @@ impl TreeBook {
     ) -> Option<(u32, i64)> {
         let book = &self.trees[tree as usize];
         let attached = book.reaches(node);
+        let is_leaf = links.leaf_slack > 0 && book.size(node) == 1;
+        let slack = if is_leaf { links.leaf_slack.max(links.slack) } else { links.slack };
         let mut best: Option<(i64, u32, i64)> = None;
         let mut near: Vec<(i64, u32, i64)> = Vec::new();
         for parent in 0..self.state.len() as u32 {
             let above = book.latency(parent);
-            if !book.reaches(parent) || !self.has_room(parent) || best.is_some_and(|(least, ..)| above > least) {
+            if !book.reaches(parent)
+                || !self.has_room(parent)
+                || best.is_some_and(|(least, ..)| above > least.saturating_add(slack))
+            {
                 continue;
             }
             let link = links.cost(parent, node);
             let latency = above + link;
             let least = best.map_or(i64::MAX, |(least, ..)| least);
             // `least` is at most i64::MAX and the slack is not negative.
-            if latency >= least.saturating_add(links.slack) && (links.slack > 0 || latency >= least) {
+            if latency >= least.saturating_add(slack) && (slack > 0 || latency >= least) {
                 continue;
             }
             if parent == SERVER && !self.has_room_in(SERVER, tree) || attached && book.is_below(parent, node) {
                 continue;
             }
-            if links.slack > 0 {
+            if slack > 0 {
                 near.push((latency, parent, link));
             }
             if latency < least {
@@ -217,13 +226,17 @@ impl TreeBook {
             }
         }
         let (least, parent, link) = best?;
-        if links.slack == 0 {
+        if slack == 0 {
             return Some((parent, link));
         }
-        near.retain(|&(latency, ..)| latency < least + links.slack);
+        near.retain(|&(latency, ..)| latency < least + slack);
         let above = self.times_above(node, tree);
         near.into_iter()
-            .min_by_key(|&(latency, parent, _)| (above[parent as usize], latency, parent))
+            .min_by_key(|&(latency, parent, _)| {
+                let room = self.places[parent as usize].saturating_sub(self.held[parent as usize]);
+                let room = if is_leaf { room.min(ROOM_FOR_THE_PAST) } else { 0 };
+                (above[parent as usize], core::cmp::Reverse(room), latency, parent)
+            })
             .map(|(_, parent, link)| (parent, link))
     }
 

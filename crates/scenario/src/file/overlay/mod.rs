@@ -136,7 +136,7 @@ keys! {
 
 /// How a limit is held.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum LimitModel {
+pub(super) enum LimitModel {
     Window,
     Bucket,
     Queue,
@@ -393,7 +393,11 @@ impl Section<OverlayKeys> {
 /// The model that is chosen, or else the first one. A key of another model is refused,
 /// unless the choice comes from the command line and the key from the file: then the
 /// file's key has lost its use.
-fn chosen<T: Words>(chooser: &str, choice: &Optional<Word<T>>, keys: &[(Option<Span>, T)]) -> Result<T, Problem> {
+pub(super) fn chosen<T: Words>(
+    chooser: &str,
+    choice: &Optional<Word<T>>,
+    keys: &[(Option<Span>, T)],
+) -> Result<T, Problem> {
     let model = choice.or_standard(T::WORDS[0].1);
     let by_option = span(choice).is_some_and(|span| is_option(&span));
     for (span, belongs) in keys {

@@ -1,0 +1,144 @@
+//! The report of a demo: what was measured, traffic and entropy over time, and what each relay knows.
+
+use std::collections::BTreeMap;
+
+use anabranch_report::{Axis, Cell, Figure, Report, Series, Table, XyChart};
+use anabranch_stats::Entropy;
+
+use super::super::observe::Hop;
+use super::Measured;
+use super::seen::{Names, Role, Seen};
+
+/// Of what was `measured`, and of what relays have `seen`.
+pub fn of(measured: &Measured, seen: &[Seen], names: &Names) -> Report {
+    let n = measured.relays;
+    let report = Report::new("An onion overlay on one machine")
+        .meta("relays", format!("{n}, of which {} are exits, each a process", measured.exits))
+        .meta("authorities", measured.authorities.to_string())
+        .meta("version", env!("CARGO_PKG_VERSION"))
+        .paragraph(format!(
+            "An overlay does not hide its user from whoever runs relays that it uses at both ends, nor from anybody who \
+             sees its line and its destination's. If somebody ran c of these {n} relays, this user, with two guards, \
+             entered by one of theirs with probability 1 \u{2212} (1 \u{2212} c/{n})\u{b2}: {:.0} % for one of them, {:.0} \
+             % for three. Here all run on one machine, which sees everything; and there is one user, so that who sent \
+             what is no question: 0 bits. What stands below is of relays.",
+            100.0 * exposed(1, n),
+            100.0 * exposed(3, n),
+        ))
+        .table(table(measured))
+        .section("Over time")
+        .figures_side_by_side(vec![
+            Figure::chart("Packets in each second, by what relays wrote down.", traffic(seen)),
+            Figure::chart(
+                "What the exit did not know of the relay before it, by the shares with which packets came from each in \
+                 that second: H = \u{2212}\u{3a3} p log\u{2082} p (Serjantov and Danezis 2002).",
+                entropy(seen),
+            ),
+        ])
+        .section("Who knew what")
+        .table(overview(seen))
+        .section("What one relay knows")
+        .paragraph(
+            "Choose one: from whom to whom packets went through it, and how many. These are its own notes, which no relay \
+             of a network that people use may take; nothing else of it is known to it but when packets came, and that up \
+             to 64 of them were one sender's.",
+        );
+    seen.iter().enumerate().fold(report, |report, (number, seen)| {
+        report.folded_table(format!("relay {number}, {}", seen.role().words()), pairs(seen, names))
+    })
+}
+
+/// 1 − (1 − c/n)².
+fn exposed(c: u32, n: u8) -> f64 {
+    let honest = 1.0 - f64::from(c) / f64::from(n);
+    1.0 - honest * honest
+}
+
+fn pairs(seen: &Seen, names: &Names) -> Table {
+    let mut pairs: Vec<_> = seen.pairs().into_iter().collect();
+    pairs.sort_by_key(|(_, packets)| std::cmp::Reverse(*packets));
+    let table = Table::new("Packets by neighbours", ["from", "to", "packets"]);
+    pairs.into_iter().fold(table, |table, ((from, to), packets)| {
+        table.row([Cell::text(names.of(from)), Cell::text(names.of(to)), Cell::number(packets as f64, 0)])
+    })
+}
+
+fn table(measured: &Measured) -> Table {
+    let rows = [
+        ("the list of relays was signed after", format!("{:.1} s", measured.first_list_s)),
+        ("the first page came after", format!("{:.2} s", measured.first_page_s)),
+        ("others of 50 KiB after", format!("{:.2} s", measured.small_page_s)),
+        (
+            "a large file",
+            format!(
+                "{} MB in {:.2} s: {:.1} MB/s",
+                measured.large_bytes / 1_000_000,
+                measured.large_s,
+                measured.mb_per_s
+            ),
+        ),
+        (
+            "curl",
+            match measured.curl {
+                Some(true) => "got the same page",
+                Some(false) => "did not get the page",
+                None => "is not here",
+            }
+            .to_owned(),
+        ),
+    ];
+    rows.into_iter().fold(Table::new("What was measured", ["figure", "value"]), |table, (name, value)| {
+        table.row([Cell::text(name), Cell::text(value)])
+    })
+}
+
+/// Packets from the one to the other.
+type Which = fn(Hop, Hop) -> bool;
+
+fn traffic(seen: &[Seen]) -> XyChart {
+    let lines: [(&str, Which); 3] = [
+        ("from the user to its guards", |from, _| matches!(from, Hop::Client(_))),
+        ("from guards to the user", |_, to| matches!(to, Hop::Client(_))),
+        ("into exits", |_, to| to == Hop::Exit),
+    ];
+    let line = |which: Which| {
+        let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+        for (second, packets) in seen.iter().flat_map(|seen| seen.each_second(|passed| which(passed.from, passed.to))) {
+            *all.entry(second).or_default() += packets;
+        }
+        all.into_iter().map(|(second, packets)| (second as f64, packets as f64)).collect()
+    };
+    let chart = XyChart::new(Axis::new("time", "s"), Axis::new("packets", "packets/s").from_zero());
+    lines.into_iter().fold(chart, |chart, (name, which)| chart.series(Series::line(name, line(which))))
+}
+
+fn entropy(seen: &[Seen]) -> XyChart {
+    let chart = XyChart::new(Axis::new("time", "s"), Axis::new("entropy", "bits").from_zero());
+    let exits = seen.iter().enumerate().filter(|(_, seen)| seen.role() == Role::Exit);
+    exits.fold(chart, |chart, (number, seen)| {
+        let points = seen.exit_entropy_each_second().into_iter().map(|(second, bits)| (second as f64, bits));
+        chart.series(Series::line(format!("relay {number}"), points.collect()).markers())
+    })
+}
+
+fn overview(seen: &[Seen]) -> Table {
+    let head = ["relay", "what it is to the user", "packets", "before it", "bits", "behind it", "bits"];
+    let bits = |entropy: Option<Entropy>| {
+        entropy.map_or_else(|| Cell::text("\u{2013}"), |entropy| Cell::number(entropy.bits, 2))
+    };
+    let row = |table: Table, (number, seen): (usize, &Seen)| {
+        let (before, after) = (seen.by(|passed| passed.from), seen.by(|passed| passed.to));
+        table.row([
+            Cell::text(format!("relay {number}")),
+            Cell::text(seen.role().words()),
+            Cell::number(before.values().sum::<u64>() as f64, 0),
+            Cell::number(before.len() as f64, 0),
+            bits(seen.entropy(|passed| passed.from)),
+            Cell::number(after.len() as f64, 0),
+            bits(seen.entropy(|passed| passed.to)),
+        ])
+    };
+    let caption =
+        "Neighbours that each relay has met, and what it did not know of which of them the next packet would have";
+    seen.iter().enumerate().fold(Table::new(caption, head), row)
+}

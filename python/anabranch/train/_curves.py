@@ -1,0 +1,27 @@
+"""Learning curves as a page that stands alone."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from anabranch import _native
+
+
+def write_page(out: Path, by: str, about: Mapping[str, str], reached: Mapping[str, float], reached_is: str) -> None:
+    """``out/curves.html``: the curves of all trainings under ``out``, one above the other, and what was reached."""
+    curves = {}
+    for path in sorted(out.glob("seed-*/curve.csv"), key=lambda path: int(path.parent.name.split("-")[1])):
+        with path.open(newline="") as file:
+            curves[path.parent.name] = list(csv.DictReader(file))
+    columns = [name for name in next(iter(curves.values()), [{}])[0] if name != "steps"]
+    charts = [
+        (f"{column.replace('_', ' ')}, of each training.", (column.replace("_", " "), ""),
+         [(seed, [(float(row["steps"]), float(row[column])) for row in rows]) for seed, rows in curves.items()])
+        for column in columns
+    ]  # fmt: skip
+    told = [*about.items(), *((f"{reached_is}: {who}", f"{value:.4f}") for who, value in reached.items())]
+    rows = [[float(row[name]) for name in row] for rows in curves.values() for row in rows]
+    table = ("All rows of the curves", ["steps", *columns], rows)
+    _native.write_page(str(out / "curves.html"), f"Training by {by}", told, ("steps", ""), charts, table)

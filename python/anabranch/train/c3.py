@@ -1,0 +1,57 @@
+"""Trains the policies of the experiments on [C3], as ``anabranch reproduce`` runs them::
+
+    python -m anabranch.train.c3 c3-scenario-1 --out out/policies
+    anabranch reproduce c3-scenario-1 --policies out/policies
+
+``anabranch reproduce c3-scenario-1 --train --out out`` does both. Policies go to ``OUT/ID/seed-N``, or to
+``OUT/ID/VARIANT/seed-N`` where an experiment compares several. The repository's own, in ``policies/``, were made so; see
+``policies/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from anabranch.train.ppo import Settings, train_all
+
+# An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is told
+# after 10, 50 and 100, as the paper draws it.
+SCENARIO = dict(steps=500_000, num_envs=10, rollout=100, keep=(1_000, 5_000, 10_000))
+CROSS = "anabranch/C3-Cross-v0"
+
+# Of each experiment its variants, "" for a single one: settings, and how many seeds.
+TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
+    "c3-scenario-1": {"": (Settings("anabranch/C3-Single-v0", **SCENARIO), 5)},
+    "c3-scenario-2": {"": (Settings("anabranch/C3-Parallel-v0", **SCENARIO), 5)},
+    "c3-scenario-3": {"": (Settings("anabranch/C3-Staggered-v0", **SCENARIO), 5)},
+    # Every 20 ms a step costs a fifth of the packets.
+    "c3-cross-learned": {
+        "100-ms": (Settings(CROSS, steps=262_144), 10),
+        "20-ms": (Settings(CROSS, {"interval": 0.02}, steps=524_288, rollout=512, gamma=0.99), 5),
+    },
+    "c3-fairness": {"": (Settings("anabranch/C3-Fairness-v0", steps=262_144), 3)},
+    "c3-delayed": {"": (Settings("anabranch/C3-Delayed-v0", steps=262_144), 3)},
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m anabranch.train.c3", description=__doc__.split("::")[0])
+    parser.add_argument("id", choices=list(TRAININGS), help="the experiment")
+    parser.add_argument("--variant", help="only this one of several")
+    parser.add_argument("--out", type=Path, required=True, help="a folder; trainings that are there go on")
+    told = parser.parse_args(arguments)
+    variants = TRAININGS[told.id]
+    if told.variant is not None and told.variant not in variants:
+        known = ", ".join(variants) if "" not in variants else "none"
+        parser.error(f'{told.id} has no variant "{told.variant}"; it has: {known}')
+    for name, (settings, seeds) in variants.items():
+        if told.variant in (None, name):
+            print(f"{told.id} {name}".rstrip(), flush=True)
+            results = train_all(settings, seeds, told.out / told.id / name)
+            for who in ("rule", "oracle"):
+                print(f"{who}: {results['reward_per_step'][who]:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Deep Q-learning learns, goes on to the same bytes, and refuses what it can't choose in."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("optax")
+
+from anabranch.train import dqn
+
+SMALL = dqn.Settings("learningcc", steps=8 * 64, num_envs=4, rollout=16, anew=2, remembered=200, batch=16, updates=4)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    rows = []
+    dqn.train(SMALL, 1, whole, rows.append)
+    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
+
+    def stop(row):
+        if row["steps"] == 5 * 64:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dqn.train(SMALL, 1, stopped, stop)
+    dqn.train(SMALL, 1, stopped)
+    assert contents(whole) == contents(stopped)
+    dqn.train(SMALL, 2, tmp_path / "other")
+    assert contents(tmp_path / "other")["network.npz"] != contents(whole)["network.npz"]
+
+
+def test_what_is_remembered_is_the_newest(tmp_path):
+    memory = dqn.Memory.of(4, 1)
+    numbers = np.arange(6, dtype=np.float32)
+    for some in (numbers[:3], numbers[3:]):
+        memory = memory.put(some[:, None], some.astype(np.int32), some, some[:, None] + 1, np.ones(3))
+    assert sorted(memory.rewards) == [2, 3, 4, 5] and memory.count == 6
+    assert (memory.following[:, 0] == memory.observations[:, 0] + 1).all(), "what belongs together stays together"
+
+
+def test_values_are_those_of_what_follows():
+    """Two states after each other: the first is paid nothing and leads to the second, which pays by the action and ends."""
+    settings = dqn.Settings("learningcc", remembered=64, batch=32, updates=200, rate=0.01, gamma=0.5, renewal=1)
+    learner = dqn.Learner(settings, dqn.make(settings, 1), 1)
+    low, high = learner.normal[0] - learner.normal[1], learner.normal[0] + learner.normal[1]
+    first, second = (low + 0.25 * (high - low)).astype(np.float32), (low + 0.75 * (high - low)).astype(np.float32)
+    actions = np.tile(np.arange(5, dtype=np.int32), 6)[:30]
+    here = np.where(np.arange(30)[:, None] < 15, first, second).astype(np.float32)
+    paid = np.where(np.arange(30) < 15, 0.0, actions).astype(np.float32)
+    following = np.broadcast_to(second, here.shape).copy()
+    learner.remember(here, actions, paid, following, (np.arange(30) < 15).astype(np.float32))
+    rng = np.random.default_rng(1)
+    for iteration in range(20):
+        learner.learn(iteration, rng)
+    # As if each step were paid less by the mean: 1 of the 30, in units of their deviation.
+    mean, deviation = learner.paid
+    values = learner.values(np.stack([first, second])) * deviation
+    assert np.allclose(values[1], np.arange(5) - mean, atol=0.2), values
+    assert np.allclose(values[0], -mean + 0.5 * (4 - mean), atol=0.2), values
+
+
+def test_acting_is_at_random_at_first_and_greedy_later():
+    learner = dqn.Learner(SMALL, dqn.make(SMALL, 1), 1)
+    shares = [learner.epsilon(iteration) for iteration in (0, 2, 4, 8)]
+    assert shares == pytest.approx([1.0, 0.525, 0.05, 0.05])
+    seen, rng = np.zeros((200, 4), np.float32), np.random.default_rng(1)
+    assert len(set(learner.act(seen, 1.0, rng))) == 5
+    assert set(learner.act(seen, 0.0, rng)) == {int(learner.values(seen)[0].argmax())}
+
+
+def test_the_command_says_what_it_reached_beside_each_action(tmp_path, capsys):
+    dqn.main(["--steps", "512", "--num-envs", "4", "--out", str(tmp_path)])
+    reached = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
+    assert list(reached) == [*(f"always {choice}" for choice in range(5)), "at random", "seed-1"]
+    assert reached["always 0"] != reached["always 4"] and "seed-1: " in capsys.readouterr().out
+    page = (tmp_path / "curves.html").read_text()
+    assert "<svg" in page and "reward per step" in page and "src=" not in page
+
+
+def test_what_is_no_choice_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match='"aurora" is no choice of a few: learningcc and xavier have those'):
+        dqn.main(["--preset", "aurora", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="there is no preset"):
+        dqn.main(["--preset", "auror", "--out", str(tmp_path)])
