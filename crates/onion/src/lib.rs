@@ -6,6 +6,7 @@
 pub mod crypto;
 pub mod directory;
 pub mod guards;
+pub mod hidden;
 pub mod link;
 pub mod node;
 pub mod packet;

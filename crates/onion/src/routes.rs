@@ -434,6 +434,23 @@ impl Routes {
         }
     }
 
+    /// Nobody will know what became of a packet: nothing is learned of it.
+    pub fn forget(&mut self, id: RouteId) {
+        if let Some(place) = id.0.checked_sub(self.oldest).and_then(|place| self.open.get_mut(place as usize)) {
+            *place = None;
+        }
+        while matches!(self.open.front(), Some(None)) {
+            self.open.pop_front();
+            self.oldest += 1;
+        }
+    }
+
+    /// A relay with the share of a middle, for an end of a path that anybody can be: none of `elsewhere`, and of other
+    /// networks and families.
+    pub fn any(&self, elsewhere: &[RelayIndex], rng: &mut Rng) -> Option<RelayIndex> {
+        self.draw(&self.middles, &Taken { relays: elsewhere.to_vec() }, rng)
+    }
+
     /// How often each relay of the document was drawn where a learner draws: all places but the guard's. Documents
     /// of other epochs have other places.
     pub fn drawn(&self) -> &[u64] {

@@ -147,7 +147,7 @@ impl RelayFigures {
             gauge("clients", "Links of clients", self.clients as f64),
             gauge("sessions", "Sessions of its exit", self.sessions as f64),
             gauge("connections", "Connections of its exit to hosts", self.connections as f64),
-            gauge("memory_bytes", "What keys, ids and sessions take, about", self.memory as f64),
+            gauge("memory_bytes", "What keys, ids, sessions and mailboxes take, about", self.memory as f64),
         ]
     }
 }

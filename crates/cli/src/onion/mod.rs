@@ -4,11 +4,14 @@ mod attack;
 mod authority;
 mod demo;
 mod figures;
+mod hidden;
 mod metrics;
 mod network;
 mod observe;
 mod proxy;
+mod receive;
 mod relay;
+mod send;
 
 use clap::Subcommand;
 
@@ -31,8 +34,12 @@ enum Verb {
     Demo(demo::Args),
     /// Serve programs by SOCKS5: their connections leave the overlay at an exit
     Proxy(proxy::Args),
+    /// Take files under a key, and be seen by nobody
+    Receive(receive::Args),
     /// Carry what others send, and connect to hosts if told so
     Relay(relay::Args),
+    /// Send a file to a key, and be seen by nobody
+    Send(send::Args),
 }
 
 /// Does what is asked.
@@ -42,6 +49,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Verb::Authority(args) => authority::run(args),
         Verb::Demo(args) => demo::run(args),
         Verb::Proxy(args) => proxy::run(args),
+        Verb::Receive(args) => receive::run(args),
         Verb::Relay(args) => relay::run(args),
+        Verb::Send(args) => send::run(args),
     }
 }

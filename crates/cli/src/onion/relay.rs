@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
-use anabranch_net::onion::exit_edge::ExitEdge;
+use anabranch_net::onion::exit_edge::{ExitEdge, ExitService};
 use anabranch_net::onion::follow::Found;
 use anabranch_net::onion::relay::{OnionRelay, RelayNews, RelaySettings};
 use anabranch_net::onion::{Policy, Rule};
@@ -13,7 +13,8 @@ use anabranch_net::setup;
 use anabranch_net::udp::Socket;
 use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry};
-use anabranch_onion::node::{EXIT, SessionService};
+use anabranch_onion::hidden::Mailboxes;
+use anabranch_onion::node::{EXIT, SessionService, WithMailboxes};
 use anabranch_onion::packet::Label;
 use anabranch_onion::relay::DropReason;
 use anabranch_onion::session::{Entropy, Secrecy, ServiceSecret};
@@ -91,6 +92,12 @@ struct Done {
     beyond_limit: u64,
     clients: usize,
     sessions: usize,
+    /// What was done for hidden receivers.
+    mailboxes_opened: u64,
+    mailbox_packets: u64,
+    mailbox_packets_without_block: u64,
+    onward_packets: u64,
+    descriptors_asked_for: u64,
     memory_bytes: usize,
 }
 
@@ -120,6 +127,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Where nothing is allowed nobody finds the service.
     let label = if is_exit { EXIT } else { Label(setup::random_seed().to_be_bytes()) };
     let sessions = SessionService::<Real>::new(label, secret, Secrecy::Sealed, Entropy(setup::secret()));
+    let offered = WithMailboxes::new(Mailboxes::new(identity.public(), 0), sessions);
     let keep_in = folder.clone();
     let settings = RelaySettings {
         network,
@@ -131,7 +139,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         remembered,
         keep: Box::new(move |seen| keep_in.save(SEEN, seen).map_err(std::io::Error::other)),
     };
-    let mut relay = OnionRelay::start(settings, socket, sessions)?;
+    let mut relay = OnionRelay::start(settings, socket, offered)?;
     let mut edge = ExitEdge::start(policy, relay.runtime().waker())?;
     network::say(args.json, &format!("relay at {address}, up to {}", args.limit));
     let (metrics, mut is_listed) = (Metrics::default(), false);
@@ -185,14 +193,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Writes down what has passed since the last time, if that is wanted.
-fn note(relay: &mut OnionRelay<SessionService<Real>>, observer: Option<&mut Observer>) -> Result<(), Failure> {
+fn note(relay: &mut OnionRelay<ExitService>, observer: Option<&mut Observer>) -> Result<(), Failure> {
     match observer.zip(relay.take_observed()) {
         Some((observer, observed)) => observer.note(relay.now(), &observed),
         None => Ok(()),
     }
 }
 
-fn figures(relay: &OnionRelay<SessionService<Real>>, edge: &ExitEdge, is_listed: bool) -> RelayFigures {
+fn figures(relay: &OnionRelay<ExitService>, edge: &ExitEdge, is_listed: bool) -> RelayFigures {
     let node = relay.node();
     RelayFigures {
         epoch: relay.epoch().unwrap_or(0),
@@ -201,15 +209,16 @@ fn figures(relay: &OnionRelay<SessionService<Real>>, edge: &ExitEdge, is_listed:
         keys: *node.relay().counts(),
         unreadable: relay.runtime().counters().unreadable,
         clients: node.links().len(),
-        sessions: node.service().exits().len(),
+        sessions: node.service().inner().exits().len(),
         connections: edge.connections(),
-        memory: node.relay().memory() + node.service().exits().memory(),
+        memory: memory(relay),
     }
 }
 
-fn done(relay: &OnionRelay<SessionService<Real>>) -> Done {
+fn done(relay: &OnionRelay<ExitService>) -> Done {
     let node = relay.node();
     let (counts, keys) = (node.counts(), node.relay().counts());
+    let mailboxes = node.service().mailboxes().counts();
     let dropped =
         DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), keys.dropped[*reason as usize].into()));
     Done {
@@ -223,9 +232,19 @@ fn done(relay: &OnionRelay<SessionService<Real>>) -> Done {
         dropped: dropped.collect(),
         beyond_limit: counts.refused,
         clients: node.links().len(),
-        sessions: node.service().exits().len(),
-        memory_bytes: node.relay().memory() + node.service().exits().memory(),
+        mailboxes_opened: mailboxes.opened,
+        mailbox_packets: mailboxes.stapled,
+        mailbox_packets_without_block: mailboxes.dry,
+        onward_packets: mailboxes.onward,
+        descriptors_asked_for: mailboxes.fetched,
+        sessions: node.service().inner().exits().len(),
+        memory_bytes: memory(relay),
     }
+}
+
+fn memory(relay: &OnionRelay<ExitService>) -> usize {
+    let (node, offered) = (relay.node(), relay.node().service());
+    node.relay().memory() + offered.inner().exits().memory() + offered.mailboxes().memory()
 }
 
 /// Says what is wrong with the directory, if something is, and gives the words; a failure if nothing can go on.

@@ -1,7 +1,7 @@
 //! `anabranch send`: sends files over relays, to who has the code or to who is at an address.
 
 mod by_code;
-mod parcel;
+pub mod parcel;
 mod transfer;
 
 use std::path::PathBuf;

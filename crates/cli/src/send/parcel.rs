@@ -9,7 +9,7 @@ use anabranch_net::archive::{Archive, ArchiveSource};
 use anabranch_net::disk::DiskSource;
 use anabranch_net::pool::Work;
 use anabranch_proto::message::{FileName, Offer};
-use anabranch_proto::transfer::{FileDone, FileJob};
+use anabranch_proto::transfer::{FileDone, FileJob, Source};
 use anabranch_rendezvous::agreement::Packing;
 use tempfile::NamedTempFile;
 
@@ -192,6 +192,15 @@ impl Parcel {
 pub enum ParcelSource {
     Plain(DiskSource),
     Archive(ArchiveSource),
+}
+
+impl Source for ParcelSource {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self {
+            ParcelSource::Plain(source) => source.read(offset, bytes),
+            ParcelSource::Archive(source) => source.read(offset, bytes),
+        }
+    }
 }
 
 impl Work<FileJob, FileDone> for ParcelSource {

@@ -1,6 +1,7 @@
 //! An onion overlay in the simulated world: relays with limits, exits, and users who download through them, with
 //! the machines that run on sockets.
 
+pub mod hidden;
 mod limit;
 mod node;
 mod run;
@@ -131,7 +132,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         let relays = usize::from(run.relays);
         let pairs = Pairs::new(run.pairs.clone(), relays + run.users as usize, run.seed);
         let mut world = World::new(pairs, OnTheWire, observer, ());
-        let (document, made) = network::<C>(run);
+        let (document, made) = network::<C>(run.relays, run.seed);
         let document = Arc::new(document);
         let addresses: Vec<_> = document.relays().map(|(_, member)| member.descriptor.address).collect();
         let mut by_node: Vec<Option<(RelayIndex, Made<C>)>> = (0..relays).map(|_| None).collect();
@@ -335,10 +336,10 @@ fn shuffle(order: &mut [usize], rng: &mut Rng) {
 }
 
 /// The relays' document, and what each relay of it is, in its order.
-fn network<C: Cryptography>(run: &OnionRun) -> (Document, Vec<Made<C>>) {
-    let mut all: Vec<(Member, Made<C>)> = (0..u32::from(run.relays))
+fn network<C: Cryptography>(relays: u16, seed: u64) -> (Document, Vec<Made<C>>) {
+    let mut all: Vec<(Member, Made<C>)> = (0..u32::from(relays))
         .map(|node| {
-            let mut rng = Rng::indexed(run.seed, "onion/relay", u64::from(node));
+            let mut rng = Rng::indexed(seed, "onion/relay", u64::from(node));
             let identity = SecretKey::from_seed(&seed_of(&mut rng)).public();
             let secret = C::secret(&seed_of(&mut rng));
             let epoch_keys = vec![EpochKey { epoch: EPOCH, key: C::public(&secret).0 }];

@@ -151,10 +151,12 @@ const PERIOD: usize = 65_521;
 
 /// What every stream says, and as much of its beginning behind it as is read or written at a time: bytes from
 /// elsewhere in a stream would be seen.
-static SAID: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let byte = |at: u64| ((at % PERIOD as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (0..(PERIOD + CHUNK) as u64).map(byte).collect()
-});
+static SAID: LazyLock<Vec<u8>> = LazyLock::new(|| (0..(PERIOD + CHUNK) as u64).map(byte).collect());
+
+/// The byte of a stream at `offset`.
+pub(super) fn byte(offset: u64) -> u8 {
+    ((offset % PERIOD as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
 
 /// So many bytes of a stream from `offset` on, [`CHUNK`] at most.
 fn bytes_from(offset: u64, count: u64) -> &'static [u8] {
@@ -166,18 +168,22 @@ fn is_from(bytes: &[u8], offset: u64) -> bool {
     bytes == bytes_from(offset, bytes.len() as u64)
 }
 
-/// The way out of a relay or a user, and what it tells.
-struct Through<'a, C, O, E> {
+/// The way out of a machine inside a node `N`, and what it tells.
+pub(super) struct Through<'a, N, O, E> {
     out: &'a mut O,
     events: &'a mut Vec<E>,
     /// Packets go no further.
     drops: bool,
-    cryptography: PhantomData<C>,
+    node: PhantomData<N>,
 }
 
-impl<'a, C: Cryptography, O: Out<OnionNode<C>>, E> Through<'a, C, O, E> {
-    fn new(out: &'a mut O, events: &'a mut Vec<E>, drops: bool) -> Through<'a, C, O, E> {
-        Through { out, events, drops, cryptography: PhantomData }
+impl<'a, N, O, E> Through<'a, N, O, E>
+where
+    N: Machine<Address = u32, Message = Frame>,
+    O: Out<N>,
+{
+    pub(super) fn new(out: &'a mut O, events: &'a mut Vec<E>, drops: bool) -> Through<'a, N, O, E> {
+        Through { out, events, drops, node: PhantomData }
     }
 
     fn departure(&self, departure: Departure<SocketAddr>, frame: &Frame) -> Option<Departure<u32>> {
@@ -187,9 +193,10 @@ impl<'a, C: Cryptography, O: Out<OnionNode<C>>, E> Through<'a, C, O, E> {
     }
 }
 
-impl<C: Cryptography, O, M, E> Out<M> for Through<'_, C, O, E>
+impl<N, O, M, E> Out<M> for Through<'_, N, O, E>
 where
-    O: Out<OnionNode<C>>,
+    N: Machine<Address = u32, Message = Frame>,
+    O: Out<N>,
     M: Machine<Address = SocketAddr, Message = Frame, Event = E, Job = Infallible>,
 {
     fn send(&mut self, departure: Departure<SocketAddr>, frame: &Frame) {

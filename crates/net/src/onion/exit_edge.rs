@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anabranch_onion::crypto::Real;
-use anabranch_onion::node::{ServiceEvent, SessionService};
+use anabranch_onion::node::{ServiceEvent, SessionService, WithMailboxes};
 use anabranch_onion::session::ExitEvent;
 use tokio::sync::mpsc;
 
@@ -19,6 +19,9 @@ const MOST_WAITING: usize = 1024;
 
 /// What tasks say is handled so often at a time, so that packets are not kept waiting.
 const PORTION: usize = 64;
+
+/// What a relay offers: sessions with an exit, and mailboxes.
+pub type ExitService = WithMailboxes<Real, SessionService<Real>>;
 
 /// Hands what tasks say to another thread, which it wakes.
 pub(super) fn hand_over<T: Send + 'static>(
@@ -67,23 +70,25 @@ impl ExitEdge {
     }
 
     /// Something has happened in a session of `relay`.
-    pub fn on_event(&mut self, relay: &mut OnionRelay<SessionService<Real>>, happened: ServiceEvent) {
+    pub fn on_event(&mut self, relay: &mut OnionRelay<ExitService>, happened: ServiceEvent) {
         let _tasks = self.tasks.enter();
         let ServiceEvent { session, event } = happened;
         if let ExitEvent::Ended(_) = event {
             return self.streams.on_end(session);
         }
-        relay.act(|service, _| service.act(session, |exit| self.streams.on_event(session, exit, event)));
+        relay.act(|service, _| service.inner_mut().act(session, |exit| self.streams.on_event(session, exit, event)));
     }
 
     /// Passes on what tasks have said; whether there may be more.
-    pub fn poll(&mut self, relay: &mut OnionRelay<SessionService<Real>>) -> bool {
+    pub fn poll(&mut self, relay: &mut OnionRelay<ExitService>) -> bool {
         let _tasks = self.tasks.enter();
         for _ in 0..PORTION {
             let Ok((connection, said)) = self.said.try_recv() else { return false };
             let Some(session) = self.streams.session_of(connection) else { continue };
             let streams = &mut self.streams;
-            relay.act(|service, _| service.act(session, |exit| streams.on_said(session, exit, connection, said)));
+            relay.act(|service, _| {
+                service.inner_mut().act(session, |exit| streams.on_said(session, exit, connection, said))
+            });
         }
         true
     }

@@ -146,7 +146,7 @@ async fn expect(from: &mut RecvStream, expected: &[Code]) -> Result<(Code, Strin
 }
 
 /// The bytes of `offer`'s file that are in none of `blocks`, which are in order, in ranges.
-fn missing(offer: &Offer, blocks: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn missing(offer: &Offer, blocks: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let (block, mut from, mut missing) = (u64::from(offer.block), 0, Vec::new());
     for there in blocks {
         missing.push(from..there.start * block);
@@ -158,7 +158,7 @@ fn missing(offer: &Offer, blocks: impl IntoIterator<Item = Range<u64>>) -> Vec<R
 }
 
 /// Bytes of all of them.
-fn bytes_of(ranges: &[Range<u64>]) -> u64 {
+pub(crate) fn bytes_of(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 

@@ -18,7 +18,8 @@ use anabranch_net::udp::Socket;
 use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry};
 use anabranch_onion::guards::GuardState;
-use anabranch_onion::node::{EXIT, SessionService, UserSettings};
+use anabranch_onion::hidden::Mailboxes;
+use anabranch_onion::node::{EXIT, SessionService, UserSettings, WithMailboxes};
 use anabranch_onion::session::{Entropy, Rates, Secrecy, ServiceSecret};
 use fast_socks5::client::{Config, Socks5Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,9 +37,11 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
     let socket = Socket::bind(SocketAddr::from(([127, 0, host, 1], 0))).expect("loopback");
     let policy = Policy::new(rules.iter().map(|rule| rule.parse().expect("a rule")));
     let service = ServiceSecret::from_seed(&secret());
+    let identity = SecretKey::from_seed(&secret());
+    let mailboxes = Mailboxes::new(identity.public(), 0);
     let settings = RelaySettings {
         network: network.clone(),
-        identity: SecretKey::from_seed(&secret()),
+        identity,
         address: socket.local_addr().expect("it is bound"),
         limit: Rate::from_bytes_per_sec(100_000_000),
         exit: policy.advertised(),
@@ -47,7 +50,7 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
         keep: Box::new(|_| Ok(())),
     };
     let sessions = SessionService::<Real>::new(EXIT, service, Secrecy::Sealed, Entropy(secret()));
-    let mut relay = OnionRelay::start(settings, socket, sessions).expect("it starts");
+    let mut relay = OnionRelay::start(settings, socket, WithMailboxes::new(mailboxes, sessions)).expect("it starts");
     let mut edge = ExitEdge::start(policy, relay.runtime().waker()).expect("it starts");
     while !stop.load(Ordering::Relaxed) {
         let wait = if edge.poll(&mut relay) { Duration::ZERO } else { Duration::from_millis(20) };

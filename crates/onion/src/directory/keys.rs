@@ -16,6 +16,20 @@ pub struct PublicKey(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Signature([[u8; 32]; 2]);
 
+impl Signature {
+    /// The signature that these bytes are, good or not.
+    pub(crate) fn from_bytes(bytes: &[u8; 64]) -> Signature {
+        let (r, s) = bytes.split_at(32);
+        let half = |bytes: &[u8]| bytes.try_into().expect("each half has 32 bytes");
+        Signature([half(r), half(s)])
+    }
+
+    /// Its bytes.
+    pub(crate) fn to_bytes(self) -> [u8; 64] {
+        self.0.as_flattened().try_into().expect("two halves have 64 bytes")
+    }
+}
+
 /// What a signature is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
@@ -27,6 +41,10 @@ pub enum Context {
     Vote,
     /// The document of an epoch.
     Document,
+    /// That a mailbox is to be opened.
+    Mailbox,
+    /// A part of what a hidden receiver says of itself.
+    Hidden,
 }
 
 impl Context {
@@ -36,10 +54,12 @@ impl Context {
             Context::Family => b"anabranch onion family 1",
             Context::Vote => b"anabranch onion vote 1",
             Context::Document => b"anabranch onion document 1",
+            Context::Mailbox => b"anabranch onion mailbox 1",
+            Context::Hidden => b"anabranch onion hidden receiver 1",
         }
     }
 
-    fn bytes(self, message: &[u8]) -> Vec<u8> {
+    pub(crate) fn bytes(self, message: &[u8]) -> Vec<u8> {
         [self.label(), &[0], message].concat()
     }
 }
@@ -63,9 +83,7 @@ impl SecretKey {
     /// Signs `message` for one purpose.
     pub fn sign(&self, context: Context, message: &[u8]) -> Signature {
         let signature = self.pair.sign(&context.bytes(message));
-        let (r, s) = signature.as_ref().split_at(32);
-        let half = |bytes: &[u8]| bytes.try_into().expect("an Ed25519 signature has 64 bytes");
-        Signature([half(r), half(s)])
+        Signature::from_bytes(signature.as_ref().try_into().expect("an Ed25519 signature has 64 bytes"))
     }
 }
 

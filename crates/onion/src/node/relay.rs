@@ -35,6 +35,11 @@ pub trait Service {
 
     /// When it has something to do or to send; [`Time::MAX`] for never.
     fn timer(&self, now: Time) -> Time;
+
+    /// Another epoch begins.
+    fn begin_epoch(&mut self, epoch: u64) {
+        let _ = epoch;
+    }
 }
 
 impl Service for () {
@@ -108,6 +113,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
 
     /// Another epoch begins, in which `addresses` are the members'.
     pub fn begin_epoch(&mut self, now: Time, keys: EpochKeys<C>, addresses: Vec<SocketAddr>, grace: Duration) {
+        self.service.begin_epoch(keys.epoch);
         self.members.begin_epoch(keys.epoch, addresses);
         self.relay.begin_epoch(now, keys, grace);
     }

@@ -36,6 +36,7 @@ pub struct ServiceEvent {
 #[derive(Debug)]
 pub struct SessionService<C> {
     label: Label,
+    cell_bytes: usize,
     exits: Exits,
     cell: Vec<u8>,
     /// Sessions that may have a cell to send now.
@@ -53,9 +54,20 @@ pub struct SessionService<C> {
 impl<C: Cryptography> SessionService<C> {
     /// At `label`, for whoever knows the public half of `secret`.
     pub fn new(label: Label, secret: ServiceSecret, secrecy: Secrecy, entropy: Entropy) -> SessionService<C> {
+        SessionService::with_format(label, cell_format(secrecy), secret, entropy)
+    }
+
+    /// The same, for cells of this form.
+    pub(super) fn with_format(
+        label: Label,
+        format: CellFormat,
+        secret: ServiceSecret,
+        entropy: Entropy,
+    ) -> SessionService<C> {
         SessionService {
             label,
-            exits: Exits::new(cell_format(secrecy), secret, entropy),
+            cell_bytes: format.cell(),
+            exits: Exits::new(format, secret, entropy),
             cell: Vec::new(),
             awake: BTreeSet::new(),
             last: SessionName(0),
@@ -112,7 +124,7 @@ impl<C: Cryptography> Service for SessionService<C> {
 
     fn on_body(&mut self, now: Time, label: Label, body: &[u8; BODY], events: &mut Vec<ServiceEvent>) {
         if label == self.label
-            && let Some(session) = self.exits.on_cell(now, body)
+            && let Some(session) = self.exits.on_cell(now, &body[..self.cell_bytes])
         {
             self.tell(session, events);
         }
@@ -130,6 +142,24 @@ impl<C: Cryptography> Service for SessionService<C> {
     }
 
     fn poll(&mut self, now: Time, datagram: &mut Datagram) -> Option<First> {
+        let (block, cell) = self.poll_cell(now)?;
+        body_mut(datagram)[..cell.len()].copy_from_slice(cell);
+        let first = block.first();
+        let _ = block.seal::<C>(datagram);
+        Some(first)
+    }
+
+    fn timer(&self, now: Time) -> Time {
+        if !self.awake.is_empty() {
+            return now;
+        }
+        self.due.first().map_or(Time::MAX, |(at, _)| *at)
+    }
+}
+
+impl<C: Cryptography> SessionService<C> {
+    /// The next cell that is to leave, and by which block.
+    pub(super) fn poll_cell(&mut self, now: Time) -> Option<(ReplyBlock, &[u8])> {
         loop {
             let after = (core::ops::Bound::Excluded(self.last), core::ops::Bound::Unbounded);
             let session = *self.awake.range(after).next().or_else(|| self.awake.first())?;
@@ -146,17 +176,7 @@ impl<C: Cryptography> Service for SessionService<C> {
                 self.unusable += 1;
                 continue;
             };
-            body_mut(datagram).copy_from_slice(&self.cell);
-            let first = block.first();
-            let _ = block.seal::<C>(datagram);
-            return Some(first);
+            return Some((block, &self.cell));
         }
-    }
-
-    fn timer(&self, now: Time) -> Time {
-        if !self.awake.is_empty() {
-            return now;
-        }
-        self.due.first().map_or(Time::MAX, |(at, _)| *at)
     }
 }

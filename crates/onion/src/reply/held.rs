@@ -8,8 +8,10 @@ use crate::reply::ReplyBlock;
 #[derive(Debug)]
 pub struct HeldBlocks {
     most: usize,
+    /// Used ones that are remembered.
+    remembered: usize,
     held: VecDeque<ReplyBlock>,
-    /// Those held, and the last `most` that were used.
+    /// Those held, and the last that were used.
     known: BTreeSet<[u8; 32]>,
     used: VecDeque<[u8; 32]>,
 }
@@ -26,7 +28,13 @@ pub enum Refused {
 impl HeldBlocks {
     /// None, with room for `most`.
     pub fn new(most: usize) -> HeldBlocks {
-        HeldBlocks { most, held: VecDeque::new(), known: BTreeSet::new(), used: VecDeque::new() }
+        HeldBlocks::remembering(most, most)
+    }
+
+    /// None, with room for `most`, of which those that were used count as new again after `remembered` others. With 0,
+    /// whoever hands in a block twice has it used twice, in vain, since its relays open it once.
+    pub fn remembering(most: usize, remembered: usize) -> HeldBlocks {
+        HeldBlocks { most, remembered, held: VecDeque::new(), known: BTreeSet::new(), used: VecDeque::new() }
     }
 
     /// Takes `block` in.
@@ -49,7 +57,7 @@ impl HeldBlocks {
     pub fn take(&mut self) -> Option<ReplyBlock> {
         let block = self.held.pop_front()?;
         self.used.push_back(block.fingerprint());
-        if self.used.len() > self.most {
+        if self.used.len() > self.remembered {
             let forgotten = self.used.pop_front().expect("it holds more than none");
             self.known.remove(&forgotten);
         }

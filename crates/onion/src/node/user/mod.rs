@@ -11,7 +11,9 @@
 //! blocks came back. How much is sent in all is the sessions' business.
 
 mod cover;
+mod doors;
 mod entry;
+mod loose;
 mod traffic;
 
 use std::convert::Infallible;
@@ -27,12 +29,14 @@ use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::{Document, UnixTime};
 use crate::guards::{Choice, GuardState};
+use crate::hidden::MailboxAt;
 use crate::packet::{Label, PacketsPerKey};
 use crate::routes::{PlacementError, RouteError, Routes, RoutesConfig};
 use crate::session::{Client, Entropy, Rates, Secrecy, ServiceKeys, StreamEvent};
 
 pub use cover::{Cover, CoverError, MOST_COVER};
 use entry::Entry;
+pub use loose::{Arrived, PacketId};
 use traffic::Traffic;
 
 /// Names a user's session.
@@ -263,6 +267,25 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let mut entropy = [0; 32];
         self.rng.fill_bytes(&mut entropy);
         self.traffic.open(now, destination, rates, Entropy(entropy))
+    }
+
+    /// Begins a session with a hidden receiver that is found at `mailboxes`; none if none of them can be used.
+    pub fn open_hidden(
+        &mut self,
+        now: Time,
+        keys: ServiceKeys,
+        mailboxes: &[MailboxAt],
+        rates: Rates,
+    ) -> Option<SessionId> {
+        let mut entropy = [0; 32];
+        self.rng.fill_bytes(&mut entropy);
+        self.traffic.open_hidden(now, keys, mailboxes, rates, Entropy(entropy), self.entry.choice())
+    }
+
+    /// From now on packets of the session go to `mailboxes`, if some can be used, and while those are dead to where
+    /// they went at first.
+    pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt]) {
+        self.traffic.redirect(id, mailboxes, self.entry.choice());
     }
 
     /// One of its sessions, to act on; [`User::serve`] comes after it.

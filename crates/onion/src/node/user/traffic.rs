@@ -7,18 +7,21 @@ use std::net::SocketAddr;
 use anabranch_control::time::{Duration, Time};
 
 use super::cover::Covering;
+use super::doors::Doors;
 use super::entry::Entry;
+use super::loose::Loose;
 use super::{Destination, SessionId, UserCounts, UserEvent, UserSettings, route_rng};
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, PublicKey};
 use crate::directory::Document;
 use crate::guards::Choice;
+use crate::hidden::{MailboxAt, hidden_format};
 use crate::node::service::cell_format;
 use crate::node::{Frame, Members};
-use crate::packet::{BODY, Hop, PathKeys, Receipt, body, body_mut};
+use crate::packet::{Hop, Label, PathKeys, Receipt, body, body_mut};
 use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes};
-use crate::session::{Client, ClientEvent, Entropy, Rates, RelayDelays, Via};
+use crate::session::{CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, ServiceKeys, Via};
 
 /// Blocks that are out at most: of more, the oldest count as lost. As many as two sessions in full flight have.
 const MOST_BLOCKS: usize = 32_768;
@@ -37,6 +40,8 @@ struct Sent {
     route: RouteId,
     path: Path,
     receipt: Receipt,
+    /// The label that it went to.
+    door: Label,
 }
 
 /// A block that is out.
@@ -51,7 +56,9 @@ struct OutBlock {
 
 struct Session {
     client: Client,
-    destination: Destination,
+    /// Bytes of its cells.
+    cell: usize,
+    doors: Doors,
     /// By tag.
     sent: BTreeMap<u64, Sent>,
     /// By serial.
@@ -68,6 +75,7 @@ pub(super) struct Traffic<C: Cryptography> {
     pub(super) path_keys: PathKeys<C>,
     pub(super) blocks: MadeBlocks<C>,
     out_blocks: BTreeMap<BlockId, OutBlock>,
+    pub(super) loose: Loose<C>,
     forth_delays: RelayDelays,
     back_delays: RelayDelays,
     sessions: BTreeMap<SessionId, Session>,
@@ -109,6 +117,7 @@ impl<C: Cryptography> Traffic<C> {
             path_keys,
             blocks: MadeBlocks::new(MOST_BLOCKS),
             out_blocks: BTreeMap::new(),
+            loose: Loose::new(),
             forth_delays: RelayDelays::default(),
             back_delays: RelayDelays::default(),
             sessions: BTreeMap::new(),
@@ -128,15 +137,15 @@ impl<C: Cryptography> Traffic<C> {
         let moved = |relay: RelayIndex| document.index_of(&before.member(relay)?.descriptor.identity);
         // A service stays where it is by its relay's name, or is gone.
         for session in self.sessions.values_mut() {
-            match moved(session.destination.relay) {
-                Some(relay) => session.destination.relay = relay,
-                None => session.client.close(),
+            if !session.doors.begin_epoch(moved) {
+                session.client.close();
             }
         }
         (self.keys_of, self.members) = relays_of(document);
         self.forth_delays.renumber(moved);
         self.back_delays.renumber(moved);
         self.covering.begin_epoch(moved);
+        self.forget_loose();
         self.path_keys.begin_epoch(document.epoch, choice.reserved.iter().copied());
     }
 
@@ -183,13 +192,51 @@ impl<C: Cryptography> Traffic<C> {
 
     /// Begins a session.
     pub fn open(&mut self, now: Time, destination: Destination, rates: Rates, entropy: Entropy) -> SessionId {
-        let format = cell_format(self.settings.secrecy);
-        let client = Client::new(now, format, destination.keys.clone(), rates, entropy);
+        let at = MailboxAt { relay: destination.relay, label: destination.label };
+        let client = |format| Client::new(now, format, destination.keys, rates, entropy);
+        self.begin(cell_format(self.settings.secrecy), client, Doors::exit(at))
+    }
+
+    /// Begins a session with a hidden receiver that is found at `mailboxes`; none if none of them can be used.
+    pub fn open_hidden(
+        &mut self,
+        now: Time,
+        keys: ServiceKeys,
+        mailboxes: &[MailboxAt],
+        rates: Rates,
+        entropy: Entropy,
+        choice: &Choice,
+    ) -> Option<SessionId> {
+        let usable = self.usable(mailboxes, choice);
+        let client = |format| Client::new(now, format, keys, rates, entropy);
+        let format = hidden_format(self.settings.secrecy);
+        (!usable.is_empty()).then(|| self.begin(format, client, Doors::mailboxes(usable)))
+    }
+
+    fn begin(&mut self, format: CellFormat, client: impl FnOnce(CellFormat) -> Client, doors: Doors) -> SessionId {
+        let cell = format.cell();
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let session = Session { client, destination, sent: BTreeMap::new(), blocks: BTreeMap::new() };
-        self.sessions.insert(id, session);
+        let (sent, blocks) = (BTreeMap::new(), BTreeMap::new());
+        self.sessions.insert(id, Session { client: client(format), cell, doors, sent, blocks });
         id
+    }
+
+    /// Those that this user's packets may go to: a guard of it that is a mailbox would know whom it sends to.
+    fn usable(&self, mailboxes: &[MailboxAt], choice: &Choice) -> Vec<MailboxAt> {
+        let may = |mailbox: &&MailboxAt| {
+            !choice.reserved.contains(&mailbox.relay) && usize::from(mailbox.relay.0) < self.members.len()
+        };
+        mailboxes.iter().filter(may).copied().collect()
+    }
+
+    /// From now on packets of the session go to `mailboxes`, if some can be used, and while those are dead to where
+    /// they went at first.
+    pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt], choice: &Choice) {
+        let usable = self.usable(mailboxes, choice);
+        if let Some(session) = self.sessions.get_mut(&id).filter(|_| !usable.is_empty()) {
+            session.doors.replace(usable);
+        }
     }
 
     /// One of the sessions.
@@ -247,6 +294,7 @@ impl<C: Cryptography> Traffic<C> {
                     let Some(sent) = session.sent.remove(&delivered.via) else { continue };
                     self.counts.delivered += 1;
                     self.path_keys.arrived(&sent.receipt);
+                    session.doors.on_fate(now, sent.door, true);
                     if sent.epoch == self.members.epoch() {
                         if let Some(first) = sent.path.relays().first() {
                             entry.on_arrived(*first);
@@ -264,6 +312,7 @@ impl<C: Cryptography> Traffic<C> {
                     let Some(sent) = session.sent.remove(&via) else { continue };
                     self.counts.lost += 1;
                     self.path_keys.lost(&sent.receipt);
+                    session.doors.on_fate(now, sent.door, false);
                     if let Some(first) = sent.path.relays().first()
                         && sent.epoch == self.members.epoch()
                     {
@@ -315,8 +364,8 @@ impl<C: Cryptography> Traffic<C> {
     fn give_blocks(&mut self, now: Time, id: SessionId, entry: &Entry, rng: &mut impl rand_core::Rng) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         let mut has_made = false;
+        let elsewhere = session.doors.relays();
         for _ in 0..session.client.blocks_wanted() {
-            let elsewhere = [session.destination.relay];
             let request = Request { half: Half::ToUser, elsewhere: &elsewhere, far: 0 };
             let route = match self.back.choose(now, request, &mut route_rng(rng)) {
                 Ok(route) => route,
@@ -365,8 +414,8 @@ impl<C: Cryptography> Traffic<C> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.client.wants_cell(now)) else {
             return false;
         };
-        let exit = session.destination.relay;
-        let request = Request { half: Half::FromUser, elsewhere: &[exit], far: 0 };
+        let Some((far, door)) = session.doors.next(now) else { return false };
+        let request = Request { half: Half::FromUser, elsewhere: &[door.relay], far };
         let route = match self.forth.choose(now, request, &mut route_rng(rng)) {
             Ok(route) => route,
             Err(why) => {
@@ -382,15 +431,15 @@ impl<C: Cryptography> Traffic<C> {
             return false;
         }
         let mut all = hops(relays, &self.keys_of, self.settings.mixing, rng);
-        all.extend(hops(&[exit], &self.keys_of, self.settings.mixing, rng));
+        all.extend(hops(&[door.relay], &self.keys_of, self.settings.mixing, rng));
         let mut frame = Frame::default();
-        body_mut(&mut frame.datagram).copy_from_slice(&self.cell);
-        let label = session.destination.label;
-        let sealed = self.path_keys.seal(&all, label, rng, &mut frame.datagram);
+        body_mut(&mut frame.datagram)[..self.cell.len()].copy_from_slice(&self.cell);
+        let sealed = self.path_keys.seal(&all, door.label, rng, &mut frame.datagram);
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
         let epoch = self.members.epoch();
-        session.sent.insert(tag, Sent { at: now, epoch, route: route.id, path: route.path, receipt });
+        let sent = Sent { at: now, epoch, route: route.id, path: route.path, receipt, door: door.label };
+        session.sent.insert(tag, sent);
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
         self.counts.sent += 1;
@@ -401,6 +450,9 @@ impl<C: Cryptography> Traffic<C> {
 
     /// A packet came.
     pub fn on_packet(&mut self, now: Time, frame: &mut Frame, entry: &mut Entry, rng: &mut impl rand_core::Rng) {
+        if self.on_loose(now, &mut frame.datagram, rng) {
+            return;
+        }
         let Ok(opened) = self.blocks.open(&mut self.path_keys, &mut frame.datagram) else {
             self.counts.unknown += 1;
             return;
@@ -412,8 +464,7 @@ impl<C: Cryptography> Traffic<C> {
         let Some(block) = self.out_blocks.get(&opened.block) else { return };
         let (id, serial) = (block.session, block.serial);
         if let Some(session) = self.sessions.get_mut(&id) {
-            let cell: &[u8; BODY] = body(&frame.datagram);
-            session.client.on_cell(now, cell, serial);
+            session.client.on_cell(now, &body(&frame.datagram)[..session.cell], serial);
         }
     }
 

@@ -1,0 +1,278 @@
+//! `anabranch onion send`: a file to whoever has the key that is the address, over the onion overlay.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anabranch_net::onion::file::{PIECE, Sending, SendingState};
+use anabranch_net::onion::follow::Found;
+use anabranch_net::onion::hidden_edge::{HiddenEdge, HiddenNews, Sender};
+use anabranch_onion::hidden::Address;
+use anabranch_onion::node::{HiddenSender, SenderEvent};
+use anabranch_onion::session::{End, Rates, Reason, StreamEvent, StreamId, Target};
+use anabranch_proto::transfer::TransferError;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::hidden::{self, LEAVE, LOOK, PathArgs};
+use super::network::{NetworkArg, StateArg};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::network::{Amount, say};
+use crate::progress::BYTES;
+use crate::send::parcel::{Parcel, ParcelSource};
+
+/// A session that ended is begun again after this; who was not found is looked for again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Arguments of `onion send`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("\
+The receiver gets the file and does not learn from whom, unless the file tells. Several files, and folders with all \
+that is in them, travel as a tar archive. If the session is lost, or either side was killed, the same command goes on \
+with what has come.
+
+{}", hidden::PROTECTS))]
+pub struct Args {
+    /// Files and folders to send; - is standard input
+    #[arg(required = true, num_args = 1.., value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The receiver's address, as `anabranch onion receive` prints it
+    #[arg(required = true, value_name = "ADDRESS")]
+    address: Address,
+    /// What one file shall be called at the receiver
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    network: NetworkArg,
+    #[command(flatten)]
+    state: StateArg,
+    #[command(flatten)]
+    path: PathArgs,
+    /// Give up after so long without progress, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    patience: u32,
+    /// Say what became of it as one JSON object on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// What goes on.
+struct Carrying<'a> {
+    args: &'a Args,
+    edge: HiddenEdge<Sender>,
+    sending: Sending<ParcelSource>,
+    stream: Option<StreamId>,
+    /// When the receiver is looked for again.
+    again: Option<Instant>,
+    /// What went wrong last.
+    trouble: Option<String>,
+    sessions: u32,
+}
+
+/// Sends the files and waits until the receiver has checked them.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let network = args.network.read()?;
+    let user = args.path.settings(&network)?;
+    let interrupt = Interrupt::listen()?;
+    let parcel = Parcel::gather(&args.files, args.name.as_deref(), &interrupt)?;
+    let (offer, source) = parcel.offer(PIECE, &interrupt)?;
+    let folder = args.state.open("onion-send")?;
+    let settings = hidden::settings(network, user, &folder)?;
+    let address = args.address;
+    let edge =
+        HiddenEdge::start(settings, move |user, _, _, rng| HiddenSender::new(user, address, Rates::default(), rng))?;
+    let mut carrying = Carrying {
+        args,
+        edge,
+        sending: Sending::new(offer, source),
+        stream: None,
+        again: None,
+        trouble: None,
+        sessions: 0,
+    };
+    let style = ProgressStyle::with_template(&format!("{{msg:10}} {BYTES}")).expect("the template is valid");
+    let display = ProgressBar::new(carrying.sending.length()).with_style(style);
+    let (began, mut moved) = (Instant::now(), Instant::now());
+    let mut progress = (0, 0);
+    let patience = Duration::from_secs(u64::from(args.patience));
+    while !carrying.sending.is_over() && !interrupt.is_raised() {
+        carrying.edge.turn(carrying.edge.now() + LOOK)?;
+        for news in carrying.edge.take_news() {
+            display.suspend(|| carrying.on_news(news))?;
+        }
+        carrying.connect_again();
+        display.set_position(carrying.sending.done());
+        display.set_message(carrying.phase());
+        let now = carrying.progress();
+        if now != progress {
+            (progress, moved) = (now, Instant::now());
+        }
+        if moved.elapsed() >= patience {
+            break;
+        }
+    }
+    display.finish_and_clear();
+    let took = began.elapsed().as_secs_f64();
+    carrying.leave(interrupt.is_raised())?;
+    let Carrying { sending, trouble, sessions, .. } = carrying;
+    let not_sent = |why: &str| Failure::new(format!("{} was not sent: {why}", parcel.title));
+    match sending.state() {
+        SendingState::Done(name) => {
+            let (bytes, resumed) = (parcel.travelling(), sending.resumed());
+            if args.json {
+                let summary = json!({
+                    "outcome": "sent",
+                    "names": parcel.names,
+                    "files": parcel.files,
+                    "bytes": parcel.bytes,
+                    "travelled_bytes": bytes,
+                    "resumed_bytes": resumed,
+                    "name": name,
+                    "seconds": took,
+                    "bytes_per_second": bytes as f64 / took.max(1e-9),
+                    "sessions": sessions,
+                });
+                println!("{summary}");
+            } else {
+                let rate = Amount(bytes as f64 / took.max(1e-9));
+                println!("sent {} as {name}: {bytes} bytes in {took:.1} s, {rate}/s", parcel.title);
+                if resumed > 0 {
+                    println!("{resumed} bytes of it had come before");
+                }
+            }
+            Ok(())
+        }
+        SendingState::Failed(why) => Err(not_sent(&why.to_string())),
+        _ if interrupt.is_raised() => Err(Failure::interrupted(format_args!("{} was not sent", parcel.title))),
+        SendingState::Offered | SendingState::Sending => {
+            let why = trouble.unwrap_or_else(|| "no relay could be reached".to_owned());
+            Err(not_sent(&format!("{why} (nothing moved for {} s)", args.patience)))
+        }
+    }
+}
+
+impl Carrying<'_> {
+    fn on_news(&mut self, news: HiddenNews<SenderEvent>) -> Result<(), Failure> {
+        let json = self.args.json;
+        match news {
+            HiddenNews::Epoch { epoch, relays } => {
+                say(json, &format!("epoch {epoch}: {relays} relays"));
+                self.edge.act(|machine, now| machine.connect(now));
+            }
+            HiddenNews::Directory(found) => {
+                if let Found::NotKept(why) = &found {
+                    return Err(Failure::new(format!("what was seen of the directory is not kept: {why}")));
+                }
+                match found {
+                    Found::Disbelieved(why) => self.trouble = Some(why.to_string()),
+                    Found::NoAnswer(why) if self.sessions == 0 => self.trouble = Some(why.to_string()),
+                    _ => {}
+                }
+            }
+            HiddenNews::GuardsNotKept(why) => {
+                return Err(Failure::new(format!("no new guard is used, since it cannot be written down: {why}")));
+            }
+            HiddenNews::Machine(event) => self.on_event(event),
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: SenderEvent) {
+        match event {
+            SenderEvent::Found => say(self.args.json, "the receiver was found"),
+            SenderEvent::Connected => {
+                self.sessions += 1;
+                self.sending.begin();
+                let Carrying { edge, sending, stream, .. } = self;
+                edge.act(|machine, now| {
+                    let Some(client) = machine.session() else { return };
+                    *stream = client.open_stream(now, Target::Itself);
+                    if let Some(stream) = *stream {
+                        sending.drive(client, stream);
+                    }
+                });
+            }
+            SenderEvent::Stream(StreamEvent::Readable(of) | StreamEvent::Writable(of)) if Some(of) == self.stream => {
+                let Carrying { edge, sending, .. } = self;
+                edge.act(|machine, _| {
+                    if let Some(client) = machine.session() {
+                        sending.drive(client, of);
+                    }
+                });
+            }
+            SenderEvent::Stream(StreamEvent::Reset(of, reason)) if Some(of) == self.stream => {
+                self.stream = None;
+                self.sending.fail(match reason {
+                    Reason::Busy => TransferError::Refused("too many files come at once; try again later".into()),
+                    _ => TransferError::Failed("it has stopped; send it again, and it goes on".into()),
+                });
+            }
+            SenderEvent::Ended(end) => {
+                self.stream = None;
+                self.trouble = Some(words(end).to_owned());
+                self.again = Some(Instant::now() + AGAIN);
+                if !self.sending.is_over() {
+                    say(self.args.json, &format!("{}; it is tried again", words(end)));
+                }
+            }
+            SenderEvent::NotFound(why) => {
+                self.trouble = Some(why.to_string());
+                self.again = Some(Instant::now() + AGAIN);
+            }
+            SenderEvent::NoPath(why) => self.trouble = Some(why.to_string()),
+            SenderEvent::Stream(_) | SenderEvent::Guards => {}
+        }
+    }
+
+    fn connect_again(&mut self) {
+        if self.again.is_some_and(|at| at <= Instant::now()) {
+            self.again = None;
+            self.edge.act(|machine, now| machine.connect(now));
+        }
+    }
+
+    fn phase(&self) -> &'static str {
+        match (self.sending.state(), self.stream) {
+            (_, None) => "looking",
+            (SendingState::Offered, _) => "offering",
+            _ if self.sending.done() == self.sending.length() => "finishing",
+            _ => "sending",
+        }
+    }
+
+    /// What grows as long as something moves: bytes handed over and, in a session, packets that arrived.
+    fn progress(&self) -> (u64, u64) {
+        let delivered = self.edge.machine().map_or(0, |machine| machine.user().counts().delivered);
+        (self.sending.done(), if self.stream.is_some() { delivered } else { 0 })
+    }
+
+    /// Takes leave: the receiver learns at once that nothing more comes, or, if it was given up, that nothing of it
+    /// is to be kept.
+    fn leave(&mut self, is_given_up: bool) -> Result<(), Failure> {
+        let stream = self.stream;
+        let has_session = self.edge.act(|machine, _| {
+            let Some(client) = machine.session() else { return false };
+            match stream {
+                Some(stream) if is_given_up => client.reset(stream, Reason::Stopped),
+                _ => client.close(),
+            }
+            true
+        });
+        let end = self.edge.now() + LEAVE;
+        while has_session == Some(true) && self.edge.now() < end {
+            self.edge.turn(end)?;
+            self.edge.take_news();
+        }
+        Ok(())
+    }
+}
+
+fn words(end: End) -> &'static str {
+    match end {
+        End::Unanswered => "the receiver was found, but does not answer at its mailboxes: it may have gone just now",
+        End::Silent => "nothing was heard of the receiver for a minute",
+        End::ClosedByPeer => "the receiver has ended the session",
+        End::Broken(_) => "what the receiver sends makes no sense",
+        End::Closed | End::Idle => "the session ended with its mailboxes",
+    }
+}

@@ -1,0 +1,216 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use anabranch_onion::crypto::{Real, Transparent};
+use anabranch_onion::node::Kind;
+use anabranch_onion::packet::PacketsPerKey;
+use anabranch_onion::session::Secrecy;
+use anabranch_sim::delay::{DelayModel, JitterTail};
+
+use super::*;
+use crate::world::Transit;
+use anabranch_onion::node::Frame;
+
+fn run(relays: u16, senders: u32, bytes: u64, seed: u64) -> HiddenRun {
+    HiddenRun {
+        relays,
+        limit: None,
+        senders,
+        bytes,
+        strangers: 0,
+        packets_per_s: 1.0,
+        settings: UserSettings {
+            guards: 2,
+            hops: 3,
+            placement: "timeouts".to_owned(),
+            placement_back: "timeouts".to_owned(),
+            packets_per_key: PacketsPerKey::STANDARD,
+            secrecy: Secrecy::Transparent,
+            mixing: None,
+        },
+        rates: Rates::default(),
+        begins: at(3),
+        pairs: PairsConfig {
+            delay: DelayModel::Plane {
+                span: Duration::from_millis(40),
+                access: Duration::from_millis(5),
+                stretch: 1.0,
+            },
+            jitter: 0.1,
+            jitter_tail: JitterTail::Normal,
+            loss: 0.0,
+        },
+        seed,
+    }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::ZERO + Duration::SECOND * seconds
+}
+
+/// Steps until all files have come, or `end`.
+fn finish<C: Cryptography, O: Observer<HiddenNode<C>>>(world: &mut HiddenWorld<C, O>, from: u64, end: u64) -> u64 {
+    for second in from..end {
+        world.step(at(second));
+        if world.senders().iter().all(|(done, _)| done.is_some()) {
+            return second;
+        }
+    }
+    end
+}
+
+/// Who has sent to whom, and what when.
+#[derive(Default)]
+struct Trace {
+    events: Vec<(Time, NodeId, NodeId, u32)>,
+    pairs: BTreeSet<(NodeId, NodeId)>,
+}
+
+impl<C: Cryptography> Observer<HiddenNode<C>> for Trace {
+    fn on_sent(&mut self, now: Time, from: NodeId, to: NodeId, frame: &Frame) {
+        self.events.push((now, from, to, frame.length()));
+        if frame.kind == Kind::Packet {
+            self.pairs.insert((from, to));
+        }
+    }
+
+    fn on_arrival(&mut self, now: Time, transit: Transit, frame: &Frame) {
+        self.events.push((now, transit.to, transit.from, frame.length()));
+    }
+}
+
+#[test]
+fn files_pass_from_hidden_senders_to_a_hidden_receiver() {
+    let mut run = run(20, 2, 1_000_000, 1);
+    run.pairs.loss = 0.01;
+    let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
+    let end = finish(&mut world, 3, 60);
+    let (files, counts) = world.got();
+    for got in &files {
+        assert!((got.bytes, got.wrong) == (1_000_000, false) && got.whole.is_some(), "{got:?}, {counts:?}");
+    }
+    assert!(end < 40, "{end} s, {counts:?}");
+    // Each session went on by mailboxes of its own: three doors, and two for each.
+    assert!((7..=9).contains(&counts.opened), "{counts:?}");
+    let stapled: u64 = world.mailboxes().iter().map(|counts| counts.stapled).sum();
+    assert!(stapled >= 2 * 1_000_000 / 966, "all of it came over mailboxes: {stapled}");
+}
+
+#[test]
+fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
+    // Both may have the same guard, as anybody may; here is a seed with which they have not.
+    let start =
+        |seed| HiddenWorld::<Transparent, _>::new(&run(30, 1, 300_000, seed), Trace::default()).expect("settings");
+    let distinct =
+        |world: &HiddenWorld<_, _>| world.users_and_guards().2.into_iter().collect::<BTreeSet<_>>().len() == 4;
+    let mut world = (1..20).map(start).find(distinct).expect("most have other guards");
+    finish(&mut world, 3, 60);
+    assert!(world.got().0[0].whole.is_some());
+    let (receiver, senders, guards) = world.users_and_guards();
+    let sender = senders[0];
+    let pairs = &world.observer().pairs;
+    assert!(!pairs.contains(&(sender, receiver)) && !pairs.contains(&(receiver, sender)));
+    let mut neighbours: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+    for (from, to) in pairs {
+        for (user, relay) in [(from, to), (to, from)] {
+            if *user == sender || *user == receiver {
+                neighbours.entry(*relay).or_default().insert(*user);
+            }
+        }
+    }
+    assert!(neighbours.values().all(|users| users.len() == 1), "nobody is next to both: {neighbours:?}");
+    assert!(neighbours.keys().all(|relay| guards.contains(relay)), "only guards see a user: {neighbours:?}");
+    // No mailbox is at the receiver's guards.
+    let own = world.receiver().user().choice().reserved.clone();
+    assert!(world.receiver().open_mailboxes(None).iter().all(|mailbox| !own.contains(&mailbox.relay)));
+}
+
+#[test]
+fn another_mailbox_takes_over_when_one_is_killed() {
+    let mut world = HiddenWorld::<Transparent>::new(&run(24, 1, 4_000_000, 5), ()).expect("settings");
+    let mut second = 3;
+    while world.got().0[0].bytes < 800_000 {
+        second += 1;
+        world.step(at(second));
+        assert!(second < 60, "it gets nowhere: {:?}", world.got());
+    }
+    assert!(world.got().0[0].whole.is_none(), "it is over too soon");
+    let name = {
+        let open = |of| world.receiver().open_mailboxes(of);
+        assert!(open(None).len() >= 2);
+        let sessions: Vec<_> = world.receiver().own_sessions().collect();
+        assert_eq!(sessions.len(), 1);
+        sessions[0]
+    };
+    // Both mailboxes of the session: what takes over was not there before.
+    let before = world.receiver().open_mailboxes(Some(name));
+    assert_eq!(before.len(), 2);
+    let guards = world.users_and_guards().2;
+    let node = |world: &HiddenWorld<Transparent>, relay| {
+        let member = world.receiver().user().document().member(relay).expect("a relay");
+        NodeId(node_of(member.descriptor.address).expect("a node"))
+    };
+    let killed: Vec<MailboxAt> =
+        before.iter().copied().filter(|mailbox| !guards.contains(&node(&world, mailbox.relay))).collect();
+    assert!(!killed.is_empty(), "take another seed");
+    killed.iter().for_each(|mailbox| world.kill(mailbox.relay));
+    let end = finish(&mut world, second, second + 120);
+    let (files, counts) = world.got();
+    assert!(files[0].whole.is_some() && !files[0].wrong, "{files:?}, {counts:?} after {end} s");
+    assert!(counts.given_up >= killed.len() as u64, "{counts:?}");
+    // A mailbox is asked after two seconds of silence, and given up after seven more.
+    assert!(files[0].longest_stall <= Duration::SECOND * 15, "{files:?}");
+}
+
+#[test]
+fn strangers_who_drain_the_doors_slow_down_nobody_who_is_in() {
+    let time = |strangers| {
+        let run = HiddenRun { strangers, packets_per_s: 300.0, ..run(24, 1, 2_000_000, 7) };
+        let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
+        let mut second = 3;
+        while world.receiver().own_sessions().next().is_none() || world.got().0[0].bytes == 0 {
+            second += 1;
+            world.step(at(second));
+            assert!(second < 60, "it does not begin");
+        }
+        let doors = world.receiver().open_mailboxes(None);
+        assert!(!doors.is_empty());
+        world.annoy(&doors);
+        let end = finish(&mut world, second, second + 120);
+        let got = world.got().0[0];
+        assert!(got.whole.is_some() && !got.wrong, "{got:?} with {strangers} strangers after {end} s");
+        let dry: u64 = world.mailboxes().iter().map(|counts| counts.dry).sum();
+        (got.whole.expect("it is whole").since(at(second)).as_secs_f64(), dry, world.got().1)
+    };
+    let (alone, dry, _) = time(0);
+    let (beside, dry_beside, counts) = time(4);
+    assert!(dry_beside > dry + 1000, "the doors were dry: {dry_beside}, before {dry}");
+    assert!(beside < 1.5 * alone + 1.0, "{beside} s beside strangers, {alone} s alone: {counts:?}");
+}
+
+#[test]
+fn real_and_transparent_cryptography_give_the_same_events() {
+    let mut run = run(20, 1, 60_000, 3);
+    run.pairs.loss = 0.01;
+    let mut transparent = HiddenWorld::<Transparent, _>::new(&run, Trace::default()).expect("settings");
+    transparent.step(at(12));
+    run.settings.secrecy = Secrecy::Sealed;
+    let mut real = HiddenWorld::<Real, _>::new(&run, Trace::default()).expect("settings");
+    real.step(at(12));
+    let (one, other) = (&transparent.observer().events, &real.observer().events);
+    assert!(one.len() > 2000 && transparent.got().0[0].whole.is_some(), "{} events", one.len());
+    let differs = one.iter().zip(other).position(|(one, other)| one != other);
+    assert_eq!((differs, one.len()), (None, other.len()));
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let trace = |seed| {
+        let mut run = run(20, 2, 40_000, seed);
+        run.pairs.loss = 0.02;
+        let mut world = HiddenWorld::<Transparent, _>::new(&run, Trace::default()).expect("settings");
+        world.step(at(10));
+        world.observer().events.clone()
+    };
+    assert_eq!(trace(7), trace(7));
+    assert_ne!(trace(7), trace(8));
+}

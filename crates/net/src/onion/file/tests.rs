@@ -1,0 +1,157 @@
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+
+use anabranch_onion::session::{Reason, SessionName, StreamError};
+use anabranch_proto::transfer::{Limits, TransferError};
+
+use super::*;
+use crate::disk::{self, DiskStore};
+
+/// One end of a stream that takes a few bytes at a time.
+#[derive(Default)]
+struct Pipe {
+    to_read: VecDeque<u8>,
+    written: VecDeque<u8>,
+    room: usize,
+    is_over: bool,
+    was_reset: bool,
+}
+
+impl End for Pipe {
+    fn write(&mut self, _: StreamId, bytes: &[u8]) -> Result<usize, StreamError> {
+        let taken = bytes.len().min(self.room);
+        self.room -= taken;
+        self.written.extend(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn finish(&mut self, _: StreamId) {
+        self.is_over = true;
+    }
+
+    fn read(&mut self, _: StreamId, out: &mut [u8]) -> Result<ReadOutcome, StreamError> {
+        let count = out.len().min(self.to_read.len());
+        self.to_read.drain(..count).zip(out).for_each(|(byte, place)| *place = byte);
+        Ok(if count > 0 { ReadOutcome::Bytes(count) } else { ReadOutcome::Pending })
+    }
+
+    fn reset(&mut self, _: StreamId, _: Reason) {
+        self.was_reset = true;
+    }
+}
+
+const OF: (SessionName, StreamId) = (SessionName(1), StreamId(1));
+const AGAIN: (SessionName, StreamId) = (SessionName(2), StreamId(1));
+
+/// Carries bytes both ways until nothing moves, or so many have gone to the receiver.
+fn carry<S: anabranch_proto::transfer::Source>(
+    sending: &mut Sending<S>,
+    files: &mut Files<DiskStore>,
+    of: (SessionName, StreamId),
+    most: usize,
+) -> usize {
+    let (mut here, mut there) = (Pipe::default(), Pipe::default());
+    assert!(files.open(of));
+    sending.begin();
+    let mut moved = 0;
+    loop {
+        (here.room, there.room) = (5_000.min(most - moved), 700);
+        sending.drive(&mut here, of.1);
+        moved += here.written.len();
+        there.to_read.extend(here.written.drain(..));
+        while files.drive(of, &mut there) {}
+        let back = there.written.len();
+        here.to_read.extend(there.written.drain(..));
+        if moved >= most || (back == 0 && here.room == 5_000.min(most - moved) && sending.is_over()) {
+            return moved;
+        }
+    }
+}
+
+fn store(folder: &Path) -> DiskStore {
+    DiskStore::open(folder).unwrap()
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|place| (place * 31 / 7 % 251) as u8).collect()
+}
+
+fn sending(folder: &Path, length: usize) -> Sending<disk::DiskSource> {
+    let path = folder.join("photo.jpg");
+    fs::write(&path, content(length)).unwrap();
+    let (offer, source) = disk::offer(&path, PIECE, |_| false).unwrap();
+    Sending::new(offer, source)
+}
+
+#[test]
+fn a_file_arrives_as_it_was_and_one_that_is_there_is_not_replaced() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut files = Files::new(store(to.path()), Limits::default());
+    for (length, name) in [(100_001, "photo.jpg"), (0, "photo-1.jpg"), (u16::MAX as usize, "photo-2.jpg")] {
+        let mut sending = sending(from.path(), length);
+        carry(&mut sending, &mut files, OF, usize::MAX);
+        let SendingState::Done(kept) = sending.state() else { panic!("{:?}", sending.state()) };
+        assert_eq!(fs::read(to.path().join(kept)).unwrap(), content(length), "{kept}");
+        assert_ne!(kept.is_empty(), name.is_empty());
+        assert_eq!((files.coming(), sending.done(), sending.resumed()), (0, length as u64, 0));
+    }
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 3, "nothing else is left");
+}
+
+#[test]
+fn what_came_before_a_session_was_lost_does_not_come_again() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut files = Files::new(store(to.path()), Limits::default());
+    let mut sending = sending(from.path(), 1_000_000);
+    carry(&mut sending, &mut files, OF, 400_000);
+    assert_eq!(files.coming(), 1);
+    files.on_end(OF.0);
+    let moved = carry(&mut sending, &mut files, AGAIN, usize::MAX);
+    assert!(matches!(sending.state(), SendingState::Done(_)), "{:?}", sending.state());
+    assert!((600_000..=700_000).contains(&moved), "{moved} bytes came in the second session");
+    assert_eq!(fs::read(to.path().join("photo.jpg")).unwrap(), content(1_000_000));
+    // Also where the receiver does not know yet that the first session is lost.
+    let mut again = Files::new(store(to.path()), Limits::default());
+    let mut other = self::sending(from.path(), 900_000);
+    carry(&mut other, &mut again, OF, 500_000);
+    let moved = carry(&mut other, &mut again, AGAIN, usize::MAX);
+    assert!(matches!(other.state(), SendingState::Done(_)) && moved < 500_000, "{moved}");
+}
+
+#[test]
+fn who_resets_the_stream_leaves_nothing() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut files = Files::new(store(to.path()), Limits::default());
+    carry(&mut sending(from.path(), 1_000_000), &mut files, OF, 400_000);
+    files.on_reset(OF, Reason::Stopped);
+    assert_eq!((fs::read_dir(to.path()).unwrap().count(), files.coming()), (0, 0));
+}
+
+#[test]
+fn what_is_too_long_or_makes_no_sense_is_refused_in_words() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let limits = Limits { file_bytes: 1000, ..Limits::default() };
+    let mut files = Files::new(store(to.path()), limits);
+    let mut long = sending(from.path(), 1001);
+    carry(&mut long, &mut files, OF, usize::MAX);
+    let SendingState::Failed(TransferError::Refused(why)) = long.state() else { panic!("{:?}", long.state()) };
+    assert_eq!(why, "the file has 1001 bytes; 1000 are taken");
+    for nonsense in [&[255, 255, 1][..], &[0, 1, 77], &[0, 0]] {
+        let mut pipe = Pipe { to_read: nonsense.iter().copied().collect(), room: 1000, ..Pipe::default() };
+        assert!(files.open(AGAIN));
+        while files.drive(AGAIN, &mut pipe) {}
+        assert!(pipe.is_over && !pipe.written.is_empty(), "{nonsense:?}");
+    }
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_is_full_is_told_to_the_sender() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut files = Files::new(store(to.path()).with_max_total(500), Limits::default());
+    let mut long = sending(from.path(), 1001);
+    carry(&mut long, &mut files, OF, usize::MAX);
+    let SendingState::Failed(TransferError::Failed(why)) = long.state() else { panic!("{:?}", long.state()) };
+    assert!(why.contains("500 bytes"), "{why}");
+}
