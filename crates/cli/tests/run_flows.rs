@@ -120,7 +120,11 @@ fn what_is_wrong_is_refused_before_anything_runs() {
             "\"fixed\"\nparameters.windw = 3\nstart_s",
             "flow.parameters.windw = 3: unknown field `windw`",
         ),
-        ("[dumbbell]", "[overlay]\n[dumbbell]", "a scenario has an overlay, flows over links, a stream or an onion overlay, not several"),
+        (
+            "[dumbbell]",
+            "[overlay]\n[dumbbell]",
+            "a scenario has an overlay, flows over links, a stream or an onion overlay, not several",
+        ),
     ] {
         assert!(SMALL.contains(from), "{from}");
         let place = Place::new(&SMALL.replacen(from, to, 1));

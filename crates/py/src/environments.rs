@@ -61,6 +61,9 @@ pub fn autoreset_named(name: &str) -> PyResult<Autoreset> {
     }
 }
 
+/// What is told of a link at an instant, and of each host.
+type Seen = ((f64, f64, f64), Vec<(f64, f64, f64, f64)>);
+
 /// Environments of one kind, which are stepped together; what is seen of each does not depend on how many there are.
 #[pyclass(frozen, module = "anabranch._native")]
 pub struct Environments {
@@ -302,7 +305,7 @@ impl Environments {
 
     /// What was seen of an environment last, without delay: of the link the queue, what was dropped, and cross traffic; of each
     /// host the rate that it was told, what it carried, its round trip over its least, and what it lost.
-    fn seen(&self, environment: usize) -> PyResult<((f64, f64, f64), Vec<(f64, f64, f64, f64)>)> {
+    fn seen(&self, environment: usize) -> PyResult<Seen> {
         let vector = self.stepping.vector()?;
         let missing =
             || errors::value(format!("there is no environment {environment}; there are {}", self.stepping.count));
