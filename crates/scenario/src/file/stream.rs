@@ -478,7 +478,7 @@ mod tests {
             ("[audience]\nclients = 3\n[stream]\nmode = \"meshes\"\n", "stream.mode", "did you mean \"mesh\""),
             ("[audience]\nclients = 3\n[stream]\ncontroller = \"cubik\"\n", "stream.controller", "cubic"),
             ("[audience]\nclients = 3\n[stream]\nbuffer = 3\n", "stream.buffer", "buffer_s"),
-            ("[audience]\nclients = 3\n[overlay]\npeers = 3\n", "overlay", "not both"),
+            ("[audience]\nclients = 3\n[overlay]\npeers = 3\n", "overlay", "not several"),
         ] {
             let error = refused(text);
             assert!(error.contains(key) && error.contains(word) && error.contains("s.toml:"), "{error}");
