@@ -129,6 +129,8 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         _ => args.policies.clone(),
     };
     let out = args.out.as_ref().map(|out| out.join(experiment.id));
+    // They go with this value, if nothing comes to lie in them.
+    let _made = out.as_deref().map(NewFolders::of);
     if let Some(out) = &out {
         create_dir(out)?;
     }
@@ -170,6 +172,28 @@ fn reproduce(args: &Args, experiment: &Experiment, progress: &Arc<Progress>) -> 
         write(&out, experiment, &json, report)?;
     }
     Ok(())
+}
+
+/// Folders that a run has made, to say early that it can't: those that are still empty go when it ends.
+struct NewFolders(Vec<PathBuf>);
+
+impl NewFolders {
+    /// Those of `out` and above it that are not there yet.
+    fn of(out: &Path) -> NewFolders {
+        NewFolders(
+            out.ancestors()
+                .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+                .map(Path::to_path_buf)
+                .collect(),
+        )
+    }
+}
+
+impl Drop for NewFolders {
+    fn drop(&mut self) {
+        // One that is not empty stays, and so do those above it.
+        let _ = self.0.iter().all(|folder| std::fs::remove_dir(folder).is_ok());
+    }
 }
 
 /// The findings of an experiment that has come to its end.

@@ -86,10 +86,11 @@ fn who_plays_no_policies_takes_and_trains_none() {
         said.refuses("c3-fct plays no policies; those that do: c3-scenario-1, c3-scenario-2, ");
     }
     place.say(&["reproduce", "c3-scenario-1", "--train"]).refuses("--out <DIR>");
-    let said = place.say(&["reproduce", "c3-scenario-1", "--quick", "--policies", "mine"]);
+    let said = place.say(&["reproduce", "c3-scenario-1", "--quick", "--policies", "mine", "--out", "a/b"]);
     said.refuses(
         "mine/c3-scenario-1/seed-1/policy.safetensors: is missing; `python -m anabranch.train.c3 c3-scenario-1",
     );
+    assert_eq!(place.names("."), ["s.toml"], "no empty folder is left");
 }
 
 #[cfg(unix)]

@@ -190,6 +190,9 @@ impl Section<OnionKeys> {
     fn overlay(&self) -> Result<OnionOverlay, Problem> {
         let standard = OnionRunScenario::standard().onion;
         let placement = self.placement.or_standard(standard.placement);
+        let cover = self.cover.or_standard(standard.cover);
+        // Who hides that there is something to say must not be answered at a rate that tells it.
+        let total_rate = if cover == CoverKind::ConstantRate { RateRule::Constant } else { standard.total_rate };
         let overlay = OnionOverlay {
             relays: self.relays.or_standard(standard.relays),
             hops: self.hops.or_standard(standard.hops),
@@ -197,9 +200,9 @@ impl Section<OnionKeys> {
             packets_per_key: self.packets_per_key.or_standard(standard.packets_per_key),
             placement_back: self.placement_back.or_standard(placement.clone()),
             placement,
-            total_rate: self.total_rate.or_standard(standard.total_rate),
+            total_rate: self.total_rate.or_standard(total_rate),
             cells_per_s: self.cells_per_s.or_standard(standard.cells_per_s),
-            cover: self.cover.or_standard(standard.cover),
+            cover,
             loops_per_s: self.loops_per_s.or_standard(standard.loops_per_s),
             cover_per_s: self.cover_per_s.or_standard(standard.cover_per_s),
             mix_delay: self.mix_delay_ms.or_standard(standard.mix_delay),
@@ -222,6 +225,14 @@ impl Section<OnionKeys> {
                 (None, None, Some(guards)) => guards.wrong(problem),
                 (None, None, None) => self.wrong(problem),
             });
+        }
+        if let Some(span) = span(&self.total_rate)
+            && cover == CoverKind::ConstantRate
+            && overlay.total_rate != RateRule::Constant
+        {
+            let problem = "with cover = \"constant-rate\" services answer at the constant rate of cells_per_s; expected \
+                           \"constant\", or nothing";
+            return Err(Problem::at(span, problem.to_owned()));
         }
         let belongs = |kind: CoverKind| overlay.cover == kind;
         for (key, kind) in
@@ -388,6 +399,7 @@ mod tests {
         let unlimited = parse("[onion]\ncover = \"constant-rate\"\ncover_per_s = 9\n[relays]\nlimit = \"none\"\n", &[]);
         let unlimited = unlimited.unwrap();
         assert_eq!((unlimited.relays.limit, unlimited.onion.cover_per_s), (None, 9));
+        assert_eq!(unlimited.onion.total_rate, RateRule::Constant, "what runs is what is said");
         assert_eq!(parse(&onion_run_to_toml(&unlimited), &[]).unwrap(), unlimited);
     }
 
@@ -398,6 +410,7 @@ mod tests {
             ("[onion]\nhops = 5\n", "onion.hops", "2 to 4"),
             ("[onion]\nplacement = \"tomografy\"\n", "onion.placement", "tomography"),
             ("[onion]\nplacement_back = \"perfect\"\n", "onion.placement_back", "only a simulation"),
+            ("[onion]\ncover = \"constant-rate\"\ntotal_rate = \"flow:reno\"\n", "onion.total_rate", "cells_per_s"),
             ("[onion]\ntotal_rate = \"steped\"\n", "onion.total_rate", "did you mean \"stepped\""),
             ("[onion]\ntotal_rate = \"flow:cubik\"\n", "onion.total_rate", "cubic"),
             ("[onion]\ntotal_rate = \"flow:policy\"\n", "onion.total_rate", "needs"),
