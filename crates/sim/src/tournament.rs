@@ -16,10 +16,13 @@ pub struct Tournament {
     /// match is a minimum, without a branch that could be mispredicted. There is room for a power
     /// of two, so that a mask keeps every index within it.
     nodes: Box<[u64]>,
+    /// What node 1 holds: asked more often than all others together.
+    winner: u64,
     /// Sources, and the node of the first.
     places: usize,
     /// Bits of a node's number that name the source.
     source_bits: u32,
+    horizon: Time,
 }
 
 impl Tournament {
@@ -28,7 +31,8 @@ impl Tournament {
         let places = sources.max(2);
         let source_bits = places.next_power_of_two().trailing_zeros();
         let nodes = vec![0; (2 * places).next_power_of_two()].into();
-        let mut tournament = Tournament { nodes, places, source_bits };
+        let horizon = Time::from_nanos(u64::MAX >> source_bits);
+        let mut tournament = Tournament { nodes, winner: 0, places, source_bits, horizon };
         tournament.clear();
         tournament
     }
@@ -42,36 +46,51 @@ impl Tournament {
         for node in (1..places).rev() {
             self.nodes[node] = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
         }
+        self.winner = self.nodes[1];
     }
 
     /// A time from here on is never: what is left of 64 bits of nanoseconds when the number
     /// of a source has been taken off, 208 days for a thousand sources.
     pub fn horizon(&self) -> Time {
-        Time::from_nanos(u64::MAX >> self.source_bits)
+        self.horizon
     }
 
     #[inline]
     fn entry(&self, source: usize, at: Time) -> u64 {
-        at.min(self.horizon()).as_nanos() << self.source_bits | source as u64
+        at.min(self.horizon).as_nanos() << self.source_bits | source as u64
     }
 
     #[inline]
     fn time(&self, entry: u64) -> Time {
         let at = Time::from_nanos(entry >> self.source_bits);
-        if at == self.horizon() { Time::MAX } else { at }
+        if at == self.horizon { Time::MAX } else { at }
     }
 
-    /// The earliest source and its time; `Time::MAX` if nothing is pending.
+    /// The earliest time; `Time::MAX` if nothing is pending.
     #[inline]
-    pub fn earliest(&self) -> (Time, usize) {
-        let winner = self.nodes[1];
-        (self.time(winner), (winner & ((1 << self.source_bits) - 1)) as usize)
+    pub fn earliest(&self) -> Time {
+        self.time(self.winner)
+    }
+
+    /// The earliest source and its time, if that is before `end`.
+    #[inline]
+    pub fn earliest_before(&self, end: Time) -> Option<(Time, usize)> {
+        // As numbers, for what is never is not before anything.
+        let is_before = self.winner < self.entry(0, end);
+        let source = self.winner & ((1 << self.source_bits) - 1);
+        is_before.then(|| (Time::from_nanos(self.winner >> self.source_bits), source as usize))
     }
 
     /// The pending time of `source`; `Time::MAX` if there is none.
     #[inline]
     pub fn get(&self, source: usize) -> Time {
         self.time(self.nodes[self.places + source])
+    }
+
+    /// Whether `source` is pending at `at` or before, or `at` is never.
+    #[inline]
+    pub fn is_due_by(&self, source: usize, at: Time) -> bool {
+        self.nodes[self.places + source] <= self.entry(source, at)
     }
 
     /// Replaces the pending time of `source`; `Time::MAX` takes it away.
@@ -91,6 +110,7 @@ impl Tournament {
             node /= 2;
             self.nodes[node & mask] = winner;
         }
+        self.winner = winner;
     }
 }
 
@@ -111,10 +131,14 @@ mod tests {
                 tournament.set(source, Time::from_nanos(times[source]));
                 assert_eq!(tournament.get(source).as_nanos(), times[source]);
                 let earliest = *times.iter().min().unwrap();
-                let (at, winner) = tournament.earliest();
-                assert_eq!(at.as_nanos(), earliest);
-                if earliest < u64::MAX {
-                    assert_eq!(Some(winner), times.iter().position(|&time| time == earliest));
+                assert_eq!(tournament.earliest().as_nanos(), earliest);
+                assert_eq!(tournament.earliest_before(Time::from_nanos(earliest)), None);
+                let expected = times.iter().position(|&time| time == earliest).filter(|_| earliest < u64::MAX);
+                let winner = expected.map(|winner| (Time::from_nanos(earliest), winner));
+                assert_eq!(tournament.earliest_before(Time::MAX), winner);
+                assert_eq!(tournament.earliest_before(Time::from_nanos(earliest.saturating_add(1))), winner);
+                for at in [0, 1, 25, 49, 50, u64::MAX] {
+                    assert_eq!(tournament.is_due_by(source, Time::from_nanos(at)), times[source] <= at);
                 }
             }
         }
@@ -126,8 +150,8 @@ mod tests {
         let horizon = tournament.horizon();
         assert!(horizon > Time::from_secs_f64(200.0 * 86_400.0));
         tournament.set(7, Time::from_nanos(horizon.as_nanos() - 1));
-        assert_eq!(tournament.earliest(), (Time::from_nanos(horizon.as_nanos() - 1), 7));
+        assert_eq!(tournament.earliest_before(Time::MAX), Some((Time::from_nanos(horizon.as_nanos() - 1), 7)));
         tournament.set(7, horizon);
-        assert_eq!(tournament.earliest().0, Time::MAX);
+        assert_eq!((tournament.earliest(), tournament.earliest_before(Time::MAX)), (Time::MAX, None));
     }
 }

@@ -40,7 +40,7 @@ impl<P> Network<P> {
     #[inline]
     pub(super) fn feed(&mut self, feeds: Feeds, arrival: Time) {
         let merge = &mut self.merges[feeds.merge as usize];
-        let is_next = arrival < merge.coming.earliest().0;
+        let is_next = arrival < merge.coming.earliest();
         merge.coming.set(feeds.place as usize, arrival);
         if is_next {
             self.schedule(feeds.merge as usize);
@@ -49,12 +49,10 @@ impl<P> Network<P> {
 
     /// Takes what the feeders of a link have brought until `until`.
     pub(super) fn merge(&mut self, number: usize, until: Time) {
+        let end = until + Duration::from_nanos(1);
         loop {
             let merge = &mut self.merges[number];
-            let (at, place) = merge.coming.earliest();
-            if at > until || at == Time::MAX {
-                break;
-            }
+            let Some((at, place)) = merge.coming.earliest_before(end) else { break };
             let (packet, next) = self.links[merge.feeders[place] as usize].arrive();
             merge.coming.set(place, next);
             let this = &self.packets[packet as usize];
@@ -67,7 +65,7 @@ impl<P> Network<P> {
     #[inline]
     fn schedule(&mut self, number: usize) {
         let merge = &self.merges[number];
-        let next = merge.coming.earliest().0;
+        let next = merge.coming.earliest();
         let due = if next == Time::MAX {
             next
         } else {
@@ -79,7 +77,7 @@ impl<P> Network<P> {
     /// Lets a link take what it has been brought by now.
     #[inline]
     pub(super) fn settle(&mut self, number: usize) {
-        if self.merges[number].coming.earliest().0 <= self.now {
+        if self.merges[number].coming.earliest() <= self.now {
             self.merge(number, self.now);
         }
     }

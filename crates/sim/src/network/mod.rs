@@ -269,7 +269,7 @@ impl<P> Network<P> {
         // One that is put off is looked at again when it was due before: most are put off
         // many times before they come.
         let source = self.first_timer + timer.0 as usize;
-        if at < self.pending.get(source) {
+        if !self.pending.is_due_by(source, at) {
             self.pending.set(source, at);
         }
     }
@@ -282,13 +282,12 @@ impl<P> Network<P> {
             self.pending.set(self.first_timer + timer as usize, self.timers[timer as usize]);
         }
         loop {
-            let (at, source) = self.pending.earliest();
-            if at >= end {
+            let Some((at, source)) = self.pending.earliest_before(end) else {
                 if end < Time::MAX {
                     self.now = self.now.max(end);
                 }
                 return None;
-            }
+            };
             self.now = at;
             self.events += 1;
             match self.sources[source] {
@@ -366,7 +365,7 @@ impl<P> Network<P> {
     /// `Time::MAX` if nothing is pending.
     #[inline]
     pub fn next_time(&self) -> Time {
-        self.pending.earliest().0
+        self.pending.earliest()
     }
 
     /// A packet of `size` bytes comes to `hop` now.
