@@ -61,6 +61,14 @@ const PARETO_SHAPE: f64 = 3.0;
 const PARETO_MEAN: f64 = 1.5;
 const PARETO_DEVIATION: f64 = 0.866_025_403_784_438_6;
 
+/// What factors are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Law {
+    Constant,
+    Normal,
+    Pareto,
+}
+
 /// A stream of factors that jitter delays, drawn again while below their least value.
 ///
 /// Always one is drawn ahead: a delay does not wait for its factor then, and a stream is small,
@@ -69,7 +77,7 @@ const PARETO_DEVIATION: f64 = 0.866_025_403_784_438_6;
 pub struct Jitter {
     rng: Rng,
     deviation: f64,
-    tail: JitterTail,
+    law: Law,
     /// None is drawn below.
     least: f64,
     next: f64,
@@ -88,7 +96,12 @@ impl Jitter {
 
     /// Factors with a standard deviation of `deviation` (0.1 for 10 %) from `rng`.
     pub fn new(deviation: f64, tail: JitterTail, rng: Rng) -> Jitter {
-        let mut jitter = Jitter { rng, deviation, tail, least: Jitter::least(deviation, tail), next: 1.0 };
+        let law = match tail {
+            _ if deviation == 0.0 => Law::Constant,
+            JitterTail::Normal => Law::Normal,
+            JitterTail::Pareto => Law::Pareto,
+        };
+        let mut jitter = Jitter { rng, deviation, law, least: Jitter::least(deviation, tail), next: 1.0 };
         jitter.draw();
         jitter
     }
@@ -100,25 +113,35 @@ impl Jitter {
         factor
     }
 
+    /// A normal factor is drawn in line: each packet of an overlay needs one.
     #[inline(always)]
     fn draw(&mut self) {
-        if self.deviation == 0.0 {
-            return;
-        }
-        self.next = loop {
-            let standard = match self.tail {
-                JitterTail::Normal => self.rng.normal(),
-                JitterTail::Pareto => self.pareto(),
+        if self.law == Law::Normal {
+            self.next = loop {
+                let drawn = 1.0 + self.deviation * self.rng.normal();
+                if drawn >= self.least {
+                    break drawn;
+                }
             };
-            let drawn = 1.0 + self.deviation * standard;
-            if drawn >= self.least {
-                break drawn;
-            }
-        };
+        } else {
+            self.draw_seldom();
+        }
     }
 }
 
 impl Jitter {
+    #[inline(never)]
+    fn draw_seldom(&mut self) {
+        if self.law == Law::Pareto {
+            self.next = loop {
+                let drawn = 1.0 + self.deviation * self.pareto();
+                if drawn >= self.least {
+                    break drawn;
+                }
+            };
+        }
+    }
+
     /// With a mean of 0 and a standard deviation of 1.
     fn pareto(&mut self) -> f64 {
         let drawn = libm::pow(1.0 - self.rng.uniform(), -1.0 / PARETO_SHAPE);

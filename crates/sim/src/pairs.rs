@@ -128,6 +128,8 @@ pub struct Mail<P> {
 #[derive(Clone, Debug)]
 pub struct Pairs<P, const PARTED: bool = false> {
     config: PairsConfig,
+    /// Whether any message is lost.
+    loses: bool,
     seed: u64,
     now: Time,
     queue: EventQueue<Packed>,
@@ -171,6 +173,7 @@ impl<P: Addressed, const PARTED: bool> Pairs<P, PARTED> {
     fn whole(config: PairsConfig, capacity: usize, seed: u64) -> Pairs<P, PARTED> {
         Pairs {
             delays: Delays::new(&config.delay, capacity, seed),
+            loses: config.loss > 0.0,
             config,
             seed,
             now: Time::ZERO,
@@ -336,7 +339,7 @@ impl<P: Addressed, const PARTED: bool> Pairs<P, PARTED> {
         let Departure { from, to, wait, .. } = departure;
         let node = self.place(from);
         let node = &mut self.nodes[node];
-        if self.config.loss > 0.0 && node.loss.chance(self.config.loss) {
+        if self.loses && node.loss.chance(self.config.loss) {
             return None;
         }
         Some(self.now + wait + self.delays.sample(from.0, to.0, &mut node.jitter))
