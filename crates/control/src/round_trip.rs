@@ -86,16 +86,20 @@ impl RoundTripEstimator {
     }
 }
 
-/// The mean of `kept` and `new` in which the new one weighs `1 / 2^shift`, in nanoseconds;
-/// taken in 128 bits, since a clock may say any time.
+/// The mean of `kept` and `new` in which the new one weighs `1 / 2^shift`, in nanoseconds, rounded
+/// down. What of each is left when it is divided is weighed apart: a clock may say any time, and
+/// the sum of undivided ones need not fit.
 #[inline]
 fn weigh(shift: u32, kept: u64, new: u64) -> Duration {
-    let mean = (((1 << shift) - 1) * u128::from(kept) + u128::from(new)) >> shift;
-    Duration::from_nanos(u64::try_from(mean).expect("a mean lies between what it is of"))
+    let weight = (1 << shift) - 1;
+    let left = ((kept & weight) * weight + (new & weight)) >> shift;
+    Duration::from_nanos((kept >> shift) * weight + (new >> shift) + left)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::{prop_assert_eq, proptest};
+
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -116,6 +120,14 @@ mod tests {
         assert_eq!(estimator.report(true).smoothed, MS(100));
         estimator.sample(MS(108), MS(20));
         assert_eq!(estimator.report(true).smoothed, MS(101));
+    }
+
+    proptest! {
+        #[test]
+        fn a_weighed_mean_is_that_of_a_sum_that_fits(shift in 1u32..8, kept: u64, new: u64) {
+            let sum = u128::from(kept) * ((1 << shift) - 1) + u128::from(new);
+            prop_assert_eq!(u128::from(weigh(shift, kept, new).as_nanos()), sum >> shift);
+        }
     }
 
     #[test]
