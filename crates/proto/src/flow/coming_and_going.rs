@@ -5,7 +5,6 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 use anabranch_control::units::Bytes;
 
-use super::answer::Answer;
 use super::config::SenderConfig;
 use super::shared_controller::SharedController;
 use super::shared_window::SharedWindow;
@@ -53,7 +52,7 @@ impl SharedWindow {
             self.lost.numbers.push(number);
             self.lost.packets.push(Lost { sent, cause: LossCause::RetransmissionTimeout });
         });
-        self.tell(now, receiver, Answer::default(), true);
+        self.tell_of_silence(now, receiver);
     }
 
     fn abandon(&mut self, now: Time, receiver: PeerId, is_gone: bool) {

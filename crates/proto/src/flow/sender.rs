@@ -31,23 +31,40 @@ struct Write {
     last: bool,
 }
 
+/// Whence the next packet's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Lost data of a receiver.
+    Again,
+    /// New data.
+    Write,
+}
+
 /// Sends data to receivers.
 #[derive(Clone, Debug)]
 pub struct FlowSender {
     window: SharedWindow,
-    writes: VecDeque<Write>,
+    /// What is sent now, if there is anything; mostly it is all.
+    write: Option<Write>,
+    /// What was handed over behind it.
+    later: VecDeque<Write>,
 }
 
 impl FlowSender {
     /// Sends under `controller`, which draws from `rng`, to `receivers` receivers.
     pub fn new(config: SenderConfig, controller: Box<dyn FlowController>, receivers: usize, rng: Rng) -> FlowSender {
-        FlowSender { window: SharedWindow::new(config, controller, receivers, rng), writes: VecDeque::new() }
+        let window = SharedWindow::new(config, controller, receivers, rng);
+        FlowSender { window, write: None, later: VecDeque::new() }
     }
 
     /// Hands over `bytes` for `to`, behind all that was handed over before; `last` if the
     /// stream to `to` ends with them.
     pub fn write(&mut self, to: PeerId, bytes: u64, last: bool) {
-        self.writes.push_back(Write { to, left: bytes, last });
+        let write = Write { to, left: bytes, last };
+        match self.write {
+            None => self.write = Some(write),
+            Some(_) => self.later.push_back(write),
+        }
     }
 
     /// Learns the round trip to `to` before any data: from a handshake.
@@ -57,7 +74,8 @@ impl FlowSender {
 
     /// Takes back what was handed over and has not left yet.
     pub fn take_back(&mut self) {
-        self.writes.clear();
+        self.write = None;
+        self.later.clear();
     }
 
     /// Bounds that hold for the controller's window from now on.
@@ -88,61 +106,68 @@ impl FlowSender {
         {
             return Some((to, piece));
         }
-        let (to, size) = self.upcoming()?;
-        self.window.admits(now, to, size).then(|| (to, self.take(to)))
+        let (to, size, source) = self.upcoming()?;
+        self.window.admits(now, to, size).then(|| (to, self.take(to, source)))
     }
 
-    /// To whom the next data goes, and how much; notes when there is none.
-    #[inline]
-    fn upcoming(&mut self) -> Option<(PeerId, Bytes)> {
+    /// To whom the next data goes, how much, and whence it is; notes when there is none.
+    #[inline(always)]
+    fn upcoming(&mut self) -> Option<(PeerId, Bytes, Source)> {
         for (receiver, space) in self.window.spaces().iter().enumerate() {
             if let Some(piece) = space.again.front() {
-                return Some((PeerId(receiver as u32), Bytes::new(u64::from(piece.length))));
+                return Some((PeerId(receiver as u32), Bytes::new(u64::from(piece.length)), Source::Again));
             }
         }
-        match self.writes.front() {
-            Some(write) => Some((write.to, self.window.config().packet.min(Bytes::new(write.left)))),
-            None => {
-                if self.window.config().recovery == LossRecovery::Rfc6675
-                    && let Some(found) = self.window.rescue()
-                {
-                    return Some(found);
-                }
-                self.window.set_app_limited();
-                None
-            }
+        match &self.write {
+            Some(write) => Some((write.to, self.window.config().packet.min(Bytes::new(write.left)), Source::Write)),
+            None => self.find_seldom(),
         }
+    }
+
+    /// What TCP's recovery sends where there is no new data.
+    #[cold]
+    fn find_seldom(&mut self) -> Option<(PeerId, Bytes, Source)> {
+        if self.window.config().recovery == LossRecovery::Rfc6675
+            && let Some((to, size)) = self.window.rescue()
+        {
+            return Some((to, size, Source::Again));
+        }
+        self.window.set_app_limited();
+        None
     }
 
     /// Takes what `upcoming` saw.
-    #[inline]
-    fn take(&mut self, to: PeerId) -> Piece {
+    #[inline(always)]
+    fn take(&mut self, to: PeerId, source: Source) -> Piece {
         let packet = self.window.config().packet.get();
         let space = self.window.space_mut(to);
-        if let Some(piece) = space.again.pop_front() {
-            return piece;
+        if source == Source::Again {
+            return space.again.pop_front().expect("lost data waits");
         }
-        let write = self.writes.front_mut().expect("upcoming saw a write");
+        let write = self.write.as_mut().expect("upcoming saw a write");
         let length = packet.min(write.left);
         if write.left != u64::MAX {
             write.left -= length;
         }
         let (left, last) = (write.left, write.last);
-        if left == 0 {
-            self.writes.pop_front();
-        }
         let offset = space.offset;
         space.offset += length;
+        if left == 0 {
+            self.write = self.later.pop_front();
+        }
         Piece { offset, length: length as u32, fin: last && left == 0 }
     }
 
     /// What a probe to `to` carries: lost data, new data, or the oldest in flight.
     fn probe(&mut self, to: PeerId) -> Option<Piece> {
         let space = self.window.space_mut(to);
-        if space.again.is_empty() && self.writes.front().is_none_or(|write| write.to != to) {
+        if !space.again.is_empty() {
+            return Some(self.take(to, Source::Again));
+        }
+        if self.write.as_ref().is_none_or(|write| write.to != to) {
             return space.copy_oldest();
         }
-        Some(self.take(to))
+        Some(self.take(to, Source::Write))
     }
 
     /// `from` answers.
@@ -175,12 +200,12 @@ impl FlowSender {
     /// Whether all that was handed over has been acknowledged.
     pub fn is_done(&self) -> bool {
         let is_idle = |space: &super::space::Space| space.again.is_empty() && !space.is_in_flight();
-        self.writes.is_empty() && self.window.spaces().iter().all(is_idle)
+        self.write.is_none() && self.window.spaces().iter().all(is_idle)
     }
 
     /// Data bytes that wait to be sent for the first time.
     pub fn unsent(&self) -> u64 {
-        self.writes.iter().fold(0, |sum, write| sum.saturating_add(write.left))
+        self.write.iter().chain(&self.later).fold(0, |sum, write| sum.saturating_add(write.left))
     }
 
     /// Data in flight.

@@ -120,11 +120,18 @@ impl SharedController {
 
     /// What holds now. Where the controller sets no rate, and receivers come and go, a window leaves within
     /// a round trip, and not as a burst into the uplink's queue once there is something to send.
+    #[inline]
     pub fn limits(&self) -> Limits {
         let limits = self.controller.limits();
-        let round_trip = self.many.as_ref().and_then(|many| Some(many.path.round_trip()? + many.ack_wait));
-        match round_trip {
-            Some(round_trip) if limits.rate.is_none() && round_trip > Duration::ZERO => {
+        match &self.many {
+            Some(many) if limits.rate.is_none() => self.spread(many, limits),
+            _ => limits,
+        }
+    }
+
+    fn spread(&self, many: &Many, limits: Limits) -> Limits {
+        match many.path.round_trip().map(|path| path + many.ack_wait) {
+            Some(round_trip) if round_trip > Duration::ZERO => {
                 let bits = (limits.window / round_trip).bits_per_sec().saturating_mul(PACING_GAIN_PERCENT) / 100;
                 let rate = Rate::from_bits_per_sec(bits).max(Rate::LOWEST);
                 Limits { rate: Some(rate), burst: self.packet * BURST_PACKETS, ..limits }
@@ -200,7 +207,7 @@ impl SharedController {
 
     /// Tells the controller what an instant has brought. What of it was in flight must have been
     /// [released](SharedController::release) before. Whether it may have changed the limits.
-    #[inline]
+    #[inline(always)]
     pub fn on_learned(&mut self, now: Time, learned: &Learned<'_>) -> bool {
         let Learned { receiver, acked, mut lost, .. } = *learned;
         let (mut rtt, mut persistent_congestion) = (learned.rtt, learned.persistent_congestion);

@@ -20,7 +20,7 @@ use super::space::{Ecn, Space};
 const PACING_BURST_PACKETS: u64 = 1;
 
 /// What a pacer lets a driver make up for that wakes late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatchUp {
     /// How late it may be.
     pub span: Duration,
@@ -45,6 +45,19 @@ pub struct Metrics {
     pub packets_in_flight: u64,
 }
 
+/// What the limits say in time: divisions that each packet would else make again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spans {
+    /// Of what rate and burst.
+    of: (Option<Rate>, Bytes),
+    /// What a full packet takes.
+    packet: Duration,
+    /// What may leave at once after a pause, and a driver may make up for.
+    spare: Duration,
+    /// What all that is waited for together takes beside its first packet.
+    wake: Duration,
+}
+
 /// A controller that lets nothing leave, ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -61,6 +74,7 @@ pub struct SharedWindow {
     pub(super) shared: SharedController,
     limits: Limits,
     pacer: Pacer,
+    spans: Spans,
     catch_up: CatchUp,
     pub(super) spaces: Vec<Space>,
     /// Packets that must leave whatever the window says, each to this receiver.
@@ -85,12 +99,13 @@ impl SharedWindow {
     }
 
     pub(super) fn over(config: SenderConfig, shared: SharedController, receivers: usize) -> SharedWindow {
-        SharedWindow {
+        let mut window = SharedWindow {
             config,
             limits: shared.limits(),
             shared,
             pacer: Pacer::default(),
-            catch_up: CatchUp { span: Duration::ZERO, most: Bytes::ZERO },
+            spans: Spans::default(),
+            catch_up: CatchUp::default(),
             spaces: (0..receivers).map(|_| Space::new(&config)).collect(),
             probes: VecDeque::new(),
             awaits_pacer: false,
@@ -102,7 +117,9 @@ impl SharedWindow {
             packets_sent: 0,
             packets_lost: 0,
             spurious_losses: 0,
-        }
+        };
+        window.note_spans();
+        window
     }
 
     /// How the sender sends.
@@ -145,6 +162,7 @@ impl SharedWindow {
     /// this, so that its lateness doesn't become a lower rate. None is made up for at first.
     pub fn set_catch_up(&mut self, catch_up: CatchUp) {
         self.catch_up = catch_up;
+        self.note_spans();
     }
 
     /// Whoever a packet must leave for whatever the window says. To be asked before each packet:
@@ -225,7 +243,9 @@ impl SharedWindow {
     /// may be marked.
     #[inline(always)]
     pub fn send(&mut self, now: Time, to: PeerId, piece: Piece, size: Bytes) -> (u64, bool) {
-        let (number, sent) = self.spaces[to.0 as usize].send(now, piece);
+        let space = &mut self.spaces[to.0 as usize];
+        let may_be_marked = space.ecn() == Ecn::Capable;
+        let (number, sent) = space.send(now, piece);
         sent.at = now;
         sent.size = size;
         self.packets_sent += 1;
@@ -233,13 +253,10 @@ impl SharedWindow {
             self.refresh();
         }
         if let Some(rate) = self.limits.rate {
-            let mut burst = self.limits.burst;
-            if self.catch_up.most > Bytes::ZERO {
-                burst += (rate * self.catch_up.span).min(self.catch_up.most);
-            }
-            self.pacer.on_sent(now, size, rate, burst);
+            let takes = if size == self.config.packet { self.spans.packet } else { size / rate };
+            self.pacer.charge(now, self.spans.spare, takes);
         }
-        (number, self.spaces[to.0 as usize].ecn() == Ecn::Capable)
+        (number, may_be_marked)
     }
 
     /// `from` answers; `arrived` is told what the packets carried that it acknowledges.
@@ -260,12 +277,19 @@ impl SharedWindow {
     /// The time threshold of `to` has perhaps come.
     pub fn on_loss_time(&mut self, now: Time, to: PeerId) {
         self.newly_lost.clear();
+        self.learn_without_ack(now, to);
+    }
+
+    /// Looks for losses when a timer has come.
+    #[inline(never)]
+    fn learn_without_ack(&mut self, now: Time, to: PeerId) {
         self.acked.clear();
         self.learn(now, to, Answer::default());
     }
 
-    /// Looks for losses and tells the controller all at once.
-    #[inline]
+    /// Looks for losses and tells the controller all at once. Inlined into what takes an ACK: what it
+    /// says would go through memory.
+    #[inline(always)]
     fn learn(&mut self, now: Time, from: PeerId, answer: Answer) {
         let space = &mut self.spaces[from.0 as usize];
         self.lost.clear();
@@ -274,8 +298,8 @@ impl SharedWindow {
     }
 
     /// Keeps the books of what was acknowledged and lost, and tells the controller.
-    #[inline]
-    pub(super) fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
+    #[inline(always)]
+    fn tell(&mut self, now: Time, from: PeerId, answer: Answer, persistent_congestion: bool) {
         let space = &mut self.spaces[from.0 as usize];
         self.shared.release(answer.pipe_bytes);
         if space.take_must_send() {
@@ -306,6 +330,12 @@ impl SharedWindow {
         }
     }
 
+    /// The same of losses that a timer tells, whose congestion is persistent.
+    #[inline(never)]
+    pub(super) fn tell_of_silence(&mut self, now: Time, from: PeerId) {
+        self.tell(now, from, Answer::default(), true);
+    }
+
     /// What of all that was in flight was on its way to `from`, whose losses were just found.
     fn share(&self, from: PeerId) -> f64 {
         let lost = self.lost.packets.len() as f64;
@@ -324,13 +354,12 @@ impl SharedWindow {
             }
             let to = PeerId(receiver as u32);
             if space.awaits_loss() {
-                self.acked.clear();
-                self.learn(now, to, Answer::default());
+                self.learn_without_ack(now, to);
             } else if self.config.recovery == LossRecovery::Rfc6675 {
                 self.acked.clear();
                 self.lost.clear();
                 space.on_timeout(now, &mut self.lost);
-                self.tell(now, to, Answer::default(), true);
+                self.tell_of_silence(now, to);
             } else {
                 space.back_off();
                 self.probes.push_back(to);
@@ -357,30 +386,22 @@ impl SharedWindow {
     /// When `on_timer` must be called, or `poll` once more.
     #[inline(always)]
     pub fn timer(&self) -> Option<Time> {
-        let mut earliest = self.shared.timer();
-        let mut consider = |due: Option<Time>| {
-            if let Some(due) = due {
-                earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
-            }
-        };
+        let mut due = self.controller_timer();
         for space in &self.spaces {
-            consider(space.timer(self.config.max_ack_delay));
+            due = due.min(space.timer(self.config.max_ack_delay).unwrap_or(Time::MAX));
         }
-        consider(self.awaits_pacer.then(|| self.release()));
-        earliest
+        (due < Time::MAX).then_some(due)
     }
 
     /// When the pacer has room for all that may leave at once: one wake for a burst. A burst of many
     /// receivers' packets is for what has come at once, and is not waited for.
     #[inline]
     fn release(&self) -> Time {
-        let rate = self.limits.rate.unwrap_or(Rate::ZERO);
-        let at_once = if self.shared.is_of_many() { self.config.packet * 2 } else { self.limits.burst };
-        self.pacer.release() + (at_once - self.config.packet) / rate
+        self.pacer.release() + self.spans.wake
     }
 
     /// Asks the controller what holds now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn refresh(&mut self) {
         let before = self.limits.rate;
         self.limits = self.shared.limits();
@@ -389,6 +410,24 @@ impl SharedWindow {
         } else {
             self.pacer.on_rate(before, self.limits.rate, self.config.packet);
         }
+        if self.spans.of != (self.limits.rate, self.limits.burst) {
+            self.note_spans();
+        }
+    }
+
+    /// Notes what the limits say in time.
+    #[inline(never)]
+    fn note_spans(&mut self) {
+        let Limits { rate: noted, burst, .. } = self.limits;
+        let rate = noted.unwrap_or(Rate::ZERO);
+        let made_up = (rate * self.catch_up.span).min(self.catch_up.most);
+        let at_once = if self.shared.is_of_many() { self.config.packet * 2 } else { burst };
+        self.spans = Spans {
+            of: (noted, burst),
+            packet: self.config.packet / rate,
+            spare: (burst + made_up) / rate,
+            wake: (at_once - self.config.packet) / rate,
+        };
     }
 
     /// Spreads the window over the round trip of the receiver that gets the next packet. Each

@@ -323,7 +323,7 @@ impl Space {
 
     /// Declares packets lost by both thresholds and adds them to `lost`; says whether the
     /// congestion is persistent.
-    #[inline]
+    #[inline(always)]
     pub fn detect_losses(&mut self, now: Time, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         self.loss_time = None;
         let Some(largest) = self.largest_acked else {
@@ -332,16 +332,25 @@ impl Space {
             }
             return false;
         };
-        let mut persistent = false;
-        if self.first < largest {
-            persistent = self.scan_for_losses(now, largest, max_ack_delay, lost);
+        // Mostly all that left before the largest was answered before or with it.
+        self.skip_answered();
+        if self.first >= largest {
+            return false;
         }
-        while self.first < self.next && !self.flight(self.first).outstanding {
-            self.first += 1;
-        }
+        let persistent = self.scan_for_losses(now, largest, max_ack_delay, lost);
+        self.skip_answered();
         persistent
     }
 
+    /// `first` is the first packet in flight.
+    #[inline(always)]
+    fn skip_answered(&mut self) {
+        while self.first < self.next && !self.flight(self.first).outstanding {
+            self.first += 1;
+        }
+    }
+
+    #[inline(never)]
     fn scan_for_losses(&mut self, now: Time, largest: u64, max_ack_delay: Duration, lost: &mut Losses) -> bool {
         let delay = self.rtt.loss_delay(self.reordering.multiple());
         let threshold = self.reordering.packet_threshold();
