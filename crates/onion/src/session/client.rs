@@ -406,7 +406,10 @@ impl Client {
         while let Some(outcome) = self.link.outcomes.pop_front() {
             match outcome {
                 Outcome::Delivered(delivered) => {
-                    self.shape.on_outcome(delivered.number, true);
+                    match delivered.is_late {
+                        true => self.shape.on_late(delivered.number),
+                        false => self.shape.on_outcome(delivered.number, true),
+                    }
                     self.push(ClientEvent::Delivered(delivered));
                 }
                 Outcome::Lost { number, via } => {

@@ -271,9 +271,21 @@ impl Shape {
 
     /// The outcome of cell `number` is known.
     pub fn on_outcome(&mut self, number: u64, is_delivered: bool) {
-        if self.began.is_some() && number >= self.from && self.to.is_none_or(|to| number < to) {
+        if self.has(number) {
             *(if is_delivered { &mut self.delivered } else { &mut self.lost }) += 1;
         }
+    }
+
+    /// Cell `number`, which was told to be lost, has come after all.
+    pub fn on_late(&mut self, number: u64) {
+        if self.has(number) && self.lost > 0 {
+            (self.delivered, self.lost) = (self.delivered + 1, self.lost - 1);
+        }
+    }
+
+    /// Whether cell `number` belongs to the step.
+    fn has(&self, number: u64) -> bool {
+        self.began.is_some() && number >= self.from && self.to.is_none_or(|to| number < to)
     }
 
     /// Time has passed; `next` is the number of the next cell.
@@ -468,6 +480,22 @@ mod tests {
         (0..100).for_each(|number| shape.on_outcome(number, true));
         shape.on_timer(at(120), 200);
         assert_eq!((shape.rate().cells_per_s(), shape.timer()), (2000, None));
+    }
+
+    #[test]
+    fn a_cell_that_comes_late_counts_once_and_as_delivered() {
+        let mut shape = Shape::new(Box::new(Stepped::default()));
+        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+        for number in 0..100 {
+            shape.on_sent(at(number), number, true, Duration::from_millis(900), None);
+        }
+        (0..60).for_each(|number| shape.on_outcome(number, false));
+        (0..60).for_each(|number| shape.on_late(number));
+        shape.on_timer(at(100), 100);
+        assert_eq!(shape.timer(), Some(at(1000)), "of 40 nothing is known yet");
+        (60..100).for_each(|number| shape.on_outcome(number, true));
+        shape.on_timer(at(150), 100);
+        assert_eq!(shape.rate().cells_per_s(), 2000, "nothing was lost");
     }
 
     #[test]
