@@ -5,8 +5,7 @@
 //! also sends when there is nothing to say). Learners move cells between relays at once.
 //!
 //! A step sends at one rate and ends when the fate of each of its cells is known: a monitor interval of
-//! PCC Allegro [Dong et al. 2015, 3.1], of four round trips where that has 1.7 to 2.2, so that fewer steps can be told
-//! apart from outside. With `loss` its lost share:
+//! PCC Allegro [Dong et al. 2015], of four round trips where that has 1.7 to 2.2. With `loss` its lost share:
 //!
 //! ```text
 //! rate <- 2 rate                 below half of what once came, if loss <= 5 %
@@ -14,8 +13,8 @@
 //! ```
 //!
 //! and never up if less than three quarters of what the rate allowed were used. 5 % is what Allegro bears (where the
-//! sigmoid of its utility cuts off, section 2.2): below it, loss is the network's; and its greatest trial step
-//! (ε_max, section 3.2). The rest is not Allegro's, which tries two rates and takes the better one. In proportion
+//! sigmoid of its utility cuts off, T sigmoid(L - 0.05) - x L): below it, loss is the network's; and its greatest trial
+//! step (ε_max, from 1 % on). The rest is not Allegro's, which tries two rates and takes the better one. In proportion
 //! to what is lost, a rate rests where 5 % are. With a step up of 19 %, and none between 5 and 10 %, sessions that share
 //! relays rested where 7 % were lost, and with a cut wherever more than 5 % were, chance made rates dip
 //! (`experiments/raiber-more`). It doubles as slow start does, below a threshold that
@@ -172,7 +171,7 @@ impl TotalRate for Stepped {
     }
 }
 
-/// What PCC Allegro bears (section 2.2), and its greatest step (section 3.2).
+/// What PCC Allegro bears, and its greatest trial step.
 const MOST_LOSS: f64 = 0.05;
 
 /// Of a step that used less of its rate, nothing is known of that rate (RFC 7661).
