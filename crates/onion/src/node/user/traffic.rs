@@ -462,7 +462,8 @@ impl<C: Cryptography> Traffic<C> {
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
         let epoch = self.members.epoch();
-        let sent = Sent { at: now, epoch, route: route.id, path: route.path, receipt, door: door.label, is_late: false };
+        let sent =
+            Sent { at: now, epoch, route: route.id, path: route.path, receipt, door: door.label, is_late: false };
         session.sent.insert(tag, sent);
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
