@@ -77,8 +77,13 @@ fn what_is_wrong_with_options_is_told_before_anything_is_written() {
     let (file, state) = (folder.path().join("network.toml"), folder.path().join("state"));
     let key = "07".repeat(32);
     std::fs::write(&file, format!("[[authority]]\nkey = \"{key}\"\naddress = \"127.0.0.1:7\"\n")).unwrap();
-    let wrong: [(&[&str], &str); 3] = [
+    let wrong: [(&[&str], &str); 5] = [
         (&["proxy", "--socks", "127.0.0.1:0", "--placement", "nosuch"], "--placement nosuch: "),
+        (&["proxy", "--socks", "127.0.0.1:0", "--cover", "0"], "invalid value '0' for '--cover <N>'"),
+        (
+            &["proxy", "--socks", "127.0.0.1:0", "--cover", "9", "--hops", "2", "--guards", "1"],
+            "--cover: a loop over one",
+        ),
         (&["relay", "--listen", "0.0.0.0:0"], "others cannot reach 0.0.0.0:0: say with --address"),
         (&["relay", "--listen", "127.0.0.1:0", "--allow", "example.org"], "names no ports"),
     ];

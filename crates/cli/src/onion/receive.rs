@@ -7,6 +7,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_net::disk::DiskStore;
 use anabranch_net::identity_file::{self, KeyPair};
 use anabranch_net::onion::file::{FileEvent, Files};
+use anabranch_net::onion::follow::NextList;
 use anabranch_net::onion::hidden_edge::{HiddenEdge, HiddenNews, Receiver};
 use anabranch_net::onion::state::Seed;
 use anabranch_onion::hidden::ReceiverSecret;
@@ -99,9 +100,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .with_max_total(args.max_total.unwrap_or(u64::MAX));
     let limits = Limits { file_bytes: args.max_bytes, ..Limits::default() };
     let interrupt = Interrupt::listen()?;
+    let followed_after = NextList::spread(network.authorities.round);
     let settings = hidden::settings(network, user, &folder)?;
     let edge = HiddenEdge::start(settings, move |user, now, wall, rng| {
-        HiddenReceiver::new(user, secret, Secrecy::Sealed, now, wall, rng)
+        HiddenReceiver::new(user, secret, Secrecy::Sealed, now, wall, rng).followed_after(followed_after)
     })?;
     say(args.json, &format!("address {address}"));
     let style = ProgressStyle::with_template(BYTES).expect("the template is valid");

@@ -97,7 +97,10 @@ struct Done {
     mailbox_packets: u64,
     mailbox_packets_without_block: u64,
     onward_packets: u64,
+    descriptors_stored: u64,
     descriptors_asked_for: u64,
+    /// Requests of receivers and senders that were none, not signed, or beyond a limit.
+    requests_refused: u64,
     memory_bytes: usize,
 }
 
@@ -236,7 +239,9 @@ fn done(relay: &OnionRelay<ExitService>) -> Done {
         mailbox_packets: mailboxes.stapled,
         mailbox_packets_without_block: mailboxes.dry,
         onward_packets: mailboxes.onward,
+        descriptors_stored: mailboxes.stored,
         descriptors_asked_for: mailboxes.fetched,
+        requests_refused: mailboxes.refused,
         sessions: node.service().inner().exits().len(),
         memory_bytes: memory(relay),
     }

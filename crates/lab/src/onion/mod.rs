@@ -206,24 +206,9 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     ///
     /// None that [`OnionWorld::new`] has not had.
     pub fn begin_epoch(&mut self, unlisted: &[u16], later: Duration) -> Result<(), PlacementError> {
-        let node_of = |member: &Member| node::node(member.descriptor.address).expect("it is a node's");
-        let mut document = (*self.document).clone();
-        document.epoch += 1;
-        let epoch = document.epoch;
-        document.members.retain(|member| !unlisted.iter().any(|node| u32::from(*node) == node_of(member)));
-        let secret = |node: u32| {
-            let mut rng = Rng::indexed(self.seed, "onion/relay/epoch", (epoch << 32) + u64::from(node));
-            C::secret(&seed_of(&mut rng))
-        };
-        for member in &mut document.members {
-            let key = C::public(&secret(node_of(member))).0;
-            member.descriptor.epoch_keys = vec![EpochKey { epoch, key }];
-        }
+        let (document, keys) = next_epoch::<C>(&self.document, unlisted, self.relays, self.seed);
         let addresses: Vec<_> = document.members.iter().map(|member| member.descriptor.address).collect();
-        let members = addresses.len() as u16;
-        for node in 0..self.relays {
-            let place = document.members.iter().position(|member| node_of(member) == node);
-            let keys = EpochKeys { epoch, secret: secret(node), members, own: place.map(|at| RelayIndex(at as u16)) };
+        for (node, keys) in (0..).zip(keys) {
             self.world.act(NodeId(node), |machine, now, _| {
                 if let OnionNode::Relay(relay) = machine {
                     relay.node.begin_epoch(now, keys, addresses.clone(), GRACE);
@@ -368,6 +353,36 @@ fn network<C: Cryptography>(relays: u16, seed: u64) -> (Document, Vec<Made<C>>) 
         members,
     };
     (document, made)
+}
+
+/// The document of the epoch after that of `document`, in which `unlisted` nodes are not, and what each node's relay
+/// begins it with.
+fn next_epoch<C: Cryptography>(
+    document: &Document,
+    unlisted: &[u16],
+    relays: u32,
+    seed: u64,
+) -> (Document, Vec<EpochKeys<C>>) {
+    let node_of = |member: &Member| node::node(member.descriptor.address).expect("it is a node's");
+    let mut document = document.clone();
+    document.epoch += 1;
+    let epoch = document.epoch;
+    document.members.retain(|member| !unlisted.iter().any(|node| u32::from(*node) == node_of(member)));
+    let secret = |node: u32| {
+        let mut rng = Rng::indexed(seed, "onion/relay/epoch", (epoch << 32) + u64::from(node));
+        C::secret(&seed_of(&mut rng))
+    };
+    for member in &mut document.members {
+        let key = C::public(&secret(node_of(member))).0;
+        member.descriptor.epoch_keys = vec![EpochKey { epoch, key }];
+    }
+    let members = document.members.len() as u16;
+    let keys = |node: u32| {
+        let place = document.members.iter().position(|member| node_of(member) == node);
+        EpochKeys { epoch, secret: secret(node), members, own: place.map(|at| RelayIndex(at as u16)) }
+    };
+    let keys = (0..relays).map(keys).collect();
+    (document, keys)
 }
 
 #[cfg(test)]

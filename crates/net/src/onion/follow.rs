@@ -10,8 +10,10 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 
+use anabranch_control::rng::Rng;
+use anabranch_control::time::{Duration, Time};
 use anabranch_onion::directory::document::MOST_DOCUMENT;
 use anabranch_onion::directory::message::Refusal;
 use anabranch_onion::directory::{Document, Message, Remembered, SignedDescriptor, UnixTime, View, ViewError};
@@ -25,10 +27,10 @@ use crate::clock::std_duration;
 use crate::setup::random_seed;
 
 /// The shortest time between two looks.
-const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+const SHORTEST_LOOK: StdDuration = StdDuration::from_millis(200);
 
 /// The longest time between two looks.
-const LONGEST_LOOK: Duration = Duration::from_secs(20);
+const LONGEST_LOOK: StdDuration = StdDuration::from_secs(20);
 
 /// Bytes of an answer beyond a document's.
 const AROUND: usize = 64;
@@ -133,6 +135,45 @@ struct Followed {
     uploaded: BTreeMap<usize, u64>,
     /// The authority that is asked next.
     next: usize,
+}
+
+/// The list of an epoch to come, until a user takes it: a round or two after the epoch has begun, when relays have it
+/// for certain, and not with all users at the same time. The first list is taken at once.
+#[derive(Debug)]
+pub struct NextList {
+    round: Duration,
+    next: Option<(Time, Document)>,
+}
+
+impl NextList {
+    /// Of a network whose rounds are so long.
+    pub fn new(round: Duration) -> NextList {
+        NextList { round, next: None }
+    }
+
+    /// A list was found.
+    pub fn put(&mut self, now: Time, document: Document) {
+        let spread = 1.0 + Rng::stream(random_seed(), "epoch").uniform();
+        let wait = Duration::SECOND * document.valid_from.since(wall())
+            + Duration::from_secs_f64(self.round.as_secs_f64() * spread);
+        self.next = Some((now + wait, document));
+    }
+
+    /// The list, once it is to be used.
+    pub fn take(&mut self, now: Time) -> Option<Document> {
+        self.next.take_if(|(at, _)| *at <= now).map(|(_, document)| document)
+    }
+
+    /// When there will be one; [`Time::MAX`] for not yet.
+    pub fn timer(&self) -> Time {
+        self.next.as_ref().map_or(Time::MAX, |(at, _)| *at)
+    }
+
+    /// So long after one user another may take a list: they look for it at other times, wait for up to a round
+    /// longer, and their clocks differ by less than a round.
+    pub fn spread(round: Duration) -> Duration {
+        Duration::from_secs_f64(LONGEST_LOOK.as_secs_f64()) + round * 2
+    }
 }
 
 /// What the calendar says.

@@ -14,7 +14,7 @@ use anabranch_onion::routes::PlacementError;
 use anabranch_proto::machine::{Machine, Out};
 use rand::rngs::StdRng;
 
-use super::follow::{Follower, Following, Found, Keep, wall};
+use super::follow::{Follower, Following, Found, Keep, NextList, wall};
 use super::network_file::NetworkFile;
 use super::user_edge::{EdgeError, KeepGuards};
 use crate::pool::NoWork;
@@ -130,6 +130,7 @@ where
     /// Until the first list of relays is there.
     waiting: Option<(UserSettings, GuardState, Socket, Make<M>)>,
     follower: Follower,
+    next: NextList,
     keep_guards: KeepGuards,
     news: Vec<HiddenNews<M::Event>>,
     has_machine: bool,
@@ -147,6 +148,7 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
     ) -> io::Result<HiddenEdge<M>> {
         let HiddenSettings { network, user, socket, guards, keep_guards, remembered, keep } = settings;
         let runtime = Runtime::new(NoWork)?;
+        let next = NextList::new(network.authorities.round);
         let waker = runtime.waker();
         let follower = Follower::start(Following {
             network,
@@ -157,7 +159,7 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
             wake: Box::new(move || waker.wake()),
         })?;
         let waiting = Some((user, guards, socket, Box::new(make) as Make<M>));
-        Ok(HiddenEdge { runtime, waiting, follower, keep_guards, news: Vec::new(), has_machine: false })
+        Ok(HiddenEdge { runtime, waiting, follower, next, keep_guards, news: Vec::new(), has_machine: false })
     }
 
     /// Now, on its clock.
@@ -188,6 +190,7 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
     pub fn turn(&mut self, until: Time) -> Result<(), EdgeError> {
         while let Some(found) = self.follower.poll() {
             match found {
+                Found::Document(document) if self.has_machine => self.next.put(self.runtime.now(), *document),
                 Found::Document(document) => self.begin_epoch(*document)?,
                 found => self.news.push(HiddenNews::Directory(found)),
             }
@@ -196,7 +199,10 @@ impl<M: Hidden<Job = std::convert::Infallible, Done = std::convert::Infallible>>
             std::thread::sleep(LOOK);
             return Ok(());
         }
-        self.runtime.turn(until)?;
+        if let Some(document) = self.next.take(self.runtime.now()) {
+            self.begin_epoch(document)?;
+        }
+        self.runtime.turn(until.min(self.next.timer()))?;
         self.hear();
         Ok(())
     }

@@ -15,13 +15,13 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Document, Remembered};
 use anabranch_onion::guards::GuardState;
-use anabranch_onion::node::{Destination, EXIT, SessionId, User, UserEvent, UserSettings};
+use anabranch_onion::node::{Cover, CoverError, Destination, EXIT, SessionId, User, UserEvent, UserSettings};
 use anabranch_onion::routes::{PlacementError, RouteError};
-use anabranch_onion::session::{Rates, Reason, Target};
+use anabranch_onion::session::{IDLE, Rates, Reason, Target};
 use rand::rngs::StdRng;
 
 use super::exit_edge::hand_over;
-use super::follow::{Follower, Following, Found, Keep, wall};
+use super::follow::{Follower, Following, Found, Keep, NextList, wall};
 use super::network_file::NetworkFile;
 use super::pipe::{ConnectionId, FromTask, ToTask};
 use super::socks::{Request, SocksServer, SocksUser};
@@ -55,6 +55,9 @@ pub enum EdgeError {
     /// What places packets.
     #[error("{0}")]
     Placement(#[from] PlacementError),
+    /// What hides when it sends.
+    #[error("{0}")]
+    Cover(#[from] CoverError),
 }
 
 /// Writes down which guards a user has.
@@ -66,6 +69,8 @@ pub struct EdgeSettings {
     pub network: NetworkFile,
     /// How it chooses.
     pub user: UserSettings,
+    /// What hides when it sends.
+    pub cover: Cover,
     /// How fast it sends, and is answered.
     pub rates: Rates,
     /// Where programs come.
@@ -111,6 +116,8 @@ enum Said {
 }
 
 struct Open {
+    /// Since when no program has a connection in it.
+    idle_since: Option<Time>,
     socks: SocksUser,
     exit: anabranch_onion::directory::PublicKey,
     streams: Streams,
@@ -126,12 +133,10 @@ pub struct UserEdge {
     _tasks: tokio::runtime::Runtime,
     socks: SocketAddr,
     said: Receiver<Said>,
+    cover: Cover,
     rates: Rates,
     keep_guards: KeepGuards,
-    /// How long a list waits after its epoch has begun, until relays have it as well.
-    settles: Duration,
-    /// The list of an epoch that is to begin then.
-    next: Option<(Time, Document)>,
+    next: NextList,
     sessions: BTreeMap<SessionId, Open>,
     by_connection: BTreeMap<ConnectionId, SessionId>,
     news: Vec<EdgeNews>,
@@ -146,8 +151,10 @@ impl UserEdge {
     ///
     /// When the system does not let it.
     pub fn start(settings: EdgeSettings) -> Result<UserEdge, EdgeError> {
-        let EdgeSettings { network, user, rates, socks, socket, guards, keep_guards, remembered, keep } = settings;
-        let settles = network.authorities.round;
+        let EdgeSettings { network, user, cover, rates, socks, socket, guards, keep_guards, remembered, keep } =
+            settings;
+        user.check_cover(cover)?;
+        let next = NextList::new(network.authorities.round);
         let runtime: Runtime<EdgeUser> = Runtime::new(NoWork)?;
         let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut server = tasks.block_on(SocksServer::bind(socks))?;
@@ -184,10 +191,10 @@ impl UserEdge {
             _tasks: tasks,
             socks: address,
             said,
+            cover,
             rates,
             keep_guards,
-            settles,
-            next: None,
+            next,
             sessions: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             news: Vec::new(),
@@ -219,7 +226,8 @@ impl UserEdge {
     pub fn turn(&mut self, until: Time) -> Result<(), EdgeError> {
         while let Some(found) = self.follower.poll() {
             match found {
-                Found::Document(document) => self.on_document(*document)?,
+                Found::Document(document) if self.has_user => self.next.put(self.runtime.now(), *document),
+                Found::Document(document) => self.begin_epoch(*document)?,
                 found => self.news.push(EdgeNews::Directory(found)),
             }
         }
@@ -227,13 +235,10 @@ impl UserEdge {
             std::thread::sleep(LOOK);
             return Ok(());
         }
-        let until = match self.next.take_if(|(at, _)| *at <= self.runtime.now()) {
-            Some((_, document)) => {
-                self.begin_epoch(document)?;
-                until
-            }
-            None => self.next.as_ref().map_or(until, |(at, _)| until.min(*at)),
-        };
+        if let Some(document) = self.next.take(self.runtime.now()) {
+            self.begin_epoch(document)?;
+        }
+        let until = until.min(self.next.timer());
         let mut is_busy = true;
         for _ in 0..PORTION {
             match self.said.try_recv() {
@@ -249,25 +254,38 @@ impl UserEdge {
         while let Some((_, event)) = self.runtime.poll_event() {
             self.on_event(event);
         }
+        if self.cover != Cover::Off {
+            self.close_idle();
+        }
         Ok(())
+    }
+
+    /// A session whose cells leave and come at a constant rate is never silent: where no program has had a connection in
+    /// it for long, it is closed here.
+    fn close_idle(&mut self) {
+        let now = self.runtime.now();
+        let mut over = Vec::new();
+        for (id, open) in &mut self.sessions {
+            let is_idle = open.streams.is_empty();
+            open.idle_since = is_idle.then(|| open.idle_since.unwrap_or(now));
+            if open.idle_since.is_some_and(|since| now.since(since) >= IDLE) {
+                open.idle_since = None;
+                over.push(*id);
+            }
+        }
+        for id in over {
+            self.runtime.act(0, |user, now, port| {
+                if let Some(client) = user.session(id) {
+                    client.close();
+                }
+                user.serve(now, port);
+            });
+        }
     }
 
     /// What has happened since.
     pub fn poll_news(&mut self) -> Option<EdgeNews> {
         (!self.news.is_empty()).then(|| self.news.remove(0))
-    }
-
-    /// The first list is used at once. Those of later epochs are a round or two after the epoch has begun, when relays
-    /// have them for certain, and not by all users at the same time.
-    fn on_document(&mut self, document: Document) -> Result<(), EdgeError> {
-        if !self.has_user {
-            return self.begin_epoch(document);
-        }
-        let spread = 1.0 + Rng::stream(random_seed(), "epoch").uniform();
-        let wait = Duration::SECOND * document.valid_from.since(wall())
-            + Duration::from_secs_f64(self.settles.as_secs_f64() * spread);
-        self.next = Some((self.runtime.now() + wait, document));
-        Ok(())
     }
 
     fn begin_epoch(&mut self, document: Document) -> Result<(), EdgeError> {
@@ -277,6 +295,8 @@ impl UserEdge {
         match self.waiting.take() {
             Some((settings, guards, socket)) => {
                 let user = User::new(settings, document, guards, self.runtime.now(), wall(), rand::make_rng())?;
+                let mut user = user;
+                user.set_cover(self.runtime.now(), self.cover)?;
                 self.runtime.add_gathering(socket, user)?;
                 self.has_user = true;
                 self.runtime.act(0, |user, now, port| user.serve(now, port));
@@ -333,7 +353,7 @@ impl UserEdge {
         let destination = Destination { relay, label: EXIT, keys };
         let rates = self.rates.clone();
         let id = self.runtime.act(0, |user, now, _| user.open(now, destination, rates));
-        self.sessions.insert(id, Open { socks, exit, streams: Streams::default() });
+        self.sessions.insert(id, Open { idle_since: None, socks, exit, streams: Streams::default() });
         Some(id)
     }
 

@@ -19,7 +19,7 @@ use anabranch_onion::crypto::Real;
 use anabranch_onion::directory::{Remembered, SecretKey, ServiceEntry};
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::hidden::Mailboxes;
-use anabranch_onion::node::{EXIT, SessionService, UserSettings, WithMailboxes};
+use anabranch_onion::node::{Cover, EXIT, SessionService, UserSettings, WithMailboxes};
 use anabranch_onion::session::{Entropy, Rates, Secrecy, ServiceSecret};
 use fast_socks5::client::{Config, Socks5Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -63,8 +63,23 @@ fn relay(network: &NetworkFile, host: u8, rules: &[String], stop: &AtomicBool) {
     }
 }
 
-/// A user's edge, until `stop`; how many sessions it had at most.
-fn user(network: &NetworkFile, socks: &Mutex<Option<SocketAddr>>, most: &Mutex<usize>, stop: &AtomicBool) {
+/// What a user's edge says of itself while it runs.
+#[derive(Default)]
+struct Watched {
+    /// Where programs come, once all relays are listed.
+    socks: Mutex<Option<SocketAddr>>,
+    /// Sessions, at most.
+    most: Mutex<usize>,
+    /// Packets of sessions that have left, and all that have.
+    left: Mutex<[u64; 2]>,
+}
+
+/// A user's edge, until `stop`.
+fn user(network: &NetworkFile, cover: Cover, watched: &Watched, stop: &AtomicBool) {
+    let rates = match cover {
+        Cover::ConstantRate(per_s) => Rates::covered(per_s),
+        _ => Rates::default(),
+    };
     let mut edge = UserEdge::start(EdgeSettings {
         network: network.clone(),
         user: UserSettings {
@@ -76,7 +91,8 @@ fn user(network: &NetworkFile, socks: &Mutex<Option<SocketAddr>>, most: &Mutex<u
             secrecy: Secrecy::Sealed,
             mixing: None,
         },
-        rates: Rates::default(),
+        cover,
+        rates,
         socks: LOOPBACK,
         socket: Socket::bind(LOOPBACK).expect("loopback"),
         guards: GuardState::default(),
@@ -87,13 +103,17 @@ fn user(network: &NetworkFile, socks: &Mutex<Option<SocketAddr>>, most: &Mutex<u
     .expect("it starts");
     while !stop.load(Ordering::Relaxed) {
         edge.turn(edge.now() + Duration::from_millis(20)).expect("it turns");
-        let mut most = most.lock().expect("nobody panics with it");
+        let mut most = watched.most.lock().expect("nobody panics with it");
         *most = edge.sessions().max(*most);
+        if let Some(user) = edge.user() {
+            let counts = user.counts();
+            *watched.left.lock().expect("nobody panics with it") = [counts.sent, counts.sent + counts.loops];
+        }
         while let Some(news) = edge.poll_news() {
             if let EdgeNews::Epoch { relays, exits, .. } = news
                 && [relays, exits] == RELAYS.map(usize::from)
             {
-                *socks.lock().expect("nobody panics with it") = Some(edge.socks());
+                *watched.socks.lock().expect("nobody panics with it") = Some(edge.socks());
             }
         }
     }
@@ -102,6 +122,16 @@ fn user(network: &NetworkFile, socks: &Mutex<Option<SocketAddr>>, most: &Mutex<u
 /// Runs `programs` with a proxy at the address that they are given, over a network whose exits allow `rules` and whose
 /// relays are at `hosts` and what follows; what they said, and how many sessions there were at a time.
 fn with_proxy<F: Future>(rules: &[&str], hosts: u8, programs: impl FnOnce(SocketAddr) -> F) -> (F::Output, usize) {
+    with_covered(Cover::Off, rules, hosts, |proxy, _| programs(proxy))
+}
+
+/// The same with `cover`, and for programs that look at what the proxy says of itself.
+fn with_covered<F: Future>(
+    cover: Cover,
+    rules: &[&str],
+    hosts: u8,
+    programs: impl FnOnce(SocketAddr, &'static Watched) -> F,
+) -> (F::Output, usize) {
     let (network, keys, listeners) = network(2, hosts, 4);
     let mut running = Running { stop: Default::default(), threads: Vec::new() };
     for (key, listener) in keys.into_iter().zip(listeners) {
@@ -114,20 +144,20 @@ fn with_proxy<F: Future>(rules: &[&str], hosts: u8, programs: impl FnOnce(Socket
             if number < RELAYS[1] { rules.iter().map(|rule| (*rule).to_owned()).collect() } else { Vec::new() };
         running.start(move |stop| relay(&network, hosts + 3 + number, &rules, stop));
     }
-    let (socks, most): (&'static Mutex<_>, &'static Mutex<usize>) =
-        (Box::leak(Box::default()), Box::leak(Box::default()));
-    running.start(move |stop| user(&network, socks, most, stop));
+    let watched: &'static Watched = Box::leak(Box::default());
+    running.start(move |stop| user(&network, cover, watched, stop));
     let begun = Instant::now();
     let address = loop {
-        if let Some(address) = *socks.lock().expect("nobody panics with it") {
+        if let Some(address) = *watched.socks.lock().expect("nobody panics with it") {
             break address;
         }
         assert!(begun.elapsed() < PATIENCE, "no list names all relays");
         std::thread::sleep(StdDuration::from_millis(20));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let said = runtime.block_on(async { tokio::time::timeout(PATIENCE, programs(address)).await }).expect("in time");
-    let most = *most.lock().expect("nobody panics with it");
+    let said =
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, programs(address, watched)).await }).expect("in time");
+    let most = *watched.most.lock().expect("nobody panics with it");
     (said, most)
 }
 
@@ -199,6 +229,34 @@ fn a_page_comes_whole_and_its_name_is_resolved_at_the_exit() {
         for _ in 0..2 {
             assert!(fetch(connect(proxy, "localhost", server.port(), None).await).await == page(300_000));
         }
+    });
+    assert_eq!(sessions, 1);
+}
+
+#[test]
+fn at_a_constant_rate_as_much_leaves_whether_programs_have_something_to_say_or_not() {
+    const PER_S: u32 = 100;
+    let ((), sessions) = with_covered(Cover::ConstantRate(PER_S), &["127.0.0.1:*"], 120, |proxy, watched| async move {
+        let left = || *watched.left.lock().expect("nobody panics with it");
+        // What leaves in `span`, as a share of the rate; what was counted late belongs to a second before at most.
+        let within = |before: u64, after: u64, span: StdDuration| {
+            let packets = (after - before) as f64;
+            let [least, most] = [0.25, 1.0].map(|share| share * f64::from(PER_S) * span.as_secs_f64());
+            assert!((least..=most + f64::from(PER_S)).contains(&packets), "{packets} in {span:?}");
+        };
+        let (begun, [cells, all]) = (Instant::now(), left());
+        tokio::time::sleep(StdDuration::from_secs(3)).await;
+        let [cells_idle, all_idle] = left();
+        assert_eq!(cells_idle, cells, "programs say nothing");
+        within(all, all_idle, begun.elapsed());
+        let server = page_server(200_000).await;
+        let begun = Instant::now();
+        assert!(fetch(connect(proxy, "localhost", server.port(), None).await).await == page(200_000));
+        let span = begun.elapsed();
+        tokio::time::sleep(StdDuration::from_millis(100)).await;
+        let [cells_busy, all_busy] = left();
+        assert!(cells_busy > cells_idle + 20, "{cells_busy} cells carry the page");
+        within(all_idle, all_busy, span + StdDuration::from_millis(100));
     });
     assert_eq!(sessions, 1);
 }

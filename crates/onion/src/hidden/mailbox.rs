@@ -3,13 +3,15 @@
 //!
 //! A mailbox is opened with its owner's signature, and filled by whoever knows the secret that was signed with it.
 //! What comes for it while it has no block is dropped: that is the back-pressure that every sender, and every
-//! stranger, meets alike. All of it is forgotten when an epoch ends, since relays can't open the blocks any more.
+//! stranger, meets alike. What is of an epoch is kept for the grace of its keys after the next has begun, so that owners
+//! and senders follow while sessions go on; then it is forgotten, since relays can't open the blocks any more.
 //!
-//! All is bounded. Nobody can take another's blocks or label; but a relay that is full of strangers' mailboxes or
+//! All is bounded, what is of two epochs together. Where there is no room, what is of the last epoch goes first. Nobody
+//! can take another's blocks or label; but a relay that is full of strangers' mailboxes or
 //! descriptors has no room, and an owner goes to another. The signatures that are checked have a budget, and so many
 //! descriptors fit that it takes longer to push out one that is not renewed than receivers take to renew theirs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::marker::PhantomData;
 
 use anabranch_control::time::{Duration, Time};
@@ -71,6 +73,8 @@ pub struct MailboxCounts {
 }
 
 struct Mailbox {
+    /// The epoch that it was opened in.
+    epoch: u64,
     key: PublicKey,
     secret: Secret,
     held: HeldBlocks,
@@ -90,7 +94,11 @@ pub struct Mailboxes<C> {
     /// This relay's.
     identity: PublicKey,
     epoch: u64,
+    /// The epoch before, and until when what is of it is kept.
+    former: Option<(u64, Time)>,
     mailboxes: BTreeMap<Label, Mailbox>,
+    /// Those of the epoch before.
+    former_mailboxes: BTreeSet<Label>,
     /// Blocks of all.
     blocks: usize,
     descriptors: BTreeMap<PublicKey, Kept>,
@@ -117,7 +125,9 @@ impl<C: Cryptography> Mailboxes<C> {
         Mailboxes {
             identity,
             epoch,
+            former: None,
             mailboxes: BTreeMap::new(),
+            former_mailboxes: BTreeSet::new(),
             blocks: 0,
             descriptors: BTreeMap::new(),
             turns: BTreeMap::new(),
@@ -134,15 +144,45 @@ impl<C: Cryptography> Mailboxes<C> {
         }
     }
 
-    /// Another epoch begins: nothing of the last one is of use.
-    pub fn begin_epoch(&mut self, epoch: u64) {
-        self.epoch = epoch;
-        self.mailboxes.clear();
-        self.blocks = 0;
-        self.descriptors.clear();
-        self.turns.clear();
-        self.out.clear();
-        self.sweep_at = None;
+    /// Another epoch begins. What is of the one before is kept for `grace` longer, what is of earlier ones no more.
+    pub fn begin_epoch(&mut self, now: Time, epoch: u64, grace: Duration) {
+        self.forget_former();
+        self.former = Some((core::mem::replace(&mut self.epoch, epoch), now + grace));
+        self.former_mailboxes = self.mailboxes.keys().copied().collect();
+    }
+
+    /// Forgets what is not of this epoch.
+    fn forget_former(&mut self) {
+        self.former = None;
+        for label in core::mem::take(&mut self.former_mailboxes) {
+            self.forget(label);
+        }
+        let epoch = self.epoch;
+        self.descriptors.retain(|_, kept| {
+            let is_kept = kept.parts.iter().flatten().any(|part| part.epoch == epoch);
+            if !is_kept {
+                self.turns.remove(&kept.turn);
+            }
+            is_kept
+        });
+    }
+
+    fn forget(&mut self, label: Label) {
+        if let Some(mailbox) = self.mailboxes.remove(&label) {
+            self.blocks -= mailbox.held.len();
+        }
+    }
+
+    /// Where there is no room, a mailbox of the epoch before goes; whether there was one.
+    fn make_room(&mut self) -> bool {
+        let Some(label) = self.former_mailboxes.pop_first() else { return false };
+        self.forget(label);
+        true
+    }
+
+    /// Whether something of `epoch` may be kept.
+    fn serves(&self, epoch: u64) -> bool {
+        epoch == self.epoch || self.former.is_some_and(|(former, _)| former == epoch)
     }
 
     /// A body has come for `label`; whether that is a matter of mailboxes.
@@ -225,25 +265,29 @@ impl<C: Cryptography> Mailboxes<C> {
     fn on_open(&mut self, now: Time, open: Open) {
         let label = label_of(&open.key);
         let mut blocks = Vec::new().into_iter();
-        let state = if open.epoch != self.epoch {
+        let state = if !self.serves(open.epoch) {
             MailboxState::OtherEpoch
         } else if !self.may_check(now) {
             MailboxState::Full
         } else if !open.is_signed_for(&self.identity) {
             MailboxState::Unsigned
         } else {
-            let room = self.mailboxes.len() < MOST_MAILBOXES;
+            let is_new = !self.mailboxes.contains_key(&label);
+            let room = self.mailboxes.len() < MOST_MAILBOXES || is_new && open.epoch == self.epoch && self.make_room();
             match self.mailboxes.get_mut(&label) {
                 // Another key with the same label: whoever came first has it.
-                Some(mailbox) if mailbox.key != open.key => MailboxState::Full,
+                Some(mailbox) if mailbox.key != open.key || mailbox.epoch != open.epoch => MailboxState::Full,
                 Some(mailbox) => {
                     (mailbox.secret, mailbox.heard) = (open.secret, now);
                     MailboxState::Open
                 }
                 None if room => {
                     let held = HeldBlocks::remembering(MOST_BLOCKS, 0);
-                    let mailbox = Mailbox { key: open.key, secret: open.secret, held, dry: 0, heard: now };
-                    self.mailboxes.insert(label, mailbox);
+                    let Open { key, secret, epoch, .. } = open;
+                    self.mailboxes.insert(label, Mailbox { epoch, key, secret, held, dry: 0, heard: now });
+                    if epoch != self.epoch {
+                        self.former_mailboxes.insert(label);
+                    }
                     self.sweep_at.get_or_insert(now + FORGOTTEN_AFTER);
                     self.counts.opened += 1;
                     MailboxState::Open
@@ -264,8 +308,10 @@ impl<C: Cryptography> Mailboxes<C> {
     }
 
     fn fill(&mut self, label: Label, blocks: impl Iterator<Item = ReplyBlock>) {
-        let Some(mailbox) = self.mailboxes.get_mut(&label) else { return };
+        let Some(epoch) = self.mailboxes.get(&label).map(|mailbox| mailbox.epoch) else { return };
         for block in blocks {
+            while self.blocks >= MOST_BLOCKS_IN_ALL && epoch == self.epoch && self.make_room() {}
+            let Some(mailbox) = self.mailboxes.get_mut(&label) else { return };
             if self.blocks < MOST_BLOCKS_IN_ALL && mailbox.held.insert(block).is_ok() {
                 self.blocks += 1;
                 self.counts.filled += 1;
@@ -290,7 +336,7 @@ impl<C: Cryptography> Mailboxes<C> {
     fn store(&mut self, now: Time, part: Part) -> bool {
         let place = usize::from(part.is_second);
         let known = self.descriptors.get(&part.key).and_then(|kept| kept.parts[place].as_ref());
-        if part.epoch != self.epoch || known.is_some_and(|known| known.version > part.version) {
+        if !self.serves(part.epoch) || known.is_some_and(|known| known.version > part.version) {
             return false;
         }
         // The same once more is no work.
@@ -333,15 +379,26 @@ impl<C: Cryptography> Mailboxes<C> {
 
     /// When [`on_timer`](Mailboxes::on_timer) has something to do.
     pub fn timer(&self) -> Time {
-        self.sweep_at.unwrap_or(Time::MAX)
+        let grace = self.former.map(|(_, until)| until);
+        self.sweep_at.into_iter().chain(grace).min().unwrap_or(Time::MAX)
     }
 
-    /// Forgets mailboxes of which nobody speaks any more.
+    /// Forgets mailboxes of which nobody speaks any more, and what is of an epoch whose grace is over.
     pub fn on_timer(&mut self, now: Time) {
+        if self.former.is_some_and(|(_, until)| until <= now) {
+            self.forget_former();
+        }
         if self.sweep_at.is_none_or(|at| now < at) {
             return;
         }
-        self.mailboxes.retain(|_, mailbox| now.since(mailbox.heard) < FORGOTTEN_AFTER);
+        let former = &mut self.former_mailboxes;
+        self.mailboxes.retain(|label, mailbox| {
+            let is_kept = now.since(mailbox.heard) < FORGOTTEN_AFTER;
+            if !is_kept {
+                former.remove(label);
+            }
+            is_kept
+        });
         self.blocks = self.mailboxes.values().map(|mailbox| mailbox.held.len()).sum();
         self.sweep_at = (!self.mailboxes.is_empty()).then(|| now + FORGOTTEN_AFTER / 2);
     }
@@ -382,6 +439,8 @@ mod tests {
 
     const HERE: PublicKey = PublicKey([5; 32]);
 
+    const GRACE: Duration = Duration::from_millis(60_000);
+
     fn at(seconds: u64) -> Time {
         Time::ZERO + Duration::SECOND * seconds
     }
@@ -408,6 +467,11 @@ mod tests {
         let blocks = (0..blocks).map(block).collect();
         say(to, now, Request::Open(Open::new(&key, &HERE, 7, [1; 16], blocks)));
         (label_of(&key.public()), answers(to))
+    }
+
+    /// What was stapled leaves.
+    fn answers_of_bodies(of: &mut Mailboxes<Transparent>) {
+        while of.poll(&mut [0; DATAGRAM]).is_some() {}
     }
 
     fn fill(to: &mut Mailboxes<Transparent>, now: Time, label: Label, secret: Secret, blocks: core::ops::Range<u16>) {
@@ -515,15 +579,59 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outlives_its_epoch() {
+    fn what_is_of_an_epoch_is_of_use_until_its_grace_is_over_or_the_next_but_one_begins() {
+        for is_grace_over in [true, false] {
+            let mut relay = mailboxes();
+            let (label, _) = open(&mut relay, at(0), 1, 4);
+            let (_, _, [part, other]) = parts(1, 7, 1);
+            let publish = |part: &Part| Request::Publish { part: Box::new(part.clone()), answer: block(1) };
+            say(&mut relay, at(0), publish(&part));
+            assert_eq!((answers(&mut relay), relay.descriptors()), (vec![Answer::Stored], 1));
+            relay.begin_epoch(at(1), 8, GRACE);
+            assert!(relay.on_body(at(2), label, &[0; BODY]) && relay.has_work());
+            answers_of_bodies(&mut relay);
+            fill(&mut relay, at(2), label, [1; 16], 10..12);
+            assert_eq!(relay.held(), (1, 4), "one was used, and two came");
+            say(&mut relay, at(2), publish(&other));
+            assert_eq!((answers(&mut relay), relay.descriptors()), (vec![Answer::Stored], 1));
+            // Of its own epoch there are others.
+            let key = SecretKey::from_seed(&[77; 32]);
+            say(&mut relay, at(3), Request::Open(Open::new(&key, &HERE, 8, [1; 16], vec![block(1), block(2)])));
+            assert_eq!(state(&answers(&mut relay)), (MailboxState::Open, 1));
+            say(&mut relay, at(3), publish(&parts(2, 8, 1).2[0]));
+            assert_eq!((answers(&mut relay), relay.descriptors(), relay.turns.len()), (vec![Answer::Stored], 2, 2));
+            assert_eq!(relay.timer(), at(1) + GRACE);
+            match is_grace_over {
+                true => relay.on_timer(at(1) + GRACE),
+                false => relay.begin_epoch(at(4), 9, GRACE),
+            }
+            assert!(!relay.on_body(at(9), label, &[0; BODY]), "nobody has this label now");
+            assert_eq!((relay.held(), relay.descriptors(), relay.turns.len()), ((1, 1), 1, 1));
+        }
+    }
+
+    #[test]
+    fn what_is_of_the_last_epoch_makes_room_for_what_is_of_this_one() {
         let mut relay = mailboxes();
-        let (label, _) = open(&mut relay, at(0), 1, 4);
-        let (_, _, [part, _]) = parts(1, 7, 1);
-        say(&mut relay, at(0), Request::Publish { part: Box::new(part), answer: block(1) });
-        assert_eq!((answers(&mut relay), relay.descriptors()), (vec![Answer::Stored], 1));
-        relay.begin_epoch(8);
-        assert!(!relay.on_body(at(1), label, &[0; BODY]));
-        assert_eq!((relay.held(), relay.descriptors()), ((0, 0), 0));
+        let now = |owner| at(10) + Duration::from_millis(20) * owner;
+        for owner in 0..MOST_MAILBOXES as u64 {
+            let (label, _) = open(&mut relay, now(owner), owner, 1);
+            fill(&mut relay, now(owner), label, [1; 16], 0..20);
+        }
+        assert_eq!(relay.held(), (MOST_MAILBOXES, MOST_BLOCKS_IN_ALL));
+        let later = now(MOST_MAILBOXES as u64);
+        relay.begin_epoch(later, 8, GRACE);
+        for owner in 0..5 {
+            let key = SecretKey::from_seed(&[owner + 100; 32]);
+            say(&mut relay, later, Request::Open(Open::new(&key, &HERE, 8, [1; 16], vec![block(1), block(2)])));
+            assert_eq!(state(&answers(&mut relay)), (MailboxState::Open, 1));
+        }
+        assert_eq!(relay.held().0, MOST_MAILBOXES);
+        assert!(relay.held().1 <= MOST_BLOCKS_IN_ALL);
+        // Nothing that is of the last epoch is worth more than another of it.
+        let key = SecretKey::from_seed(&[200; 32]);
+        say(&mut relay, later, Request::Open(Open::new(&key, &HERE, 7, [1; 16], vec![block(1)])));
+        assert_eq!(state(&answers(&mut relay)).0, MailboxState::Full);
     }
 
     #[test]

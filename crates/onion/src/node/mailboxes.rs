@@ -1,6 +1,6 @@
 //! What a relay offers: mailboxes for hidden receivers, and whatever else it offers beside them.
 
-use anabranch_control::time::Time;
+use anabranch_control::time::{Duration, Time};
 
 use super::relay::Service;
 use crate::crypto::Cryptography;
@@ -61,8 +61,8 @@ impl<C: Cryptography, S: Service> Service for WithMailboxes<C, S> {
         if self.mailboxes.has_work() { now } else { self.mailboxes.timer().min(self.inner.timer(now)) }
     }
 
-    fn begin_epoch(&mut self, epoch: u64) {
-        self.mailboxes.begin_epoch(epoch);
-        self.inner.begin_epoch(epoch);
+    fn begin_epoch(&mut self, now: Time, epoch: u64, grace: Duration) {
+        self.mailboxes.begin_epoch(now, epoch, grace);
+        self.inner.begin_epoch(now, epoch, grace);
     }
 }

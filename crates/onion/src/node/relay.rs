@@ -36,9 +36,9 @@ pub trait Service {
     /// When it has something to do or to send; [`Time::MAX`] for never.
     fn timer(&self, now: Time) -> Time;
 
-    /// Another epoch begins.
-    fn begin_epoch(&mut self, epoch: u64) {
-        let _ = epoch;
+    /// Another epoch begins; packets of the one before come for `grace` longer.
+    fn begin_epoch(&mut self, now: Time, epoch: u64, grace: Duration) {
+        let _ = (now, epoch, grace);
     }
 }
 
@@ -113,7 +113,7 @@ impl<C: Cryptography, S: Service> RelayNode<C, S> {
 
     /// Another epoch begins, in which `addresses` are the members'.
     pub fn begin_epoch(&mut self, now: Time, keys: EpochKeys<C>, addresses: Vec<SocketAddr>, grace: Duration) {
-        self.service.begin_epoch(keys.epoch);
+        self.service.begin_epoch(now, keys.epoch, grace);
         self.members.begin_epoch(keys.epoch, addresses);
         self.relay.begin_epoch(now, keys, grace);
     }

@@ -2,8 +2,11 @@
 //!
 //! The first packet under a key sets it up (index 0); k − 1 further ones show one-time ids. Since packets
 //! overtake each other, a key is used again only when the packet that set it up is known to have arrived,
-//! and then for [`AHEAD_AT_FIRST`] packets, until one of those is known to have, and [`AHEAD`] past the newest. A new key is set up before the old
-//! ones run out: as many ids are kept as packets are on their way.
+//! and then for [`AHEAD_AT_FIRST`] packets, until one of those is known to have, and [`AHEAD`] past the newest. A new key
+//! is set up before the old ones run out: as many ids are kept as packets are on their way.
+//!
+//! A key whose packets do not arrive is given up, since its relay may have restarted. If one of them arrives after all,
+//! the relay has it: a burst of late packets does not cost the set-ups of all keys that they took.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +33,10 @@ const MOST_KEYS: usize = 1024;
 /// Losses in a row, none of its packets having arrived between, after which a key is given up: its relay may
 /// have restarted. On paths that lose half of all packets, one key in 256 is given up for nothing.
 const LOSSES_TO_GIVE_UP: u8 = 8;
+
+/// Keys of one relay and position that were given up and may be taken up again: more than are in use at once where 1000
+/// packets are on their way.
+const MOST_GIVEN_UP: usize = 32;
 
 /// A user's keys at relays, for one epoch.
 #[derive(Clone, Debug)]
@@ -62,6 +69,8 @@ struct Used {
 struct Stock {
     /// By serial: the oldest first.
     keys: BTreeMap<u64, Key>,
+    /// Those that were given up.
+    given_up: BTreeMap<u64, Key>,
     /// Serials of those that may be used now.
     usable: BTreeSet<u64>,
     /// Packets that all keys are still good for.
@@ -224,20 +233,17 @@ impl<C: Cryptography> PathKeys<C> {
 
     /// The packet has arrived: at the other end, or as a block back here.
     pub fn arrived(&mut self, receipt: &Receipt) {
-        self.settle(receipt, |key, index| {
-            key.arrived = key.arrived.max(Some(index));
-            key.lost = 0;
-            true
-        });
+        self.settle(receipt, Fate::Arrived);
     }
 
     /// The packet is given up as lost.
     pub fn lost(&mut self, receipt: &Receipt) {
-        self.settle(receipt, |key, index| {
-            key.lost = key.lost.saturating_add(1);
-            // What was to set it up may not have come so far.
-            index != 0 && key.lost < LOSSES_TO_GIVE_UP
-        });
+        self.settle(receipt, Fate::Lost);
+    }
+
+    /// The packet, given up before, has arrived after all.
+    pub fn arrived_late(&mut self, receipt: &Receipt) {
+        self.settle(receipt, Fate::ArrivedLate);
     }
 
     /// Nothing is known of the relay any more: it may have lost its keys.
@@ -255,21 +261,29 @@ impl<C: Cryptography> PathKeys<C> {
         self.len() == 0
     }
 
-    /// Tells each key of a packet its fate; those of which `keep` says no are given up.
-    fn settle(&mut self, receipt: &Receipt, mut keep: impl FnMut(&mut Key, u16) -> bool) {
+    /// Tells each key of a packet its fate.
+    fn settle(&mut self, receipt: &Receipt, fate: Fate) {
+        let most = self.packets.get();
         for used in receipt.0.iter().flatten().filter(|used| used.serial >= self.past) {
             let Some(stock) = self.stocks.get_mut(&(used.relay, used.position)) else { continue };
-            stock.underway = stock.underway.saturating_sub(1);
-            let Some(key) = stock.keys.get_mut(&used.serial) else { continue };
-            if !keep(key, used.index) {
-                stock.left -= u32::from(self.packets.get() - key.next);
-                stock.usable.remove(&used.serial);
-                stock.keys.remove(&used.serial);
-            } else if key.may_be_used() {
-                stock.usable.insert(used.serial);
+            if fate != Fate::ArrivedLate {
+                stock.underway = stock.underway.saturating_sub(1);
+            }
+            match fate {
+                Fate::Lost => stock.on_lost(used, most),
+                Fate::Arrived | Fate::ArrivedLate => stock.on_arrived(used, most),
             }
         }
     }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Arrived,
+    Lost,
+    /// It counted as lost before.
+    ArrivedLate,
 }
 
 /// How far past `arrived`, the newest known to have arrived, a key may be used.
@@ -285,6 +299,37 @@ impl Key {
 }
 
 impl Stock {
+    fn on_arrived(&mut self, used: &Used, most: u16) {
+        if let Some(key) = self.given_up.remove(&used.serial)
+            && self.keys.len() < MOST_KEYS
+        {
+            self.left += u32::from(most - key.next);
+            self.keys.insert(used.serial, key);
+        }
+        let Some(key) = self.keys.get_mut(&used.serial) else { return };
+        key.arrived = key.arrived.max(Some(used.index));
+        key.lost = 0;
+        if key.may_be_used() {
+            self.usable.insert(used.serial);
+        }
+    }
+
+    fn on_lost(&mut self, used: &Used, most: u16) {
+        let Some(key) = self.keys.get_mut(&used.serial) else { return };
+        key.lost = key.lost.saturating_add(1);
+        // What was to set it up may not have come so far.
+        if used.index != 0 && key.lost < LOSSES_TO_GIVE_UP {
+            return;
+        }
+        self.usable.remove(&used.serial);
+        let Some(key) = self.keys.remove(&used.serial) else { return };
+        self.left -= u32::from(most - key.next);
+        if self.given_up.len() >= MOST_GIVEN_UP {
+            self.given_up.pop_first();
+        }
+        self.given_up.insert(used.serial, key);
+    }
+
     /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
     fn needs_key(&self, most: u16) -> bool {
         self.left < self.underway.max(u32::from(most / 2)) && self.keys.len() < MOST_KEYS
@@ -306,5 +351,87 @@ impl Stock {
             self.keys.remove(&serial);
         }
         Some(drawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::Transparent;
+    use crate::packet::BODY;
+    use crate::packet::testing::{Net, is_set_up};
+
+    const PATH: [u16; 3] = [0, 1, 2];
+
+    /// Sends `count` packets that arrive; their receipts, and how many set up a key at the first relay.
+    fn send(net: &mut Net<Transparent>, count: usize) -> (Vec<Receipt>, usize) {
+        let sent: Vec<_> = (0..count).map(|_| net.packet(&PATH, &[0; BODY])).collect();
+        let set_ups = sent.iter().filter(|(datagram, _)| is_set_up(datagram)).count();
+        let mut receipts = Vec::new();
+        for (mut datagram, receipt) in sent {
+            let (_, end) = net.carry(RelayIndex(0), &mut datagram);
+            assert!(matches!(end, crate::relay::Outcome::Deliver { .. }), "{end:?}");
+            receipts.push(receipt);
+        }
+        (receipts, set_ups)
+    }
+
+    /// A net whose user has keys to go on with: what it sends in steps of eight sets up one in eight or fewer.
+    fn settled(seed: u64) -> Net<Transparent> {
+        let mut net = Net::new(3, 64, seed);
+        for _ in 0..20 {
+            let (receipts, _) = send(&mut net, 8);
+            receipts.iter().for_each(|receipt| net.user.arrived(receipt));
+        }
+        net
+    }
+
+    #[test]
+    fn a_burst_of_late_packets_does_not_cost_the_keys_that_they_took() {
+        let set_ups = |is_late: bool| {
+            let mut net = settled(1);
+            let (receipts, _) = send(&mut net, 24);
+            for receipt in &receipts {
+                if is_late {
+                    net.user.lost(receipt);
+                    net.user.arrived_late(receipt);
+                } else {
+                    net.user.arrived(receipt);
+                }
+            }
+            let mut all = 0;
+            for _ in 0..8 {
+                let (receipts, set_ups) = send(&mut net, 8);
+                receipts.iter().for_each(|receipt| net.user.arrived(receipt));
+                all += set_ups;
+            }
+            all
+        };
+        assert_eq!(set_ups(true), set_ups(false));
+        // All are given up before the first is known to have come.
+        let mut net = settled(2);
+        let before = net.user.len();
+        let (receipts, _) = send(&mut net, 24);
+        receipts.iter().for_each(|receipt| net.user.lost(receipt));
+        let given_up = net.user.len();
+        receipts.iter().for_each(|receipt| net.user.arrived_late(receipt));
+        assert!(given_up < before && net.user.len() >= before, "{before} keys, {given_up}, {}", net.user.len());
+        let (_, set_ups) = send(&mut net, 16);
+        assert!(set_ups <= 1, "{set_ups} of 16 set up keys");
+    }
+
+    #[test]
+    fn keys_that_were_given_up_are_bounded_and_not_used() {
+        let mut net = Net::<Transparent>::new(3, 64, 3);
+        for _ in 0..500 {
+            // Each sets up a key, none of which is known to be there.
+            let (datagram, receipt) = net.packet(&PATH, &[0; BODY]);
+            assert!(is_set_up(&datagram));
+            net.user.lost(&receipt);
+        }
+        assert!(net.user.is_empty());
+        let given_up: Vec<usize> = net.user.stocks.values().map(|stock| stock.given_up.len()).collect();
+        assert_eq!(given_up, [MOST_GIVEN_UP; 3]);
+        assert!(net.user.stocks.values().all(|stock| stock.left == 0 && stock.underway == 0));
     }
 }

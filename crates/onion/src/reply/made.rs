@@ -54,8 +54,9 @@ struct Made {
     at: Time,
     parts: Vec<Part>,
     key: HopKey,
-    /// None once it counts as lost.
-    receipt: Option<Receipt>,
+    receipt: Receipt,
+    /// Whether it counts as lost.
+    is_lost: bool,
 }
 
 impl<C: Cryptography> MadeBlocks<C> {
@@ -122,7 +123,7 @@ impl<C: Cryptography> MadeBlocks<C> {
         if self.out.len() >= self.most {
             self.give_up_oldest(keys);
         }
-        self.out.insert(made.name, Made { id, at: now, parts: made.parts, key, receipt: Some(made.receipt) });
+        self.out.insert(made.name, Made { id, at: now, parts: made.parts, key, receipt: made.receipt, is_lost: false });
         // What has come back is kept in the order no longer than it takes to be half of it.
         if self.order.len() >= 2 * self.most {
             self.order.retain(|(.., name)| self.out.contains_key(name));
@@ -145,8 +146,10 @@ impl<C: Cryptography> MadeBlocks<C> {
         }
         C::packet(&made.key, 0).permute(payload);
         // All relays found their keys, whatever happened to the payload.
-        if let Some(receipt) = &made.receipt {
-            keys.arrived(receipt);
+        if made.is_lost {
+            keys.arrived_late(&made.receipt);
+        } else {
+            keys.arrived(&made.receipt);
         }
         let relays = made.parts.iter().map(|part| part.relay).collect();
         let opened = Opened { block: made.id, made: made.at, relays };
@@ -157,8 +160,9 @@ impl<C: Cryptography> MadeBlocks<C> {
     pub fn lost(&mut self, keys: &mut PathKeys<C>, block: BlockId) {
         let Ok(place) = self.order.binary_search_by_key(&block, |(_, id, _)| *id) else { return };
         let (.., name) = self.order[place];
-        if let Some(receipt) = self.out.get_mut(&name).and_then(|made| made.receipt.take()) {
-            keys.lost(&receipt);
+        if let Some(made) = self.out.get_mut(&name).filter(|made| !made.is_lost) {
+            made.is_lost = true;
+            keys.lost(&made.receipt);
         }
     }
 
@@ -189,8 +193,8 @@ impl<C: Cryptography> MadeBlocks<C> {
     fn give_up_first(&mut self, keys: &mut PathKeys<C>) -> Option<BlockId> {
         let (.., name) = self.order.pop_front()?;
         let made = self.out.remove(&name)?;
-        if let Some(receipt) = &made.receipt {
-            keys.lost(receipt);
+        if !made.is_lost {
+            keys.lost(&made.receipt);
         }
         Some(made.id)
     }

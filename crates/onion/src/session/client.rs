@@ -10,7 +10,7 @@ use super::cell::{BLOCKS_HEADER, Frame, PLAIN_HEADER, Reason, StreamId, Target};
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Entropy, Opening, ServiceKeys};
 use super::link::{End, Link, Outcome, Settled};
-use super::receiver::ACK_DELAY;
+use super::receiver::{report_delay, report_wait};
 use super::sender::{Carried, Delivered};
 use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
 use super::total_rate::{Shape, TotalRate, Watch};
@@ -33,8 +33,9 @@ const PROBE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(
 /// After so long without a cell, while there are streams, the session is over.
 const SILENCE: Duration = Duration::from_millis(60_000);
 
-/// After so long without streams too; sooner than the service would forget it.
-const IDLE: Duration = Duration::from_millis(120_000);
+/// After so long without streams too; sooner than the service would forget it. A session whose rates pad ends only when
+/// it is closed.
+pub const IDLE: Duration = Duration::from_millis(120_000);
 
 /// The least blocks that are out, where streams are.
 const LEAST_BLOCKS: usize = 32;
@@ -55,6 +56,15 @@ pub struct Rates {
     pub forward: Box<dyn TotalRate>,
     /// The service's cells, over the client's blocks.
     pub backward: Box<dyn TotalRate>,
+}
+
+impl Rates {
+    /// Where so many packets a second leave in all, as cover: the client's cells go by its ticks, at most that many,
+    /// and the service's come at that rate, always, since a rate that follows what it has to say would tell it.
+    pub fn covered(packets_per_s: u32) -> Rates {
+        use super::total_rate::{Constant, Stepped};
+        Rates { forward: Box::new(Stepped::new(packets_per_s)), backward: Box::new(Constant::new(packets_per_s)) }
+    }
 }
 
 impl Default for Rates {
@@ -284,7 +294,7 @@ impl Client {
         if self.link.keys.is_none() {
             return self.write_opening(now, via.tag, out);
         }
-        let timeout = self.link.backed_off(now, via.timeout) + ACK_DELAY;
+        let timeout = self.link.backed_off(now, via.timeout) + report_wait(self.link.round_trip);
         let most = self.blocks_a_cell();
         let Client { link, grants, watch, shape, .. } = self;
         let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {
@@ -406,7 +416,10 @@ impl Client {
         while let Some(outcome) = self.link.outcomes.pop_front() {
             match outcome {
                 Outcome::Delivered(delivered) => {
-                    self.shape.on_outcome(delivered.number, true);
+                    match delivered.is_late {
+                        true => self.shape.on_late(delivered.number),
+                        false => self.shape.on_outcome(delivered.number, true),
+                    }
                     self.push(ClientEvent::Delivered(delivered));
                 }
                 Outcome::Lost { number, via } => {
@@ -424,7 +437,8 @@ impl Client {
     /// As many blocks are out as the service's rate uses in two round trips and the time for which it
     /// gathers reports.
     fn set_blocks(&mut self) {
-        let time = self.link.round_trip.map_or(OPENING_TIMEOUT / 10, |time| time * 2) + ACK_DELAY * 2;
+        let round_trip = self.link.round_trip;
+        let time = round_trip.map_or(OPENING_TIMEOUT / 10, |time| time * 2) + report_delay(round_trip) * 2;
         let blocks = f64::from(self.watch.rate().cells_per_s()) * time.as_secs_f64();
         self.grants.set_target((blocks as usize).clamp(LEAST_BLOCKS, MAX_POOL));
     }

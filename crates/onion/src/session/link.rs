@@ -192,7 +192,9 @@ impl Link {
             self.delays.sample(&[], delivered.elapsed);
             if let Some(time) = delivered.round_trip {
                 // RFC 6298 2.3: SRTT <- 7/8 SRTT + 1/8 R
-                self.round_trip = Some(self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8));
+                let mean = self.round_trip.map_or(time, |mean| (mean * 7 + time) / 8);
+                self.round_trip = Some(mean);
+                self.received.set_round_trip(mean);
             }
             self.unheard_since = None;
             self.outcomes.push_back(Outcome::Delivered(delivered));

@@ -100,7 +100,7 @@ pub mod total_rate;
 
 pub use blocks::BlockError;
 pub use cell::{Reason, StreamId, Target};
-pub use client::{Client, ClientEvent, Rates, Via};
+pub use client::{Client, ClientEvent, IDLE, Rates, Via};
 pub use delays::RelayDelays;
 pub use envelope::CellFormat;
 pub use exit::{Exit, ExitEvent};

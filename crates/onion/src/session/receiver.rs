@@ -1,6 +1,8 @@
 //! Cells that came: each counts once, and the other end is told which came and when.
 //!
-//! A report is owed once 16 cells that ask for it have come, or 25 ms after the first. It says which of the
+//! A report is owed once 16 cells that ask for it have come, or a quarter of a round trip after the first, 25 ms at
+//! least. Who only receives sends nothing but blocks and reports: waiting lets a report ride with as many blocks as a cell
+//! holds, and over relays a quarter of a round trip costs nobody anything. It says which of the
 //! newest 256 cells have come, and of those that are new when they came (ACK vectors); the latter
 //! twice, in two cells over two paths, so that a lost report is seldom taken for lost cells.
 
@@ -12,8 +14,27 @@ use super::cell::{ACK_BITS, Acked, Arrival, Frame, MAX_ARRIVALS, encode_arrivals
 /// So many cells make a report due.
 pub const ACK_CELLS: usize = 16;
 
-/// After so long it is due anyway (RFC 9000 18.2's default of `max_ack_delay`).
+/// After so long it is due anyway (RFC 9000 18.2's default of `max_ack_delay`), or after a [`SHARE`]th of a round trip.
 pub const ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// Which part of a round trip a report waits for: a quarter, as Chromium's QUIC has it where it thins out ACKs
+/// (`kAckDecimationDelay`).
+const SHARE: u64 = 4;
+
+/// It never waits longer (RFC 5681 4.2).
+const LONGEST_ACK_DELAY: Duration = Duration::from_millis(500);
+
+/// How long a report waits for more cells, where a round trip takes so long.
+pub fn report_delay(round_trip: Option<Duration>) -> Duration {
+    round_trip.map_or(ACK_DELAY, |time| (time / SHARE).max(ACK_DELAY).min(LONGEST_ACK_DELAY))
+}
+
+/// How long the other end's report waits at most, as far as this end can tell: its round trips are a little longer or
+/// shorter than this end's.
+pub fn report_wait(round_trip: Option<Duration>) -> Duration {
+    let delay = report_delay(round_trip);
+    if delay > ACK_DELAY { delay + ACK_DELAY } else { delay }
+}
 
 /// Arrivals that wait to be reported at most; of more, the oldest are only among the newest 256.
 const MAX_WAITING: usize = 1024;
@@ -34,9 +55,15 @@ pub struct Received {
     /// Cells since the last report that ask for one.
     asking: usize,
     due: Option<Time>,
+    round_trip: Option<Duration>,
 }
 
 impl Received {
+    /// A round trip takes so long.
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip = Some(round_trip);
+    }
+
     /// Whether cell `number` has not come yet.
     pub fn is_new(&self, number: u64) -> bool {
         self.replay.is_new(number)
@@ -64,7 +91,7 @@ impl Received {
         self.waiting.push(Arrival { number, at: now });
         if asks {
             self.asking += 1;
-            let due = if self.asking >= ACK_CELLS { now } else { now + ACK_DELAY };
+            let due = if self.asking >= ACK_CELLS { now } else { now + report_delay(self.round_trip) };
             self.due = Some(self.due.map_or(due, |before| before.min(due)));
         }
     }
@@ -166,6 +193,20 @@ mod tests {
         assert_eq!(received.due(), Some(Time::from_nanos(99)));
         report(&mut received);
         assert_eq!((received.due(), received.has_news()), (None, false));
+    }
+
+    #[test]
+    fn a_report_waits_for_a_quarter_of_a_long_round_trip() {
+        let due = |ms: u64| {
+            let mut received = Received::default();
+            received.set_round_trip(Duration::from_millis(ms));
+            received.on_cell(Time::ZERO, 0, true);
+            (received.due().map(|due| due.since(Time::ZERO)), report_wait(Some(Duration::from_millis(ms))))
+        };
+        assert_eq!(due(8), (Some(ACK_DELAY), ACK_DELAY));
+        assert_eq!(due(400), (Some(Duration::from_millis(100)), Duration::from_millis(125)));
+        assert_eq!(due(9000).0, Some(LONGEST_ACK_DELAY));
+        assert_eq!(report_delay(None), ACK_DELAY);
     }
 
     #[test]

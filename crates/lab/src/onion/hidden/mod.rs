@@ -10,7 +10,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::Rate;
 use anabranch_onion::RelayIndex;
 use anabranch_onion::crypto::Cryptography;
-use anabranch_onion::directory::{PublicKey, UnixTime};
+use anabranch_onion::directory::{Document, PublicKey, UnixTime};
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::hidden::{MailboxAt, MailboxCounts, Mailboxes, ReceiverSecret};
 use anabranch_onion::node::{
@@ -26,7 +26,7 @@ use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 pub use node::{Got, HiddenNode};
 use node::{SenderNode, Stranger};
 
-use super::{EPOCH, Made, network, node::address, node::node as node_of, seed_of};
+use super::{EPOCH, GRACE, Made, network, next_epoch, node::address, node::node as node_of, seed_of};
 use crate::world::{Observer, OnTheWire, World};
 
 /// A run.
@@ -62,6 +62,8 @@ pub struct HiddenWorld<C: Cryptography, O = ()> {
     relays: u16,
     senders: u32,
     strangers: u32,
+    document: Arc<Document>,
+    seed: u64,
 }
 
 impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
@@ -122,7 +124,47 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
             let (inner, _) = user()?;
             world.join(HiddenNode::Stranger(Box::new(Stranger::new(inner, run.packets_per_s))));
         }
-        Ok(HiddenWorld { world, relays: run.relays, senders: run.senders, strangers: run.strangers })
+        let HiddenRun { relays, senders, strangers, seed, .. } = *run;
+        Ok(HiddenWorld { world, relays, senders, strangers, document, seed })
+    }
+
+    /// Another epoch begins: at once for all relays, of which `unlisted` are in its list no more, so that relays have
+    /// other indices; after `receiver` for the receiver, and after `senders` for everybody else.
+    ///
+    /// # Errors
+    ///
+    /// None that [`HiddenWorld::new`] has not had.
+    pub fn begin_epoch(
+        &mut self,
+        unlisted: &[u16],
+        receiver: Duration,
+        senders: Duration,
+    ) -> Result<(), PlacementError> {
+        let (document, keys) = next_epoch::<C>(&self.document, unlisted, u32::from(self.relays), self.seed);
+        let addresses: Vec<_> = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        self.document = Arc::new(document);
+        for (node, keys) in (0..).zip(keys) {
+            self.world.act(NodeId(node), |machine, now, _| {
+                if let HiddenNode::Relay(relay) = machine {
+                    relay.begin_epoch(now, keys, addresses.clone(), GRACE);
+                }
+            });
+        }
+        let began = self.world.now();
+        let first = u32::from(self.relays);
+        let of_receiver = (receiver, first..first + 1);
+        let others = (senders, first + 1..first + 1 + self.senders + self.strangers);
+        let mut users = [of_receiver, others];
+        users.sort_by_key(|(after, _)| *after);
+        for (after, nodes) in users {
+            self.step(began + after);
+            for node in nodes {
+                let document = Arc::clone(&self.document);
+                let begun = self.world.act(NodeId(node), |machine, now, out| machine.begin_epoch(now, document, out));
+                begun.unwrap_or(Ok(()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets everything happen that happens before `until`.

@@ -6,15 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Cryptography;
+use anabranch_onion::directory::Document;
 use anabranch_onion::hidden::MailboxAt;
 use anabranch_onion::node::{
     Frame, HiddenReceiver, HiddenSender, ReceiverEvent, RelayNode, SenderEvent, ServiceEvent, User, UserEvent,
     WithMailboxes,
 };
+use anabranch_onion::routes::PlacementError;
 use anabranch_onion::session::{ExitEvent, ReadOutcome, SessionName, StreamEvent, StreamId, Target};
 use anabranch_proto::machine::{Arrival, Machine, Out};
 
@@ -288,6 +291,34 @@ pub enum HiddenNode<C: Cryptography> {
     Sender(Box<SenderNode<C>>),
     /// A stranger.
     Stranger(Box<Stranger<C>>),
+}
+
+impl<C: Cryptography> HiddenNode<C> {
+    /// Another epoch begins for a user.
+    pub fn begin_epoch(
+        &mut self,
+        now: Time,
+        document: Arc<Document>,
+        out: &mut impl Out<HiddenNode<C>>,
+    ) -> Result<(), PlacementError> {
+        match self {
+            HiddenNode::Relay(_) => {}
+            HiddenNode::Receiver(receiver) => {
+                receiver.machine.begin_epoch(now, document)?;
+                let mut events = Vec::new();
+                receiver.machine.serve(now, &mut Through::new(out, &mut events, false));
+                receiver.on_events(now, events, out);
+            }
+            HiddenNode::Sender(sender) => {
+                sender.machine.begin_epoch(now, document)?;
+                let mut events = Vec::new();
+                sender.machine.serve(now, &mut Through::new(out, &mut events, false));
+                sender.on_events(now, events, out);
+            }
+            HiddenNode::Stranger(stranger) => stranger.user.begin_epoch(now, document)?,
+        }
+        Ok(())
+    }
 }
 
 impl<C: Cryptography> Machine for HiddenNode<C> {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anabranch_onion::crypto::{Real, Transparent};
 use anabranch_onion::node::Kind;
 use anabranch_onion::packet::PacketsPerKey;
-use anabranch_onion::session::Secrecy;
+use anabranch_onion::session::{Secrecy, SessionName};
 use anabranch_sim::delay::{DelayModel, JitterTail};
 
 use super::*;
@@ -159,6 +159,55 @@ fn another_mailbox_takes_over_when_one_is_killed() {
     assert!(counts.given_up >= killed.len() as u64, "{counts:?}");
     // A mailbox is asked after two seconds of silence, and given up after seven more.
     assert!(files[0].longest_stall <= Duration::SECOND * 15, "{files:?}");
+}
+
+/// Relays that neither user has to do with, by their nodes.
+fn idle_relays(world: &HiddenWorld<Transparent>) -> Vec<u16> {
+    let user = world.receiver().user();
+    let node = |relay| {
+        let member = user.document().member(relay).expect("a relay");
+        NodeId(node_of(member.descriptor.address).expect("a node"))
+    };
+    let doors = world.receiver().open_mailboxes(None);
+    let own = world.receiver().own_sessions().flat_map(|session| world.receiver().open_mailboxes(Some(session)));
+    let mut busy: BTreeSet<NodeId> = doors.into_iter().chain(own).map(|mailbox| node(mailbox.relay)).collect();
+    busy.extend(world.users_and_guards().2);
+    (0..world.relays).filter(|relay| !busy.contains(&NodeId(u32::from(*relay)))).collect()
+}
+
+#[test]
+fn a_session_goes_on_over_the_change_of_an_epoch_whoever_follows_first() {
+    let ms = Duration::from_millis;
+    for (receiver, senders, seed) in [(200, 1200, 11), (1200, 200, 12), (500, 500, 13)] {
+        let mut world = HiddenWorld::<Transparent>::new(&run(30, 1, 1_000_000_000, seed), ()).expect("settings");
+        let mut second = 3;
+        while world.got().0[0].bytes < 1_000_000 {
+            second += 1;
+            world.step(at(second));
+            assert!(second < 60, "it gets nowhere: {:?}", world.got());
+        }
+        let session: Vec<SessionName> = world.receiver().own_sessions().collect();
+        for epoch in 1..=2 {
+            let (before, _) = world.got();
+            let mut sent = world.receiver().open_mailboxes(Some(session[0]));
+            // Indices mean other relays then.
+            let unlisted: Vec<u16> = idle_relays(&world).into_iter().step_by(4).collect();
+            assert!(!unlisted.is_empty());
+            world.begin_epoch(&unlisted, ms(receiver), ms(senders)).expect("settings");
+            second += 15;
+            world.step(at(second));
+            let (after, counts) = world.got();
+            let got = after[0];
+            assert!(got.bytes > before[0].bytes + 1_000_000 && !got.wrong, "{got:?} in change {epoch}, {counts:?}");
+            assert!(got.longest_stall < ms(2000), "{got:?} in change {epoch}, {counts:?}");
+            assert_eq!(world.receiver().own_sessions().collect::<Vec<_>>(), session, "it is the same session");
+            sent.retain(|before| world.receiver().open_mailboxes(Some(session[0])).contains(before));
+            assert_eq!(sent, [], "no mailbox has the same name in two epochs");
+        }
+        // What is of an earlier epoch is gone once all have followed.
+        world.step(at(second + 60));
+        assert_eq!(world.receiver().former_mailboxes(), 0);
+    }
 }
 
 #[test]

@@ -92,12 +92,16 @@ pub struct OwnMailbox {
     stock: usize,
     target: usize,
     used: usize,
+    /// Whether a block has ever come back.
+    is_used: bool,
     window_ends: Time,
     next_fill: Time,
     heard: Time,
     unanswered: u32,
     ask_at: Time,
     early: u32,
+    /// Until when it is kept, once its epoch is over.
+    former_until: Option<Time>,
     is_dead: bool,
 }
 
@@ -128,14 +132,42 @@ impl OwnMailbox {
             stock: 0,
             target: if of.is_some() { OF_SESSION } else { OF_DOOR },
             used: 0,
+            is_used: false,
             window_ends: now + WINDOW,
             next_fill: now,
             heard: now,
             unanswered: 0,
             ask_at: now,
             early: 0,
+            former_until: None,
             is_dead: false,
         }
+    }
+
+    /// Its epoch is over. Until `until` it is kept for those who do not know yet of those that take its place, at its
+    /// relay's index of the new epoch; false if it is of no use: an epoch older, never open, or at a relay that is gone.
+    pub fn begin_epoch(&mut self, until: Time, relay: Option<RelayIndex>) -> bool {
+        let Some(relay) = relay.filter(|_| self.is_open() && self.former_until.is_none()) else { return false };
+        self.at.relay = relay;
+        self.former_until = Some(until);
+        true
+    }
+
+    /// It takes the place of `former`: a session that uses many blocks would find it dry otherwise.
+    #[must_use]
+    pub fn in_place_of<'a>(self, former: impl Iterator<Item = &'a OwnMailbox>) -> OwnMailbox {
+        let target = former.map(|former| former.target).fold(self.target, usize::max);
+        OwnMailbox { target, ..self }
+    }
+
+    /// Whether it has as many blocks as it should have, or they are on their way.
+    pub fn is_filled(&self) -> bool {
+        self.stock + BLOCKS_FILLING > self.target
+    }
+
+    /// Whether it is of the epoch before.
+    pub fn is_former(&self) -> bool {
+        self.former_until.is_some()
     }
 
     fn kind(&self) -> usize {
@@ -171,8 +203,9 @@ impl OwnMailbox {
         if self.ask_at <= now && self.unanswered >= TRIES {
             self.is_dead = true;
         }
+        self.is_dead |= self.former_until.is_some_and(|until| until <= now);
         if now >= self.window_ends {
-            if self.of.is_some() {
+            if self.of.is_some() && self.is_used {
                 self.target = (4 * self.used).clamp(OF_SESSION, MOST_BLOCKS);
             }
             (self.used, self.window_ends) = (0, now + WINDOW);
@@ -203,6 +236,7 @@ impl OwnMailbox {
     pub fn on_returned(&mut self, now: Time, block: BlockId) -> Fates {
         self.on_heard(now);
         self.used += 1;
+        self.is_used = true;
         // Growing at once where it is used up fast: a window later much would be lost for want of blocks.
         if self.of.is_some() && self.stock < self.target / 2 && 4 * self.used > self.target {
             self.target = (2 * self.target).min(MOST_BLOCKS);
@@ -255,7 +289,7 @@ impl OwnMailbox {
                 self.ask_at = now + FIRST_WAIT;
             }
             // It has restarted, say.
-            MailboxState::Unknown if self.is_open => {
+            MailboxState::Unknown if self.is_open && !self.is_former() => {
                 self.is_open = false;
                 (self.unanswered, self.ask_at) = (0, now);
                 self.stock = 0;
@@ -289,7 +323,7 @@ impl OwnMailbox {
         }
         let wanted = self.target.saturating_sub(self.stock);
         let fills = if self.is_open && wanted >= BLOCKS_FILLING { self.next_fill } else { Time::MAX };
-        self.ask_at.min(fills)
+        self.ask_at.min(fills).min(self.former_until.unwrap_or(Time::MAX))
     }
 }
 
@@ -404,6 +438,48 @@ mod tests {
         let fates = mailbox.on_returned(at(20), BlockId(3 + 5 * 7 + 1));
         assert_eq!((fates.arrived.len(), &fates.blocks[..]), (1, &[BlockId(1), BlockId(2)][..]));
         assert!(!fates.lost.is_empty() && mailbox.stock < stock - 5, "{fates:?}");
+    }
+
+    #[test]
+    fn one_of_an_earlier_epoch_is_filled_until_all_have_followed_and_is_never_opened_again() {
+        let (mut mailbox, mut next) = (own(Some(SessionName(1))), 0);
+        grant(&mut mailbox, at(0), &mut next);
+        let until = at(30_001);
+        assert!(!own(None).begin_epoch(until, Some(RelayIndex(1))), "it was never open");
+        mailbox.on_state(at(1), MailboxState::Open, 3);
+        assert!(mailbox.begin_epoch(until, Some(RelayIndex(9))) && mailbox.is_former());
+        assert_eq!(mailbox.at.relay, RelayIndex(9));
+        assert!(grant(&mut mailbox, at(5), &mut next) > 0, "it is filled");
+        let mut other = own(None);
+        grant(&mut other, at(0), &mut next);
+        other.on_state(at(1), MailboxState::Open, 3);
+        assert!(!other.begin_epoch(until, None), "its relay is gone");
+        assert!(other.begin_epoch(until, Some(RelayIndex(1))) && !other.begin_epoch(until, Some(RelayIndex(1))));
+        other.on_state(at(3), MailboxState::Unknown, 0);
+        assert!(other.is_dead());
+        // In use or not, its time comes.
+        let mut now = at(5);
+        while now < until {
+            assert!(!mailbox.is_dead() && mailbox.timer() <= until, "{now:?}");
+            mailbox.on_state(now, MailboxState::Open, 60);
+            grant(&mut mailbox, now, &mut next);
+            now = mailbox.timer().max(now + Duration::from_millis(1));
+        }
+        assert_eq!((mailbox.wish(until), mailbox.is_dead()), (None, true));
+    }
+
+    #[test]
+    fn one_in_the_place_of_another_is_filled_as_that_was_before_it_is_used() {
+        let (mut former, mut next) = (own(Some(SessionName(1))), 0);
+        former.target = 300;
+        let mut mailbox = own(Some(SessionName(1))).in_place_of([&former].into_iter());
+        grant(&mut mailbox, at(0), &mut next);
+        mailbox.on_state(at(400), MailboxState::Open, 3);
+        assert!(!mailbox.is_filled());
+        for ms in 400..600 {
+            grant(&mut mailbox, at(ms), &mut next);
+        }
+        assert!(mailbox.is_filled() && mailbox.stock > 290, "{mailbox:?}");
     }
 
     #[test]

@@ -11,12 +11,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::codec::Writer;
 use anabranch_proto::machine::{Arrival, Machine, Out};
 
 use super::own::{Fates, OwnMailbox, Wish};
 use super::publication::Publication;
-use super::{CONTROL, Inner, bytes};
+use super::{CONTROL, Inner, bytes, tell};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::{Document, PublicKey, SecretKey, UnixTime};
@@ -60,6 +59,9 @@ const TRIES: usize = 16;
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::from_millis(500);
 
+/// Mailboxes of an epoch that is over are kept for so long, unless [`HiddenReceiver::followed_after`] says otherwise.
+const FOLLOWED_AFTER: Duration = Duration::from_millis(30_000);
+
 /// What the application is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
@@ -97,6 +99,17 @@ enum Use {
     Stored(RelayIndex, usize),
 }
 
+/// The mailboxes by which a session goes on.
+#[derive(Debug, Default)]
+struct Told {
+    /// Whether it has some of its own; others go on by the doors.
+    has_own: bool,
+    /// What the sender was told in this epoch.
+    mailboxes: Vec<MailboxAt>,
+    /// Whether the sender knows of mailboxes of this epoch: it came by this epoch's doors.
+    is_new: bool,
+}
+
 /// A user who is found by a key.
 pub struct HiddenReceiver<C: Cryptography, R> {
     user: User<C, R>,
@@ -111,9 +124,11 @@ pub struct HiddenReceiver<C: Cryptography, R> {
     is_ready: bool,
     /// Since when doors of this epoch are opened.
     began: Time,
+    /// So long after this one every sender has an epoch's list.
+    followed_after: Duration,
     avoided: BTreeMap<PublicKey, Time>,
-    /// Sessions that have mailboxes of their own, and which of them the sender was told.
-    told: BTreeMap<SessionName, Vec<MailboxAt>>,
+    /// What each session's sender was told.
+    told: BTreeMap<SessionName, Told>,
     blocked_until: Time,
     /// Nanoseconds since 1970 at time zero: versions grow over restarts.
     wall_at_zero: u64,
@@ -155,6 +170,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             publication: Publication::default(),
             is_ready: false,
             began: now,
+            followed_after: FOLLOWED_AFTER,
             avoided: BTreeMap::new(),
             told: BTreeMap::new(),
             blocked_until: Time::ZERO,
@@ -163,6 +179,13 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             events: VecDeque::new(),
             counts: ReceiverCounts::default(),
         }
+    }
+
+    /// Senders may have an epoch's list so long after this receiver: for so long their sessions go on by the mailboxes
+    /// of the epoch before.
+    #[must_use]
+    pub fn followed_after(self, followed_after: Duration) -> HiddenReceiver<C, R> {
+        HiddenReceiver { followed_after, ..self }
     }
 
     /// By what it is found.
@@ -193,12 +216,25 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
 
     /// Where its mailboxes are that are open: the doors, or those of one session.
     pub fn open_mailboxes(&self, of: Option<SessionName>) -> Vec<MailboxAt> {
-        self.mailboxes.values().filter(|own| own.of == of && own.is_open()).map(|own| own.at).collect()
+        let open = |own: &&OwnMailbox| own.of == of && own.is_open() && !own.is_former();
+        self.mailboxes.values().filter(open).map(|own| own.at).collect()
+    }
+
+    /// Whether a session is still to wait for its mailboxes of this epoch: it has others, and these are not filled.
+    fn waits(&self, session: SessionName) -> bool {
+        let own = || self.mailboxes.values().filter(|own| own.of == Some(session) && own.is_open());
+        let filled = own().filter(|own| !own.is_former() && own.is_filled()).count();
+        own().any(OwnMailbox::is_former) && filled < OF_SESSION
+    }
+
+    /// How many of the epoch before there are still.
+    pub fn former_mailboxes(&self) -> usize {
+        self.mailboxes.values().filter(|own| own.is_former()).count()
     }
 
     /// Sessions that have, or will have, mailboxes of their own.
     pub fn own_sessions(&self) -> impl Iterator<Item = SessionName> + '_ {
-        self.told.keys().copied()
+        self.told.iter().filter(|(_, told)| told.has_own).map(|(session, _)| *session)
     }
 
     /// Whether senders can find it.
@@ -211,20 +247,27 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         self.service.act(session, act)
     }
 
-    /// Another epoch begins: mailboxes go with the last one. Sessions go on while their senders' blocks last, and
-    /// senders come again by new doors.
+    /// Another epoch begins, and other mailboxes are opened: at the same ones, relays would see which receiver of this
+    /// epoch was which of the last. Those that there are stay until senders have been told of the others, so that
+    /// sessions go on.
     ///
     /// # Errors
     ///
     /// None that [`User::new`] has not had.
     pub fn begin_epoch(&mut self, now: Time, document: Arc<Document>) -> Result<(), PlacementError> {
         self.user.begin_epoch(now, document)?;
-        self.mailboxes.clear();
-        self.uses.clear();
+        let HiddenReceiver { user, mailboxes, followed_after, .. } = self;
+        let until = now + *followed_after;
+        let reserved = &user.choice().reserved;
+        // One at a guard would know for whom it is.
+        mailboxes.retain(|_, own| {
+            own.begin_epoch(until, user.document().index_of(&own.relay).filter(|relay| !reserved.contains(relay)))
+        });
+        self.uses.retain(|_, what| !matches!(what, Use::Stored(..)));
         // A relay that was in the new epoch before this user had no room for the old one's.
         self.avoided.clear();
         self.publication.begin_epoch();
-        self.told.values_mut().for_each(Vec::clear);
+        self.told.values_mut().for_each(|told| (told.mailboxes, told.is_new) = (Vec::new(), false));
         self.began = now;
         Ok(())
     }
@@ -308,9 +351,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         match happened.event {
             ExitEvent::Stream(StreamEvent::Opened(CONTROL, Target::Itself)) => {
                 self.service.act(session, |exit| exit.accept(CONTROL));
-                if self.told.len() < MOST_OWN {
-                    self.told.insert(session, Vec::new());
-                }
+                let has_own = self.own_sessions().count() < MOST_OWN;
+                self.told.insert(session, Told { has_own, mailboxes: Vec::new(), is_new: true });
             }
             ExitEvent::Stream(
                 StreamEvent::Opened(CONTROL, _)
@@ -333,16 +375,17 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         let dead: Vec<u64> =
             self.mailboxes.iter().filter(|(_, own)| own.is_dead()).map(|(number, _)| *number).collect();
         for number in dead {
-            if let Some(own) = self.mailboxes.remove(&number) {
+            if let Some(own) = self.mailboxes.remove(&number).filter(|own| !own.is_former()) {
                 self.counts.given_up += 1;
                 self.avoided.insert(own.relay, now + AVOIDED);
             }
         }
         self.avoided.retain(|_, until| *until > now);
-        let sessions = self.told.keys().map(|session| (Some(*session), OF_SESSION));
+        let sessions = self.own_sessions().map(|session| (Some(session), OF_SESSION));
         let wanted: Vec<_> = [(None, DOORS)].into_iter().chain(sessions).collect();
         for (of, count) in wanted {
-            while self.mailboxes.values().filter(|own| own.of == of).count() < count && self.place_mailbox(now, of) {}
+            let there = |own: &&OwnMailbox| own.of == of && !own.is_former();
+            while self.mailboxes.values().filter(there).count() < count && self.place_mailbox(now, of) {}
         }
         if self.mailboxes.is_empty() {
             return Err(RouteError::TooFewRelays { hops: 1 });
@@ -359,7 +402,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
     /// One more mailbox, at a relay that has none of these yet and is no guard; whether there is such a relay.
     fn place_mailbox(&mut self, now: Time, of: Option<SessionName>) -> bool {
         let HiddenReceiver { user, mailboxes, avoided, rng, .. } = self;
-        let taken: Vec<RelayIndex> = mailboxes.values().filter(|own| own.of == of).map(|own| own.at.relay).collect();
+        let there = |own: &&OwnMailbox| own.of == of && !own.is_former();
+        let taken: Vec<RelayIndex> = mailboxes.values().filter(there).map(|own| own.at.relay).collect();
         let found = (0..TRIES).find_map(|_| {
             let relay = user.any_relay(&taken)?;
             let identity = user.document().member(relay)?.descriptor.identity;
@@ -367,7 +411,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         });
         let Some((relay, identity)) = found else { return false };
         let key = SecretKey::from_seed(&bytes(rng));
-        let own = OwnMailbox::new(now, relay, identity, of, key, bytes(rng));
+        let former = mailboxes.values().filter(|own| own.of == of && own.is_former());
+        let own = OwnMailbox::new(now, relay, identity, of, key, bytes(rng)).in_place_of(former);
         self.mailboxes.insert(self.next_mailbox, own);
         self.next_mailbox += 1;
         true
@@ -447,15 +492,23 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
     /// Sends what sessions have to say, and tells senders of mailboxes that are theirs alone.
     fn answer(&mut self, now: Time, out: &mut impl Out<User<C, R>>) -> Result<(), RouteError> {
         let sessions: Vec<SessionName> = self.told.keys().copied().collect();
+        let epoch = self.user.document().epoch;
         for session in sessions {
-            let open = self.open_mailboxes(Some(session));
-            let told = self.told.get_mut(&session).filter(|told| !open.is_empty() && **told != open);
-            let Some(told) = told else { continue };
-            let mut message = Vec::new();
-            let mut writer = Writer::new(&mut message);
-            writer.u8(open.len() as u8);
-            open.iter().for_each(|mailbox| mailbox.write(&mut writer));
-            *told = open;
+            let (own, doors) = (self.open_mailboxes(Some(session)), self.open_mailboxes(None));
+            let waits = self.waits(session);
+            let Some(told) = self.told.get_mut(&session) else { continue };
+            let open = match (told.has_own, told.is_new) {
+                (true, _) => own,
+                (false, false) => doors,
+                // It came by them.
+                (false, true) => continue,
+            };
+            // Once it goes by those of this epoch, it hears of each change at once.
+            if open.is_empty() || told.mailboxes == open || told.mailboxes.is_empty() && waits {
+                continue;
+            }
+            let message = tell(epoch, &open);
+            told.mailboxes = open;
             self.service.act(session, |exit| exit.write(CONTROL, &message));
         }
         loop {

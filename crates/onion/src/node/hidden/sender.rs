@@ -9,17 +9,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
-use anabranch_proto::codec::Reader;
 use anabranch_proto::machine::{Arrival, Machine, Out};
 
 use super::search::{FindError, Search, Step};
-use super::{CONTROL, Inner, draw};
+use super::{CONTROL, Inner, draw, hear};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::directory::Document;
 use crate::guards::GuardState;
 use crate::hidden::body::{Answer, Request};
-use crate::hidden::descriptor::{MAILBOX_BYTES, MOST_MAILBOXES_TOLD};
 use crate::hidden::{Address, Descriptor, MAILBOX, MailboxAt};
 use crate::node::frame::Frame;
 use crate::node::user::{PacketId, SessionId, User, UserEvent};
@@ -59,7 +57,15 @@ struct Asked {
 enum State {
     Idle,
     Looking(Search),
-    Session { id: SessionId, version: u64, connected: bool, told: Vec<u8> },
+    Session {
+        id: SessionId,
+        version: u64,
+        connected: bool,
+        /// Of what it was told, what is no whole message yet.
+        told: Vec<u8>,
+        /// What it was told last that is of an epoch still to come.
+        early: Option<(u64, Vec<MailboxAt>)>,
+    },
 }
 
 /// A user who sends to a key.
@@ -140,7 +146,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
         }
     }
 
-    /// Another epoch begins. Mailboxes of the last one are gone: a session ends, and a search begins anew.
+    /// Another epoch begins. A session goes on by mailboxes of the last one, until it is told of others; a search begins
+    /// anew.
     ///
     /// # Errors
     ///
@@ -148,12 +155,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
     pub fn begin_epoch(&mut self, now: Time, document: Arc<Document>) -> Result<(), PlacementError> {
         self.user.begin_epoch(now, document)?;
         self.failed = 0;
-        match self.state {
+        match &mut self.state {
             State::Idle => {}
             State::Looking(_) => self.look(now),
-            State::Session { id, .. } => {
-                if let Some(client) = self.user.session(id) {
-                    client.close();
+            State::Session { id, early, .. } => {
+                if let Some((epoch, mailboxes)) = early.take() {
+                    self.user.redirect(*id, epoch, &mailboxes);
                 }
             }
         }
@@ -236,7 +243,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
             debug_assert_eq!(stream, CONTROL);
             client.finish(stream);
         }
-        self.state = State::Session { id, version, connected: false, told: Vec::new() };
+        self.state = State::Session { id, version, connected: false, told: Vec::new(), early: None };
     }
 
     /// Whether there may be something to send now.
@@ -286,28 +293,22 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
 
     /// The receiver tells where packets are to go from now on.
     fn read_mailboxes(&mut self) -> bool {
-        let State::Session { id, told, .. } = &mut self.state else { return false };
+        let State::Session { id, told, early, .. } = &mut self.state else { return false };
         let Some(client) = self.user.session(*id) else { return false };
         let mut piece = [0; 256];
         while let Ok(ReadOutcome::Bytes(count)) = client.read(CONTROL, &mut piece) {
             told.extend_from_slice(&piece[..count]);
-        }
-        let mut newest = None;
-        while let Some((&count, rest)) = told.split_first() {
-            let length = usize::from(count) * MAILBOX_BYTES;
-            if !(1..=MOST_MAILBOXES_TOLD).contains(&usize::from(count)) {
-                client.close();
-                return true;
+            match hear(told) {
+                Ok(newest) => *early = newest.or(early.take()),
+                Err(_) => {
+                    client.close();
+                    return true;
+                }
             }
-            if rest.len() < length {
-                break;
-            }
-            let mut reader = Reader::new(&rest[..length]);
-            newest = Some(core::iter::from_fn(|| MailboxAt::read(&mut reader).ok()).collect::<Vec<_>>());
-            told.drain(..1 + length);
         }
-        if let Some(mailboxes) = newest {
-            self.user.redirect(*id, &mailboxes);
+        // Those of an epoch to come wait for it.
+        if let Some((epoch, mailboxes)) = early.take_if(|(epoch, _)| *epoch <= self.user.document().epoch) {
+            self.user.redirect(*id, epoch, &mailboxes);
         }
         true
     }

@@ -24,8 +24,8 @@ use anabranch_control::time::{Duration, Time};
 use thiserror::Error;
 
 use super::entry::Entry;
-use super::route_rng;
 use super::traffic::{Traffic, hops, tell_no_path};
+use super::{UserSettings, route_rng};
 use crate::RelayIndex;
 use crate::crypto::Cryptography;
 use crate::node::frame::Frame;
@@ -139,6 +139,28 @@ impl Covering {
     }
 }
 
+impl UserSettings {
+    /// Refuses cover that cannot be.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't.
+    pub fn check_cover(&self, cover: Cover) -> Result<(), CoverError> {
+        let rate = match cover {
+            Cover::Off => return Ok(()),
+            Cover::Loops(per_s) => per_s,
+            Cover::ConstantRate(per_s) => f64::from(per_s),
+        };
+        if !(rate > 0.0 && rate <= f64::from(MOST_COVER)) {
+            return Err(CoverError::Rate(rate));
+        }
+        if self.hops <= 2 && self.guards == 1 {
+            return Err(CoverError::NoLoop);
+        }
+        Ok(())
+    }
+}
+
 impl<C: Cryptography> Traffic<C> {
     /// From `now` on `cover` hides when its user sends.
     ///
@@ -146,17 +168,7 @@ impl<C: Cryptography> Traffic<C> {
     ///
     /// When there can be no such cover.
     pub fn set_cover(&mut self, now: Time, cover: Cover, rng: &mut impl rand_core::Rng) -> Result<(), CoverError> {
-        let rate = match cover {
-            Cover::Off => None,
-            Cover::Loops(per_s) => Some(per_s),
-            Cover::ConstantRate(per_s) => Some(f64::from(per_s)),
-        };
-        if let Some(rate) = rate.filter(|rate| !(*rate > 0.0 && *rate <= f64::from(MOST_COVER))) {
-            return Err(CoverError::Rate(rate));
-        }
-        if rate.is_some() && self.settings.hops <= 2 && self.settings.guards == 1 {
-            return Err(CoverError::NoLoop);
-        }
+        self.settings.check_cover(cover)?;
         self.covering.cover = cover;
         self.covering.next = now + self.gap(rng);
         Ok(())

@@ -115,6 +115,8 @@ pub struct UserCounts {
 /// A user's edge of the overlay. `R` is what is secret comes from: the operating system's on a network.
 pub struct User<C: Cryptography, R> {
     document: Arc<Document>,
+    /// That of the epoch before.
+    former: Option<Arc<Document>>,
     entry: Entry,
     traffic: Traffic<C>,
     /// Whether the guards' change is still to be told.
@@ -167,7 +169,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let traffic = Traffic::new(settings, &document, entry.choice(), now)?;
         let has_new_guards = entry.choice().changed;
         entry.attach(&document, now, &mut rng);
-        Ok(User { document, entry, traffic, has_new_guards, has_come: false, rng })
+        Ok(User { document, former: None, entry, traffic, has_new_guards, has_come: false, rng })
     }
 
     /// Another epoch begins.
@@ -179,7 +181,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.entry.begin_epoch(&self.document, &document);
         self.has_new_guards |= self.entry.choose(&document, now, &mut route_rng(&mut self.rng));
         self.traffic.begin_epoch(&self.document, &document, self.entry.choice());
-        self.document = document;
+        self.former = Some(core::mem::replace(&mut self.document, document));
         self.entry.attach(&self.document, now, &mut self.rng);
         self.use_guards(now)
     }
@@ -282,10 +284,24 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         self.traffic.open_hidden(now, keys, mailboxes, rates, Entropy(entropy), self.entry.choice())
     }
 
-    /// From now on packets of the session go to `mailboxes`, if some can be used, and while those are dead to where
-    /// they went at first.
-    pub fn redirect(&mut self, id: SessionId, mailboxes: &[MailboxAt]) {
-        self.traffic.redirect(id, mailboxes, self.entry.choice());
+    /// From now on packets of the session go to `mailboxes`, at relays that the directory of `epoch` names so, which is
+    /// this one or the one before; if some can be used, and while those are dead to where they went at first.
+    pub fn redirect(&mut self, id: SessionId, epoch: u64, mailboxes: &[MailboxAt]) {
+        let moved = |mailbox: &MailboxAt| {
+            let relay = self.relay_now(epoch, mailbox.relay)?;
+            Some(MailboxAt { relay, ..*mailbox })
+        };
+        let mailboxes: Vec<MailboxAt> = mailboxes.iter().filter_map(moved).collect();
+        self.traffic.redirect(id, &mailboxes, self.entry.choice());
+    }
+
+    /// The index in this epoch of what `relay` is in the directory of `epoch`, this one or the one before.
+    fn relay_now(&self, epoch: u64, relay: RelayIndex) -> Option<RelayIndex> {
+        if epoch == self.document.epoch {
+            return Some(relay);
+        }
+        let former = self.former.as_ref().filter(|former| former.epoch == epoch)?;
+        self.document.index_of(&former.member(relay)?.descriptor.identity)
     }
 
     /// One of its sessions, to act on; [`User::serve`] comes after it.

@@ -32,6 +32,9 @@ const BLOCK_LIFE: Duration = Duration::from_millis(120_000);
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
 
+/// Packets of a session that count as lost and may still come.
+const MOST_LATE: usize = 4096;
+
 /// A packet whose outcome is open.
 struct Sent {
     at: Time,
@@ -42,6 +45,8 @@ struct Sent {
     receipt: Receipt,
     /// The label that it went to.
     door: Label,
+    /// It counts as lost.
+    is_late: bool,
 }
 
 /// A block that is out.
@@ -61,6 +66,8 @@ struct Session {
     doors: Doors,
     /// By tag.
     sent: BTreeMap<u64, Sent>,
+    /// Those of them that count as lost, and until when they may come late.
+    late: VecDeque<(Time, u64)>,
     /// By serial.
     blocks: BTreeMap<u64, BlockId>,
 }
@@ -218,7 +225,8 @@ impl<C: Cryptography> Traffic<C> {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let (sent, blocks) = (BTreeMap::new(), BTreeMap::new());
-        self.sessions.insert(id, Session { client: client(format), cell, doors, sent, blocks });
+        let late = VecDeque::new();
+        self.sessions.insert(id, Session { client: client(format), cell, doors, sent, late, blocks });
         id
     }
 
@@ -281,6 +289,11 @@ impl<C: Cryptography> Traffic<C> {
         // What happens in one call changes what is wanted in the next.
         while self.give_blocks(now, id, entry, rng) | self.send_cell(now, id, rng, send) {}
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        while session.late.front().is_some_and(|(until, _)| *until < now) || session.late.len() > MOST_LATE {
+            if let Some((_, tag)) = session.late.pop_front() {
+                session.sent.remove(&tag);
+            }
+        }
         while let Some(event) = session.client.poll_event() {
             match event {
                 ClientEvent::Connected => self.events.push_back(UserEvent::Connected(id)),
@@ -292,8 +305,12 @@ impl<C: Cryptography> Traffic<C> {
                 }
                 ClientEvent::Delivered(delivered) => {
                     let Some(sent) = session.sent.remove(&delivered.via) else { continue };
-                    self.counts.delivered += 1;
-                    self.path_keys.arrived(&sent.receipt);
+                    if sent.is_late {
+                        self.path_keys.arrived_late(&sent.receipt);
+                    } else {
+                        self.counts.delivered += 1;
+                        self.path_keys.arrived(&sent.receipt);
+                    }
                     session.doors.on_fate(now, sent.door, true);
                     if sent.epoch == self.members.epoch() {
                         if let Some(first) = sent.path.relays().first() {
@@ -303,13 +320,20 @@ impl<C: Cryptography> Traffic<C> {
                             self.forth_delays.sample(sent.path.relays(), round_trip);
                         }
                     }
+                    // Whoever places packets was told that it is lost.
+                    if sent.is_late {
+                        continue;
+                    }
                     let nanos = |time: Time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
                     let one_way_nanos = delivered.arrived.map(|arrived| nanos(arrived) - nanos(sent.at));
                     let fate = Fate::Arrived { one_way_nanos };
                     self.forth.on_outcome(sent.route, now, fate, &mut route_rng(rng));
                 }
                 ClientEvent::Lost { via } => {
-                    let Some(sent) = session.sent.remove(&via) else { continue };
+                    let Some(sent) = session.sent.get_mut(&via).filter(|sent| !sent.is_late) else { continue };
+                    sent.is_late = true;
+                    // As long as the session remembers it.
+                    session.late.push_back((now + now.since(sent.at), via));
                     self.counts.lost += 1;
                     self.path_keys.lost(&sent.receipt);
                     session.doors.on_fate(now, sent.door, false);
@@ -352,7 +376,7 @@ impl<C: Cryptography> Traffic<C> {
     /// A session is over: what is out of it is nobody's.
     fn forget(&mut self, id: SessionId) {
         let Some(session) = self.sessions.remove(&id) else { return };
-        for sent in session.sent.into_values() {
+        for sent in session.sent.into_values().filter(|sent| !sent.is_late) {
             self.path_keys.lost(&sent.receipt);
         }
         for block in session.blocks.into_values() {
@@ -438,7 +462,8 @@ impl<C: Cryptography> Traffic<C> {
         // Lost, then, as on any path: the session sends what it carried again.
         let Ok(receipt) = sealed else { return true };
         let epoch = self.members.epoch();
-        let sent = Sent { at: now, epoch, route: route.id, path: route.path, receipt, door: door.label };
+        let sent =
+            Sent { at: now, epoch, route: route.id, path: route.path, receipt, door: door.label, is_late: false };
         session.sent.insert(tag, sent);
         let Some(to) = relays.first().and_then(|first| self.members.current(*first)) else { return true };
         self.no_path_until = None;
