@@ -253,8 +253,8 @@ fn what_real_packets_cannot_do_is_refused_before_anything_is_made() {
         ("[run]", "[packets]\ndata_bytes = 1000\n[run]", "QUIC needs longer packets; expected 1176 at least"),
         (
             "\"kernel:reno\"",
-            "\"kernel:reno\"\nsteered = true\n[steering]\nlink = \"bottleneck\"\nevery_ms = 100",
-            "nobody can set the window of the kernel's TCP",
+            "\"kernel:reno\"\nsteered = true\n[steering]\nlink = \"bottleneck\"\nevery_ms = 100\nactuator = \"fixed\"",
+            "nobody can fix the window of the kernel's TCP from outside; expected steering.actuator = \"maximum\"",
         ),
     ] {
         let place = Place::new(&SMALL.replacen(from, to, 1));

@@ -29,6 +29,11 @@ pub struct Rate(u64);
 #[repr(transparent)]
 pub struct Packets(pub f64);
 
+/// A number of bytes, whole or not: what the others count windows in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+#[repr(transparent)]
+pub struct Octets(pub f64);
+
 impl Bytes {
     /// Nothing.
     pub const ZERO: Bytes = Bytes(0);
@@ -89,78 +94,180 @@ impl Packets {
         self.0 * packet
     }
 
-    /// The larger number.
+    /// Without its fraction.
     #[inline]
-    pub fn max(self, other: Packets) -> Packets {
-        Packets(self.0.max(other.0))
-    }
-
-    /// The smaller number.
-    #[inline]
-    pub fn min(self, other: Packets) -> Packets {
-        Packets(self.0.min(other.0))
-    }
-
-    /// The nearest number from `least` to `most`.
-    #[inline]
-    pub fn clamp(self, least: Packets, most: Packets) -> Packets {
-        Packets(self.0.clamp(least.0, most.0))
+    pub fn floor(self) -> Packets {
+        Packets(libm::floor(self.0))
     }
 }
 
-impl Add for Packets {
-    type Output = Packets;
-    #[inline]
-    fn add(self, other: Packets) -> Packets {
-        Packets(self.0 + other.0)
-    }
+/// In what a window may be counted: [`Packets`] or [`Octets`]. RFC 5681 counts bytes, RFC 9438
+/// packets; to count one in the other's unit would round differently.
+pub trait WindowUnit:
+    Copy
+    + fmt::Debug
+    + PartialOrd
+    + Send
+    + Sync
+    + Add<Output = Self>
+    + AddAssign
+    + Sub<Output = Self>
+    + SubAssign
+    + Mul<f64, Output = Self>
+    + Div<f64, Output = Self>
+    + Div<Self, Output = f64>
+    + 'static
+{
+    /// Nothing.
+    const ZERO: Self;
+    /// One of the unit.
+    const ONE: Self;
+    /// More than any window.
+    const INFINITY: Self;
+
+    /// What `bytes` bytes are, where a full packet has `packet` bytes.
+    fn of(bytes: f64, packet: f64) -> Self;
+
+    /// In bytes, where a full packet has `packet` bytes.
+    fn in_bytes(self, packet: f64) -> f64;
+
+    /// What `packets` packets are, where a full one has `packet` bytes.
+    fn of_packets(packets: Packets, packet: f64) -> Self;
+
+    /// `self * counted / window`, in this order: what a rule adds for `counted` of a window.
+    fn share(self, counted: Self, window: Self) -> Self;
+
+    /// The larger amount.
+    fn max(self, other: Self) -> Self;
+
+    /// The smaller amount.
+    fn min(self, other: Self) -> Self;
 }
 
-impl Sub for Packets {
-    type Output = Packets;
-    #[inline]
-    fn sub(self, other: Packets) -> Packets {
-        Packets(self.0 - other.0)
-    }
+macro_rules! window_unit {
+    ($unit:ident, $of_bytes:expr, $bytes:expr, $of_packets:expr) => {
+        impl $unit {
+            /// The larger number.
+            #[inline]
+            pub fn max(self, other: $unit) -> $unit {
+                $unit(self.0.max(other.0))
+            }
+
+            /// The smaller number.
+            #[inline]
+            pub fn min(self, other: $unit) -> $unit {
+                $unit(self.0.min(other.0))
+            }
+
+            /// The nearest number from `least` to `most`.
+            #[inline]
+            pub fn clamp(self, least: $unit, most: $unit) -> $unit {
+                $unit(self.0.clamp(least.0, most.0))
+            }
+        }
+
+        impl WindowUnit for $unit {
+            const ZERO: $unit = $unit(0.0);
+            const ONE: $unit = $unit(1.0);
+            const INFINITY: $unit = $unit(f64::INFINITY);
+
+            #[inline]
+            fn of(bytes: f64, packet: f64) -> $unit {
+                $unit($of_bytes(bytes, packet))
+            }
+
+            #[inline]
+            fn in_bytes(self, packet: f64) -> f64 {
+                $bytes(self.0, packet)
+            }
+
+            #[inline]
+            fn of_packets(packets: Packets, packet: f64) -> $unit {
+                $unit($of_packets(packets.0, packet))
+            }
+
+            #[inline]
+            fn share(self, counted: $unit, window: $unit) -> $unit {
+                $unit(self.0 * counted.0 / window.0)
+            }
+
+            #[inline]
+            fn max(self, other: $unit) -> $unit {
+                $unit::max(self, other)
+            }
+
+            #[inline]
+            fn min(self, other: $unit) -> $unit {
+                $unit::min(self, other)
+            }
+        }
+
+        impl Add for $unit {
+            type Output = $unit;
+            #[inline]
+            fn add(self, other: $unit) -> $unit {
+                $unit(self.0 + other.0)
+            }
+        }
+
+        impl Sub for $unit {
+            type Output = $unit;
+            #[inline]
+            fn sub(self, other: $unit) -> $unit {
+                $unit(self.0 - other.0)
+            }
+        }
+
+        impl SubAssign for $unit {
+            #[inline]
+            fn sub_assign(&mut self, other: $unit) {
+                *self = *self - other;
+            }
+        }
+
+        impl AddAssign for $unit {
+            #[inline]
+            fn add_assign(&mut self, other: $unit) {
+                *self = *self + other;
+            }
+        }
+
+        impl Neg for $unit {
+            type Output = $unit;
+            #[inline]
+            fn neg(self) -> $unit {
+                $unit(-self.0)
+            }
+        }
+
+        impl Mul<f64> for $unit {
+            type Output = $unit;
+            #[inline]
+            fn mul(self, factor: f64) -> $unit {
+                $unit(self.0 * factor)
+            }
+        }
+
+        impl Div<f64> for $unit {
+            type Output = $unit;
+            #[inline]
+            fn div(self, divisor: f64) -> $unit {
+                $unit(self.0 / divisor)
+            }
+        }
+
+        impl Div for $unit {
+            type Output = f64;
+            #[inline]
+            fn div(self, other: $unit) -> f64 {
+                self.0 / other.0
+            }
+        }
+    };
 }
 
-impl SubAssign for Packets {
-    #[inline]
-    fn sub_assign(&mut self, other: Packets) {
-        *self = *self - other;
-    }
-}
-
-impl AddAssign for Packets {
-    #[inline]
-    fn add_assign(&mut self, other: Packets) {
-        *self = *self + other;
-    }
-}
-
-impl Neg for Packets {
-    type Output = Packets;
-    #[inline]
-    fn neg(self) -> Packets {
-        Packets(-self.0)
-    }
-}
-
-impl Mul<f64> for Packets {
-    type Output = Packets;
-    #[inline]
-    fn mul(self, factor: f64) -> Packets {
-        Packets(self.0 * factor)
-    }
-}
-
-impl Div<f64> for Packets {
-    type Output = Packets;
-    #[inline]
-    fn div(self, divisor: f64) -> Packets {
-        Packets(self.0 / divisor)
-    }
-}
+window_unit!(Packets, |bytes: f64, packet: f64| bytes / packet, |n: f64, packet: f64| n * packet, |n: f64, _| n);
+window_unit!(Octets, |bytes: f64, _| bytes, |n: f64, _| n, |n: f64, packet: f64| n * packet);
 
 impl Mul<Duration> for Rate {
     type Output = Bytes;

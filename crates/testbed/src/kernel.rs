@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use anabranch_control::flow::PeerId;
-use anabranch_control::time::Time;
+use anabranch_control::flow::{Bounds, PeerId};
+use anabranch_control::time::{Duration, Time};
+use anabranch_control::units::Rate;
 use anabranch_lab::flows::measured::FlowSeries;
 use anabranch_lab::flows::traffic::Outlet;
 use anabranch_net::clock::std_duration;
@@ -14,13 +15,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::kernel_tcp::{self, Receivers};
 
 use super::failure::TestbedFailure;
-use super::kernel_info::Samples;
+use super::kernel_info::{self, Samples};
 use super::receiving::ReceiverStack;
 use super::sending::{Event, Happened, Packets, SenderStack, Shared};
 use super::{Pending, Run};
 
 /// Bytes written at once.
 const CHUNK: usize = 1 << 16;
+
+/// The longest time between two packets of a connection that is bounded: the kernel sets the time
+/// of the next one when one leaves, and a higher rate then comes too late for it.
+const LONGEST_GAP: Duration = Duration::from_millis(100);
 
 /// How long a connection may take to begin.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -35,6 +40,8 @@ pub struct KernelSender<'a> {
     /// Whether all is written, and the receiver's end awaited.
     is_ending: bool,
     samples: Samples,
+    /// When what bounds its pace ends.
+    bounded_until: Option<Time>,
     chunk: Vec<u8>,
 }
 
@@ -51,13 +58,23 @@ impl<'a> KernelSender<'a> {
             stream: None,
             pending: Pending::default(),
             is_ending: false,
-            samples: Samples::new(congestion.starts_with("bbr")),
+            samples: Samples::new(congestion.starts_with("bbr") || run.scenario.flows[number].steered),
+            bounded_until: None,
             chunk: vec![0x5a; CHUNK],
         })
     }
 
     fn failed(&self, why: impl ToString) -> TestbedFailure {
         self.run.failed(self.number, why)
+    }
+
+    /// Bounds what the connection sends, until `until`.
+    fn set_pace(&mut self, rate: Option<Rate>, until: Option<Time>) {
+        self.bounded_until = until;
+        if let Some(stream) = &self.stream {
+            // It can fail for a connection alone that has ended, which its next write says.
+            let _ = kernel_tcp::set_most_pace(stream, rate);
+        }
     }
 
     /// Writes as much as the kernel takes, or hears of the receiver's end. That ends the
@@ -119,6 +136,9 @@ impl SenderStack for KernelSender<'_> {
     }
 
     fn turn(&mut self, until: Time, events: &mut Vec<Event>) -> Result<(), TestbedFailure> {
+        if self.bounded_until.is_some_and(|end| end <= self.run.clock.now()) {
+            self.set_pace(None, None);
+        }
         let longest = std_duration(until.since(self.run.clock.now()));
         let stream = self.stream.as_ref().filter(|_| self.is_ending || self.pending.bytes > 0);
         let Some(stream) = stream else {
@@ -149,6 +169,20 @@ impl SenderStack for KernelSender<'_> {
 
     fn packets(&self, _: usize) -> Option<Packets> {
         None
+    }
+
+    fn min_rtt(&self, _: usize) -> Option<Duration> {
+        kernel_info::info(self.stream.as_ref()?).ok()?.min_rtt
+    }
+
+    /// What bounds a window elsewhere bounds the pace here: nobody but a congestion control can set
+    /// the window of a connection that stands.
+    fn set_bounds(&mut self, _: usize, bounds: Bounds) {
+        let over_round_trip = || Some(bounds.maximum? / self.min_rtt(0)?);
+        let packet = self.run.scenario.packets.data;
+        let least = packet / LONGEST_GAP;
+        let rate = bounds.rate.or_else(over_round_trip).map(|rate| rate.max(least));
+        self.set_pace(rate, bounds.expires);
     }
 }
 

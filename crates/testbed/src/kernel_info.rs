@@ -85,6 +85,8 @@ pub struct Info {
     pub in_flight: f64,
     /// The smoothed round-trip time; none before the first sample.
     pub smoothed_rtt: Option<Duration>,
+    /// The least round-trip time of the last five minutes; none before the first sample.
+    pub min_rtt: Option<Duration>,
     /// What the kernel would pace at, Mbit/s; none without a bound. It does so where the
     /// congestion control asks for it, as BBR does.
     pub pacing_mbit_s: Option<f64>,
@@ -94,6 +96,7 @@ pub struct Info {
 
 impl From<Raw> for Info {
     fn from(raw: Raw) -> Info {
+        let micros = |micros: u32| Duration::from_nanos(u64::from(micros) * 1000);
         let bytes = |packets: u32| f64::from(packets) * f64::from(raw.snd_mss);
         // Both are packets that are no longer on their way.
         let gone = raw.sacked + raw.lost;
@@ -101,7 +104,8 @@ impl From<Raw> for Info {
             window: bytes(raw.snd_cwnd),
             threshold: (raw.snd_ssthresh < NO_THRESHOLD).then(|| bytes(raw.snd_ssthresh)),
             in_flight: bytes((raw.unacked + raw.retrans).saturating_sub(gone)),
-            smoothed_rtt: (raw.rtt_us > 0).then(|| Duration::from_nanos(u64::from(raw.rtt_us) * 1000)),
+            smoothed_rtt: (raw.rtt_us > 0).then(|| micros(raw.rtt_us)),
+            min_rtt: (raw.min_rtt_us < u32::MAX).then(|| micros(raw.min_rtt_us)),
             pacing_mbit_s: (raw.pacing_rate != u64::MAX).then(|| raw.pacing_rate as f64 * 8.0 / 1e6),
             retransmits: u64::from(raw.total_retrans),
         }
@@ -128,7 +132,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Of a flow whose congestion control paces, or leaves that to its window.
+    /// Of a flow that is paced, by its congestion control or by a coordinator, or that leaves that to its window.
     pub fn new(paces: bool) -> Samples {
         Samples { paces, earlier: 0, current: 0 }
     }

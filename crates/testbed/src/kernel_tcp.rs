@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anabranch_control::time::Time;
+use anabranch_control::units::Rate;
 use mio::{Events, Interest, Poll, Token};
+use nix::sys::socket::setsockopt;
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -54,6 +56,27 @@ pub fn connect(
         return Err(io::Error::other(format!("the kernel runs \"{runs}\" where \"{congestion}\" was asked for")));
     }
     Ok(socket.into())
+}
+
+/// Lets a connection send no faster than `rate`, whatever its congestion control says; none lifts
+/// that (socket(7): SO_MAX_PACING_RATE). The kernel counts what TCP carries, without headers.
+///
+/// # Errors
+///
+/// As the system says.
+pub fn set_most_pace(stream: &TcpStream, rate: Option<Rate>) -> io::Result<()> {
+    let bytes_a_second = rate.map_or(u64::MAX, |rate| rate.bits_per_sec() / 8);
+    Ok(setsockopt(stream, option::MaxPacingRate, &bytes_a_second)?)
+}
+
+#[allow(missing_docs, reason = "nix's macro makes the type")]
+mod option {
+    use nix::libc;
+    use nix::sys::socket::sockopt::SetStruct;
+
+    #[derive(Clone, Copy, Debug)]
+    pub struct MaxPacingRate;
+    nix::setsockopt_impl!(MaxPacingRate, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
 }
 
 /// Ends a connection at once; what has not arrived is lost.

@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage, Stats64,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -94,6 +94,24 @@ impl Netlink {
         let header = RouteHeader { table: MAIN_TABLE, scope: RouteScope::Link, kind: RouteType::Unicast, ..route() };
         let source = RouteAttribute::PrefSource(RouteAddress::Inet(source));
         self.add_route(header, vec![RouteAttribute::Oif(device), source])
+    }
+
+    /// Sends what is for `to` through a device, as the default route does, and has TCP connections
+    /// to it begin with a window of `packets` packets (ip-route(8): initcwnd).
+    pub fn add_route_with_initial_window(&mut self, device: u32, to: Ipv4Addr, packets: u32) -> io::Result<()> {
+        self.add_host_route(device, to, vec![RouteMetric::InitCwnd(packets)])
+    }
+
+    fn add_host_route(&mut self, device: u32, to: Ipv4Addr, metrics: Vec<RouteMetric>) -> io::Result<()> {
+        let header = RouteHeader {
+            destination_prefix_length: 32,
+            table: MAIN_TABLE,
+            scope: RouteScope::Link,
+            kind: RouteType::Unicast,
+            ..route()
+        };
+        let to = RouteAttribute::Destination(RouteAddress::Inet(to));
+        self.add_route(header, vec![to, RouteAttribute::Oif(device), RouteAttribute::Metrics(metrics)])
     }
 
     fn add_route(&mut self, header: RouteHeader, attributes: Vec<RouteAttribute>) -> io::Result<()> {

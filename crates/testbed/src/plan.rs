@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use crate::emulator::{EmulatorConfig, RouteConfig};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, TestbedError};
+use crate::netlink::Netlink;
 use crate::tun::{Block, Tun, TunConfig};
+use anabranch_control::flow::Actuator;
 use anabranch_lab::flows::FlowScenario;
 use anabranch_net::quic::identity::Identity;
 use anabranch_scenario::flows::Stack;
@@ -108,9 +110,11 @@ pub fn check(scenario: &FlowScenario) -> Result<(), TestbedFailure> {
         if flow.receivers.len() > 1 {
             return refuse(format!("flow \"{}\": {whose} has one receiver; expected one", flow.name));
         }
-        if flow.steered && flow.stack != Stack::Quic {
+        let fixes = scenario.steering.as_ref().is_some_and(|steering| steering.actuator == Actuator::Fixed);
+        if flow.steered && fixes && flow.stack != Stack::Quic {
             return refuse(format!(
-                "flow \"{}\": nobody can set the window of the kernel's TCP from outside; take steered out",
+                "flow \"{}\": nobody can fix the window of the kernel's TCP from outside; expected steering.actuator = \
+                 \"maximum\", which bounds its pace",
                 flow.name
             ));
         }
@@ -189,6 +193,7 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     let mtu = packets.data.get() as u32 + HEADER as u32;
     let device = |namespace: &Namespace, block| Tun::open(namespace, TunConfig { mtu, ..TunConfig::new(block) });
     let devices = vec![device(&left, left_block)?, device(&right, right_block)?];
+    set_initial_windows(scenario, &left, &receivers, &addresses)?;
     let sockets = sockets(scenario, &left, &right, &senders, &receivers, &addresses)?;
 
     let watched = Watched::default();
@@ -201,6 +206,27 @@ pub fn prepare(scenario: &FlowScenario) -> Result<(Plan, Ready), TestbedFailure>
     let identity = Identity::generate().map_err(|error| TestbedFailure::Scenario(error.to_string()))?;
     let plan = Plan { senders, receivers, addresses, quic_packet, watched, cross_bytes, counted };
     Ok((plan, Ready { left, emulator, sockets, identity }))
+}
+
+/// Routes by which the kernel's connections begin with their flow's window.
+fn set_initial_windows(
+    scenario: &FlowScenario,
+    left: &Namespace,
+    receivers: &[Vec<usize>],
+    addresses: &[Ipv4Addr],
+) -> Result<(), TestbedFailure> {
+    let set = || {
+        let mut netlink = Netlink::open()?;
+        let device = netlink.index(crate::tun::NAME)?;
+        for (flow, numbers) in scenario.flows.iter().zip(receivers) {
+            if let (Stack::Kernel(_), Some(window)) = (&flow.stack, flow.initial_window) {
+                let packets = window.get().div_ceil(scenario.packets.data.get()).clamp(1, u64::from(u32::MAX));
+                netlink.add_route_with_initial_window(device, addresses[numbers[0]], packets as u32)?;
+            }
+        }
+        Ok(())
+    };
+    Ok(left.run(set)?.map_err(TestbedError::system::<std::io::Error>("set a connection's initial window"))?)
 }
 
 fn sockets(

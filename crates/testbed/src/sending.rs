@@ -58,7 +58,7 @@ pub trait SenderStack {
         None
     }
 
-    /// Bounds the window.
+    /// Bounds the window, or the pace.
     fn set_bounds(&mut self, _flow: usize, _bounds: Bounds) {}
 }
 
@@ -269,7 +269,10 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         let connection = self.connections;
         self.connections += 1;
         if self.stack.open(flow, connection, &this.application)? {
-            self.begin(flow, self.run.clock.now());
+            let now = self.run.clock.now();
+            // Before anything leaves: the kernel's handshake has told of the round trip.
+            self.steer(flow, now);
+            self.begin(flow, now);
         }
         Ok(())
     }

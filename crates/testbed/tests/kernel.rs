@@ -44,3 +44,62 @@ fn windows_and_round_trips_of_the_kernels_flows_are_in_the_series() {
     assert!(of("retransmits") > 0.0 && of("slow_start_threshold") > packet, "{:?}", flow.trace);
     assert_eq!(of("window"), flow.window[last]);
 }
+
+#[test]
+fn a_connection_of_the_kernels_begins_with_the_window_that_its_flow_names() {
+    if let Err(reason) = testbed_available() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let begins = |packets: u64| {
+        let text = SMALL
+            .replace("seconds = 3", "seconds = 0.6")
+            .replace("delay_ms = 25", "delay_ms = 150")
+            .replace("\"kernel:reno\"", &format!("\"kernel:reno\"\ninitial_window_packets = {packets}"));
+        let scenario = parse_flows(&text, "s.toml", &[]).unwrap();
+        let emulated = anabranch_testbed::run(&scenario, &()).unwrap();
+        let window = &emulated.measured.series.flows[0].window;
+        window.iter().find(|window| window.is_finite()).unwrap() / scenario.packets.data.get() as f64
+    };
+    assert_eq!([begins(3), begins(21)], [3.0, 21.0]);
+}
+
+/// Two connections beside a link that has room for a quarter of a second of what they send.
+const SHARED: &str = "\
+[run]
+seconds = 5
+sample_every_s = 0.05
+[dumbbell]
+rate = \"10 Mbit/s\"
+delay_ms = 10
+queue = { ms = 250 }
+[[flow]]
+count = 2
+controller = \"kernel:cubic\"
+";
+
+/// As the median over the run's second half: how much longer than the empty path's a round trip is, and what both flows
+/// deliver, Mbit/s.
+fn waits_and_delivers(text: &str) -> (f64, f64) {
+    let scenario = parse_flows(text, "s.toml", &[]).unwrap();
+    let measured = anabranch_testbed::run(&scenario, &()).unwrap().measured;
+    let rows = measured.series.flows.iter().flat_map(|flow| flow.srtt_ms[flow.srtt_ms.len() / 2..].iter());
+    let mut trips: Vec<f64> = rows.copied().filter(|trip| trip.is_finite()).collect();
+    assert!(trips.len() > 20, "{} rows", trips.len());
+    trips.sort_by(f64::total_cmp);
+    let delivered = measured.flows.iter().map(|flow| flow.delivered_bytes as f64 * 8.0 / 1e6).sum::<f64>();
+    (trips[trips.len() / 2] - 20.0, delivered / scenario.length.as_secs_f64())
+}
+
+#[test]
+fn a_coordinator_that_bounds_their_pace_keeps_the_kernels_connections_from_filling_the_queue() {
+    if let Err(reason) = testbed_available() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let steered = format!("{SHARED}steered = true\n[steering]\nlink = \"bottleneck\"\nevery_ms = 100\n");
+    let (alone, steered) = (waits_and_delivers(SHARED), waits_and_delivers(&steered));
+    eprintln!("wait in ms and delivered in Mbit/s: alone {alone:?}, steered {steered:?}");
+    assert!(alone.0 > 100.0, "without a coordinator Cubic fills the queue: {alone:?}");
+    assert!(steered.0 < alone.0 / 4.0 && steered.1 > 0.75 * alone.1, "alone {alone:?}, steered {steered:?}");
+}

@@ -18,11 +18,12 @@
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::setup::Setup;
 use super::{Feedback, FlowController, reno};
 use crate::registry::{ParameterError, in_range};
+use crate::units::{Packets, WindowUnit};
 
 /// What is left after a loss below `low_window`: Reno's half.
 const RENO_SHARE: f64 = 0.5;
@@ -32,11 +33,11 @@ const RENO_SHARE: f64 = 0.5;
 #[serde(deny_unknown_fields, default)]
 struct Config {
     /// Largest step of a round trip, Smax.
-    largest_step: f64,
+    largest_step: Packets,
     /// Smallest step of a round trip, Smin.
-    smallest_step: f64,
+    smallest_step: Packets,
     /// Below it the window is Reno's.
-    low_window: f64,
+    low_window: Packets,
     /// Share of the window that a loss takes.
     beta: f64,
     counting: Counting,
@@ -46,7 +47,13 @@ impl Default for Config {
     fn default() -> Config {
         // [Xu 2004], the values of its simulations: Smax 32, Smin 0.01, low_window 14,
         // beta 0.125.
-        Config { largest_step: 32.0, smallest_step: 0.01, low_window: 14.0, beta: 0.125, counting: Counting::Bytes }
+        Config {
+            largest_step: Packets(32.0),
+            smallest_step: Packets(0.01),
+            low_window: Packets(14.0),
+            beta: 0.125,
+            counting: Counting::Bytes,
+        }
     }
 }
 
@@ -54,9 +61,9 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Search {
     /// The window at which the last loss came.
-    Below { max: f64 },
+    Below { max: Packets },
     /// A new maximum, by `step` more in this round trip, until `end`.
-    Beyond { step: f64, end: f64 },
+    Beyond { step: Packets, end: Packets },
     /// The same, with largest steps.
     BeyondLinearly,
 }
@@ -66,37 +73,37 @@ enum Search {
 struct Bic {
     search: Search,
     /// The window that the last loss made the target.
-    last_max: f64,
+    last_max: Packets,
     config: Config,
 }
 
 /// Makes `bic`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("largest_step", config.largest_step, 0.1..=10_000.0)?;
-    in_range("smallest_step", config.smallest_step, 0.0001..=config.largest_step)?;
-    in_range("low_window", config.low_window, 0.0..=1e6)?;
+    in_range("largest_step", config.largest_step.0, 0.1..=10_000.0)?;
+    in_range("smallest_step", config.smallest_step.0, 0.0001..=config.largest_step.0)?;
+    in_range("low_window", config.low_window.0, 0.0..=1e6)?;
     in_range("beta", config.beta, 0.001..=0.9)?;
     Ok(Box::new(Classic::new(setup, config.counting, false, Bic::new(config))))
 }
 
 impl Bic {
     fn new(config: Config) -> Bic {
-        Bic { search: Search::BeyondLinearly, last_max: 0.0, config }
+        Bic { search: Search::BeyondLinearly, last_max: Packets::ZERO, config }
     }
 
     /// The present step of a round trip.
     #[inline]
-    fn step(&mut self, window: f64) -> f64 {
+    fn step(&mut self, window: Packets) -> Packets {
         let Config { largest_step, smallest_step, .. } = self.config;
         match self.search {
             // target - W = (max + W) / 2 - W.
             Search::Below { max } if window < max => {
                 return ((max - window) / 2.0).clamp(smallest_step, largest_step);
             }
-            Search::Below { .. } => self.search = Search::Beyond { step: 1.0, end: window + 1.0 },
+            Search::Below { .. } => self.search = Search::Beyond { step: Packets(1.0), end: window + Packets(1.0) },
             Search::Beyond { step, end } if window >= end => {
-                let step = 2.0 * step;
+                let step = step * 2.0;
                 self.search = match step >= largest_step {
                     true => Search::BeyondLinearly,
                     false => Search::Beyond { step, end: window + step },
@@ -112,17 +119,17 @@ impl Bic {
 }
 
 impl WindowRule for Bic {
-    const UNIT: Unit = Unit::Packets;
+    type Unit = Packets;
 
     #[inline]
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         if window.size < self.config.low_window {
             return reno::avoid(window, acked.counted);
         }
-        window.size += self.step(window.size) * acked.counted / window.size;
+        window.size += self.step(window.size).share(acked.counted, window.size);
     }
 
-    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Packets>, _: &Feedback<'_>) {
         let before = window.size;
         let kept = if before < self.config.low_window {
             self.last_max = before;
@@ -137,7 +144,7 @@ impl WindowRule for Bic {
         window.reduce_to(kept);
     }
 
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
         record("last_max", window.in_bytes(self.last_max));
     }
@@ -158,18 +165,18 @@ mod tests {
 
     #[test]
     fn the_search_goes_half_of_the_way_but_no_further_than_a_largest_step() {
-        let step = |window: f64| bic(Search::Below { max: 200.0 }).step(window);
+        let step = |window| bic(Search::Below { max: Packets(200.0) }).step(Packets(window)).0;
         assert_eq!([step(100.0), step(136.0), step(180.0), step(199.0)], [32.0, 32.0, 10.0, 0.5]);
         assert_eq!(step(199.999), 0.01);
     }
 
     #[test]
     fn beyond_the_maximum_steps_double_until_they_are_largest() {
-        let (mut bic, mut window) = (bic(Search::Below { max: 200.0 }), 200.0);
+        let (mut bic, mut window) = (bic(Search::Below { max: Packets(200.0) }), Packets(200.0));
         let mut steps = Vec::new();
         while steps.len() < 8 {
             let step = bic.step(window);
-            steps.push(step);
+            steps.push(step.0);
             window += step;
         }
         assert_eq!(steps, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]);
@@ -179,18 +186,18 @@ mod tests {
     fn a_loss_takes_an_eighth_and_sets_the_maximum_lower_below_the_last_one() {
         let (mut bic, mut window) = (bic(Search::BeyondLinearly), window::<Bic>(160.0));
         bic.reduce(&mut window, &silence());
-        assert_eq!((window.size, bic.search), (140.0, Search::Below { max: 160.0 }));
-        window.size = 144.0;
+        assert_eq!((window.size, bic.search), (Packets(140.0), Search::Below { max: Packets(160.0) }));
+        window.size = Packets(144.0);
         bic.reduce(&mut window, &silence());
-        assert_eq!((window.size, bic.search), (126.0, Search::Below { max: 135.0 }));
-        window.size = 12.0;
+        assert_eq!((window.size, bic.search), (Packets(126.0), Search::Below { max: Packets(135.0) }));
+        window.size = Packets(12.0);
         bic.reduce(&mut window, &silence());
-        assert_eq!(window.size, 6.0, "below low_window a loss halves");
+        assert_eq!(window.size, Packets(6.0), "below low_window a loss halves");
     }
 
     #[test]
     fn near_the_old_maximum_the_distance_halves_in_less_than_two_round_trips() {
-        let mut bic = avoiding(160.0, Counting::Bytes, bic(Search::Below { max: 200.0 }));
+        let mut bic = avoiding(160.0, Counting::Bytes, bic(Search::Below { max: Packets(200.0) }));
         let mut rng = Rng::stream(1, "controller");
         let mut round_trips_until = |distance: f64| {
             let mut round_trips = 0.0;

@@ -17,69 +17,59 @@ use super::slow_start::SlowStart;
 use super::{Feedback, FlowController, Limits};
 use crate::rng::Rng;
 use crate::time::Time;
-use crate::units::Bytes;
+use crate::units::{Bytes, Packets, WindowUnit};
 
-/// In what a rule counts its window. RFC 5681 counts bytes, RFC 9438 packets; to count one in
-/// the other's unit would round differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Bytes.
-    Bytes,
-    /// Full packets.
-    Packets,
-}
-
-/// A congestion window; sizes in the unit of its rule.
+/// A congestion window, counted in `U`.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct Window<U> {
     /// The window.
-    pub size: f64,
+    pub size: U,
     /// Slow start and its threshold.
-    pub slow_start: SlowStart,
-    /// A full packet.
+    pub slow_start: SlowStart<U>,
+    /// Bytes of a full packet.
     packet: f64,
-    /// Bytes in the unit.
-    unit: f64,
 }
 
-impl Window {
-    fn new(setup: &Setup, unit: Unit, hystart: bool) -> Window {
-        let bytes = setup.packet.get() as f64;
-        let (packet, unit) = match unit {
-            Unit::Bytes => (bytes, 1.0),
-            Unit::Packets => (1.0, bytes),
-        };
-        let size = setup.initial_window.get() as f64 / unit;
-        Window { size, slow_start: SlowStart::new(hystart), packet, unit }
+impl<U: WindowUnit> Window<U> {
+    fn new(setup: &Setup, hystart: bool) -> Window<U> {
+        let packet = setup.packet.get() as f64;
+        let size = U::of(setup.initial_window.get() as f64, packet);
+        Window { size, slow_start: SlowStart::new(hystart), packet }
+    }
+
+    /// `packets` packets.
+    #[inline]
+    pub fn packets(&self, packets: Packets) -> U {
+        U::of_packets(packets, self.packet)
     }
 
     /// The least window (RFC 9002, 7.2).
     #[inline]
-    pub fn minimum(&self) -> f64 {
-        MINIMUM_WINDOW.in_bytes(self.packet)
+    pub fn minimum(&self) -> U {
+        self.packets(MINIMUM_WINDOW)
     }
 
     /// A full packet.
     #[inline]
-    pub fn packet(&self) -> f64 {
-        self.packet
+    pub fn packet(&self) -> U {
+        self.packets(Packets(1.0))
     }
 
     /// `amount` in bytes.
     #[inline]
-    pub fn in_bytes(&self, amount: f64) -> f64 {
-        amount * self.unit
+    pub fn in_bytes(&self, amount: U) -> f64 {
+        amount.in_bytes(self.packet)
     }
 
     /// `bytes` in the window's unit.
     #[inline]
-    pub fn in_unit(&self, bytes: f64) -> f64 {
-        bytes / self.unit
+    pub fn in_unit(&self, bytes: f64) -> U {
+        U::of(bytes, self.packet)
     }
 
     /// `size` is left, or the least window; slow start ends there.
     #[inline]
-    pub fn reduce_to(&mut self, size: f64) {
+    pub fn reduce_to(&mut self, size: U) {
         self.size = size.max(self.minimum());
         self.slow_start.end(self.size);
     }
@@ -87,17 +77,22 @@ impl Window {
     /// Window and threshold for a trace, in bytes.
     pub fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         record("window", self.in_bytes(self.size));
-        record("slow_start_threshold", self.in_bytes(self.slow_start.traced_threshold()));
+        record("slow_start_threshold", self.traced_threshold());
+    }
+
+    /// The threshold of slow start for a trace, in bytes.
+    pub fn traced_threshold(&self) -> f64 {
+        self.slow_start.traced_threshold(self.packet)
     }
 }
 
 /// What was acknowledged, as far as the window may grow by it.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked<'a> {
+pub struct Acked<'a, U> {
     /// When.
     pub now: Time,
-    /// How much, above 0, in the window's unit.
-    pub counted: f64,
+    /// How much, above 0.
+    pub counted: U,
     /// All that the feedback says.
     pub feedback: &'a Feedback<'a>,
 }
@@ -105,7 +100,7 @@ pub struct Acked<'a> {
 /// What makes one classic controller another one than the next.
 pub trait WindowRule: Clone + Debug + Send + Sync {
     /// In what it counts the window.
-    const UNIT: Unit;
+    type Unit: WindowUnit;
 
     /// Looks at each feedback before the window is moved.
     #[inline]
@@ -114,41 +109,41 @@ pub trait WindowRule: Clone + Debug + Send + Sync {
     }
 
     /// The window grows in congestion avoidance.
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>);
+    fn avoid(&mut self, window: &mut Window<Self::Unit>, acked: &Acked<'_, Self::Unit>);
 
     /// The window grows: in slow start below the threshold, else in congestion avoidance.
     #[inline]
-    fn grow(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn grow(&mut self, window: &mut Window<Self::Unit>, acked: &Acked<'_, Self::Unit>) {
         if window.slow_start.holds(window.size) {
-            window.size = window.slow_start.grown(window.size, acked.counted, window.packet, acked.feedback);
+            window.size = window.slow_start.grown(window.size, acked.counted, window.packet(), acked.feedback);
         } else {
             self.avoid(window, acked);
         }
     }
 
     /// A congestion event: the window and the threshold of slow start fall.
-    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>);
+    fn reduce(&mut self, window: &mut Window<Self::Unit>, feedback: &Feedback<'_>);
 
     /// Persistent congestion has taken the window to its minimum (RFC 9002, 7.6.2), or a timeout
     /// to the loss window (RFC 5681, 3.1): what the rule forgets of the path.
     fn on_persistent_congestion(&mut self) {}
 
-    /// What the rule allows in flight beyond `window`, in its unit.
+    /// What the rule allows in flight beyond the window.
     #[inline]
-    fn beyond(&self) -> f64 {
-        0.0
+    fn beyond(&self) -> Self::Unit {
+        Self::Unit::ZERO
     }
 
     /// Named values, the window first, always the same in the same order.
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Self::Unit>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
     }
 }
 
 /// A classic controller: a window and the rule that moves it.
 #[derive(Clone, Debug)]
-pub struct Classic<R> {
-    window: Window,
+pub struct Classic<R: WindowRule> {
+    window: Window<R::Unit>,
     recovery: Recovery,
     counting: Counting,
     rule: R,
@@ -158,7 +153,7 @@ impl<R: WindowRule> Classic<R> {
     /// With the window of `setup`, whose growth counts what `counting` says; `hystart`: slow
     /// start watches round trips (RFC 9406).
     pub fn new(setup: &Setup, counting: Counting, hystart: bool, rule: R) -> Classic<R> {
-        Classic { window: Window::new(setup, R::UNIT, hystart), recovery: Recovery::default(), counting, rule }
+        Classic { window: Window::new(setup, hystart), recovery: Recovery::default(), counting, rule }
     }
 }
 
@@ -170,14 +165,14 @@ impl<R: WindowRule> FlowController for Classic<R> {
         if recovery.enter(now, feedback) {
             rule.reduce(window, feedback);
         } else {
-            let counted = window.in_unit(counting.counted(feedback, recovery, window.in_bytes(window.packet)));
+            let counted = counting.counted(feedback, recovery, window.packet);
             if counted > 0.0 {
-                rule.grow(window, &Acked { now, counted, feedback });
+                rule.grow(window, &Acked { now, counted: window.in_unit(counted), feedback });
             }
         }
         if feedback.persistent_congestion {
             // The threshold stays: slow start leads back to the last reduction's window.
-            window.size = restart_window(feedback).in_bytes(window.packet);
+            window.size = window.packets(restart_window(feedback));
             recovery.reset();
             rule.on_persistent_congestion();
         }
@@ -200,9 +195,10 @@ pub mod testing {
     use super::*;
     use crate::flow::testing::PACKET;
 
-    /// A window of `size` with its threshold there: in congestion avoidance.
-    pub fn window<R: WindowRule>(size: f64) -> Window {
-        let mut window = Window::new(&Setup::new(PACKET, Time::ZERO), R::UNIT, false);
+    /// A window of `size` of the rule's unit with its threshold there: in congestion avoidance.
+    pub fn window<R: WindowRule>(size: f64) -> Window<R::Unit> {
+        let size = R::Unit::ONE * size;
+        let mut window = Window::new(&Setup::new(PACKET, Time::ZERO), false);
         window.size = size;
         window.slow_start.end(size);
         window
@@ -213,14 +209,14 @@ pub mod testing {
         Classic { window: window::<R>(size), recovery: Recovery::default(), counting, rule }
     }
 
-    impl<R> Classic<R> {
+    impl<R: WindowRule> Classic<R> {
         /// The window, in the rule's unit.
         pub fn size(&self) -> f64 {
-            self.window.size
+            self.window.size / R::Unit::ONE
         }
 
         /// The rule and its window.
-        pub fn parts(&mut self) -> (&mut R, &mut Window) {
+        pub fn parts(&mut self) -> (&mut R, &mut Window<R::Unit>) {
             (&mut self.rule, &mut self.window)
         }
     }

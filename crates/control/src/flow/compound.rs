@@ -20,17 +20,18 @@
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::RoundMin;
 use super::setup::Setup;
 use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Duration, Time};
+use crate::units::{Packets, WindowUnit};
 
 /// Packets that gamma is at least and at most; it begins, and begins again after a timeout,
 /// with the most (draft-sridharan-tcpm-ctcp-02).
-const GAMMA: (f64, f64) = (5.0, 30.0);
+const GAMMA: (Packets, Packets) = (Packets(5.0), Packets(30.0));
 
 /// Share of Reno's own queue that a flow may hold (draft-sridharan-tcpm-ctcp-02).
 const GAMMA_SHARE: f64 = 0.75;
@@ -48,7 +49,7 @@ struct Config {
     /// How fast the delay window gives way to a queue.
     zeta: f64,
     /// Packets in the queue at which it does; learned if none is given.
-    gamma: Option<f64>,
+    gamma: Option<Packets>,
     /// Weight of a new sample of gamma.
     lambda: f64,
     counting: Counting,
@@ -65,13 +66,13 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 struct Compound {
     /// The delay window, which is allowed beyond Reno's.
-    dwnd: f64,
-    gamma: f64,
+    dwnd: Packets,
+    gamma: Packets,
     rounds: RoundMin,
     /// The least round trip of the round that ends with the present feedback, if one does.
     round_min: Option<Duration>,
     /// What Reno's part had in the queue in the last round, until a loss takes it.
-    reno_queued: Option<f64>,
+    reno_queued: Option<Packets>,
     config: Config,
 }
 
@@ -84,7 +85,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("zeta", config.zeta, 0.0..=100.0)?;
     in_range("lambda", config.lambda, 0.0..=1.0)?;
     if let Some(gamma) = config.gamma {
-        in_range("gamma", gamma, 0.1..=10_000.0)?;
+        in_range("gamma", gamma.0, 0.1..=10_000.0)?;
     }
     Ok(Box::new(Classic::new(setup, config.counting, false, Compound::new(config))))
 }
@@ -92,11 +93,11 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl Compound {
     fn new(config: Config) -> Compound {
         let gamma = config.gamma.unwrap_or(GAMMA.1);
-        Compound { dwnd: 0.0, gamma, rounds: RoundMin::default(), round_min: None, reno_queued: None, config }
+        Compound { dwnd: Packets::ZERO, gamma, rounds: RoundMin::default(), round_min: None, reno_queued: None, config }
     }
 
     /// The delay window after a round trip.
-    fn judge(&mut self, cwnd: f64, rtt: Duration, base: Duration) {
+    fn judge(&mut self, cwnd: Packets, rtt: Duration, base: Duration) {
         let Config { alpha, k, zeta, .. } = self.config;
         let share = 1.0 - base.as_secs_f64() / rtt.as_secs_f64().max(f64::MIN_POSITIVE);
         self.reno_queued = Some(cwnd * share);
@@ -104,14 +105,14 @@ impl Compound {
         let window = cwnd + self.dwnd;
         let queued = window * share;
         self.dwnd = match queued < self.gamma {
-            true => self.dwnd + (alpha * libm::pow(window, k) - 1.0).max(0.0),
-            false => (self.dwnd - zeta * queued).max(0.0),
+            true => self.dwnd + Packets(alpha * libm::pow(window.0, k) - 1.0).max(Packets::ZERO),
+            false => (self.dwnd - queued * zeta).max(Packets::ZERO),
         };
     }
 }
 
 impl WindowRule for Compound {
-    const UNIT: Unit = Unit::Packets;
+    type Unit = Packets;
 
     #[inline]
     fn observe(&mut self, _: Time, feedback: &Feedback<'_>) {
@@ -119,40 +120,40 @@ impl WindowRule for Compound {
     }
 
     #[inline]
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         if let Some(rtt) = self.round_min {
             self.judge(window.size, rtt, acked.feedback.rtt.min);
         }
         // cwnd += 1 / W.
-        window.size += acked.counted / (window.size + self.dwnd);
+        window.size += Packets(acked.counted / (window.size + self.dwnd));
     }
 
-    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Packets>, _: &Feedback<'_>) {
         let before = window.size + self.dwnd;
         if let (Some(queued), None) = (self.reno_queued.take(), self.config.gamma) {
             // gamma = (1 - lambda) gamma + lambda 3/4 Diff_reno.
-            let learned = self.gamma + self.config.lambda * (GAMMA_SHARE * queued - self.gamma);
+            let learned = self.gamma + (queued * GAMMA_SHARE - self.gamma) * self.config.lambda;
             self.gamma = learned.clamp(GAMMA.0, GAMMA.1);
         }
         // cwnd /= 2; dwnd = max((1 - beta) W - cwnd / 2, 0).
         window.reduce_to(window.size / 2.0);
-        self.dwnd = ((1.0 - self.config.beta) * before - window.size).max(0.0);
+        self.dwnd = (before * (1.0 - self.config.beta) - window.size).max(Packets::ZERO);
     }
 
     fn on_persistent_congestion(&mut self) {
-        self.dwnd = 0.0;
+        self.dwnd = Packets::ZERO;
         self.gamma = self.config.gamma.unwrap_or(GAMMA.1);
         self.reno_queued = None;
     }
 
     #[inline]
-    fn beyond(&self) -> f64 {
+    fn beyond(&self) -> Packets {
         self.dwnd
     }
 
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         record("window", window.in_bytes(window.size + self.dwnd));
-        record("slow_start_threshold", window.in_bytes(window.slow_start.traced_threshold()));
+        record("slow_start_threshold", window.traced_threshold());
         record("delay_window", window.in_bytes(self.dwnd));
         record("gamma", window.in_bytes(self.gamma));
     }
@@ -174,7 +175,7 @@ mod tests {
     };
 
     fn compound(dwnd: f64) -> Compound {
-        Compound { dwnd, ..Compound::new(Config::default()) }
+        Compound { dwnd: Packets(dwnd), ..Compound::new(Config::default()) }
     }
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -182,20 +183,20 @@ mod tests {
     #[test]
     fn the_delay_window_grows_by_a_power_of_the_window_while_the_queue_is_short() {
         let mut grows = compound(41.0);
-        grows.judge(40.0, MS(100), MS(100));
+        grows.judge(Packets(40.0), MS(100), MS(100));
         // 81^(3/4) = 27.
-        assert!((grows.dwnd - (41.0 + 27.0 / 8.0 - 1.0)).abs() < 1e-9, "{}", grows.dwnd);
+        assert!((grows.dwnd.0 - (41.0 + 27.0 / 8.0 - 1.0)).abs() < 1e-9, "{:?}", grows.dwnd);
         let mut small = compound(0.0);
-        small.judge(10.0, MS(100), MS(100));
-        assert_eq!(small.dwnd, 0.0);
+        small.judge(Packets(10.0), MS(100), MS(100));
+        assert_eq!(small.dwnd, Packets::ZERO);
     }
 
     #[test]
     fn the_delay_window_gives_way_by_what_waits_in_the_queue() {
         let mut queued = compound(60.0);
         // 120 packets, a third of the round trip in the queue: 40 of them.
-        queued.judge(60.0, MS(150), MS(100));
-        assert!((queued.dwnd - 20.0).abs() < 1e-9, "{}", queued.dwnd);
+        queued.judge(Packets(60.0), MS(150), MS(100));
+        assert!((queued.dwnd.0 - 20.0).abs() < 1e-9, "{:?}", queued.dwnd);
     }
 
     #[test]
@@ -225,21 +226,21 @@ mod tests {
     fn a_loss_halves_the_whole_window() {
         let (mut compound, mut window) = (compound(60.0), window::<Compound>(40.0));
         compound.reduce(&mut window, &silence());
-        assert_eq!((window.size, compound.dwnd), (20.0, 30.0));
+        assert_eq!((window.size, compound.dwnd), (Packets(20.0), Packets(30.0)));
     }
 
     #[test]
     fn gamma_is_learned_from_what_renos_part_had_in_the_queue() {
         let (mut compound, mut window) = (compound(60.0), window::<Compound>(40.0));
-        compound.reno_queued = Some(8.0);
+        compound.reno_queued = Some(Packets(8.0));
         compound.reduce(&mut window, &silence());
-        assert_eq!(compound.gamma, (30.0 + 6.0) / 2.0);
+        assert_eq!(compound.gamma, Packets((30.0 + 6.0) / 2.0));
         compound.reduce(&mut window, &silence());
-        assert_eq!(compound.gamma, 18.0, "a sample serves for one loss");
+        assert_eq!(compound.gamma, Packets(18.0), "a sample serves for one loss");
         for _ in 0..10 {
-            compound.reno_queued = Some(0.0);
+            compound.reno_queued = Some(Packets::ZERO);
             compound.reduce(&mut window, &silence());
         }
-        assert_eq!(compound.gamma, 5.0);
+        assert_eq!(compound.gamma, Packets(5.0));
     }
 }

@@ -25,12 +25,13 @@ mod linux;
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::setup::Setup;
 use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Seconds, Time};
+use crate::units::{Packets, WindowUnit};
 
 /// The window grows by no more than this in a round trip, RFC 9438 4.2.
 const MOST_GROWTH: f64 = 1.5;
@@ -87,17 +88,18 @@ impl Default for Config {
 struct Epoch {
     start: Time,
     k: Seconds,
-    w_max: f64,
-    w_est: f64,
-    alpha: f64,
+    w_max: Packets,
+    w_est: Packets,
+    /// By how much `w_est` grows for a window acknowledged.
+    alpha: Packets,
 }
 
 /// The window rule; windows in packets, as in the RFC.
 #[derive(Clone, Debug)]
 struct Cubic {
-    w_max: f64,
+    w_max: Packets,
     /// The window before the last reduction.
-    w_prior: f64,
+    w_prior: Packets,
     /// None until the first packet is counted in congestion avoidance.
     epoch: Option<Epoch>,
     /// Since when the application has left the window unused: that time does not count.
@@ -117,19 +119,22 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl Cubic {
     fn new(config: Config) -> Cubic {
         let linux = linux::State::default();
-        Cubic { w_max: 0.0, w_prior: 0.0, epoch: None, unused_since: None, linux, config }
+        Cubic { w_max: Packets::ZERO, w_prior: Packets::ZERO, epoch: None, unused_since: None, linux, config }
     }
 
     /// Begins a congestion avoidance stage with `window`.
-    fn epoch(&self, now: Time, window: f64) -> Epoch {
+    fn epoch(&self, now: Time, window: Packets) -> Epoch {
         // K = cbrt((W_max - W_epoch) / C). Without a reduction before, after HyStart++ or a
         // timeout, K is 0 and W_max the window (4.8, 4.10).
         let rise = self.w_max - window;
-        let (k, w_max) =
-            if rise > 0.0 { (Seconds(libm::cbrt(rise / self.config.c)), self.w_max) } else { (Seconds::ZERO, window) };
+        let (k, w_max) = if rise > Packets::ZERO {
+            (Seconds(libm::cbrt(rise.0 / self.config.c)), self.w_max)
+        } else {
+            (Seconds::ZERO, window)
+        };
         // alpha = 3 (1 - beta) / (1 + beta): as much as Reno on average (4.3).
         let beta = self.config.beta;
-        let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
+        let alpha = Packets(3.0 * (1.0 - beta) / (1.0 + beta));
         Epoch { start: now, k, w_max, w_est: window, alpha }
     }
 
@@ -147,7 +152,7 @@ impl Cubic {
 }
 
 impl WindowRule for Cubic {
-    const UNIT: Unit = Unit::Packets;
+    type Unit = Packets;
 
     #[inline]
     fn observe(&mut self, now: Time, feedback: &Feedback<'_>) {
@@ -155,7 +160,7 @@ impl WindowRule for Cubic {
     }
 
     #[inline]
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         if self.config.linux.change_growth() {
             return self.avoid_as_linux(window, acked);
         }
@@ -165,24 +170,24 @@ impl WindowRule for Cubic {
             None => self.epoch(now, window.size),
         };
         let t = now.since(epoch.start).seconds() - epoch.k;
-        let curve = |Seconds(t)| self.config.c * t * t * t + epoch.w_max;
+        let curve = |Seconds(t)| Packets(self.config.c * t * t * t) + epoch.w_max;
         let share = acked.counted / window.size;
         // W_est += alpha / W, and alpha = 1 from the window before the reduction on (4.3).
         epoch.w_est += epoch.alpha * share;
         if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
-            epoch.alpha = 1.0;
+            epoch.alpha = Packets(1.0);
         }
         if self.config.reno_friendly != RenoFriendly::Off && curve(t) < epoch.w_est {
             window.size = window.size.max(epoch.w_est);
         } else {
             // target = clamp(W_cubic(t + RTT), W, 1.5 W) (4.2); W += (target - W) / W (4.4).
-            let target = curve(t + rtt.seconds()).clamp(window.size, MOST_GROWTH * window.size);
+            let target = curve(t + rtt.seconds()).clamp(window.size, window.size * MOST_GROWTH);
             window.size += (target - window.size) * share;
         }
         self.epoch = Some(epoch);
     }
 
-    fn reduce(&mut self, window: &mut Window, _: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Packets>, _: &Feedback<'_>) {
         // W_max = W (1 + beta) / 2 where W < W_max: the flow gives room to a new one (4.7).
         let beta = self.config.beta;
         self.w_max = match self.config.fast_convergence && window.size < self.w_max {
@@ -196,7 +201,7 @@ impl WindowRule for Cubic {
                 self.w_max = w_max;
                 left
             }
-            None => beta * window.size,
+            None => window.size * beta,
         };
         window.reduce_to(left);
         self.epoch = None;
@@ -205,11 +210,11 @@ impl WindowRule for Cubic {
 
     fn on_persistent_congestion(&mut self) {
         // Slow start up to the reduced window, then the curve from there (4.8).
-        self.w_max = 0.0;
+        self.w_max = Packets::ZERO;
         self.epoch = None;
     }
 
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
         record("w_max", window.in_bytes(self.w_max));
         record("w_est", self.epoch.map_or(0.0, |epoch| window.in_bytes(epoch.w_est)));
@@ -288,14 +293,14 @@ mod tests {
     fn a_loss_below_the_last_maximum_lowers_the_next_one() {
         let (mut cubic, mut window) = (Cubic::new(Config::default()), window::<Cubic>(100.0));
         cubic.reduce(&mut window, &silence());
-        assert_eq!((cubic.w_max, window.size), (100.0, 70.0));
-        window.size = 80.0;
+        assert_eq!((cubic.w_max, window.size), (Packets(100.0), Packets(70.0)));
+        window.size = Packets(80.0);
         cubic.reduce(&mut window, &silence());
-        assert_eq!(cubic.w_max, 80.0 * 0.85);
-        assert!((window.size - 56.0).abs() < 1e-9);
-        window.size = 90.0;
+        assert_eq!(cubic.w_max, Packets(80.0 * 0.85));
+        assert!((window.size.0 - 56.0).abs() < 1e-9);
+        window.size = Packets(90.0);
         cubic.reduce(&mut window, &silence());
-        assert_eq!(cubic.w_max, 90.0);
+        assert_eq!(cubic.w_max, Packets(90.0));
     }
 
     #[test]

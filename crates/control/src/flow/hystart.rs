@@ -14,6 +14,7 @@
 use super::Feedback;
 use super::round::Rounds;
 use crate::time::Duration;
+use crate::units::WindowUnit;
 
 /// MIN_RTT_THRESH, RFC 9406 4.3.
 const LEAST_THRESHOLD: Duration = Duration::from_millis(4);
@@ -67,15 +68,14 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// By how much the window grows when `acked` is acknowledged, both in one unit, of
-    /// which a packet has `packet`.
-    pub fn growth(&mut self, acked: f64, packet: f64, feedback: &Feedback<'_>) -> f64 {
+    /// By how much the window grows when `acked` is acknowledged; a full packet is `packet`.
+    pub fn growth<U: WindowUnit>(&mut self, acked: U, packet: U, feedback: &Feedback<'_>) -> U {
         self.observe(feedback);
-        let counted = acked.min(MOST_COUNTED * packet);
+        let counted = acked.min(packet * MOST_COUNTED);
         match self.phase {
             Phase::Standard => counted,
             Phase::Conservative { .. } => counted / CONSERVATIVE_DIVISOR,
-            Phase::Over => 0.0,
+            Phase::Over => U::ZERO,
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
     use crate::flow::registry::{Setup, find};
     use crate::flow::testing::{Drive, PACKET, Path, drive, feedback, traced};
     use crate::time::Time;
-    use crate::units::{Bytes, Rate};
+    use crate::units::{Bytes, Packets, Rate};
 
     /// Tells of a round of ten packets, each with this round trip; what ten packets add.
     fn round(hystart: &mut HyStart, number: u64, rtt_ms: f64) -> f64 {
@@ -136,7 +136,7 @@ mod tests {
                 // The next round begins with packets that leave now.
                 ack.delivered = Bytes::new(10 * (number + 1) * PACKET.get());
             }
-            grown += hystart.growth(1.0, 1.0, &ack);
+            grown += hystart.growth(Packets(1.0), Packets(1.0), &ack).0;
         }
         grown
     }

@@ -16,11 +16,12 @@
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::setup::Setup;
 use super::{Feedback, FlowController, TcpRecovery};
 use crate::registry::ParameterError;
+use crate::units::{Octets, WindowUnit};
 
 /// What is halved after a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -58,25 +59,25 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 
 /// W += packet counted / W (RFC 5681, eq. 3), which other rules build on.
 #[inline]
-pub fn avoid(window: &mut Window, counted: f64) {
-    window.size += window.packet() * counted / window.size;
+pub fn avoid<U: WindowUnit>(window: &mut Window<U>, counted: U) {
+    window.size += window.packet().share(counted, window.size);
 }
 
 impl WindowRule for Reno {
-    const UNIT: Unit = Unit::Bytes;
+    type Unit = Octets;
 
     #[inline]
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Octets>, acked: &Acked<'_, Octets>) {
         avoid(window, acked.counted);
     }
 
     #[inline]
-    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Octets>, feedback: &Feedback<'_>) {
         let halved = match self.halving {
             Halving::Window => window.size,
             Halving::InFlight => match feedback.tcp {
-                Some(TcpRecovery::Timeout { in_flight, .. }) => in_flight.get() as f64,
-                _ => feedback.in_flight.get() as f64,
+                Some(TcpRecovery::Timeout { in_flight, .. }) => Octets(in_flight.get() as f64),
+                _ => Octets(feedback.in_flight.get() as f64),
             },
         };
         // W = ssthresh = max(W / 2, 2 packets)

@@ -4,29 +4,30 @@
 
 use super::Feedback;
 use super::hystart::HyStart;
+use crate::units::WindowUnit;
 
-/// Slow start; windows in whatever unit the controller counts them in.
+/// Slow start of a window that is counted in `U`.
 #[derive(Clone, Copy, Debug)]
-pub struct SlowStart {
-    threshold: f64,
+pub struct SlowStart<U> {
+    threshold: U,
     hystart: Option<HyStart>,
 }
 
-impl SlowStart {
+impl<U: WindowUnit> SlowStart<U> {
     /// Without a threshold yet, with HyStart++ or without.
-    pub fn new(hystart: bool) -> SlowStart {
-        SlowStart { threshold: f64::INFINITY, hystart: hystart.then(HyStart::default) }
+    pub fn new(hystart: bool) -> SlowStart<U> {
+        SlowStart { threshold: U::INFINITY, hystart: hystart.then(HyStart::default) }
     }
 
     /// Whether a window of this size grows by slow start.
     #[inline]
-    pub fn holds(&self, window: f64) -> bool {
+    pub fn holds(&self, window: U) -> bool {
         window < self.threshold
     }
 
-    /// The window after `acked` was acknowledged; a packet has `packet` of the same unit.
+    /// The window after `acked` was acknowledged; a full packet is `packet`.
     #[inline]
-    pub fn grown(&mut self, window: f64, acked: f64, packet: f64, feedback: &Feedback<'_>) -> f64 {
+    pub fn grown(&mut self, window: U, acked: U, packet: U, feedback: &Feedback<'_>) -> U {
         let Some(hystart) = &mut self.hystart else { return window + acked };
         let grown = window + hystart.growth(acked, packet, feedback);
         if hystart.is_over() {
@@ -38,13 +39,14 @@ impl SlowStart {
     /// Congestion: slow start ends at `threshold`, now and when it is entered again.
     /// HyStart++ is for the first slow start alone (RFC 9406, 4.3).
     #[inline]
-    pub fn end(&mut self, threshold: f64) {
+    pub fn end(&mut self, threshold: U) {
         self.threshold = threshold;
         self.hystart = None;
     }
 
-    /// The threshold for a trace; plots want a number where there is none yet.
-    pub fn traced_threshold(&self) -> f64 {
-        self.threshold.min(f64::from(u32::MAX))
+    /// The threshold for a trace, in bytes, where a full packet has `packet` bytes; plots want a
+    /// number where there is none yet.
+    pub fn traced_threshold(&self, packet: f64) -> f64 {
+        self.threshold.min(U::ONE * f64::from(u32::MAX)).in_bytes(packet)
     }
 }

@@ -20,27 +20,28 @@
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::RoundMin;
 use super::setup::Setup;
 use super::{Feedback, FlowController};
 use crate::registry::{ParameterError, in_range};
 use crate::time::{Duration, Time};
+use crate::units::{Packets, WindowUnit};
 
 /// Parameters of `vegas`, packets in the queue.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    alpha: f64,
-    beta: f64,
-    gamma: f64,
+    alpha: Packets,
+    beta: Packets,
+    gamma: Packets,
 }
 
 impl Default for Config {
     fn default() -> Config {
         // [Brakmo, Peterson 1995]: Vegas-2,4, with gamma 1.
-        Config { alpha: 2.0, beta: 4.0, gamma: 1.0 }
+        Config { alpha: Packets(2.0), beta: Packets(4.0), gamma: Packets(1.0) }
     }
 }
 
@@ -55,24 +56,24 @@ struct Vegas {
     /// The least round trip of the round that ends with the present feedback, if one does.
     round_min: Option<Duration>,
     /// Diff when it was last taken.
-    queued: f64,
+    queued: Packets,
     config: Config,
 }
 
 /// Makes `vegas`.
 pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowController>, ParameterError> {
     let config: Config = crate::registry::parameters(parameters)?;
-    in_range("alpha", config.alpha, 0.1..=10_000.0)?;
-    in_range("beta", config.beta, config.alpha..=10_000.0)?;
-    in_range("gamma", config.gamma, 0.1..=10_000.0)?;
+    in_range("alpha", config.alpha.0, 0.1..=10_000.0)?;
+    in_range("beta", config.beta.0, config.alpha.0..=10_000.0)?;
+    in_range("gamma", config.gamma.0, 0.1..=10_000.0)?;
     let rounds = RoundMin::default();
-    let rule = Vegas { slow_start: true, doubles: true, rounds, round_min: None, queued: 0.0, config };
+    let rule = Vegas { slow_start: true, doubles: true, rounds, round_min: None, queued: Packets::ZERO, config };
     Ok(Box::new(Classic::new(setup, Counting::Bytes, false, rule)))
 }
 
 impl Vegas {
     /// A round trip has ended, over which `flight` packets were delivered.
-    fn judge(&mut self, window: &mut Window, flight: f64, rtt: Duration, base: Duration) {
+    fn judge(&mut self, window: &mut Window<Packets>, flight: Packets, rtt: Duration, base: Duration) {
         // Diff = F (1 - BaseRTT / RTT); none on a path that takes no time.
         let share = if rtt > base { 1.0 - base.as_secs_f64() / rtt.as_secs_f64() } else { 0.0 };
         self.queued = flight * share;
@@ -81,22 +82,22 @@ impl Vegas {
             self.slow_start = self.doubles || self.queued <= self.config.gamma;
             self.doubles = !self.doubles;
         } else if self.queued < self.config.alpha {
-            window.size += 1.0;
+            window.size += Packets(1.0);
         } else if self.queued > self.config.beta {
-            window.size = (window.size - 1.0).max(window.minimum());
+            window.size = (window.size - Packets(1.0)).max(window.minimum());
         }
     }
 }
 
 impl WindowRule for Vegas {
-    const UNIT: Unit = Unit::Packets;
+    type Unit = Packets;
 
     #[inline]
     fn observe(&mut self, _: Time, feedback: &Feedback<'_>) {
         self.round_min = self.rounds.ended(feedback);
     }
 
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         let Feedback { delivered, acked: packets, rtt, .. } = *acked.feedback;
         if let (Some(round_min), Some(newest)) = (self.round_min, packets.last()) {
             let flight = window.in_unit((delivered - newest.delivered).get() as f64);
@@ -105,14 +106,14 @@ impl WindowRule for Vegas {
     }
 
     #[inline]
-    fn grow(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn grow(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         self.avoid(window, acked);
         if self.slow_start && self.doubles {
             window.size += acked.counted;
         }
     }
 
-    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Packets>, feedback: &Feedback<'_>) {
         window.reduce_to(window.size / 2.0);
         self.slow_start = false;
         self.rounds.restart(feedback.delivered);
@@ -122,7 +123,7 @@ impl WindowRule for Vegas {
         self.slow_start = true;
     }
 
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Packets>, record: &mut dyn FnMut(&'static str, f64)) {
         record("window", window.in_bytes(window.size));
         record("queued", window.in_bytes(self.queued));
     }

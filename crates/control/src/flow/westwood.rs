@@ -16,14 +16,14 @@
 
 use serde::Deserialize;
 
-use super::classic::{Acked, Classic, Unit, Window, WindowRule};
+use super::classic::{Acked, Classic, Window, WindowRule};
 use super::counting::Counting;
 use super::round::Rounds;
 use super::setup::Setup;
 use super::{Feedback, FlowController, reno};
 use crate::registry::{ParameterError, in_range};
 use crate::time::Time;
-use crate::units::Bytes;
+use crate::units::{Bytes, Octets};
 
 /// Parameters of `westwood`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -91,7 +91,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 }
 
 impl WindowRule for Westwood {
-    const UNIT: Unit = Unit::Bytes;
+    type Unit = Octets;
 
     #[inline]
     fn observe(&mut self, now: Time, feedback: &Feedback<'_>) {
@@ -99,14 +99,14 @@ impl WindowRule for Westwood {
     }
 
     #[inline]
-    fn avoid(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    fn avoid(&mut self, window: &mut Window<Octets>, acked: &Acked<'_, Octets>) {
         reno::avoid(window, acked.counted);
     }
 
-    fn reduce(&mut self, window: &mut Window, feedback: &Feedback<'_>) {
+    fn reduce(&mut self, window: &mut Window<Octets>, feedback: &Feedback<'_>) {
         // W = ssthresh = max(BWE RTT_min, 2 packets); half before the first sample.
         let carried = match self.bandwidth.estimate {
-            Some(estimate) => estimate * feedback.rtt.min.as_secs_f64(),
+            Some(estimate) => Octets(estimate * feedback.rtt.min.as_secs_f64()),
             None => window.size / 2.0,
         };
         let threshold = carried.max(window.minimum());
@@ -114,7 +114,7 @@ impl WindowRule for Westwood {
         window.size = window.size.min(threshold);
     }
 
-    fn trace(&self, window: &Window, record: &mut dyn FnMut(&'static str, f64)) {
+    fn trace(&self, window: &Window<Octets>, record: &mut dyn FnMut(&'static str, f64)) {
         window.trace(record);
         record("bandwidth", self.bandwidth.estimate.map_or(0.0, |estimate| estimate * 8.0));
     }

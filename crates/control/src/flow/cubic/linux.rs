@@ -24,19 +24,20 @@ use super::super::RoundTrip;
 use super::super::classic::{Acked, Window};
 use super::{Cubic, Epoch, RenoFriendly};
 use crate::time::{Duration, Seconds, Time};
+use crate::units::{Packets, WindowUnit};
 
 /// Linux's beta.
 const BETA: f64 = 717.0 / 1024.0;
 
 /// A packet of growth takes this many packets acknowledged or more: as RFC 9438's bound on
 /// the target, half of the window in a round trip.
-const LEAST_COUNT: f64 = 2.0;
+const LEAST_COUNT: Packets = Packets(2.0);
 
 /// Above the curve the window grows by a packet in this many windows.
 const IDLE_WINDOWS: f64 = 100.0;
 
 /// Packets acknowledged for each packet of growth before the first loss, at most.
-const STARTUP_COUNT: f64 = 20.0;
+const STARTUP_COUNT: Packets = Packets(20.0);
 
 /// The growth is computed anew after this, if the window has not changed.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 32);
@@ -94,13 +95,12 @@ impl Rules {
     }
 
     /// What a loss leaves of a window, before its minimum, and what the next curve aims at.
-    pub fn reduced(self, window: f64, w_max: f64) -> Option<(f64, f64)> {
-        let whole = libm::floor(window);
-        self.whole_reduction.then(|| (libm::floor(BETA * whole), libm::floor(w_max)))
+    pub fn reduced(self, window: Packets, w_max: Packets) -> Option<(Packets, Packets)> {
+        self.whole_reduction.then(|| ((window.floor() * BETA).floor(), w_max.floor()))
     }
 
-    fn round(self, packets: f64) -> f64 {
-        if self.whole_growth { libm::trunc(packets) } else { packets }
+    fn round(self, packets: Packets) -> Packets {
+        if self.whole_growth { Packets(libm::trunc(packets.0)) } else { packets }
     }
 }
 
@@ -108,41 +108,41 @@ impl Rules {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     /// Packets acknowledged towards the next packet of growth.
-    towards: f64,
+    towards: Packets,
     /// Packets acknowledged towards the next packet of `w_est`.
-    towards_est: f64,
+    towards_est: Packets,
     /// Packets acknowledged for a packet of growth.
-    count: f64,
+    count: Packets,
     /// When that was computed, and for which window.
-    computed: Option<(Time, f64)>,
+    computed: Option<(Time, Packets)>,
 }
 
 impl State {
     /// Packets of growth. What was acknowledged while the count was higher makes one, not
     /// several.
-    fn whole(&mut self, packets: f64) -> f64 {
+    fn whole(&mut self, packets: Packets) -> Packets {
         let first = if self.towards >= self.count { 1.0 } else { 0.0 };
-        self.towards = (1.0 - first) * self.towards + packets;
+        self.towards = self.towards * (1.0 - first) + packets;
         let more = libm::floor(self.towards / self.count);
-        self.towards -= more * self.count;
-        first + more
+        self.towards -= self.count * more;
+        Packets(first + more)
     }
 }
 
 impl Cubic {
     /// Congestion avoidance after packets were acknowledged.
-    pub(super) fn avoid_as_linux(&mut self, window: &mut Window, acked: &Acked<'_>) {
+    pub(super) fn avoid_as_linux(&mut self, window: &mut Window<Packets>, acked: &Acked<'_, Packets>) {
         let (now, packets, rtt) = (acked.now, acked.counted, &acked.feedback.rtt);
         let rules = self.config.linux;
         let mut epoch = self.epoch.unwrap_or_else(|| self.epoch(now, window.size));
         self.linux.towards_est += packets;
-        let stands = |(at, size): (Time, f64)| rules.interval && size == window.size && now.since(at) <= INTERVAL;
+        let stands = |(at, size): (Time, Packets)| rules.interval && size == window.size && now.since(at) <= INTERVAL;
         if !self.linux.computed.is_some_and(stands) {
             self.linux.count = self.count(now, window.size, &mut epoch, rtt);
             self.linux.computed = Some((now, window.size));
         }
         let before = window.size;
-        window.size += if rules.whole_growth { self.linux.whole(packets) } else { packets / self.linux.count };
+        window.size += if rules.whole_growth { self.linux.whole(packets) } else { Packets(packets / self.linux.count) };
         if !rules.w_est {
             self.follow_reno(now, window, packets / before, &mut epoch);
         }
@@ -150,24 +150,24 @@ impl Cubic {
     }
 
     /// Packets acknowledged for each packet of growth of a window of `size`.
-    fn count(&mut self, now: Time, size: f64, epoch: &mut Epoch, rtt: &RoundTrip) -> f64 {
+    fn count(&mut self, now: Time, size: Packets, epoch: &mut Epoch, rtt: &RoundTrip) -> Packets {
         let rules = self.config.linux;
         let ahead = if rules.least_rtt { rtt.min } else { rtt.smoothed };
         let Seconds(t) = (now.since(epoch.start) + ahead).seconds() - epoch.k;
-        let target = epoch.w_max + rules.round(self.config.c * t * t * t);
-        let per_packet = |above: f64| rules.round(size / above);
-        let mut count = if target > size { per_packet(target - size) } else { IDLE_WINDOWS * size };
-        if rules.startup && self.w_max == 0.0 {
+        let target = epoch.w_max + rules.round(Packets(self.config.c * t * t * t));
+        let per_packet = |above: Packets| rules.round(Packets(size / above));
+        let mut count = if target > size { per_packet(target - size) } else { size * IDLE_WINDOWS };
+        if rules.startup && self.w_max == Packets::ZERO {
             count = count.min(STARTUP_COUNT);
         }
         if rules.w_est {
             let beta = if rules.whole_reduction { BETA } else { self.config.beta };
             let eighths = libm::floor(8.0 * (1.0 + beta) / 3.0 / (1.0 - beta));
             // However much is acknowledged at once: W_est goes on while more than a step is left.
-            let step = rules.round(size * eighths / 8.0).max(1.0);
+            let step = rules.round(size * eighths / 8.0).max(Packets(1.0));
             let steps = (libm::ceil(self.linux.towards_est / step) - 1.0).max(0.0);
-            self.linux.towards_est -= steps * step;
-            epoch.w_est += steps;
+            self.linux.towards_est -= step * steps;
+            epoch.w_est += Packets(steps);
             if epoch.w_est > size {
                 count = count.min(per_packet(epoch.w_est - size));
             }
@@ -176,13 +176,13 @@ impl Cubic {
     }
 
     /// RFC 9438's bound, or RFC 8312's, on a window that may be whole.
-    fn follow_reno(&mut self, now: Time, window: &mut Window, share: f64, epoch: &mut Epoch) {
+    fn follow_reno(&mut self, now: Time, window: &mut Window<Packets>, share: f64, epoch: &mut Epoch) {
         epoch.w_est += epoch.alpha * share;
         if epoch.w_est >= self.w_prior && self.config.reno_friendly == RenoFriendly::Rfc9438 {
-            epoch.alpha = 1.0;
+            epoch.alpha = Packets(1.0);
         }
         let Seconds(t) = now.since(epoch.start).seconds() - epoch.k;
-        let is_slower = self.config.c * t * t * t + epoch.w_max < epoch.w_est;
+        let is_slower = Packets(self.config.c * t * t * t) + epoch.w_max < epoch.w_est;
         if self.config.reno_friendly != RenoFriendly::Off && is_slower {
             window.size = window.size.max(self.config.linux.round(epoch.w_est));
         }
@@ -214,7 +214,7 @@ mod tests {
     /// The window and W_max.
     fn state(controller: &mut Classic<Cubic>) -> (f64, f64) {
         let (cubic, window) = controller.parts();
-        (window.size, cubic.w_max)
+        (window.size.0, cubic.w_max.0)
     }
 
     /// The window after each of `packets` single ACKs, 1 ms apart.
@@ -246,7 +246,7 @@ mod tests {
         let mut cubic = cubic("\"whole-reduction\", \"whole-growth\", \"w-est\"", 12.0);
         reduce(&mut cubic);
         // The curve is flat for longer than this test.
-        cubic.parts().0.w_max = 0.0;
+        cubic.parts().0.w_max = Packets::ZERO;
         assert_eq!(cubic.size(), 8.0);
         let grown = windows(&mut cubic, 60);
         let at = |packets: f64| grown.iter().position(|window| *window == packets).unwrap();
@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(cubic.size(), 70.0);
         let grown = windows(&mut cubic, 50);
         assert!(grown.iter().all(|window| window.fract() == 0.0), "{grown:?}");
-        assert!(cubic.parts().0.linux.towards > 0.0);
+        assert!(cubic.parts().0.linux.towards > Packets::ZERO);
         reduce(&mut cubic);
-        assert_eq!(cubic.parts().0.linux.towards, 0.0);
+        assert_eq!(cubic.parts().0.linux.towards, Packets::ZERO);
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             // What is told grows the window by a fraction; it is put back.
             acknowledge(&mut with, Time::from_nanos(1_000_000_000 + at * 1_000_000), RTT, false, &mut rng);
             let (cubic, window) = with.parts();
-            window.size = 700.0;
+            window.size = Packets(700.0);
             counts.push(cubic.linux.count);
         }
         assert_eq!(counts[0], counts[1]);

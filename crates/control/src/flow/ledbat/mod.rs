@@ -30,7 +30,7 @@ use super::{Feedback, FlowController, Limits};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Packets};
+use crate::units::{Bytes, Octets, Packets, WindowUnit};
 
 /// MIN_CWND and INIT_CWND (2.5).
 const MINIMUM_WINDOW: Packets = Packets(2.0);
@@ -57,11 +57,11 @@ impl Default for Config {
     }
 }
 
-/// The controller; windows in bytes.
+/// The controller.
 #[derive(Clone, Debug)]
 struct Ledbat {
-    packet: f64,
-    window: f64,
+    packet: Octets,
+    window: Octets,
     target: Seconds,
     gain: f64,
     delay: Delay,
@@ -74,10 +74,10 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
     in_range("gain", config.gain, 0.001..=1.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
-    let packet = setup.packet.get() as f64;
+    let packet = Octets(setup.packet.get() as f64);
     Ok(Box::new(Ledbat {
         packet,
-        window: MINIMUM_WINDOW.in_bytes(packet),
+        window: packet * MINIMUM_WINDOW.0,
         target: Seconds::from_millis(config.target_ms),
         gain: config.gain,
         delay: Delay::new(config.filter_samples),
@@ -88,18 +88,18 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl FlowController for Ledbat {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        let acked = feedback.acked_bytes.get() as f64;
-        let minimum = MINIMUM_WINDOW.in_bytes(self.packet);
+        let acked = Octets(feedback.acked_bytes.get() as f64);
+        let minimum = self.packet * MINIMUM_WINDOW.0;
         if let Some(rtt) = feedback.rtt.latest {
             self.delay.update(now, rtt, feedback.rtt.min);
             let off_target = 1.0 - self.delay.queueing().seconds() / self.target;
             if off_target < 0.0 || !feedback.app_limited {
-                self.window += self.gain * off_target * acked * self.packet / self.window;
+                self.window += (acked * (self.gain * off_target)).share(self.packet, self.window);
             }
             // What is lost and must be sent again counts as in flight (2.4.2).
             let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
-            let flight = (feedback.in_flight + lost).get() as f64 + acked;
-            self.window = self.window.min(flight + ALLOWED_INCREASE.in_bytes(self.packet)).max(minimum);
+            let flight = Octets((feedback.in_flight + lost).get() as f64) + acked;
+            self.window = self.window.min(flight + self.packet * ALLOWED_INCREASE.0).max(minimum);
         }
         if self.recovery.enter(now, feedback) {
             // cwnd = min(cwnd, max(cwnd / 2, MIN_CWND * MSS)), at most once a round trip
@@ -114,11 +114,11 @@ impl FlowController for Ledbat {
 
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new(self.window as u64))
+        Limits::window(Bytes::new(self.window.0 as u64))
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window);
+        record("window", self.window.0);
         record("queueing_delay", self.delay.queueing().as_millis_f64());
         record("base_delay", self.delay.base().map_or(0.0, Duration::as_millis_f64));
     }
