@@ -271,6 +271,7 @@ impl<'a, S: SenderStack> Driver<'a, S> {
         if self.stack.open(flow, connection, &this.application)? {
             let now = self.run.clock.now();
             // Before anything leaves: the kernel's handshake has told of the round trip.
+            self.tell(flow);
             self.steer(flow, now);
             self.begin(flow, now);
         }
@@ -290,10 +291,15 @@ impl<'a, S: SenderStack> Driver<'a, S> {
 
     fn note(&mut self, flow: usize, at: Time) {
         let this = &mut self.flows[flow];
-        let is_on = lock(&this.application).is_on();
-        this.sent.notes.push((at, is_on));
+        this.sent.notes.push((at, lock(&this.application).is_on()));
+        self.tell(flow);
+    }
+
+    /// Tells the coordinator whether a flow is on.
+    fn tell(&self, flow: usize) {
+        let this = &self.flows[flow];
         if let Some(steered) = &self.run.steered {
-            steered.note(this.sent.flow, is_on);
+            steered.note(this.sent.flow, lock(&this.application).is_on());
         }
     }
 
