@@ -18,6 +18,7 @@ use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
+use anabranch_proto::stream::traffic::PACKET_ON_WIRE;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
@@ -25,7 +26,7 @@ use anabranch_sim::fabric::NodeId;
 
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
-use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, Watched, quantile};
+use super::measuring::{Measuring, StreamMeasured, StreamMetrics, Watched, quantile};
 use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
@@ -424,7 +425,8 @@ impl Stage<'_> {
             .filter_map(|watched| watched.started.map(|started| started.since(watched.joined).as_secs_f64()))
             .collect();
         let due = observed.honest_played + observed.honest_skipped;
-        let useful = got as f64 * PACKET_ON_WIRE;
+        let useful = got as f64 * PACKET_ON_WIRE as f64;
+        let overhead = observed.traffic.overhead(all_bytes, useful);
         let metrics = StreamMetrics {
             simulated,
             clients: observed.watched.len() as u64,
@@ -438,12 +440,12 @@ impl Stage<'_> {
             release_p50_s: observed.delays.quantile(0.5),
             release_p95_s: observed.delays.quantile(0.95),
             slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
-            overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
+            overhead_percent: overhead.all,
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,
             forged_packets: observed.forged,
             parent_changes,
-            sent: Some(observed.sent_by_kind),
+            overhead: Some(overhead),
             silent_feeds: Some(observed.silent),
             overloaded: Some(observed.overloaded),
             packet_hops: observed.packet_hops,
