@@ -27,6 +27,8 @@ pub(super) struct Watched {
     pub is_honest: bool,
     /// Since when the server has let it in; none while it has not, or has sent it away.
     pub let_in: Option<Time>,
+    /// When the first packet went to its player.
+    pub first: Option<Time>,
     /// When a keyframe's second of the stream was whole.
     pub started: Option<Time>,
     pub played: u64,
@@ -103,6 +105,7 @@ impl Measuring {
         match release {
             Release::Packet(id, _) => {
                 watched.played += 1;
+                watched.first.get_or_insert(now);
                 second.played += 1;
                 if watched.started.is_none() && watched.played >= self.per_second {
                     watched.started = Some(now);
@@ -222,6 +225,12 @@ pub struct StreamMetrics {
     pub savings_percent: f64,
     /// Until a second of the stream was whole: 95 % of the viewers that have begun to play.
     pub startup_p95_s: f64,
+    /// The same of half of them.
+    pub startup_p50_s: f64,
+    /// Until the server has let it in: 95 %; none where viewers do not tell.
+    pub let_in_p95_s: f64,
+    /// Until the first packet went to the player: 95 %.
+    pub first_packet_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
     /// From the source to the release: half of the packets.

@@ -419,11 +419,12 @@ impl Stage<'_> {
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
-        let mut startup: Vec<f64> = observed
-            .watched
-            .values()
-            .filter_map(|watched| watched.started.map(|started| started.since(watched.joined).as_secs_f64()))
-            .collect();
+        let after = |of: fn(&Watched) -> Option<Time>| -> Vec<f64> {
+            let watched = observed.watched.values();
+            watched.filter_map(|watched| Some(of(watched)?.since(watched.joined).as_secs_f64())).collect()
+        };
+        let (mut startup, mut first) = (after(|watched| watched.started), after(|watched| watched.first));
+        let mut let_in = after(|watched| watched.let_in);
         let due = observed.honest_played + observed.honest_skipped;
         let useful = got as f64 * PACKET_ON_WIRE as f64;
         let overhead = observed.traffic.overhead(all_bytes, useful);
@@ -436,6 +437,9 @@ impl Stage<'_> {
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
+            startup_p50_s: quantile(&mut startup, 0.5),
+            let_in_p95_s: quantile(&mut let_in, 0.95),
+            first_packet_p95_s: quantile(&mut first, 0.95),
             latency_p95_s: observed.delays.quantile(0.95) + self.scenario.stream.buffer.as_secs_f64(),
             release_p50_s: observed.delays.quantile(0.5),
             release_p95_s: observed.delays.quantile(0.95),

@@ -102,7 +102,7 @@ impl Seen {
         let mut seconds = vec![StreamSecond::default(); length.as_secs_f64().ceil() as usize];
         let mut delays = ReleaseDelays::default();
         let (mut got, mut played, mut missed, mut forged) = (0, 0, 0, 0);
-        let (mut startup, mut slices_back) = (Vec::new(), Vec::new());
+        let (mut startup, mut first, mut slices_back) = (Vec::new(), Vec::new(), Vec::new());
         let (mut load, mut uploads, mut traffic) = (Load::default(), Vec::new(), server_traffic);
         let killed = killed(script, length);
         for viewer in viewers.values() {
@@ -114,6 +114,7 @@ impl Seen {
             }
             let started = log.had(packets_per_second(scenario));
             startup.extend(started.map(|started| started - viewer.began));
+            first.extend(log.released.first().map(|(_, at)| at - viewer.began));
             let counts = |at: f64| at >= from && started.is_some_and(|started| started < at);
             for (number, at) in log.released.iter().filter(|(_, at)| counts(*at)) {
                 if let Some(sent) = sent.get(*number as usize) {
@@ -143,6 +144,9 @@ impl Seen {
             skipped_packets: missed,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
+            startup_p50_s: quantile(&mut startup, 0.5),
+            let_in_p95_s: f64::NAN,
+            first_packet_p95_s: quantile(&mut first, 0.95),
             latency_p95_s: release_p95_s + scenario.stream.buffer.as_secs_f64(),
             release_p50_s: delays.quantile(0.5),
             release_p95_s,
