@@ -9,6 +9,7 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 from anabranch.train import dqn
+from anabranch.train._training import Memory, finished
 
 SMALL = dqn.Settings("learningcc", steps=8 * 64, num_envs=4, rollout=16, anew=2, remembered=200, batch=16, updates=4)
 
@@ -20,7 +21,7 @@ def contents(folder):
 def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     rows = []
-    dqn.train(SMALL, 1, whole, rows.append)
+    finished(dqn.train(SMALL, 1, whole), rows.append)
     assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
 
     def stop(row):
@@ -28,15 +29,15 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dqn.train(SMALL, 1, stopped, stop)
-    dqn.train(SMALL, 1, stopped)
+        finished(dqn.train(SMALL, 1, stopped), stop)
+    finished(dqn.train(SMALL, 1, stopped))
     assert contents(whole) == contents(stopped)
-    dqn.train(SMALL, 2, tmp_path / "other")
+    finished(dqn.train(SMALL, 2, tmp_path / "other"))
     assert contents(tmp_path / "other")["network.npz"] != contents(whole)["network.npz"]
 
 
 def test_what_is_remembered_is_the_newest(tmp_path):
-    memory = dqn.Memory.of(4, 1)
+    memory = Memory.of(4, 1, np.int32(0))
     numbers = np.arange(6, dtype=np.float32)
     for some in (numbers[:3], numbers[3:]):
         memory = memory.put(some[:, None], some.astype(np.int32), some, some[:, None] + 1, np.ones(3))
@@ -78,13 +79,13 @@ def test_the_command_says_what_it_reached_beside_each_action(tmp_path, capsys):
     dqn.main(["--steps", "512", "--num-envs", "4", "--out", str(tmp_path)])
     reached = json.loads((tmp_path / "results.json").read_text())["reward_per_step"]
     assert list(reached) == [*(f"always {choice}" for choice in range(5)), "at random", "seed-1"]
-    assert reached["always 0"] != reached["always 4"] and "seed-1: " in capsys.readouterr().out
+    assert reached["always 0"] != reached["always 4"] and "seed 1: " in capsys.readouterr().out
     page = (tmp_path / "curves.html").read_text()
     assert "<svg" in page and "reward per step" in page and "src=" not in page
 
 
-def test_what_is_no_choice_is_refused(tmp_path):
-    with pytest.raises(SystemExit, match='"aurora" is no choice of a few: learningcc and xavier have those'):
-        dqn.main(["--preset", "aurora", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match="there is no preset"):
-        dqn.main(["--preset", "auror", "--out", str(tmp_path)])
+def test_what_is_no_choice_is_refused(tmp_path, capsys):
+    for preset, said in [("aurora", '"aurora" is no choice of a few: learningcc and xavier have those'), ("auror", "there is no preset")]:
+        with pytest.raises(SystemExit, match="2"):
+            dqn.main(["--preset", preset, "--out", str(tmp_path)])
+        assert said in capsys.readouterr().err

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from anabranch.train.ppo import Settings, train_all
+from anabranch.train import ppo
+from anabranch.train._training import add_ray, train_all
+from anabranch.train.ppo import Settings
 
 # An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is told
 # after 10, 50 and 100, as the paper draws it.
@@ -40,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("id", choices=list(TRAININGS), help="the experiment")
     parser.add_argument("--variant", help="only this one of several")
     parser.add_argument("--out", type=Path, required=True, help="a folder; trainings that are there go on")
+    add_ray(parser)
     told = parser.parse_args(arguments)
     variants = TRAININGS[told.id]
     if told.variant is not None and told.variant not in variants:
@@ -48,9 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, (settings, seeds) in variants.items():
         if told.variant in (None, name):
             print(f"{told.id} {name}".rstrip(), flush=True)
-            results = train_all(settings, seeds, told.out / told.id / name)
-            for who in ("rule", "oracle"):
-                print(f"{who}: {results['reward_per_step'][who]:.4f}", flush=True)
+            train_all(ppo, settings, seeds, told.out / told.id / name, told.ray)
 
 
 if __name__ == "__main__":

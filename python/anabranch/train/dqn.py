@@ -20,14 +20,11 @@ episodes only end with the time, as there, it does not change which action is be
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import jax
@@ -36,9 +33,9 @@ import numpy as np
 import optax
 from gymnasium import spaces
 
-from anabranch.train._curves import write_page
-from anabranch.train.ppo import (
-    CUT, EVALUATION_EPISODES, EVALUATION_SEED, HIDDEN, SEEDS_APART, Checkpoint, forward, layers, write,
+from anabranch.train._training import (
+    EVALUATION_EPISODES, EVALUATION_SEED, HIDDEN, Checkpoint, Course, Memory, Walk, evaluated, forward, layers, parsed, parser,
+    scaled, train_all,
 )  # fmt: skip
 from anabranch.vector import VectorEnv
 
@@ -73,31 +70,6 @@ class Settings:
         return -(-self.steps // (self.num_envs * self.rollout))
 
 
-class Memory(NamedTuple):
-    """Steps that were taken; each array has a row for each, and ``count`` says how many there ever were."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    following: np.ndarray
-    goes_on: np.ndarray
-    """0 after an end, 1 else, also after a time limit."""
-    count: np.ndarray
-
-    @classmethod
-    def of(cls, size: int, row: int) -> Memory:
-        numbers, rows = np.zeros(size, np.float32), np.zeros((size, row), np.float32)
-        return cls(rows, np.zeros(size, np.int32), numbers, rows.copy(), numbers.copy(), np.zeros((), np.int32))
-
-    def put(self, *steps: np.ndarray) -> Memory:
-        """These in place of the oldest."""
-        size, new = len(self.rewards), len(steps[0])
-        places = (int(self.count) + np.arange(new)) % size
-        for array, values in zip(self, steps):
-            array[places] = values
-        return self._replace(count=np.array(int(self.count) + new, np.int32))
-
-
 class Learner:
     """The networks of one training, what it remembers, and what an update does."""
 
@@ -111,7 +83,7 @@ class Learner:
         self.older = self.parameters
         self.optimiser = optax.chain(optax.clip_by_global_norm(settings.most_gradient), optax.adam(settings.rate))
         self.state = self.optimiser.init(self.parameters)
-        self.memory = Memory.of(settings.remembered, row)
+        self.memory = Memory.of(settings.remembered, row, np.int32(0))
         # Mean and deviation of rewards.
         self.paid = np.zeros(2, np.float32)
         self._values, self._update = jax.jit(self._make_values), jax.jit(self._make_update)
@@ -133,8 +105,7 @@ class Learner:
         return first + (last - first) * min(2 * iteration / self.settings.iterations, 1.0)
 
     def _make_values(self, parameters: Any, observations: jax.Array) -> jax.Array:
-        mean, deviation = self.normal
-        return forward(parameters, jnp.clip((observations - mean) / deviation, -CUT, CUT))
+        return forward(parameters, scaled(observations, self.normal))
 
     def values(self, observations: np.ndarray) -> np.ndarray:
         """What each action is worth: ``(n, choices)``."""
@@ -173,9 +144,7 @@ class Learner:
     def learn(self, iteration: int, rng: np.random.Generator) -> float:
         """From what it remembers; the mean loss."""
         settings = self.settings
-        known = min(int(self.memory.count), settings.remembered)
-        places = rng.integers(known, size=(settings.updates, settings.batch))
-        batches = tuple(part[places] for part in self.memory[:-1])
+        batches = self.memory.drawn(rng, (settings.updates, settings.batch))
         self.parameters, self.state, loss = self._update(self.parameters, self.older, self.state, batches, self.paid)
         if (iteration + 1) % settings.renewal == 0:
             self.older = self.parameters
@@ -194,98 +163,67 @@ def make(settings: Settings, count: int, **options: Any) -> VectorEnv:
     return envs
 
 
-def evaluate(settings: Settings, act: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Mean reward of a step in episodes that no training has seen."""
-    envs = make(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
-    observations, _ = envs.reset(seed=EVALUATION_SEED)
-    over, total, steps = np.zeros(EVALUATION_EPISODES, bool), 0.0, 0
-    while not over.all():
-        observations, rewards, terminated, truncated, _ = envs.step(act(observations))
-        total += float(rewards[~over].sum(dtype=np.float64))
-        steps += int((~over).sum())
-        over |= terminated | truncated
-    return total / steps
-
-
-def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, float]], None] = lambda row: None) -> Learner:
+def train(settings: Settings, seed: int, folder: Path) -> Course:
     """Trains, or goes on from the folder's checkpoint; ``network.npz`` has the network's layers at the end.
 
-    ``say`` is called with a row of the curve after each iteration.
+    What has learned is given back.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     envs = make(settings, settings.num_envs)
-    learner, checkpoint = Learner(settings, envs, seed), Checkpoint(folder, settings, seed)
-    begin, rows = checkpoint.load(learner)
-    for iteration in range(begin, settings.iterations):
+    learner, walk = Learner(settings, envs, seed), Walk(envs, seed)
+
+    def iterate(iteration: int) -> dict[str, float]:
         rng = np.random.default_rng([seed, iteration])
         if iteration % settings.anew == 0:
-            first = seed * SEEDS_APART + iteration // settings.anew * settings.num_envs
-            observations, _ = envs.reset(seed=first)
-            was_over = np.zeros(settings.num_envs, bool)
-        epsilon, total, count = learner.epsilon(iteration), 0.0, 0
-        taken: list[tuple[np.ndarray, ...]] = []
-        for _ in range(settings.rollout):
-            actions = learner.act(observations, epsilon, rng)
-            following, rewards, terminated, truncated, _ = envs.step(actions)
-            # The step after an end only begins the next episode.
-            is_step = ~was_over
-            taken.append(tuple(part[is_step] for part in (observations, actions, rewards, following, 1.0 - terminated)))
-            total, count = total + float(rewards[is_step].sum(dtype=np.float64)), count + int(is_step.sum())
-            observations, was_over = following, terminated | truncated
-        learner.remember(*(np.concatenate(parts) for parts in zip(*taken)))
+            walk.begin(iteration // settings.anew)
+        epsilon = learner.epsilon(iteration)
+        steps, reward = walk.take(settings.rollout, lambda seen: learner.act(seen, epsilon, rng))
+        learner.remember(*steps)
         loss = learner.learn(iteration, rng)
-        steps = (iteration + 1) * settings.num_envs * settings.rollout
-        rows.append({"steps": steps, "reward_per_step": total / max(count, 1), "loss": loss, "epsilon": epsilon})
-        if (iteration + 1) % settings.anew == 0 or iteration + 1 == settings.iterations:
-            checkpoint.save(learner, iteration + 1, rows)
-        say(rows[-1])
+        count = (iteration + 1) * settings.num_envs * settings.rollout
+        return {"steps": count, "reward_per_step": reward, "loss": loss, "epsilon": epsilon}
+
+    yield from Checkpoint(folder, settings, seed).go_on(learner, iterate)
     named = {f"{kind}{place + 1}": np.asarray(part) for place, layer in enumerate(learner.parameters) for kind, part in zip("wb", layer)}
     np.savez(folder / "network.npz", **named)
     return learner
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m anabranch.train.dqn", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--preset", default="learningcc", help="of anabranch/Flow-v0: learningcc or xavier")
-    parser.add_argument("--steps", type=int, default=Settings.steps, help="of all environments together")
-    parser.add_argument("--num-envs", type=int, default=Settings.num_envs)
-    parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
-    parser.add_argument("--out", type=Path, required=True, help="a folder; a training that is there goes on")
-    told = parser.parse_args(arguments)
-    for name in ("steps", "num_envs", "seeds"):
-        if getattr(told, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(told, name)}, must be 1 or more")
-    settings = Settings(told.preset, told.steps, told.num_envs)
+def evaluate(settings: Settings, act: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Mean reward of a step in episodes that no training has seen."""
+    envs = make(settings, EVALUATION_EPISODES, autoreset_mode="Disabled")
+    return evaluated(envs, lambda _, seen: act(seen))
+
+
+def score(settings: Settings, learner: Learner) -> float:
+    """That of the network's best actions."""
+    return evaluate(settings, lambda seen: learner.values(seen).argmax(1))
+
+
+def baselines(settings: Settings) -> dict[str, float]:
+    """Each action alone, and chance."""
     reached: dict[str, float] = {}
-    try:
-        choices = int(make(settings, 1).single_action_space.n)
-        for choice in range(choices):
-            reached[f"always {choice}"] = evaluate(settings, lambda seen: np.full(len(seen), choice))
-        rng = np.random.default_rng(EVALUATION_SEED)
-        reached["at random"] = evaluate(settings, lambda seen: rng.integers(choices, size=len(seen)))
-        for seed in range(1, told.seeds + 1):
-            begun = time.monotonic()
+    choices = int(make(settings, 1).single_action_space.n)
+    for choice in range(choices):
+        reached[f"always {choice}"] = evaluate(settings, lambda seen: np.full(len(seen), choice))
+    rng = np.random.default_rng(EVALUATION_SEED)
+    reached["at random"] = evaluate(settings, lambda seen: rng.integers(choices, size=len(seen)))
+    return reached
 
-            def say(row: dict[str, float]) -> None:
-                if sys.stderr.isatty():
-                    line = f"seed {seed}  {row['steps']:>9} steps  reward {row['reward_per_step']:9.4f} a step"
-                    print(f"\r{line}  {time.monotonic() - begun:5.1f} s", end="", file=sys.stderr, flush=True)
 
-            learner = train(settings, seed, told.out / f"seed-{seed}", say)
-            if sys.stderr.isatty():
-                print(file=sys.stderr)
-            reached[f"seed-{seed}"] = evaluate(settings, lambda seen: learner.values(seen).argmax(1))
-            print(f"seed {seed}: {reached[f'seed-{seed}']:.4f} a step after {time.monotonic() - begun:.1f} s", flush=True)
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from the last checkpoint")
-    except (ValueError, OSError, gymnasium.error.Error) as error:
-        sys.exit(f"error: {error}")
-    results = {"settings": asdict(settings), "reward_per_step": reached}
-    write(told.out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    write_page(told.out, "anabranch.train.dqn", {"preset": settings.preset, "steps": str(settings.steps)}, reached, "reward of a step")
-    for who, reward in reached.items():
-        print(f"{who}: {reward:.4f}")
+def about(settings: Settings) -> dict[str, str]:
+    """What was trained in."""
+    return {"preset": settings.preset}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
+    command.add_argument("--preset", default="learningcc", help="of anabranch/Flow-v0: learningcc or xavier")
+    told = parsed(command, arguments)
+    train_all(sys.modules[__name__], Settings(told.preset, told.steps, told.num_envs), told.seeds, told.out, told.ray)
 
 
 if __name__ == "__main__":
-    main()
+    # By its name, so that what is written is the same whoever calls it.
+    from anabranch.train import dqn
+
+    dqn.main()

@@ -20,19 +20,12 @@ there are checkpoints written. A training that goes on from one gives the same b
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
 import json
-import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,18 +33,14 @@ import optax
 
 import anabranch
 from anabranch.policy import Policy
-from anabranch.train._curves import write_page
+from anabranch.train._training import (
+    EVALUATION_EPISODES, HIDDEN, SEEDS_APART, Checkpoint, Course, Known, Shape, acting, add_environment, against_baselines,
+    arrays, evaluated, forward, layers, made, parsed, parser, scaled_rows, scaled_whole, train_all,
+)  # fmt: skip
 from anabranch.vector import VectorEnv
 
-HIDDEN = (64, 64)
 # Of the actions' noise at the beginning, and the least and the most that it may become.
 FIRST_DEVIATION, LEAST_DEVIATION, MOST_DEVIATION = 0.3, 0.01, 1.0
-CUT = 10.0
-# Episodes that show what was learned begin with this seed: no training gets there.
-EVALUATION_SEED = 2**62
-EVALUATION_EPISODES = 16
-# Between the first seeds of two trainings, far more than one uses.
-SEEDS_APART = 2**32
 
 
 @dataclass(frozen=True)
@@ -98,52 +87,14 @@ class Batch(NamedTuple):
     """1, or 0 where nothing was done: the step after an end only begins the next episode."""
 
 
-class Shape(NamedTuple):
-    """How an observation is laid out: ``history`` times ``hosts`` times ``features``."""
-
-    history: int
-    hosts: int
-    features: int
-
-
-def layers(key: jax.Array, sizes: tuple[int, ...], last: float, bias: float) -> list[tuple[jax.Array, jax.Array]]:
-    """Orthogonal weights; small ones in the last layer, whose answer is ``bias`` at first."""
-    made = []
-    for place, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
-        is_last = place + 2 == len(sizes)
-        scale = last if is_last else 2**0.5
-        weights = jax.nn.initializers.orthogonal(scale)(jax.random.fold_in(key, place), (inputs, outputs), jnp.float32)
-        made.append((weights, jnp.full(outputs, bias if is_last else 0.0, jnp.float32)))
-    return made
-
-
-def forward(network: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
-    for weights, biases in network[:-1]:
-        x = jnp.tanh(x @ weights + biases)
-    weights, biases = network[-1]
-    return x @ weights + biases
-
-
-def scaled(observations: jax.Array, normal: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Each number by its feature's range, as :class:`anabranch.policy.Policy` does it."""
-    mean, deviation = normal
-    return jnp.clip((observations - mean) / deviation, -CUT, CUT)
-
-
 def rates(parameters: Any, observations: jax.Array, normal: Any, shape: Shape) -> jax.Array:
     """``(..., hosts)``: what the policy says before noise."""
-    lead = observations.shape[:-1]
-    rows = jnp.moveaxis(observations.reshape(*lead, *shape), -2, -3)
-    rows = rows.reshape(*lead, shape.hosts, shape.history * shape.features)
-    return forward(parameters["policy"], scaled(rows, normal))[..., 0]
+    return forward(parameters["policy"], scaled_rows(observations, normal, shape))[..., 0]
 
 
 def value(parameters: Any, observations: jax.Array, normal: Any, shape: Shape) -> jax.Array:
     """``(...)``: what is to be expected from here on."""
-    lead = observations.shape[:-1]
-    mean, deviation = (part.reshape(shape.history, 1, shape.features) for part in normal)
-    seen = scaled(observations.reshape(*lead, *shape), (mean, deviation))
-    return forward(parameters["value"], seen.reshape(*lead, -1))[..., 0]
+    return forward(parameters["value"], scaled_whole(observations, normal, shape))[..., 0]
 
 
 def log_probability(parameters: Any, means: jax.Array, actions: jax.Array) -> jax.Array:
@@ -158,14 +109,12 @@ class Learner:
 
     def __init__(self, settings: Settings, envs: VectorEnv, seed: int) -> None:
         self.settings = settings
-        self.shape = shape = Shape(envs._worlds.native.history, envs.hosts, len(envs.features))
-        low, high = (np.array([getattr(one, end) for one in envs.features], np.float32) for end in ("low", "high"))
-        self.normal = tuple(np.tile(part, shape.history) for part in ((low + high) / 2, (high - low) / 2))
+        self.shape = shape = Shape.of(envs)
+        self.normal = shape.normal(envs)
         self.key = jax.random.key(seed)
-        row = shape.history * shape.features
         self.parameters = {
-            "policy": layers(jax.random.fold_in(self.key, 1), (row, *HIDDEN, 1), 0.01, 0.5),
-            "value": layers(jax.random.fold_in(self.key, 2), (row * shape.hosts, *HIDDEN, 1), 1.0, 0.0),
+            "policy": layers(jax.random.fold_in(self.key, 1), (shape.row, *HIDDEN, 1), 0.01, 0.5),
+            "value": layers(jax.random.fold_in(self.key, 2), (shape.row * shape.hosts, *HIDDEN, 1), 1.0, 0.0),
             "log_deviation": jnp.full((), np.log(FIRST_DEVIATION), jnp.float32),
         }
         updates = settings.iterations * settings.epochs * settings.minibatches
@@ -174,7 +123,7 @@ class Learner:
             optax.adam(optax.linear_schedule(settings.rate, 0.0, updates), eps=1e-5),
         )
         self.state = self.optimiser.init(self.parameters)
-        self.known = (np.full(row, np.inf, np.float32), np.full(row, -np.inf, np.float32))
+        self.known = Known.nothing(shape)
         self._batch, self._update = jax.jit(self._make_batch), jax.jit(self._make_update)
 
     @property
@@ -193,16 +142,8 @@ class Learner:
 
     def policy(self, is_trained: bool = False) -> Policy:
         """What acts: the same numbers, in Rust; a trained one knows what it has seen."""
-        network = [(np.ascontiguousarray(weights), np.ascontiguousarray(biases))
-                   for weights, biases in jax.device_get(self.parameters["policy"])]
-        known = tuple(np.asarray(part) for part in self.known) if is_trained else None
-        return Policy(network, mean=self.normal[0], deviation=self.normal[1], known=known)
-
-    def note(self, observations: np.ndarray) -> None:
-        """The least and the most that a host's row held."""
-        rows = observations.reshape(-1, *self.shape)
-        least, most = (np.minimum(self.known[0], rows.min((0, 2)).ravel()), np.maximum(self.known[1], rows.max((0, 2)).ravel()))
-        self.known = (least, most)
+        known = self.known.arrays if is_trained else None
+        return Policy(arrays(self.parameters["policy"]), mean=self.normal[0], deviation=self.normal[1], known=known)
 
     def _make_batch(self, parameters: Any, observations: Any, actions: Any, rewards: Any, terminated: Any,
                     truncated: Any, next: Any, was_over: Any) -> Batch:  # fmt: skip
@@ -263,7 +204,7 @@ class Learner:
 
     def learn(self, iteration: int, seen: Any, was_over: np.ndarray) -> float:
         """From a rollout; the mean reward of its steps."""
-        self.note(seen.observations)
+        self.known = self.known.noted(seen.observations, self.shape)
         batch = self._batch(self.parameters, *seen, was_over)
         key = jax.random.fold_in(jax.random.fold_in(self.key, 3), iteration)
         self.parameters, self.state = self._update(self.parameters, self.state, batch, key)
@@ -271,86 +212,14 @@ class Learner:
         return float((seen.rewards * counts).sum(dtype=np.float64) / counts.sum(dtype=np.float64))
 
 
-def write(path: Path, data: bytes) -> None:
-    """All of it or nothing, also when the machine stops."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-class Checkpoint:
-    """Where a training stands: its numbers, and what it was told to do."""
-
-    def __init__(self, folder: Path, settings: Settings, seed: int) -> None:
-        self.path = folder / "checkpoint.npz"
-        self.curve = folder / "curve.csv"
-        self.told = json.loads(json.dumps({"version": 3, "seed": seed, **asdict(settings)}))
-
-    def save(self, learner: Any, iteration: int, rows: list[dict[str, float]]) -> None:
-        """Of a learner whose ``numbers`` are all that changes in it, as a tree of arrays."""
-        numbers = jax.tree.leaves(jax.device_get(learner.numbers))
-        about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
-        file = io.BytesIO()
-        np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
-        write(self.path, file.getvalue())
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        write(self.curve, text.getvalue().encode())
-
-    def load(self, learner: Any) -> tuple[int, list[dict[str, float]]]:
-        """Into the learner; iterations that were done, and the curve until there."""
-        if not self.path.exists():
-            return 0, []
-        with np.load(self.path, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            for name, told in self.told.items():
-                if about["told"].get(name) != told:
-                    before = about["told"].get(name)
-                    raise ValueError(
-                        f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
-                        "go on with the same, or give another --out"
-                    )
-            tree = jax.tree.structure(learner.numbers)
-            numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
-        learner.numbers = jax.tree.unflatten(tree, numbers)
-        return about["iteration"], about["rows"]
-
-
-def evaluate(settings: Settings, act: Callable[[VectorEnv, np.ndarray], np.ndarray]) -> float:
-    """Mean reward of a step, without noise, in episodes that no training has seen."""
-    envs = gymnasium.make_vec(settings.env, EVALUATION_EPISODES, autoreset_mode="Disabled", **settings.options).unwrapped
-    observations, _ = envs.reset(seed=EVALUATION_SEED)
-    over, total, steps = np.zeros(EVALUATION_EPISODES, bool), 0.0, 0
-    while not over.all():
-        actions = act(envs, observations)
-        observations, rewards, terminated, truncated, _ = envs.step(actions)
-        total += float(rewards[~over].sum(dtype=np.float64))
-        steps += int((~over).sum())
-        over |= terminated | truncated
-    return total / steps
-
-
-def acting(policy: Policy) -> Callable[[VectorEnv, np.ndarray], np.ndarray]:
-    return lambda envs, observations: np.stack([policy.rates(envs, row) for row in observations])
-
-
-def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, float]], None] = lambda row: None) -> Policy:
-    """Trains, or goes on from the folder's checkpoint; ``policy.safetensors`` is there at the end.
-
-    ``say`` is called with a row of the curve after each iteration.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    envs = gymnasium.make_vec(settings.env, settings.num_envs, **settings.options).unwrapped
-    learner, checkpoint = Learner(settings, envs, seed), Checkpoint(folder, settings, seed)
-    begin, rows = checkpoint.load(learner)
+def train(settings: Settings, seed: int, folder: Path) -> Course:
+    """Trains, or goes on from the folder's checkpoint; at the end ``policy.safetensors`` is there and given back."""
+    envs = made(settings, settings.num_envs)
+    learner = Learner(settings, envs, seed)
     out, each = envs.trajectory(settings.rollout), settings.num_envs * settings.rollout
     was_over = np.zeros(settings.num_envs, bool)
-    for iteration in range(begin, settings.iterations):
+
+    def iterate(iteration: int) -> dict[str, float]:
         if iteration % settings.anew == 0:
             envs.reset(seed=seed * SEEDS_APART + iteration // settings.anew * settings.num_envs)
             was_over[:] = False
@@ -360,77 +229,53 @@ def train(settings: Settings, seed: int, folder: Path, say: Callable[[dict[str, 
         for steps in settings.keep:
             if iteration * each < steps <= (iteration + 1) * each:
                 save(learner, settings, seed, envs, folder / f"steps-{steps}.safetensors")
-        was_over = (seen.terminated | seen.truncated)[:, -1].copy()
-        rows.append({"steps": (iteration + 1) * each, "reward_per_step": reward, "deviation": deviation})
-        if (iteration + 1) % settings.anew == 0 or iteration + 1 == settings.iterations:
-            checkpoint.save(learner, iteration + 1, rows)
-        say(rows[-1])
+        was_over[:] = (seen.terminated | seen.truncated)[:, -1]
+        return {"steps": (iteration + 1) * each, "reward_per_step": reward, "deviation": deviation}
+
+    yield from Checkpoint(folder, settings, seed).go_on(learner, iterate)
     return save(learner, settings, seed, envs, folder / "policy.safetensors")
 
 
 def save(learner: Learner, settings: Settings, seed: int, envs: VectorEnv, path: Path) -> Policy:
     """What has been learned so far, with how it came to be."""
     policy = learner.policy(is_trained=True)
-    trained = {"by": "anabranch.train.ppo", "version": anabranch.__version__, "seed": seed, **asdict(settings)}
+    trained = {"by": __name__, "version": anabranch.__version__, "seed": seed, **asdict(settings)}
+    path.parent.mkdir(parents=True, exist_ok=True)
     policy.save(path, envs, trained=trained)
     return policy
 
 
+def score(settings: Settings, policy: Policy) -> float:
+    """Mean reward of a step, without noise, in episodes that no training has seen."""
+    return evaluated(made(settings, EVALUATION_EPISODES, autoreset_mode="Disabled"), acting(policy))
+
+
+def baselines(settings: Settings) -> dict[str, float]:
+    """What the rule and the oracle get there."""
+    return against_baselines(settings)
+
+
+def about(settings: Settings) -> dict[str, str]:
+    """What was trained in."""
+    return {"environment": settings.env, "options": json.dumps(settings.options)}
+
+
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m anabranch.train.ppo", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--env", required=True, help="a Gymnasium id, as anabranch/C3-Single-v0")
-    parser.add_argument("--options", type=json.loads, default={}, help='of the environment, as {"actuator": "rate"}')
-    parser.add_argument("--steps", type=int, default=Settings.steps, help="of all environments together")
-    parser.add_argument("--num-envs", type=int, default=Settings.num_envs)
-    parser.add_argument("--rollout", type=int, default=Settings.rollout, help="steps of each between two updates")
-    parser.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
-                        help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=1, help="how many trainings: of seed 1, 2, ...")
-    parser.add_argument("--out", type=Path, required=True, help="a folder; a training that is there goes on")
-    told = parser.parse_args(arguments)
-    for name in ("steps", "num_envs", "rollout", "seeds"):
-        if getattr(told, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(told, name)}, must be 1 or more")
-    if not isinstance(told.options, dict):
-        parser.error("--options must be an object of JSON")
+    command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
+    add_environment(command)
+    command.add_argument("--rollout", type=int, default=Settings.rollout, help="steps of each between two updates")
+    command.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
+                         help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
+    told = parsed(command, arguments, ("rollout",))
     for steps in told.keep:
         if not 1 <= steps <= told.steps:
-            parser.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
+            command.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
     settings = Settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
-    results = train_all(settings, told.seeds, told.out)
-    for who in ("rule", "oracle"):
-        print(f"{who}: {results['reward_per_step'][who]:.4f}")
-
-
-def train_all(settings: Settings, seeds: int, out: Path) -> dict[str, Any]:
-    """Trainings of the seeds 1, 2, ..., each in its folder; what they reached is written into ``out`` and given back."""
-    is_terminal = sys.stderr.isatty()
-    results: dict[str, Any] = {"settings": asdict(settings), "reward_per_step": {}}
-    try:
-        for who in ("rule", "oracle"):
-            results["reward_per_step"][who] = evaluate(settings, lambda envs, _: envs.told_by(who))
-        for seed in range(1, seeds + 1):
-            begun = time.monotonic()
-
-            def say(row: dict[str, float]) -> None:
-                if is_terminal:
-                    line = f"seed {seed}  {row['steps']:>9} steps  reward {row['reward_per_step']:7.4f} a step"
-                    print(f"\r{line}  {time.monotonic() - begun:5.1f} s", end="", file=sys.stderr, flush=True)
-
-            policy = train(settings, seed, out / f"seed-{seed}", say)
-            if is_terminal:
-                print(file=sys.stderr)
-            results["reward_per_step"][f"seed-{seed}"] = reward = evaluate(settings, acting(policy))
-            print(f"seed {seed}: {reward:.4f} a step after {time.monotonic() - begun:.1f} s", flush=True)
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from the last checkpoint")
-    except (ValueError, OSError, gymnasium.error.Error) as error:
-        sys.exit(f"error: {error}")
-    write(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    about = {"environment": settings.env, "options": json.dumps(settings.options), "steps": str(settings.steps)}
-    write_page(out, "anabranch.train.ppo", about, results["reward_per_step"], "reward of a step")
-    return results
+    train_all(sys.modules[__name__], settings, told.seeds, told.out, told.ray)
 
 
 if __name__ == "__main__":
-    main()
+    # By its name, so that what is written is the same whoever calls it.
+    from anabranch.train import ppo
+
+    ppo.main()
