@@ -76,6 +76,10 @@ const JUDGED_AFTER: u32 = 10;
 /// The likelihood ratio, as a logarithm, at which a relay counts as one that drops everything: ln 10⁵.
 const SILENT: f32 = 11.5;
 
+/// Packets a second over a relay over which nothing has come and something was lost: twice what others that are not
+/// known are tried with. About five decide (see [`SILENT`]), and are known to be lost after a second or two.
+const DOUBTED: f64 = 2.0 * LEAST;
+
 /// What the best relay is taken to lose.
 const LEAST_LOSS: f64 = 0.02;
 
@@ -277,6 +281,8 @@ impl ExplicitRate {
                 (Some(_), _) => LEAST,
                 // At once: a relay takes what is not used for room, and grants it to others.
                 (None, Some(granted)) => self.believed(hop.slot, granted),
+                // Its test takes as many packets at any rate, so it is sooner over.
+                (None, None) if relay.is_unknown() && relay.silence > 0.0 => before.max(DOUBTED),
                 // Until its first ACK is there, nobody knows whether it stamps.
                 (None, None) if !relay.stamps_nothing() => before,
                 (None, None) => self.by_loss(report, hop.slot, blame.share),
@@ -480,7 +486,8 @@ mod tests {
     fn a_relay_that_drops_is_set_aside_named_and_taken_back_once_it_has_mended() {
         let mut overlay = Overlay::new("");
         let grants = [Some(20.0); 5];
-        overlay.run(10.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
+        // One ACK in ten takes it back, and it is judged anew.
+        overlay.run(20.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!((overlay.traced(2, "set_aside"), overlay.traced(1, "set_aside")), (1.0, 0.0));
         assert_eq!(overlay.rates()[2], LEAST);
         let losses = [1, 2].map(|relay| overlay.traced(relay, "loss"));
@@ -490,6 +497,16 @@ mod tests {
         let mut letter = Overlay::new("sets_aside = false");
         letter.run(10.0, grants, [0.0, 0.0, 0.9, 0.0, 0.0]);
         assert_eq!(letter.traced(2, "set_aside"), 0.0);
+    }
+
+    #[test]
+    fn a_relay_over_which_nothing_comes_is_asked_more_often_until_it_is_set_aside() {
+        let mut overlay = Overlay::new("");
+        let (grants, loses) = ([Some(20.0); 5], [0.0, 0.0, 1.0, 0.0, 0.0]);
+        overlay.run(1.0, grants, loses);
+        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (DOUBTED, 0.0));
+        overlay.run(4.0, grants, loses);
+        assert_eq!((overlay.rates()[2], overlay.traced(2, "set_aside")), (LEAST, 1.0));
     }
 
     #[test]
