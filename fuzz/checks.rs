@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_net::loopback::NoFiles;
+use anabranch_net::onion::association;
 use anabranch_net::relay_list;
 use anabranch_net::sessions::stream::{Inbound, MOST_MESSAGE};
 use anabranch_net::stream::content::Signed;
@@ -248,4 +249,11 @@ impl Store for Memory {
     fn discard(&mut self, _: SessionId) {
         self.0 = Vec::new();
     }
+}
+
+/// A program's datagram that is read can be told to a program, which reads the same.
+pub fn socks_datagram(input: &[u8]) {
+    let Some((target, bytes)) = association::read(input) else { return };
+    let told = association::write(&target, bytes).expect("what can be asked for can be said");
+    assert_eq!(association::read(&told), Some((target, bytes)));
 }

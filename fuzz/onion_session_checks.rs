@@ -7,8 +7,8 @@ use anabranch_onion::session::envelope::Envelope;
 use anabranch_onion::session::handshake::Sealing;
 use anabranch_onion::session::streams::{SESSION_BUFFER, SESSION_WINDOW};
 use anabranch_onion::session::{
-    CellFormat, Client, ClientEvent, Entropy, ExitEvent, Exits, Rates, ReadOutcome, Reason, Secrecy, ServiceSecret,
-    SessionName, StreamEvent, StreamId, Target, Via,
+    CellFormat, Client, ClientEvent, Entropy, ExitEvent, Exits, MOST_DATAGRAM, Rates, ReadOutcome, Reason, Secrecy,
+    ServiceSecret, SessionName, StreamEvent, StreamId, Target, Via,
 };
 
 /// Frames that are read come out the same, and what follows them is zeros.
@@ -79,6 +79,13 @@ impl World {
                         exit.accept(stream);
                         let _ = exit.write(stream, &[7; 900]);
                     }
+                    ExitEvent::Stream(StreamEvent::FlowOpened(flow, _)) => exit.accept(flow),
+                    ExitEvent::Stream(StreamEvent::Datagram(flow, bytes)) => {
+                        assert!(bytes.len() <= MOST_DATAGRAM);
+                        for _ in 0..3 {
+                            let _ = exit.send_datagram(flow, &bytes);
+                        }
+                    }
                     // One stream in two is not read.
                     ExitEvent::Stream(StreamEvent::Readable(stream)) if stream.0 % 2 == 0 => {
                         while let Ok(ReadOutcome::Bytes(_)) = exit.read(stream, &mut [0; 500]) {}
@@ -135,7 +142,12 @@ pub fn onion_session(input: &[u8]) {
             6 => {
                 let id = StreamId(u32::from(what / 64));
                 world.client.reset(id, Reason::Stopped);
-                if let Some(stream) = world.client.open_stream(world.now, Target::Itself) {
+                if what >= 128 {
+                    if let Some(flow) = world.client.open_flow(world.now, Target::Itself) {
+                        let most = usize::from(what) * 12;
+                        while let Ok(true) = world.client.send_datagram(flow, &vec![what; most.min(MOST_DATAGRAM)]) {}
+                    }
+                } else if let Some(stream) = world.client.open_stream(world.now, Target::Itself) {
                     let _ = world.client.write(stream, &[what; 700]);
                     world.client.finish(stream);
                 }

@@ -51,6 +51,12 @@ fn json_is_one_object_with_what_was_promised() {
     assert!((1.7e6..1.8e6).contains(&source), "{source}");
     // The server could not have sent it eight times.
     assert!(metrics["server_bytes"].as_f64().unwrap() < 14.0 * 4e6 / 8.0, "{metrics}");
+    // Manifests are 64 bytes, and 16 for each of some ten packets, and go to each viewer once at least.
+    assert!(metrics["overhead_manifests_percent"].as_f64().unwrap() > 1.0, "{metrics}");
+    let kinds = metrics.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("overhead_"));
+    let kinds = kinds.filter(|(name, _)| *name != "overhead_percent").map(|(_, percent)| percent.as_f64().unwrap());
+    let (sum, all) = (kinds.sum::<f64>(), metrics["overhead_percent"].as_f64().unwrap());
+    assert!((sum - all).abs() < 1e-6, "{sum} of {metrics}");
     assert_eq!((&json["seed"], &json["scenario"], &json["controller"]), (&3.into(), &"s.toml".into(), &"cubic".into()));
     assert_eq!(json["interrupted"], false);
 }
@@ -61,7 +67,9 @@ fn a_run_says_what_it_measured_writes_it_and_is_the_same_again() {
     for out in ["a", "b"] {
         let said = place.say(&["run", "s.toml", "--out", out]);
         assert_eq!(said.code, Some(0), "{said:?}");
-        for line in ["delivered to honest viewers", "saved at the server", "start, 95 %", "overhead", "seed"] {
+        for line in
+            ["delivered to honest viewers", "saved at the server", "start, 95 %", "overhead", "manifests", "seed"]
+        {
             assert!(said.stdout.contains(line), "{line} in {said:?}");
         }
         assert_eq!(place.names(out), ["report.html", "series.parquet", "summary.json"]);

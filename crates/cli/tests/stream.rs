@@ -314,6 +314,13 @@ fn the_demo_serves_to_the_end_though_a_viewer_is_killed_and_one_lies() {
     for key in ["savings_percent", "startup_p95_s", "latency_p95_s", "slices_back_p99_s", "overhead_percent"] {
         assert!(json[key].is_number(), "{key} in {json}");
     }
+    // Each viewer gets each manifest once at least: 64 bytes, and 16 for each of some ten packets.
+    assert!(json["overhead_manifests_percent"].as_f64().unwrap() > 1.0, "{json}");
+    assert!(json["overhead_acks_percent"].as_f64().unwrap() > 1.0, "{json}");
+    let kinds = json.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("overhead_"));
+    let kinds = kinds.filter(|(name, _)| *name != "overhead_percent").map(|(_, percent)| percent.as_f64().unwrap());
+    let (sum, all) = (kinds.sum::<f64>(), json["overhead_percent"].as_f64().unwrap());
+    assert!((sum - all).abs() < 1e-6, "{sum} of {json}");
     assert!(json["delivered_percent"].as_f64().unwrap() > 90.0, "{json}");
     assert!(json["source_bytes"].as_u64().unwrap() > 2_000_000, "{json}");
     assert!(place.path("out/stream-demo/figures.json").is_file());

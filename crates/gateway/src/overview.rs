@@ -3,7 +3,7 @@
 //!
 //! Units are in the names. What is unknown is `None`, and `null` in JSON; it is never zero.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Events that an overview holds at most.
 pub const MOST_EVENTS: usize = 100;
@@ -162,12 +162,33 @@ pub enum HereState {
 pub struct Upload {
     /// Since the peer began: all that left, with the headers of UDP and IP where they are known.
     pub sent_bytes: u64,
+    /// The same by what it is for.
+    pub by_kind: SentByKind,
     /// Over the last second.
     pub sent_bits_per_s: Option<f64>,
     /// What it believes that it could send.
     pub capacity_bits_per_s: Option<f64>,
     /// What its user allows.
     pub limit_bits_per_s: Option<f64>,
+}
+
+/// What a peer has sent since it began, in bytes, by what it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentByKind {
+    /// Packets of the stream.
+    pub packets: u64,
+    /// What they are told apart by.
+    pub manifests: u64,
+    /// What is here, for neighbours.
+    pub maps: u64,
+    /// Questions for packets.
+    pub wants: u64,
+    /// What peers know together.
+    pub gossip: u64,
+    /// Messages.
+    pub messages: u64,
+    /// ACKs, handshakes, and whatever else the transport sends by itself.
+    pub transport: u64,
 }
 
 /// Whom a peer gets a slice from.

@@ -53,7 +53,7 @@ const ITERATIONS: usize = 20_000;
 /// one of those that compute on a curve.
 type Target = (&'static str, fn(&[u8]), usize);
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 13] = [
     ("coordination", checks::coordination, 1),
     ("datagram", checks::datagram, 1),
     ("flow_packet", checks::flow_packet, 1),
@@ -64,6 +64,7 @@ const TARGETS: [Target; 12] = [
     ("sender", session_checks::sender, 100),
     ("session", session_checks::session, 200),
     ("session_stream", checks::session_stream, 1),
+    ("socks_datagram", checks::socks_datagram, 1),
     ("stream", checks::stream, 1),
     ("stream_link", checks::stream_link, 1),
 ];
@@ -85,6 +86,7 @@ fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
         ("sender", against_senders()),
         ("session", sessions()),
         ("session_stream", session_streams()),
+        ("socks_datagram", socks_datagrams()),
         ("stream", streams()),
         ("stream_link", stream_links()),
     ])
@@ -113,6 +115,19 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
         }
     }
     all
+}
+
+/// Each kind of address, by the RFC's picture (RFC 1928 7), and a piece of a datagram.
+fn socks_datagrams() -> Vec<(String, Vec<u8>)> {
+    let of =
+        |fragment: u8, kind: u8, address: &[u8]| [&[0, 0, fragment, kind], address, &[0, 53], b"question"].concat();
+    vec![
+        ("v4".to_owned(), of(0, 1, &[192, 0, 2, 1])),
+        ("v6".to_owned(), of(0, 4, &[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
+        ("name".to_owned(), of(0, 3, b"\x0bexample.org")),
+        ("address-as-name".to_owned(), of(0, 3, b"\x09192.0.2.1")),
+        ("piece".to_owned(), of(1, 1, &[192, 0, 2, 1])),
+    ]
 }
 
 /// Each kind of packet, and ACKs of one range and of all that fit.

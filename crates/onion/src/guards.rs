@@ -250,7 +250,7 @@ impl Guards {
 mod tests {
     use super::*;
     use crate::directory::testing::document;
-    use crate::directory::{ExitPolicy, ExitRule};
+    use crate::directory::{ExitPolicy, ExitRule, Protocol};
 
     const WALL: UnixTime = UnixTime(1_000 * DAY);
 
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn guards_are_old_enough_of_different_networks_and_no_exits() {
         let mut document = document(1, 40);
-        let accept = ExitRule { accept: true, net: None, ports: (443, 443) };
+        let accept = ExitRule { accept: true, protocol: Protocol::Tcp, net: None, ports: (443, 443) };
         for (place, member) in document.members.iter_mut().enumerate() {
             member.guard = place % 2 == 0;
             if place % 4 == 0 {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use anabranch_onion::directory::trust::signed_bytes;
 use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
 use anabranch_onion::directory::{
-    Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message, SecretKey,
-    SignedDescriptor, SignedDocument, UnixTime,
+    Context, Descriptor, Document, DocumentHash, EpochKey, ExitPolicy, ExitRule, Family, Member, Message, Protocol,
+    SecretKey, SignedDescriptor, SignedDocument, UnixTime,
 };
 use anabranch_proto::machine::Wire;
 use mutate::{Run, mutate};
@@ -34,7 +34,9 @@ fn folder() -> PathBuf {
 fn relay(number: u8) -> SignedDescriptor {
     let key = SecretKey::from_seed(&[number; 32]);
     let family = SecretKey::from_seed(&[99; 32]);
-    let rule = ExitRule { accept: true, net: Some("192.0.2.0/24".parse().expect("a network")), ports: (80, 443) };
+    let net = Some("192.0.2.0/24".parse().expect("a network"));
+    let rule = |protocol, ports| ExitRule { accept: true, protocol, net, ports };
+    let rules = vec![rule(Protocol::Tcp, (80, 443)), rule(Protocol::Udp, (53, 53))];
     let descriptor = Descriptor {
         identity: key.public(),
         published: UnixTime(1_000),
@@ -42,7 +44,7 @@ fn relay(number: u8) -> SignedDescriptor {
         bytes_per_s: 1_000_000,
         epoch_keys: (11..13).map(|epoch| EpochKey { epoch, key: [number; 32] }).collect(),
         family: (number == 2).then(|| Family::admit(&family, &key.public())),
-        exit: ExitPolicy { rules: if number == 2 { vec![rule] } else { Vec::new() } },
+        exit: ExitPolicy { rules: if number == 2 { rules } else { Vec::new() } },
         service: None,
     };
     descriptor.sign(&key).expect("it is its own")

@@ -49,6 +49,16 @@ fn frames() -> Vec<Vec<u8>> {
         })
         .collect();
     all.push([&[9][..], &arrivals].concat());
+    let datagrams = [
+        Frame::OpenFlow { stream: StreamId(3), target: cell::Target::Name("example.org".into(), 53) },
+        Frame::Datagram { stream: StreamId(3), number: 0, length: 5, offset: 0, bytes: b"whole" },
+        Frame::Datagram { stream: StreamId(3), number: 1, length: 9, offset: 4, bytes: b"piece" },
+        Frame::Datagram { stream: StreamId(3), number: 1, length: 9, offset: 0, bytes: b"one-" },
+        Frame::Datagram { stream: StreamId(4), number: 2, length: 0, offset: 0, bytes: b"" },
+    ];
+    let mut bytes = Vec::new();
+    datagrams.iter().for_each(|frame| frame.encode(&mut bytes));
+    all.push(bytes);
     all
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anabranch_lab::stream::StreamMetrics;
+use anabranch_proto::stream::traffic::Overhead;
 use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ struct Metric {
     of: fn(&StreamMetrics) -> f64,
 }
 
-const METRICS: [Metric; 11] = [
+const METRICS: [Metric; 15] = [
     Metric {
         name: "savings_percent",
         label: "saved at the server, %",
@@ -90,12 +91,41 @@ const METRICS: [Metric; 11] = [
     },
     Metric { name: "overhead_percent", label: "overhead, %", held: Held::Not, of: |metrics| metrics.overhead_percent },
     Metric {
+        name: "overhead_repeated_percent",
+        label: "packets again, late or lost, %",
+        held: Held::Not,
+        of: |metrics| overhead(metrics, |overhead| overhead.repeated),
+    },
+    Metric {
+        name: "overhead_manifests_percent",
+        label: "manifests, %",
+        held: Held::Not,
+        of: |metrics| overhead(metrics, |overhead| overhead.manifests),
+    },
+    Metric {
+        name: "overhead_trading_percent",
+        label: "maps, questions and gossip, %",
+        held: Held::Not,
+        of: |metrics| overhead(metrics, |overhead| overhead.maps + overhead.wants + overhead.gossip),
+    },
+    Metric {
+        name: "overhead_transport_percent",
+        label: "ACKs, messages, handshakes, %",
+        held: Held::Not,
+        of: |metrics| overhead(metrics, |overhead| overhead.acks + overhead.messages + overhead.sessions),
+    },
+    Metric {
         name: "parent_changes",
         label: "changes of parents",
         held: Held::Not,
         of: |metrics| metrics.parent_changes as f64,
     },
 ];
+
+/// A kind of overhead; not a number where kinds are not told apart.
+fn overhead(metrics: &StreamMetrics, of: impl Fn(&Overhead) -> f64) -> f64 {
+    metrics.overhead.as_ref().map_or(f64::NAN, of)
+}
 
 /// A figure of all repeats, both ways.
 struct Line<'m> {

@@ -48,6 +48,7 @@ minutes. It hides nothing from whoever sees your line and your destination's, an
 encrypted. docs/onion.md has the figures.
 
 Programs connect to the SOCKS5 server (curl --proxy socks5h://127.0.0.1:1080). Names are resolved at the exit. \
+UDP ASSOCIATE is taken, too, where an exit allows UDP: datagrams of up to 1472 bytes, each sent once. \
 Connections with different user names or passwords share no session and no exit's view.")]
 pub struct Args {
     #[command(flatten)]

@@ -193,7 +193,9 @@ impl Taking<'_> {
                 ExitEvent::Stream(StreamEvent::Reset(stream, reason)) => {
                     self.files.on_reset((session, stream), reason);
                 }
-                ExitEvent::Stream(StreamEvent::Accepted(_)) => {}
+                ExitEvent::Stream(
+                    StreamEvent::Accepted(_) | StreamEvent::FlowOpened(..) | StreamEvent::Datagram(..),
+                ) => {}
                 ExitEvent::Ended(_) => {
                     self.files.on_end(session);
                     self.is_over |= self.last.is_some_and(|(last, _)| last == session);

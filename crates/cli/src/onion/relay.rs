@@ -62,7 +62,8 @@ pub struct Args {
     /// The most that it takes, such as "4 MB/s" or "32 Mbit/s"
     #[arg(long, value_name = "RATE", value_parser = network::limit, default_value = "100 Mbit/s")]
     limit: Rate,
-    /// Connect to this on behalf of users: HOST:PORTS, as in *:443, example.org:443 or 192.0.2.0/24:1-1024; may be repeated
+    /// Connect to this on behalf of users: HOST:PORTS, as in *:443, example.org:443 or 192.0.2.0/24:1-1024, or
+    /// HOST:PORTS/udp, which allows UDP and nothing of TCP; may be repeated
     #[arg(long, value_name = "RULE")]
     allow: Vec<Rule>,
     /// Serve figures for Prometheus at ADDR; they hold no address and no target

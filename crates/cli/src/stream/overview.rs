@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use anabranch_control::units::Rate;
 use anabranch_gateway::overview::{
-    Client, ClientState, Event, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, ServerLoad,
-    Stream, Tree, Upload,
+    Client, ClientState, Event, Feed, FeedState, Here, HereState, Histogram, Mode, Overlay, Overview, Role, SentByKind,
+    ServerLoad, Stream, Tree, Upload,
 };
 use anabranch_net::stream::link::Link;
 use anabranch_net::stream::snapshot::{self, Snapshot, State};
 use anabranch_proto::stream::content::ClientId;
 use anabranch_proto::stream::message;
 use anabranch_proto::stream::overlay::{DELAYS, OverlayView, ViewerFigures, ViewerState};
+use anabranch_proto::stream::traffic::Traffic;
 
 use super::events::Events;
 
@@ -99,6 +100,13 @@ pub fn trouble(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
+fn by_kind(traffic: &Traffic) -> SentByKind {
+    let Traffic { packets, manifests, maps, wants, explored, gossip, messages, acks, sessions } = *traffic;
+    // Both carry the stream; nothing is explored on sockets.
+    let packets = packets + explored;
+    SentByKind { packets, manifests, maps, wants, gossip, messages, transport: acks + sessions }
+}
+
 fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
     let (state, detail) = match &snapshot.state {
         State::Connecting => (HereState::Connecting, None),
@@ -131,6 +139,7 @@ fn here(about: &About<'_>, snapshot: &Snapshot) -> Here {
         buffered_s: None,
         upload: Upload {
             sent_bytes: snapshot.sent_bytes + HEADERS * snapshot.sent_packets,
+            by_kind: by_kind(&snapshot.sent_by_kind),
             sent_bits_per_s: Some(bits(snapshot.upload)),
             capacity_bits_per_s: snapshot.capacity.map(bits),
             limit_bits_per_s: snapshot.upload_limit.map(bits),

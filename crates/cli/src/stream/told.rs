@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anabranch_gateway::overview::Overview;
+use anabranch_gateway::overview::{Overview, SentByKind};
 use serde::{Deserialize, Serialize};
 
 /// A line.
@@ -44,6 +44,7 @@ pub struct LineHere {
 #[derive(Clone, Debug, Deserialize)]
 pub struct LineUpload {
     pub sent_bytes: u64,
+    pub by_kind: SentByKind,
 }
 
 /// One of so many packets is told of.
@@ -61,7 +62,8 @@ mod tests {
     #[test]
     fn what_a_viewer_prints_the_demo_reads() {
         let line = r#"{"uptime_s": 2.0, "role": "viewer", "here": {"played_packets": 7, "skipped_packets": 1,
-            "upload": {"sent_bytes": 9, "limit_bits_per_s": null}}, "started_after_s": null, "released": [[3, 1.5]],
+            "upload": {"sent_bytes": 9, "limit_bits_per_s": null, "by_kind": {"packets": 8, "manifests": 0,
+            "maps": 0, "wants": 0, "gossip": 0, "messages": 1, "transport": 0}}}, "started_after_s": null, "released": [[3, 1.5]],
             "outages_s": []}"#;
         let line: Line = serde_json::from_str(line).unwrap();
         assert_eq!((line.here.played_packets, line.released[0]), (7, (3, 1.5)));

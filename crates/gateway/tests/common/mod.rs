@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_gateway::input::{Input, InputHandle, Source, SourceOptions};
 use anabranch_gateway::outlet::{Outlet, OutletConfig};
-use anabranch_gateway::overview::{Here, HereState, Mode, Overview, Role, Stream, Upload};
+use anabranch_gateway::overview::{Here, HereState, Mode, Overview, Role, SentByKind, Stream, Upload};
 use anabranch_gateway::server::{Access, Bounds, Config, Gateway, StartError};
 use anabranch_media::alignment::PACKET;
 use anabranch_media::cutter::{Cut, Cutter};
@@ -158,7 +158,13 @@ fn overview() -> Overview {
             forged_packets: 0,
             delay_s: None,
             buffered_s: None,
-            upload: Upload { sent_bytes: 0, sent_bits_per_s: None, capacity_bits_per_s: None, limit_bits_per_s: None },
+            upload: Upload {
+                sent_bytes: 0,
+                by_kind: SentByKind::default(),
+                sent_bits_per_s: None,
+                capacity_bits_per_s: None,
+                limit_bits_per_s: None,
+            },
             download_bits_per_s: None,
             server_share: None,
             sessions: 0,

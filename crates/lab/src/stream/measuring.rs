@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use anabranch_control::time::{Duration, Time};
 use anabranch_proto::machine::Machine;
-use anabranch_proto::session::{FlowSessions, WireLength};
+use anabranch_proto::session::FlowSessions;
 use anabranch_proto::stream::buffer::Release;
 use anabranch_proto::stream::client::ClientEvent;
 use anabranch_proto::stream::content::ClientId;
 use anabranch_proto::stream::exploration::Explorations;
-use anabranch_proto::stream::message::Datagram;
-use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamEvent;
 use anabranch_proto::stream::server::ServerEvent;
+use anabranch_proto::stream::traffic::{Overhead, Traffic};
 use anabranch_sim::fabric::NodeId;
 
 use super::delays::ReleaseDelays;
@@ -28,6 +27,8 @@ pub(super) struct Watched {
     pub is_honest: bool,
     /// Since when the server has let it in; none while it has not, or has sent it away.
     pub let_in: Option<Time>,
+    /// When the first packet went to its player.
+    pub first: Option<Time>,
     /// When a keyframe's second of the stream was whole.
     pub started: Option<Time>,
     pub played: u64,
@@ -58,31 +59,11 @@ pub(super) struct Measuring {
     pub overloaded: u64,
     pub forged: u64,
     pub silent: u64,
-    pub sent_by_kind: Sent,
+    /// What went to lines, by kind.
+    pub traffic: Traffic,
     pub packet_hops: u64,
     /// When the server has removed whom.
     pub removed: BTreeMap<ClientId, Time>,
-}
-
-/// What left, in bytes of datagrams without the headers of their packets, and packets without any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Packets of the stream.
-    pub packets: u64,
-    /// What they are told apart by.
-    pub manifests: u64,
-    /// What neighbours have.
-    pub maps: u64,
-    /// What is asked for.
-    pub wants: u64,
-    /// Packets that explore.
-    pub explored: u64,
-    /// What peers know together.
-    pub gossip: u64,
-    /// Packets with nothing but an ACK.
-    pub acks_alone: u64,
-    /// Packets with messages, of handshakes and probes.
-    pub others: u64,
 }
 
 impl Measuring {
@@ -101,7 +82,7 @@ impl Measuring {
             overloaded: 0,
             forged: 0,
             silent: 0,
-            sent_by_kind: Sent::default(),
+            traffic: Traffic::default(),
             packet_hops: 0,
             removed: BTreeMap::new(),
         }
@@ -124,6 +105,7 @@ impl Measuring {
         match release {
             Release::Packet(id, _) => {
                 watched.played += 1;
+                watched.first.get_or_insert(now);
                 second.played += 1;
                 if watched.started.is_none() && watched.played >= self.per_second {
                     watched.started = Some(now);
@@ -155,21 +137,19 @@ impl Measuring {
 impl Observer<FlowSessions<Viewer>> for Measuring {
     #[inline]
     fn on_sent(&mut self, _: Time, _: NodeId, _: NodeId, packet: &<FlowSessions<Viewer> as Machine>::Message) {
-        let sent = &mut self.sent_by_kind;
-        let Some(datagram) = packet.datagram() else {
-            let count = if packet.is_ack_alone() { &mut sent.acks_alone } else { &mut sent.others };
-            *count += 1;
+        let (traffic, size) = (&mut self.traffic, u64::from(packet.size()));
+        if packet.is_ack_alone() {
+            traffic.acks += size;
             return;
-        };
-        let count = match datagram {
-            Datagram::Packet { .. } => &mut sent.packets,
-            Datagram::Explore { .. } => &mut sent.explored,
-            Datagram::Mass(..) => &mut sent.gossip,
-            Datagram::Manifest(_) => &mut sent.manifests,
-            Datagram::Have(_) => &mut sent.maps,
-            Datagram::Want(_) | Datagram::WantManifests(..) => &mut sent.wants,
-        };
-        *count += datagram.wire_length() as u64;
+        }
+        let acks = u64::from(packet.ack_length());
+        traffic.acks += acks;
+        let rest = size - acks;
+        match packet.datagram() {
+            Some(datagram) => traffic.on_datagram(datagram, rest),
+            None if packet.has_messages() => traffic.messages += rest,
+            None => traffic.sessions += rest,
+        }
     }
 
     #[inline]
@@ -245,6 +225,12 @@ pub struct StreamMetrics {
     pub savings_percent: f64,
     /// Until a second of the stream was whole: 95 % of the viewers that have begun to play.
     pub startup_p95_s: f64,
+    /// The same of half of them.
+    pub startup_p50_s: f64,
+    /// Until the server has let it in: 95 %; none where viewers do not tell.
+    pub let_in_p95_s: f64,
+    /// Until the first packet went to the player: 95 %.
+    pub first_packet_p95_s: f64,
     /// From the source to the release, and what a player holds ready: 95 % of the packets.
     pub latency_p95_s: f64,
     /// From the source to the release: half of the packets.
@@ -264,8 +250,8 @@ pub struct StreamMetrics {
     pub forged_packets: u64,
     /// How often a viewer got another parent for a slice.
     pub parent_changes: u64,
-    /// What left all peers; none where it is encrypted.
-    pub sent: Option<Sent>,
+    /// The same by kind; none where it is encrypted.
+    pub overhead: Option<Overhead>,
     /// Slices whose parent was missed; none where viewers do not tell.
     pub silent_feeds: Option<u64>,
     /// Attempts to join that were refused for want of room; none where viewers do not tell.
@@ -273,9 +259,6 @@ pub struct StreamMetrics {
     /// Packets that arrived at a peer.
     pub packet_hops: u64,
 }
-
-/// Bytes of a packet of the stream with all headers.
-pub const PACKET_ON_WIRE: f64 = MAX_PACKET as f64 + 77.0;
 
 /// The value that this share of `values` is at most; not a number of none.
 pub fn quantile(values: &mut [f64], share: f64) -> f64 {

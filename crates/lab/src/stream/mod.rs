@@ -14,7 +14,7 @@ mod viewers;
 pub use content::{Simulated, SimulatedPacket};
 pub use delays::ReleaseDelays;
 pub use liar::{Lie, Viewer};
-pub use measuring::{PACKET_ON_WIRE, Sent, StreamMeasured, StreamMetrics, StreamSecond, quantile};
+pub use measuring::{StreamMeasured, StreamMetrics, StreamSecond, quantile};
 pub use run::run;
 pub use trees::Trees;
 pub use viewers::{Death, Monitored, ViewerMeasured};

@@ -18,6 +18,7 @@ use anabranch_proto::stream::packet::MAX_PACKET;
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::server::{Server, ServerConfig};
 use anabranch_proto::stream::tracker::TrackerConfig;
+use anabranch_proto::stream::traffic::PACKET_ON_WIRE;
 use anabranch_proto::stream::tree::Moves;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_sim::access::{Access, AccessConfig, AccessLinks, Direction};
@@ -25,7 +26,7 @@ use anabranch_sim::fabric::NodeId;
 
 use super::content::{Simulated, SimulatedPacket};
 use super::liar::{Lie, Viewer};
-use super::measuring::{Measuring, PACKET_ON_WIRE, StreamMeasured, StreamMetrics, Watched, quantile};
+use super::measuring::{Measuring, StreamMeasured, StreamMetrics, Watched, quantile};
 use super::script::{Act, Arriving, KEYFRAMES, Script, counts_from, delays, link, links, packets_per_second};
 use super::trees::Trees;
 use super::viewers::{Death, Monitored, ViewerMeasured};
@@ -418,13 +419,15 @@ impl Stage<'_> {
         let simulated = self.world.now().since(Time::ZERO);
         let observed = self.world.observer_mut();
         let got: u64 = observed.watched.values().map(|watched| watched.played).sum();
-        let mut startup: Vec<f64> = observed
-            .watched
-            .values()
-            .filter_map(|watched| watched.started.map(|started| started.since(watched.joined).as_secs_f64()))
-            .collect();
+        let after = |of: fn(&Watched) -> Option<Time>| -> Vec<f64> {
+            let watched = observed.watched.values();
+            watched.filter_map(|watched| Some(of(watched)?.since(watched.joined).as_secs_f64())).collect()
+        };
+        let (mut startup, mut first) = (after(|watched| watched.started), after(|watched| watched.first));
+        let mut let_in = after(|watched| watched.let_in);
         let due = observed.honest_played + observed.honest_skipped;
-        let useful = got as f64 * PACKET_ON_WIRE;
+        let useful = got as f64 * PACKET_ON_WIRE as f64;
+        let overhead = observed.traffic.overhead(all_bytes, useful);
         let metrics = StreamMetrics {
             simulated,
             clients: observed.watched.len() as u64,
@@ -434,16 +437,19 @@ impl Stage<'_> {
             skipped_packets: observed.honest_skipped,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
+            startup_p50_s: quantile(&mut startup, 0.5),
+            let_in_p95_s: quantile(&mut let_in, 0.95),
+            first_packet_p95_s: quantile(&mut first, 0.95),
             latency_p95_s: observed.delays.quantile(0.95) + self.scenario.stream.buffer.as_secs_f64(),
             release_p50_s: observed.delays.quantile(0.5),
             release_p95_s: observed.delays.quantile(0.95),
             slices_back_p99_s: if self.slices_back.is_empty() { 0.0 } else { quantile(&mut self.slices_back, 0.99) },
-            overhead_percent: 100.0 * (all_bytes as f64 - useful) / useful.max(1.0),
+            overhead_percent: overhead.all,
             server_bytes,
             source_bytes: self.packets * MAX_PACKET as u64,
             forged_packets: observed.forged,
             parent_changes,
-            sent: Some(observed.sent_by_kind),
+            overhead: Some(overhead),
             silent_feeds: Some(observed.silent),
             overloaded: Some(observed.overloaded),
             packet_hops: observed.packet_hops,

@@ -9,7 +9,7 @@ use anabranch_scenario::file::AnyScenario;
 use anabranch_scenario::stream::StreamScenario;
 use serde_json::{Map, Value, json};
 
-use super::{Sent, StreamMeasured, StreamMetrics};
+use super::{StreamMeasured, StreamMetrics};
 
 /// More classes of delays cannot be told apart in a chart.
 const MOST_CLASSES: usize = 40;
@@ -35,7 +35,8 @@ fn number(value: f64) -> Value {
 impl StreamMetrics {
     /// Each number by its name; null where there was nothing to measure.
     pub fn to_map(&self) -> Map<String, Value> {
-        let sent = |of: fn(&Sent) -> u64| json!(self.sent.as_ref().map(of));
+        let kinds = self.overhead.unwrap_or_default().kinds();
+        let kinds = kinds.map(|(name, _, percent)| (name, number(self.overhead.map_or(f64::NAN, |_| percent))));
         [
             ("simulated_s", number(self.simulated.as_secs_f64())),
             ("clients", json!(self.clients)),
@@ -45,6 +46,9 @@ impl StreamMetrics {
             ("skipped_packets", json!(self.skipped_packets)),
             ("savings_percent", number(self.savings_percent)),
             ("startup_p95_s", number(self.startup_p95_s)),
+            ("startup_p50_s", number(self.startup_p50_s)),
+            ("let_in_p95_s", number(self.let_in_p95_s)),
+            ("first_packet_p95_s", number(self.first_packet_p95_s)),
             ("latency_p95_s", number(self.latency_p95_s)),
             ("release_p50_s", number(self.release_p50_s)),
             ("release_p95_s", number(self.release_p95_s)),
@@ -56,16 +60,9 @@ impl StreamMetrics {
             ("parent_changes", json!(self.parent_changes)),
             ("silent_feeds", json!(self.silent_feeds)),
             ("overloaded", json!(self.overloaded)),
-            ("sent_packet_bytes", sent(|sent| sent.packets)),
-            ("sent_manifest_bytes", sent(|sent| sent.manifests)),
-            ("sent_map_bytes", sent(|sent| sent.maps)),
-            ("sent_want_bytes", sent(|sent| sent.wants)),
-            ("sent_explored_bytes", sent(|sent| sent.explored)),
-            ("sent_gossip_bytes", sent(|sent| sent.gossip)),
-            ("sent_acks_alone", sent(|sent| sent.acks_alone)),
-            ("sent_other_packets", sent(|sent| sent.others)),
         ]
         .into_iter()
+        .chain(kinds)
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -87,6 +84,9 @@ impl StreamMetrics {
             ("the stream itself", megabytes(self.source_bytes)),
             ("changes of parents", self.parent_changes.to_string()),
         ];
+        if let Some(overhead) = self.overhead {
+            rows.insert(7, ("of that", overhead.in_words()));
+        }
         if self.killed > 0 {
             rows.insert(1, ("killed at once", self.killed.to_string()));
             rows.push(("slices back, 99 %", seconds(self.slices_back_p99_s)));

@@ -1,4 +1,4 @@
-//! An exit's connections: to what its policy allows, with names resolved here, and no more than its bounds.
+//! An exit's connections, TCP and UDP: to what its policy allows, with names resolved here, and no more than its bounds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,12 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_onion::session::{Exit, ExitEvent, Reason, SessionName, StreamEvent, Target};
+use anabranch_onion::directory::Protocol;
+use anabranch_onion::session::{Exit, ExitEvent, Reason, SessionName, StreamEvent, StreamId, Target};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox};
+use super::flow;
+use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
 use super::policy::Policy;
 use super::streams::Streams;
 
@@ -27,7 +29,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Addresses of a name that are tried.
 const MOST_ADDRESSES: usize = 4;
 
-/// Connections of one session at once.
+/// Connections and flows of datagrams of one session at once.
 pub const MOST_OF_SESSION: usize = 128;
 
 /// Connections of all.
@@ -65,21 +67,23 @@ impl Connector {
     /// # Errors
     ///
     /// When there are too many connections already.
-    pub fn connect(&mut self, target: Target) -> Result<(ConnectionId, Inbox), Reason> {
+    pub fn connect(&mut self, protocol: Protocol, target: Target) -> Result<(ConnectionId, Inbox), Reason> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Reason::Busy)?;
         let id = ConnectionId(self.next);
         self.next += 1;
-        let (inbox, told) = mpsc::channel(INBOX);
+        let (inbox, told) = mpsc::channel(match protocol {
+            Protocol::Tcp => INBOX,
+            Protocol::Udp => flow::INBOX,
+        });
         let (policy, resolving, outbox) = (self.policy.clone(), self.resolving.clone(), self.outbox.clone());
         tokio::spawn(async move {
             // If the stream is reset meanwhile, nobody waits for the outcome.
-            match reach(&policy, &resolving, target).await {
-                Ok(socket) => {
-                    if outbox.send((id, FromTask::Connected)).await.is_ok() {
-                        pipe::run(id, socket, outbox, told).await;
-                    }
-                }
-                Err(reason) => _ = outbox.send((id, FromTask::Reset(reason))).await,
+            let outcome = match protocol {
+                Protocol::Tcp => stream(id, &policy, &resolving, target, &outbox, told).await,
+                Protocol::Udp => datagrams(id, &policy, &resolving, target, &outbox, told).await,
+            };
+            if let Err(reason) = outcome {
+                let _ = outbox.send((id, FromTask::Reset(reason))).await;
             }
             drop(place);
         });
@@ -87,23 +91,24 @@ impl Connector {
     }
 }
 
-async fn reach(policy: &Policy, resolving: &Arc<Semaphore>, target: Target) -> Result<TcpStream, Reason> {
-    let (name, addresses, port) = match target {
-        Target::Address(address, port) => (None, vec![address], port),
-        Target::Name(name, port) => {
-            if !policy.may_resolve(&name, port) {
-                return Err(Reason::Forbidden);
-            }
-            let addresses = resolve(resolving, name.clone(), port).await?;
-            (Some(name), addresses, port)
-        }
-        Target::Itself => return Err(Reason::Forbidden),
-    };
-    let allowed = addresses.iter().filter(|address| policy.allows(name.as_deref(), **address, port));
+/// Connects to `target`, and then carries bytes for as long as the connection is there.
+async fn stream(
+    id: ConnectionId,
+    policy: &Policy,
+    resolving: &Arc<Semaphore>,
+    target: Target,
+    outbox: &Outbox,
+    told: mpsc::Receiver<ToTask>,
+) -> Result<(), Reason> {
     let mut outcome = Reason::Forbidden;
-    for &address in allowed.take(MOST_ADDRESSES) {
-        outcome = match timeout(CONNECT_TIME, TcpStream::connect(SocketAddr::from((address, port)))).await {
-            Ok(Ok(socket)) => return Ok(socket),
+    for address in allowed(policy, resolving, Protocol::Tcp, target).await? {
+        outcome = match timeout(CONNECT_TIME, TcpStream::connect(address)).await {
+            Ok(Ok(socket)) => {
+                if outbox.send((id, FromTask::Connected)).await.is_ok() {
+                    pipe::run(id, socket, outbox.clone(), told).await;
+                }
+                return Ok(());
+            }
             Ok(Err(error)) => match error.kind() {
                 io::ErrorKind::ConnectionRefused => Reason::Refused,
                 io::ErrorKind::TimedOut => Reason::TimedOut,
@@ -113,6 +118,53 @@ async fn reach(policy: &Policy, resolving: &Arc<Semaphore>, target: Target) -> R
         };
     }
     Err(outcome)
+}
+
+/// The same for datagrams. There is no answer that tells whether an address is right: the first with a way is taken.
+async fn datagrams(
+    id: ConnectionId,
+    policy: &Policy,
+    resolving: &Arc<Semaphore>,
+    target: Target,
+    outbox: &Outbox,
+    told: mpsc::Receiver<ToTask>,
+) -> Result<(), Reason> {
+    let mut outcome = Reason::Forbidden;
+    for address in allowed(policy, resolving, Protocol::Udp, target).await? {
+        match flow::connect(address).await {
+            Ok(socket) => {
+                if outbox.send((id, FromTask::Connected)).await.is_ok() {
+                    flow::run(id, socket, outbox.clone(), told, flow::IDLE).await;
+                }
+                return Ok(());
+            }
+            Err(_) => outcome = Reason::Unreachable,
+        }
+    }
+    Err(outcome)
+}
+
+/// The addresses of `target` that may be talked with.
+async fn allowed(
+    policy: &Policy,
+    resolving: &Arc<Semaphore>,
+    protocol: Protocol,
+    target: Target,
+) -> Result<impl Iterator<Item = SocketAddr>, Reason> {
+    let (name, addresses, port) = match target {
+        Target::Address(address, port) => (None, vec![address], port),
+        Target::Name(name, port) => {
+            if !policy.may_resolve(protocol, &name, port) {
+                return Err(Reason::Forbidden);
+            }
+            let addresses = resolve(resolving, name.clone(), port).await?;
+            (Some(name), addresses, port)
+        }
+        Target::Itself => return Err(Reason::Forbidden),
+    };
+    let is_allowed = |address: &IpAddr| policy.allows(protocol, name.as_deref(), *address, port);
+    let allowed: Vec<IpAddr> = addresses.into_iter().filter(is_allowed).take(MOST_ADDRESSES).collect();
+    Ok(allowed.into_iter().map(move |address| SocketAddr::from((address, port))))
 }
 
 async fn resolve(resolving: &Arc<Semaphore>, name: String, port: u16) -> Result<Vec<IpAddr>, Reason> {
@@ -131,11 +183,46 @@ async fn resolve(resolving: &Arc<Semaphore>, name: String, port: u16) -> Result<
     if found.is_empty() { Err(Reason::NameUnknown) } else { Ok(found) }
 }
 
-/// The streams of all sessions of an exit, with their connections.
+#[derive(Debug)]
+struct Flow {
+    connection: ConnectionId,
+    inbox: Inbox,
+}
+
+/// What one session has joined to sockets.
+#[derive(Debug, Default)]
+struct Joined {
+    streams: Streams,
+    flows: BTreeMap<StreamId, Flow>,
+}
+
+impl Joined {
+    fn len(&self) -> usize {
+        self.streams.len() + self.flows.len()
+    }
+
+    fn flow_of(&self, connection: ConnectionId) -> Option<StreamId> {
+        self.flows.iter().find(|(_, flow)| flow.connection == connection).map(|(&stream, _)| stream)
+    }
+
+    fn has(&self, connection: ConnectionId) -> bool {
+        self.streams.stream_of(connection).is_some() || self.flow_of(connection).is_some()
+    }
+
+    /// Ends a flow; its task is told.
+    fn part_flow(&mut self, stream: StreamId, reason: Reason) {
+        if let Some(flow) = self.flows.remove(&stream) {
+            // There is a place for it: see [`flow::hand`]. A task that is gone needs nothing.
+            let _ = flow.inbox.try_send(ToTask::Reset(reason));
+        }
+    }
+}
+
+/// The streams and flows of all sessions of an exit, with their sockets.
 #[derive(Debug)]
 pub struct ExitStreams {
     connector: Connector,
-    sessions: BTreeMap<SessionName, Streams>,
+    sessions: BTreeMap<SessionName, Joined>,
     by_connection: BTreeMap<ConnectionId, SessionName>,
 }
 
@@ -145,42 +232,70 @@ impl ExitStreams {
         ExitStreams { connector, sessions: BTreeMap::new(), by_connection: BTreeMap::new() }
     }
 
-    /// How many connections there are.
+    /// How many connections and flows there are.
     pub fn connections(&self) -> usize {
         self.by_connection.len()
     }
 
     /// Passes on to a target what happened in the session `name`, within a tokio runtime.
     pub fn on_event(&mut self, name: SessionName, exit: &mut Exit, event: ExitEvent) {
+        let event = match event {
+            ExitEvent::Stream(event) => event,
+            ExitEvent::Ended(_) => return self.on_end(name),
+        };
         let ExitStreams { connector, sessions, by_connection } = self;
-        let streams = sessions.entry(name).or_default();
+        let joined = sessions.entry(name).or_default();
+        let mut begin = |stream, protocol, target, joined: &mut Joined| {
+            let has_room = joined.len() < MOST_OF_SESSION;
+            match if has_room { connector.connect(protocol, target) } else { Err(Reason::Busy) } {
+                Ok((connection, inbox)) => {
+                    by_connection.insert(connection, name);
+                    Some((connection, inbox))
+                }
+                Err(reason) => {
+                    exit.reset(stream, reason);
+                    None
+                }
+            }
+        };
         match event {
-            ExitEvent::Stream(StreamEvent::Opened(stream, target)) => {
-                let room = streams.len() < MOST_OF_SESSION;
-                let begun = if room { connector.connect(target) } else { Err(Reason::Busy) };
-                match begun {
-                    Ok((connection, inbox)) => {
-                        streams.join(stream, connection, inbox);
-                        by_connection.insert(connection, name);
+            StreamEvent::Opened(stream, target) => {
+                if let Some((connection, inbox)) = begin(stream, Protocol::Tcp, target, joined) {
+                    joined.streams.join(stream, connection, inbox);
+                }
+            }
+            StreamEvent::FlowOpened(stream, target) => {
+                if let Some((connection, inbox)) = begin(stream, Protocol::Udp, target, joined) {
+                    joined.flows.insert(stream, Flow { connection, inbox });
+                }
+            }
+            StreamEvent::Datagram(stream, bytes) => {
+                if let Some(flow) = joined.flows.get(&stream) {
+                    flow::hand(&flow.inbox, ToTask::Datagram(bytes.into()));
+                }
+            }
+            event => {
+                let before = joined.len();
+                match event {
+                    StreamEvent::Reset(stream, reason) if joined.flows.contains_key(&stream) => {
+                        joined.part_flow(stream, reason);
                     }
-                    Err(reason) => exit.reset(stream, reason),
+                    event => joined.streams.on_event(exit, &event),
+                }
+                if joined.len() < before {
+                    by_connection.retain(|connection, of| *of != name || joined.has(*connection));
                 }
             }
-            ExitEvent::Stream(event) => {
-                let before = streams.len();
-                streams.on_event(exit, &event);
-                if streams.len() < before {
-                    by_connection.retain(|connection, of| *of != name || streams.stream_of(*connection).is_some());
-                }
-            }
-            ExitEvent::Ended(_) => self.on_end(name),
         }
     }
 
     /// The session `name` is over.
     pub fn on_end(&mut self, name: SessionName) {
-        if let Some(mut streams) = self.sessions.remove(&name) {
-            streams.on_end(Reason::Broken);
+        if let Some(mut joined) = self.sessions.remove(&name) {
+            joined.streams.on_end(Reason::Broken);
+            while let Some((&stream, _)) = joined.flows.first_key_value() {
+                joined.part_flow(stream, Reason::Broken);
+            }
             self.by_connection.retain(|_, session| *session != name);
         }
     }
@@ -192,12 +307,30 @@ impl ExitStreams {
 
     /// A task says something of its connection, which belongs to the session `name`.
     pub fn on_said(&mut self, name: SessionName, exit: &mut Exit, connection: ConnectionId, said: FromTask) {
-        let Some(streams) = self.sessions.get_mut(&name) else { return };
-        if let (FromTask::Connected, Some(stream)) = (&said, streams.stream_of(connection)) {
-            exit.accept(stream);
+        let Some(joined) = self.sessions.get_mut(&name) else { return };
+        if let Some(stream) = joined.flow_of(connection) {
+            match said {
+                FromTask::Connected => exit.accept(stream),
+                FromTask::Datagram(bytes) => {
+                    // Where too many wait it is dropped, as on any line that is slower than what comes.
+                    let _ = exit.send_datagram(stream, &bytes);
+                    if let Some(flow) = joined.flows.get(&stream) {
+                        let _ = flow.inbox.try_send(ToTask::Taken);
+                    }
+                }
+                FromTask::Reset(reason) => {
+                    exit.reset(stream, reason);
+                    joined.flows.remove(&stream);
+                }
+                _ => {}
+            }
+        } else {
+            if let (FromTask::Connected, Some(stream)) = (&said, joined.streams.stream_of(connection)) {
+                exit.accept(stream);
+            }
+            joined.streams.on_task(exit, connection, said);
         }
-        streams.on_task(exit, connection, said);
-        if streams.stream_of(connection).is_none() {
+        if !joined.has(connection) {
             self.by_connection.remove(&connection);
         }
     }

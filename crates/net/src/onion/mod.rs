@@ -5,11 +5,14 @@
 //! channels ([`pipe`]), and the driver needs no task of its own: [`Streams`] holds what a session's streams owe their
 //! sockets. No address and no target is logged, and no error that a user sees of a task holds one.
 
+pub mod association;
+mod associations;
 pub mod authority;
 pub mod exchange;
 pub mod exit;
 pub mod exit_edge;
 pub mod file;
+pub mod flow;
 pub mod follow;
 pub mod hidden_edge;
 pub mod network_file;

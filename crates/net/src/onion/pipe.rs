@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use anabranch_onion::session::Reason;
+use anabranch_onion::session::{Reason, Target};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,6 +40,10 @@ pub enum FromTask {
     Finish,
     /// A piece was written to it.
     Written,
+    /// A datagram from a target.
+    Datagram(Bytes),
+    /// A datagram from a program, and where to.
+    DatagramTo(Target, Bytes),
     /// It is broken, or was never there.
     Reset(Reason),
 }
@@ -53,7 +57,11 @@ pub enum ToTask {
     Data(Bytes),
     /// Nothing more follows.
     Finish,
-    /// A piece was taken.
+    /// A datagram for the target.
+    Datagram(Bytes),
+    /// A datagram for a program, and where from.
+    DatagramFrom(Target, Bytes),
+    /// A piece or datagram was taken.
     Taken,
     /// All is over.
     Reset(Reason),
@@ -117,7 +125,7 @@ async fn carry(
                 Some(ToTask::Data(bytes)) => unwritten.push_back(bytes),
                 Some(ToTask::Finish) => is_last = true,
                 Some(ToTask::Taken) => untaken -= 1,
-                Some(ToTask::Accepted) => {}
+                Some(ToTask::Accepted | ToTask::Datagram(_) | ToTask::DatagramFrom(..)) => {}
                 // All that the driver still had to say has been said.
                 None if is_last => break,
                 Some(ToTask::Reset(_)) | None => {

@@ -1,6 +1,7 @@
 //! What an exit connects to: nothing, unless a rule allows it.
 //!
 //! A rule is a host and ports: `example.org:443`, `*.example.org:80,443`, `*:443`, `192.0.2.0/24:1-1024`, `[2001:db8::/32]:*`.
+//! It allows TCP; with `/udp` behind the ports, as in `*:53/udp`, it allows UDP, and nothing of TCP.
 //! A rule with a name allows what the name resolves to only where that is an address of the public internet; loopback,
 //! private and other special addresses must be named as addresses. Otherwise whoever owns a name could point it at
 //! the exit's own network.
@@ -10,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use anabranch_onion::directory::descriptor::MOST_RULES as MOST_ADVERTISED;
-use anabranch_onion::directory::{ExitPolicy, ExitRule};
+use anabranch_onion::directory::{ExitPolicy, ExitRule, Protocol};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Rules at most.
@@ -32,6 +33,7 @@ enum Host {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     host: Host,
+    protocol: Protocol,
     /// First and last port of each range.
     ports: Vec<(u16, u16)>,
 }
@@ -47,7 +49,8 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" {}; a rule is HOST:PORTS, as in example.org:443, *.example.org:80,443 or 192.0.2.0/24:1-1024",
+            "\"{}\" {}; a rule is HOST:PORTS or HOST:PORTS/udp, as in example.org:443, *.example.org:80,443, \
+             192.0.2.0/24:1-1024 or *:53/udp",
             self.rule, self.what
         )
     }
@@ -61,6 +64,12 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Rule, RuleError> {
         let error = |what| RuleError { rule: text.to_owned(), what };
         let (host, ports) = text.rsplit_once(':').ok_or_else(|| error("names no ports"))?;
+        let (ports, protocol) = match ports.split_once('/') {
+            None => (ports, Protocol::Tcp),
+            Some((ports, "tcp")) => (ports, Protocol::Tcp),
+            Some((ports, "udp")) => (ports, Protocol::Udp),
+            Some(_) => return Err(error("has a protocol that is neither tcp nor udp")),
+        };
         let ports = ports.split(',').map(read_ports).collect::<Option<Vec<_>>>();
         let ports = ports.ok_or_else(|| error("has ports that are none (1 to 65535, A-B, or *)"))?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -77,7 +86,7 @@ impl FromStr for Rule {
                 _ => return Err(error("has a host that is neither a name, an address nor a network")),
             },
         };
-        Ok(Rule { host, ports })
+        Ok(Rule { host, protocol, ports })
     }
 }
 
@@ -122,7 +131,7 @@ impl Policy {
                 Host::Name(_) | Host::Below(_) => None,
             };
             let ports = rule.ports.iter();
-            ports.filter_map(move |&ports| Some(ExitRule { accept: true, net: net?, ports }))
+            ports.filter_map(move |&ports| Some(ExitRule { accept: true, protocol: rule.protocol, net: net?, ports }))
         });
         ExitPolicy { rules: rules.take(MOST_ADVERTISED).collect() }
     }
@@ -133,27 +142,28 @@ impl Policy {
     }
 
     /// Whether it makes sense to resolve `name`: some address of it might be allowed.
-    pub fn may_resolve(&self, name: &str, port: u16) -> bool {
+    pub fn may_resolve(&self, protocol: Protocol, name: &str, port: u16) -> bool {
         is_name(name.strip_suffix('.').unwrap_or(name))
-            && self.with_port(port).any(|rule| match &rule.host {
+            && self.with_port(protocol, port).any(|rule| match &rule.host {
                 Host::Net(_) => true,
                 host => names(host, name),
             })
     }
 
-    /// Whether a connection to `address` is allowed, which `name` led to, if it was not given itself.
-    pub fn allows(&self, name: Option<&str>, address: IpAddr, port: u16) -> bool {
+    /// Whether `protocol` may be spoken with `address`, which `name` led to, if it was not given itself.
+    pub fn allows(&self, protocol: Protocol, name: Option<&str>, address: IpAddr, port: u16) -> bool {
         // An address inside another is that one.
         let address = address.to_canonical();
-        self.with_port(port).any(|rule| match &rule.host {
+        self.with_port(protocol, port).any(|rule| match &rule.host {
             Host::Net(net) => net.contains(&address),
             Host::Any => is_public(address),
             host => is_public(address) && name.is_some_and(|name| names(host, name)),
         })
     }
 
-    fn with_port(&self, port: u16) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(move |rule| rule.ports.iter().any(|&(first, last)| (first..=last).contains(&port)))
+    fn with_port(&self, protocol: Protocol, port: u16) -> impl Iterator<Item = &Rule> {
+        let has = move |rule: &&Rule| rule.ports.iter().any(|&(first, last)| (first..=last).contains(&port));
+        self.rules.iter().filter(move |rule| rule.protocol == protocol).filter(has)
     }
 }
 
@@ -211,6 +221,8 @@ pub fn is_public(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use Protocol::{Tcp, Udp};
+
     use super::*;
 
     fn policy(rules: &[&str]) -> Policy {
@@ -223,20 +235,23 @@ mod tests {
 
     #[test]
     fn nothing_is_allowed_unless_a_rule_says_so() {
-        assert!(!Policy::default().allows(None, ip("93.184.216.34"), 443));
-        assert!(!Policy::default().may_resolve("example.org", 443));
+        assert!(!Policy::default().allows(Tcp, None, ip("93.184.216.34"), 443));
+        assert!(!Policy::default().may_resolve(Tcp, "example.org", 443));
         let policy = policy(&["example.org:443", "*.example.net:80,8000-8080", "93.184.216.0/24:22", "[2600::/16]:*"]);
         let public = ip("1.1.1.1");
-        assert!(policy.allows(Some("Example.ORG."), public, 443));
-        assert!(!policy.allows(Some("example.org"), public, 80) && !policy.allows(None, public, 443));
-        assert!(policy.allows(Some("a.b.example.net"), public, 8080));
+        assert!(policy.allows(Tcp, Some("Example.ORG."), public, 443));
+        assert!(!policy.allows(Tcp, Some("example.org"), public, 80) && !policy.allows(Tcp, None, public, 443));
+        assert!(policy.allows(Tcp, Some("a.b.example.net"), public, 8080));
         for name in ["example.net", "badexample.net", ".example.net", "example.net.evil.org"] {
-            assert!(!policy.allows(Some(name), public, 80), "{name}");
+            assert!(!policy.allows(Tcp, Some(name), public, 80), "{name}");
         }
-        assert!(policy.allows(None, ip("93.184.216.34"), 22) && policy.allows(Some("x.y"), ip("93.184.216.34"), 22));
-        assert!(policy.allows(None, ip("2600::1"), 65535) && !policy.allows(None, ip("2601::1"), 65535));
+        assert!(
+            policy.allows(Tcp, None, ip("93.184.216.34"), 22)
+                && policy.allows(Tcp, Some("x.y"), ip("93.184.216.34"), 22)
+        );
+        assert!(policy.allows(Tcp, None, ip("2600::1"), 65535) && !policy.allows(Tcp, None, ip("2601::1"), 65535));
         let network = self::policy(&["93.184.216.0/24:22"]);
-        assert!(network.may_resolve("other.com", 22) && !network.may_resolve("other.com", 80));
+        assert!(network.may_resolve(Tcp, "other.com", 22) && !network.may_resolve(Tcp, "other.com", 80));
     }
 
     #[test]
@@ -265,16 +280,31 @@ mod tests {
             "::127.0.0.1",
         ] {
             for name in [None, Some("localhost"), Some("example.org")] {
-                assert!(!open.allows(name, ip(special), 80), "{special} by {name:?}");
+                assert!(!open.allows(Tcp, name, ip(special), 80), "{special} by {name:?}");
             }
         }
-        assert!(open.allows(None, ip("1.1.1.1"), 80) && open.allows(None, ip("2606:4700::1111"), 80));
+        assert!(open.allows(Tcp, None, ip("1.1.1.1"), 80) && open.allows(Tcp, None, ip("2606:4700::1111"), 80));
         let named = policy(&["127.0.0.1:8080", "10.0.0.0/8:*"]);
         assert!(
-            named.allows(Some("localhost"), ip("127.0.0.1"), 8080) && named.allows(None, ip("::ffff:127.0.0.1"), 8080)
+            named.allows(Tcp, Some("localhost"), ip("127.0.0.1"), 8080)
+                && named.allows(Tcp, None, ip("::ffff:127.0.0.1"), 8080)
         );
-        assert!(!named.allows(None, ip("127.0.0.1"), 8081) && !named.allows(None, ip("127.0.0.2"), 8080));
-        assert!(named.allows(None, ip("10.200.0.1"), 1));
+        assert!(!named.allows(Tcp, None, ip("127.0.0.1"), 8081) && !named.allows(Tcp, None, ip("127.0.0.2"), 8080));
+        assert!(named.allows(Tcp, None, ip("10.200.0.1"), 1));
+    }
+
+    #[test]
+    fn a_rule_allows_one_protocol_and_nothing_of_the_other() {
+        let policy = policy(&["*:53/udp", "127.0.0.1:7/udp", "example.org:443", "example.net:80/tcp"]);
+        let (public, loopback) = (ip("1.1.1.1"), ip("127.0.0.1"));
+        assert!(policy.allows(Udp, None, public, 53) && policy.may_resolve(Udp, "a.b", 53));
+        assert!(!policy.allows(Tcp, None, public, 53) && !policy.may_resolve(Tcp, "a.b", 53));
+        assert!(!policy.allows(Udp, None, loopback, 53) && policy.allows(Udp, None, loopback, 7));
+        assert!(policy.allows(Tcp, Some("example.org"), public, 443));
+        assert!(!policy.allows(Udp, Some("example.org"), public, 443));
+        assert!(policy.allows(Tcp, Some("example.net"), public, 80));
+        let advertised = policy.advertised();
+        assert!(advertised.may_allow(Udp, 53) && !advertised.may_allow(Tcp, 53) && !advertised.may_allow(Udp, 443));
     }
 
     #[test]
@@ -296,13 +326,17 @@ mod tests {
             "1.2.3.4/33:80",
             "[::1:80",
             "0x7f.1:80",
+            "a.b:80/sctp",
+            "a.b:80/udp/tcp",
+            "a.b:80/",
+            "a.b:/udp",
         ] {
             let error = wrong.parse::<Rule>().unwrap_err().to_string();
             assert!(error.contains("HOST:PORTS") && error.contains(wrong), "{error}");
         }
         // What only looks like a name is not resolved, whoever allows everything.
         for name in ["127.1", "2130706433", "0x7f000001.1", "a b", "", "a..b", "host\0"] {
-            assert!(!policy(&["*:*"]).may_resolve(name, 80), "{name}");
+            assert!(!policy(&["*:*"]).may_resolve(Tcp, name, 80), "{name}");
         }
     }
 }

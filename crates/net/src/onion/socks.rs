@@ -1,28 +1,28 @@
 //! The SOCKS5 server (RFC 1928) through which programs use the overlay.
 //!
-//! Only CONNECT; names go to the exit as they are and are never resolved here. A user name and password (RFC 1929)
+//! CONNECT and UDP ASSOCIATE; names go to the exit as they are and are never resolved here. A user name and password (RFC 1929)
 //! authenticate nobody: they say with whom a connection may share a session, as Tor's `IsolateSOCKSAuth` does.
 //! Whoever gives none shares one with all who give none.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anabranch_onion::session::cell::is_host_name;
 use anabranch_onion::session::{Reason, Target};
 use fast_socks5::server::{
     PasswordAuthenticationStarted, Socks5ServerProtocol, SocksServerError, StandardAuthentication,
     StandardAuthenticationStarted,
 };
-use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{ReplyError, Socks5Command};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::association::{self, target_of};
+use super::flow;
 use super::pipe::{self, ConnectionId, FromTask, INBOX, Inbox, Outbox, ToTask};
 
 /// A program has so long to say what it wants.
@@ -56,6 +56,15 @@ impl SocksUser {
     }
 }
 
+/// What a program wants to be carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Bytes, to and from this target.
+    Stream(Target),
+    /// Datagrams, each of which says where to.
+    Datagrams,
+}
+
 /// What a program wants.
 #[derive(Debug)]
 pub struct Request {
@@ -63,8 +72,8 @@ pub struct Request {
     pub connection: ConnectionId,
     /// With whom it may share a session.
     pub user: SocksUser,
-    /// Where it wants to.
-    pub target: Target,
+    /// What it wants.
+    pub wants: Wants,
     /// How its task is told what becomes of it.
     pub inbox: Inbox,
 }
@@ -140,9 +149,15 @@ async fn connection(
     outbox: Outbox,
 ) -> Result<(), SocksServerError> {
     let asked = timeout(REQUEST_TIME, ask(socket)).await.map_err(|_| SocksServerError::EOF)?;
-    let Some((protocol, user, target)) = asked? else { return Ok(()) };
+    let (protocol, user, target) = match asked? {
+        Asked::Stream(protocol, user, target) => (protocol, user, target),
+        Asked::Datagrams(protocol, user, place) => {
+            return associate(id, protocol, user, place, requests, outbox).await;
+        }
+        Asked::Refused => return Ok(()),
+    };
     let (inbox, mut told) = mpsc::channel(INBOX);
-    if requests.send(Request { connection: id, user, target, inbox }).await.is_err() {
+    if requests.send(Request { connection: id, user, wants: Wants::Stream(target), inbox }).await.is_err() {
         return protocol.reply_error(&ReplyError::GeneralFailure).await;
     }
     let refused = loop {
@@ -169,10 +184,54 @@ async fn connection(
     }
 }
 
+/// Where a program's datagrams come from, and where they come to.
+struct Place {
+    program: SocketAddr,
+    socket: UdpSocket,
+}
+
+/// A program wants datagrams carried. Nobody can be asked whether they may leave before there is one: success says that
+/// they are taken here.
+async fn associate(
+    id: ConnectionId,
+    protocol: Protocol,
+    user: SocksUser,
+    place: Place,
+    requests: mpsc::Sender<Request>,
+    outbox: Outbox,
+) -> Result<(), SocksServerError> {
+    let (inbox, told) = mpsc::channel(flow::INBOX);
+    let Ok(address) = place.socket.local_addr() else {
+        return protocol.reply_error(&ReplyError::GeneralFailure).await;
+    };
+    if requests.send(Request { connection: id, user, wants: Wants::Datagrams, inbox }).await.is_err() {
+        return protocol.reply_error(&ReplyError::GeneralFailure).await;
+    }
+    match protocol.reply_success(address).await {
+        Ok(control) => {
+            association::run(id, control, place.socket, place.program, outbox, told).await;
+            Ok(())
+        }
+        Err(error) => {
+            let _ = outbox.send((id, FromTask::Finish)).await;
+            Err(error)
+        }
+    }
+}
+
 type Protocol = Socks5ServerProtocol<TcpStream, fast_socks5::server::states::CommandRead>;
 
-/// What the program wants; nothing if it was refused.
-async fn ask(socket: TcpStream) -> Result<Option<(Protocol, SocksUser, Target)>, SocksServerError> {
+enum Asked {
+    Stream(Protocol, SocksUser, Target),
+    Datagrams(Protocol, SocksUser, Place),
+    /// It was told so.
+    Refused,
+}
+
+/// What the program wants.
+async fn ask(socket: TcpStream) -> Result<Asked, SocksServerError> {
+    // Where both ends of the connection are; it may break at any time.
+    let ends = (socket.local_addr(), socket.peer_addr());
     let methods = StandardAuthentication::allow_no_auth(true);
     let (protocol, user) = match Socks5ServerProtocol::start(socket).negotiate_auth(methods).await? {
         StandardAuthenticationStarted::NoAuthentication(started) => {
@@ -181,22 +240,28 @@ async fn ask(socket: TcpStream) -> Result<Option<(Protocol, SocksUser, Target)>,
         StandardAuthenticationStarted::PasswordAuthentication(started) => authenticate(started).await?,
     };
     let (protocol, command, target) = protocol.read_command().await?;
-    if command != Socks5Command::TCPConnect {
-        protocol.reply_error(&ReplyError::CommandNotSupported).await?;
-        return Ok(None);
-    }
-    let target = match target {
-        TargetAddr::Ip(address) => Target::Address(address.ip(), address.port()),
-        TargetAddr::Domain(name, port) => match name.parse::<IpAddr>() {
-            Ok(address) => Target::Address(address, port),
-            Err(_) if is_host_name(&name) => Target::Name(name, port),
-            Err(_) => {
-                protocol.reply_error(&ReplyError::HostUnreachable).await?;
-                return Ok(None);
+    let refused = match (command, target_of(target), ends) {
+        (Socks5Command::TCPConnect, Some(target), _) => return Ok(Asked::Stream(protocol, user, target)),
+        (Socks5Command::TCPConnect, None, _) => ReplyError::HostUnreachable,
+        (Socks5Command::UDPAssociate, said, (Ok(local), Ok(peer))) => {
+            // The port from which datagrams will come, or 0; an address is what most programs do not know of themselves.
+            let port = said.map_or(0, |said| match said {
+                Target::Address(_, port) | Target::Name(_, port) => port,
+                Target::Itself => 0,
+            });
+            match UdpSocket::bind((local.ip(), 0)).await {
+                Ok(socket) => {
+                    let program = SocketAddr::new(peer.ip(), port);
+                    return Ok(Asked::Datagrams(protocol, user, Place { program, socket }));
+                }
+                Err(_) => ReplyError::GeneralFailure,
             }
-        },
+        }
+        (Socks5Command::UDPAssociate, ..) => ReplyError::GeneralFailure,
+        (Socks5Command::TCPBind, ..) => ReplyError::CommandNotSupported,
     };
-    Ok(Some((protocol, user, target)))
+    protocol.reply_error(&refused).await?;
+    Ok(Asked::Refused)
 }
 
 async fn authenticate(

@@ -134,6 +134,8 @@ impl Streams {
                 plug.is_accepted = true;
                 self.pull(end, stream);
             }
+            // Nobody has joined a flow here.
+            FromTask::Datagram(_) | FromTask::DatagramTo(..) => {}
         }
     }
 
@@ -151,7 +153,7 @@ impl Streams {
             StreamEvent::Readable(stream) => self.pull(end, stream),
             StreamEvent::Writable(stream) => self.push(end, stream),
             StreamEvent::Reset(stream, reason) => self.part(stream, Some(reason)),
-            StreamEvent::Opened(..) => {}
+            StreamEvent::Opened(..) | StreamEvent::FlowOpened(..) | StreamEvent::Datagram(..) => {}
         }
     }
 

@@ -1,7 +1,8 @@
-//! A user's edge: programs come by SOCKS5, their streams go to sessions with exits, over the user's paths.
+//! A user's edge: programs come by SOCKS5, their streams and datagrams go to sessions with exits, over the user's paths.
 //!
 //! Each SOCKS user has sessions of its own, one with each exit that it needs: an exit is chosen, by weight, among
 //! those whose policy has the port, and kept as long as the session lives. Names are resolved there.
+//! A program's datagrams to one target are a flow of such a session, which is opened by the first of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,18 +14,19 @@ use std::time::Duration as StdDuration;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_onion::crypto::Real;
-use anabranch_onion::directory::{Document, Remembered};
+use anabranch_onion::directory::{Document, Protocol, Remembered};
 use anabranch_onion::guards::GuardState;
 use anabranch_onion::node::{Cover, CoverError, Destination, EXIT, SessionId, User, UserEvent, UserSettings};
 use anabranch_onion::routes::{PlacementError, RouteError};
-use anabranch_onion::session::{IDLE, Rates, Reason, Target};
+use anabranch_onion::session::{IDLE, Rates, Reason, StreamEvent, Target};
 use rand::rngs::StdRng;
 
+use super::associations::Associations;
 use super::exit_edge::hand_over;
 use super::follow::{Follower, Following, Found, Keep, NextList, wall};
 use super::network_file::NetworkFile;
 use super::pipe::{ConnectionId, FromTask, ToTask};
-use super::socks::{Request, SocksServer, SocksUser};
+use super::socks::{Request, SocksServer, SocksUser, Wants};
 use super::streams::Streams;
 use crate::pool::NoWork;
 use crate::runtime::Runtime;
@@ -139,6 +141,7 @@ pub struct UserEdge {
     next: NextList,
     sessions: BTreeMap<SessionId, Open>,
     by_connection: BTreeMap<ConnectionId, SessionId>,
+    associations: Associations,
     news: Vec<EdgeNews>,
     has_user: bool,
     opened: u64,
@@ -197,6 +200,7 @@ impl UserEdge {
             next,
             sessions: BTreeMap::new(),
             by_connection: BTreeMap::new(),
+            associations: Associations::default(),
             news: Vec::new(),
             has_user: false,
             opened: 0,
@@ -266,7 +270,7 @@ impl UserEdge {
         let now = self.runtime.now();
         let mut over = Vec::new();
         for (id, open) in &mut self.sessions {
-            let is_idle = open.streams.is_empty();
+            let is_idle = open.streams.is_empty() && !self.associations.uses(*id);
             open.idle_since = is_idle.then(|| open.idle_since.unwrap_or(now));
             if open.idle_since.is_some_and(|since| now.since(since) >= IDLE) {
                 open.idle_since = None;
@@ -310,16 +314,16 @@ impl UserEdge {
         Ok(())
     }
 
-    /// The session of `socks` with an exit for `target`: one that it has, or a new one.
-    fn session_for(&mut self, socks: SocksUser, target: &Target) -> Option<SessionId> {
+    /// The session of `socks` with an exit that speaks `protocol` with `target`: one that it has, or a new one.
+    fn session_for(&mut self, socks: SocksUser, protocol: Protocol, target: &Target) -> Option<SessionId> {
         let user = self.runtime.machine(0);
         let document = user.document();
         let may = |relay: anabranch_onion::RelayIndex| {
             let descriptor = &document.member(relay)?.descriptor;
             let keys = descriptor.service.as_ref()?.keys()?;
             let leads = match target {
-                Target::Name(_, port) => descriptor.exit.may_allow(*port),
-                Target::Address(address, port) => descriptor.exit.allows(*address, *port),
+                Target::Name(_, port) => descriptor.exit.may_allow(protocol, *port),
+                Target::Address(address, port) => descriptor.exit.allows(protocol, *address, *port),
                 Target::Itself => false,
             };
             leads.then_some((descriptor.identity, keys))
@@ -358,9 +362,16 @@ impl UserEdge {
     }
 
     fn on_request(&mut self, request: Request) {
-        let Request { connection, user: socks, target, inbox } = request;
-        let Some(id) = self.session_for(socks, &target) else {
-            self.news.push(EdgeNews::NoExit);
+        let Request { connection, user: socks, wants, inbox } = request;
+        let target = match wants {
+            Wants::Stream(target) => target,
+            Wants::Datagrams => {
+                self.opened += 1;
+                return self.associations.begin(connection, socks, inbox);
+            }
+        };
+        let Some(id) = self.session_for(socks, Protocol::Tcp, &target) else {
+            self.tell_no_exit();
             let _ = inbox.try_send(ToTask::Reset(Reason::Forbidden));
             return;
         };
@@ -380,7 +391,62 @@ impl UserEdge {
         }
     }
 
+    /// Once until it is fetched: whoever sends datagrams wants the same again and again.
+    fn tell_no_exit(&mut self) {
+        if !self.news.iter().any(|news| matches!(news, EdgeNews::NoExit)) {
+            self.news.push(EdgeNews::NoExit);
+        }
+    }
+
+    /// A program's association sent a datagram. There is nobody to tell where it can't leave.
+    fn on_datagram(&mut self, connection: ConnectionId, target: Target, bytes: &[u8]) {
+        self.associations.taken(connection);
+        let Some(socks) = self.associations.socks(connection) else { return };
+        let now = self.runtime.now();
+        let (flow, makes_room) = match self.associations.flow_to(now, connection, &target) {
+            Some(flow) => (flow, None),
+            None => {
+                let Some(id) = self.session_for(socks, Protocol::Udp, &target) else { return self.tell_no_exit() };
+                let opened = self.runtime.act(0, |user, now, _| user.session(id)?.open_flow(now, target.clone()));
+                let Some(stream) = opened else { return };
+                ((id, stream), self.associations.join(now, connection, target, (id, stream)))
+            }
+        };
+        self.runtime.act(0, |user, now, port| {
+            if let Some((session, stream)) = makes_room
+                && let Some(client) = user.session(session)
+            {
+                client.reset(stream, Reason::Stopped);
+            }
+            if let Some(client) = user.session(flow.0) {
+                // Where too many wait it is dropped, as on any line that is slower than its sender.
+                let _ = client.send_datagram(flow.1, bytes);
+            }
+            user.serve(now, port);
+        });
+    }
+
+    /// A program has done with its association.
+    fn end_association(&mut self, connection: ConnectionId) {
+        let flows = self.associations.end(connection);
+        self.runtime.act(0, |user, now, port| {
+            for (session, stream) in flows {
+                if let Some(client) = user.session(session) {
+                    client.reset(stream, Reason::Stopped);
+                }
+            }
+            user.serve(now, port);
+        });
+    }
+
     fn on_task(&mut self, connection: ConnectionId, said: FromTask) {
+        let said = match said {
+            FromTask::DatagramTo(target, bytes) => return self.on_datagram(connection, target, &bytes),
+            FromTask::Finish if self.associations.socks(connection).is_some() => {
+                return self.end_association(connection);
+            }
+            said => said,
+        };
         let Some(&id) = self.by_connection.get(&connection) else { return };
         let Some(open) = self.sessions.get_mut(&id) else { return };
         self.runtime.act(0, |user, now, port| {
@@ -396,7 +462,13 @@ impl UserEdge {
 
     fn on_event(&mut self, event: UserEvent) {
         match event {
+            UserEvent::Stream(id, StreamEvent::Datagram(stream, bytes)) => {
+                self.associations.on_datagram((id, stream), bytes);
+            }
             UserEvent::Stream(id, event) => {
+                if let StreamEvent::Reset(stream, _) = event {
+                    self.associations.part((id, stream));
+                }
                 let Some(open) = self.sessions.get_mut(&id) else { return };
                 let before = open.streams.len();
                 self.runtime.act(0, |user, now, port| {
@@ -414,6 +486,7 @@ impl UserEdge {
                 if let Some(mut open) = self.sessions.remove(&id) {
                     open.streams.on_end(Reason::Broken);
                 }
+                self.associations.on_end(id);
                 self.by_connection.retain(|_, session| *session != id);
             }
             UserEvent::Guards => {
@@ -436,9 +509,10 @@ impl UserEdge {
         self.sessions.len()
     }
 
-    /// Connections of programs that are open, and how many were ever opened.
+    /// Connections and associations of programs that are open, and how many were ever opened.
     pub fn connections(&self) -> (usize, u64) {
-        (self.sessions.values().map(|open| open.streams.len()).sum(), self.opened)
+        let streams: usize = self.sessions.values().map(|open| open.streams.len()).sum();
+        (streams + self.associations.len(), self.opened)
     }
 
     /// Runs for so long.

@@ -9,9 +9,12 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 use anabranch_control::units::{Bytes, Rate};
 use anabranch_proto::codec::CodecError;
-use anabranch_proto::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
+use anabranch_proto::session::{
+    Application, Closed, DATAGRAM_HEADERS, PeerKey, Remote, SessionId, Sessions, WireLength,
+};
 use anabranch_proto::stream::message::{Datagram, Message};
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
+use anabranch_proto::stream::traffic::Traffic;
 
 use super::content::Signed;
 use crate::sessions::WireApplication;
@@ -73,17 +76,24 @@ pub struct MaybeLiar {
     peer: Inner,
     lie: Option<Lie>,
     rng: Rng,
+    traffic: Traffic,
 }
 
 impl MaybeLiar {
     /// `peer`, which lies so, by `rng`.
     pub fn new(peer: Inner, lie: Option<Lie>, rng: Rng) -> MaybeLiar {
-        MaybeLiar { peer, lie, rng }
+        MaybeLiar { peer, lie, rng, traffic: Traffic::default() }
     }
 
     /// The peer itself.
     pub fn peer(&self) -> &Inner {
         &self.peer
+    }
+
+    /// What it has handed over to be sent: datagrams with their packets' headers, messages without. What QUIC adds
+    /// is not known here.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// The peer itself, to act on.
@@ -114,7 +124,7 @@ fn poisoned(packet: &[u8]) -> Arc<[u8]> {
 }
 
 /// Its sessions, as the peer within uses them.
-struct Within<'a, S>(&'a mut S);
+struct Within<'a, S>(&'a mut S, &'a mut Traffic);
 
 impl<S: Sessions<MaybeLiar>> Sessions<Inner> for Within<'_, S> {
     fn open(&mut self, to: SocketAddr, key: Option<PeerKey>) -> Option<SessionId> {
@@ -122,6 +132,7 @@ impl<S: Sessions<MaybeLiar>> Sessions<Inner> for Within<'_, S> {
     }
 
     fn send(&mut self, session: SessionId, message: Message<SocketAddr, Signed>) {
+        self.1.messages += message.wire_length() as u64;
         self.0.send(session, message);
     }
 
@@ -159,7 +170,7 @@ impl Application for MaybeLiar {
         remote: &Remote<SocketAddr>,
         sessions: &mut impl Sessions<MaybeLiar>,
     ) {
-        self.peer.on_open(now, id, remote, &mut Within(sessions));
+        self.peer.on_open(now, id, remote, &mut Within(sessions, &mut self.traffic));
     }
 
     fn on_message(
@@ -169,7 +180,7 @@ impl Application for MaybeLiar {
         message: Self::Message,
         sessions: &mut impl Sessions<MaybeLiar>,
     ) {
-        self.peer.on_message(now, id, message, &mut Within(sessions));
+        self.peer.on_message(now, id, message, &mut Within(sessions, &mut self.traffic));
     }
 
     fn on_datagram(
@@ -179,19 +190,19 @@ impl Application for MaybeLiar {
         datagram: Self::Datagram,
         sessions: &mut impl Sessions<MaybeLiar>,
     ) {
-        self.peer.on_datagram(now, id, datagram, &mut Within(sessions));
+        self.peer.on_datagram(now, id, datagram, &mut Within(sessions, &mut self.traffic));
     }
 
     fn on_silent(&mut self, now: Time, id: SessionId, is_silent: bool, sessions: &mut impl Sessions<MaybeLiar>) {
-        self.peer.on_silent(now, id, is_silent, &mut Within(sessions));
+        self.peer.on_silent(now, id, is_silent, &mut Within(sessions, &mut self.traffic));
     }
 
     fn on_closed(&mut self, now: Time, id: SessionId, why: Closed, sessions: &mut impl Sessions<MaybeLiar>) {
-        self.peer.on_closed(now, id, why, &mut Within(sessions));
+        self.peer.on_closed(now, id, why, &mut Within(sessions, &mut self.traffic));
     }
 
     fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<MaybeLiar>) {
-        self.peer.on_timer(now, &mut Within(sessions));
+        self.peer.on_timer(now, &mut Within(sessions, &mut self.traffic));
     }
 
     fn timer(&self, now: Time) -> Time {
@@ -202,6 +213,7 @@ impl Application for MaybeLiar {
         loop {
             let (to, datagram) = self.peer.next_datagram(now)?;
             if let Some(told) = self.told(datagram) {
+                self.traffic.on_datagram(&told, (DATAGRAM_HEADERS + told.wire_length()) as u64);
                 return Some((to, told));
             }
         }

@@ -14,6 +14,7 @@ use anabranch_proto::stream::message::StreamInfo;
 use anabranch_proto::stream::overlay::ServerLoad;
 use anabranch_proto::stream::peer::{StreamEvent, StreamPeer};
 use anabranch_proto::stream::server::{Server, ServerEvent};
+use anabranch_proto::stream::traffic::Traffic;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
@@ -23,6 +24,7 @@ use super::outages::Outages;
 use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
 use super::tally::Tally;
 use crate::runtime::Runtime;
+use crate::sessions::Sent;
 
 /// How often figures are told.
 const PERIOD: Duration = Duration::from_millis(1000);
@@ -95,6 +97,7 @@ impl Running {
             received_bytes: 0,
             sent_bytes: 0,
             sent_packets: 0,
+            sent_by_kind: Traffic::default(),
             lost_bytes: 0,
             download: Rate::ZERO,
             upload: Rate::ZERO,
@@ -292,6 +295,7 @@ impl Running {
             received_bytes: received,
             sent_bytes: all_sent.bytes,
             sent_packets: all_sent.packets,
+            sent_by_kind: by_kind(peer.app().traffic(), all_sent),
             lost_bytes: lost.get(),
             download: rate(received - before),
             upload: rate(all_sent.bytes - sent_before),
@@ -326,6 +330,12 @@ impl Running {
             }
         });
     }
+}
+
+/// What has left by kind: what is left over is QUIC's own.
+fn by_kind(known: Traffic, all: Sent) -> Traffic {
+    let all = all.bytes + HEADERS * all.packets;
+    Traffic { acks: all.saturating_sub(known.packets + known.beside_packets()), ..known }
 }
 
 /// Why the server is not reached.

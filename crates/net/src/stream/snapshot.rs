@@ -6,6 +6,7 @@ use anabranch_control::units::Rate;
 use anabranch_proto::session::PeerKey;
 use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::overlay::OverlayView;
+use anabranch_proto::stream::traffic::Traffic;
 
 use super::outages::Outage;
 
@@ -86,6 +87,9 @@ pub struct Snapshot {
     pub sent_bytes: u64,
     /// UDP datagrams that have left.
     pub sent_packets: u64,
+    /// The same by kind, with 28 bytes of headers for each: all that is QUIC's own, handshakes and what is sent again
+    /// among it, stands with the ACKs.
+    pub sent_by_kind: Traffic,
     /// Of those that ask for an ACK, lost, in bytes.
     pub lost_bytes: u64,
     /// Received over the last period.

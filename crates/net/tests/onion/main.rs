@@ -1,6 +1,7 @@
 //! Authorities, relays and users of the onion overlay, on real sockets: each relay has a loopback address in a network
 //! of its own.
 
+mod datagrams;
 mod packets;
 mod programs;
 

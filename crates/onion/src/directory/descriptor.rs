@@ -55,11 +55,23 @@ impl Family {
     }
 }
 
+/// What carries what an exit sends to a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Protocol {
+    /// Streams.
+    #[default]
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
 /// One rule of an exit policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExitRule {
     /// Whether what it matches may be reached.
     pub accept: bool,
+    /// Of which protocol; the rule says nothing of the other.
+    pub protocol: Protocol,
     /// Addresses that it matches; all if none.
     pub net: Option<IpNet>,
     /// The lowest and the highest port that it matches.
@@ -67,8 +79,12 @@ pub struct ExitRule {
 }
 
 impl ExitRule {
-    fn matches(&self, address: IpAddr, port: u16) -> bool {
-        (self.ports.0..=self.ports.1).contains(&port) && self.net.is_none_or(|net| net.contains(&address))
+    fn is_of(&self, protocol: Protocol, port: u16) -> bool {
+        self.protocol == protocol && (self.ports.0..=self.ports.1).contains(&port)
+    }
+
+    fn matches(&self, protocol: Protocol, address: IpAddr, port: u16) -> bool {
+        self.is_of(protocol, port) && self.net.is_none_or(|net| net.contains(&address))
     }
 }
 
@@ -87,15 +103,15 @@ impl ExitPolicy {
     }
 
     /// Whether it connects to `port` at `address`. An IPv4 address inside IPv6 counts as what it is.
-    pub fn allows(&self, address: IpAddr, port: u16) -> bool {
+    pub fn allows(&self, protocol: Protocol, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        self.rules.iter().find(|rule| rule.matches(address, port)).is_some_and(|rule| rule.accept)
+        self.rules.iter().find(|rule| rule.matches(protocol, address, port)).is_some_and(|rule| rule.accept)
     }
 
     /// Whether it may connect to `port` at some address: what a user can know before the exit has
     /// resolved a name.
-    pub fn may_allow(&self, port: u16) -> bool {
-        let mut of_port = self.rules.iter().filter(|rule| (rule.ports.0..=rule.ports.1).contains(&port));
+    pub fn may_allow(&self, protocol: Protocol, port: u16) -> bool {
+        let mut of_port = self.rules.iter().filter(|rule| rule.is_of(protocol, port));
         let first_for_all = of_port.find(|rule| rule.accept || rule.net.is_none());
         first_for_all.is_some_and(|rule| rule.accept)
     }
@@ -346,7 +362,7 @@ mod tests {
             |d| d.epoch_keys.clear(),
             |d| d.epoch_keys = (0..4).map(|epoch| EpochKey { epoch, key: [0; 32] }).collect(),
             |d| d.epoch_keys = vec![EpochKey { epoch: 1, key: [0; 32] }; 2],
-            |d| d.exit.rules = vec![ExitRule { accept: true, net: None, ports: (2, 1) }],
+            |d| d.exit.rules = vec![ExitRule { accept: true, protocol: Protocol::Tcp, net: None, ports: (2, 1) }],
         ];
         for (index, breaks) in broken.iter().enumerate() {
             let mut descriptor = testing::descriptor(1);
@@ -357,16 +373,24 @@ mod tests {
 
     #[test]
     fn exits_refuse_everything_unless_allowed_and_the_first_rule_decides() {
+        use Protocol::{Tcp, Udp};
         let policy = ExitPolicy::default();
-        assert!(!policy.is_exit() && !policy.allows([1, 2, 3, 4].into(), 443) && !policy.may_allow(443));
-        let rule = |accept, net: Option<&str>, ports| ExitRule { accept, net: net.map(|n| n.parse().unwrap()), ports };
+        assert!(!policy.is_exit() && !policy.allows(Tcp, [1, 2, 3, 4].into(), 443) && !policy.may_allow(Tcp, 443));
+        let of = |protocol, accept, net: Option<&str>, ports| {
+            let net = net.map(|n| n.parse().unwrap());
+            ExitRule { accept, protocol, net, ports }
+        };
+        let rule = |accept, net, ports| of(Tcp, accept, net, ports);
         let rules = vec![rule(false, Some("10.0.0.0/8"), (0, u16::MAX)), rule(true, None, (443, 443))];
         let policy = ExitPolicy { rules };
-        assert!(policy.is_exit() && policy.may_allow(443) && !policy.may_allow(25));
-        assert!(policy.allows([1, 2, 3, 4].into(), 443) && !policy.allows([10, 2, 3, 4].into(), 443));
+        assert!(policy.is_exit() && policy.may_allow(Tcp, 443) && !policy.may_allow(Tcp, 25));
+        assert!(policy.allows(Tcp, [1, 2, 3, 4].into(), 443) && !policy.allows(Tcp, [10, 2, 3, 4].into(), 443));
         let mapped: IpAddr = "::ffff:10.2.3.4".parse().unwrap();
-        assert!(!policy.allows(mapped, 443), "an address in disguise is what it is");
+        assert!(!policy.allows(Tcp, mapped, 443), "an address in disguise is what it is");
+        assert!(!policy.allows(Udp, [1, 2, 3, 4].into(), 443) && !policy.may_allow(Udp, 443), "of TCP alone");
+        let names = ExitPolicy { rules: vec![of(Udp, true, None, (53, 53))] };
+        assert!(names.is_exit() && names.may_allow(Udp, 53) && !names.may_allow(Tcp, 53));
         let closed = ExitPolicy { rules: vec![rule(false, None, (0, 1000)), rule(true, None, (1, 2000))] };
-        assert!(!closed.may_allow(443) && closed.may_allow(1001));
+        assert!(!closed.may_allow(Tcp, 443) && closed.may_allow(Tcp, 1001));
     }
 }

@@ -31,7 +31,7 @@ pub mod vote;
 pub use authority::{Authority, AuthorityConfig, AuthorityEvent, AuthorityState};
 pub use clock::{UnixTime, WallClock};
 pub use descriptor::{
-    Descriptor, DescriptorError, EpochKey, ExitPolicy, ExitRule, Family, ServiceEntry, SignedDescriptor,
+    Descriptor, DescriptorError, EpochKey, ExitPolicy, ExitRule, Family, Protocol, ServiceEntry, SignedDescriptor,
 };
 pub use document::{Document, DocumentError, DocumentHash, Member, SignedDocument};
 pub use keys::{Context, PublicKey, SecretKey, Signature};

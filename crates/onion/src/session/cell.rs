@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anabranch_control::time::Time;
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 
+use super::datagrams::MOST_DATAGRAM;
+
 /// Names a stream within its session: counted up from 0 by whoever opens streams, the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
@@ -40,7 +42,7 @@ pub const PLAIN_HEADER: usize = 8;
 pub const MAX_SMALL_FRAME: usize = 1 + 4 + 1 + 1 + MAX_HOST + 2;
 
 /// What a stream leads to; a name is resolved at the other end, never here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// A host by name, and its port.
     Name(String, u16),
@@ -148,7 +150,27 @@ pub enum Frame<'a> {
         /// What it leads to.
         target: Target,
     },
-    /// The stream has reached what it leads to.
+    /// The client wants a flow of datagrams.
+    OpenFlow {
+        /// Its name, among those of streams.
+        stream: StreamId,
+        /// What it leads to.
+        target: Target,
+    },
+    /// A piece of a datagram.
+    Datagram {
+        /// The flow.
+        stream: StreamId,
+        /// Counted up, with wrapping: pieces of one number are one datagram's.
+        number: u32,
+        /// Bytes of the datagram, up to [`MOST_DATAGRAM`].
+        length: u16,
+        /// Bytes of it before these.
+        offset: u16,
+        /// The bytes; none only of a datagram that has none.
+        bytes: &'a [u8],
+    },
+    /// The stream or flow has reached what it leads to.
     Accepted {
         /// Its name.
         stream: StreamId,
@@ -221,6 +243,8 @@ const ARRIVALS: u8 = 9;
 const BLOCKS: u8 = 10;
 const PACE: u8 = 11;
 const CLOSE: u8 = 12;
+const OPEN_FLOW: u8 = 13;
+const DATAGRAM: u8 = 14;
 
 const BY_NAME: u8 = 0;
 const BY_IPV4: u8 = 1;
@@ -245,6 +269,20 @@ impl Frame<'_> {
                 writer.u8(OPEN);
                 writer.u32(stream.0);
                 write_target(target, &mut writer);
+            }
+            Frame::OpenFlow { stream, target } => {
+                writer.u8(OPEN_FLOW);
+                writer.u32(stream.0);
+                write_target(target, &mut writer);
+            }
+            Frame::Datagram { stream, number, length, offset, bytes } => {
+                writer.u8(DATAGRAM);
+                writer.u32(stream.0);
+                writer.u32(*number);
+                writer.u16(*length);
+                writer.u16(*offset);
+                writer.u16(bytes.len() as u16);
+                writer.bytes(bytes);
             }
             Frame::Accepted { stream } => {
                 writer.u8(ACCEPTED);
@@ -422,6 +460,17 @@ impl<'a> Frames<'a> {
             }
             PING => Frame::Ping,
             OPEN => Frame::Open { stream: StreamId(reader.u32()?), target: read_target(reader)? },
+            OPEN_FLOW => Frame::OpenFlow { stream: StreamId(reader.u32()?), target: read_target(reader)? },
+            DATAGRAM => {
+                let (stream, number, length) = (StreamId(reader.u32()?), reader.u32()?, reader.u16()?);
+                let (offset, count) = (reader.u16()?, reader.u16()?);
+                let bytes = reader.bytes(usize::from(count))?;
+                let lies_within = usize::from(offset) + bytes.len() <= usize::from(length);
+                if !lies_within || usize::from(length) > MOST_DATAGRAM || (bytes.is_empty() && length > 0) {
+                    return Err(CodecError::Value("datagram"));
+                }
+                Frame::Datagram { stream, number, length, offset, bytes }
+            }
             ACCEPTED => Frame::Accepted { stream: StreamId(reader.u32()?) },
             DATA => {
                 let (stream, offset, length) = (StreamId(reader.u32()?), reader.u64()?, reader.u16()?);
@@ -501,7 +550,9 @@ pub(crate) mod tests {
             acked.bits[0] |= 1;
             let frames = vec![
                 Frame::Ping,
-                Frame::Open { stream, target },
+                Frame::Open { stream, target: target.clone() },
+                Frame::OpenFlow { stream, target },
+                Frame::Datagram { stream, number, length: 9 + bytes.len() as u16, offset: 9, bytes: &bytes },
                 Frame::Accepted { stream },
                 Frame::Data { stream, offset: limit >> 1, is_end, bytes: &bytes },
                 Frame::Reset { stream, reason: Reason::ALL[reason], end: limit },
@@ -539,7 +590,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_bytes_are_frames_or_an_error_and_frames_are_written_as_they_came(
-            bytes in prop::collection::vec(prop_oneof![0u8..14, any::<u8>()], 0..300),
+            bytes in prop::collection::vec(prop_oneof![0u8..16, any::<u8>()], 0..300),
         ) {
             check_any(&bytes);
         }
@@ -555,6 +606,18 @@ pub(crate) mod tests {
         }
         assert_eq!(written[..], bytes[..written.len()]);
         assert!(bytes[written.len()..].iter().all(|&byte| byte == 0), "what follows is padding");
+    }
+
+    #[test]
+    fn pieces_lie_within_their_datagram_and_say_something() {
+        let read = |length, offset, bytes: &[u8]| {
+            let mut plain = vec![0; PLAIN_HEADER];
+            Frame::Datagram { stream: StreamId(0), number: 0, length, offset, bytes }.encode(&mut plain);
+            decode(&plain).unwrap().1.next().unwrap().is_ok()
+        };
+        let most = MOST_DATAGRAM as u16;
+        assert!(read(0, 0, &[]) && read(most, most - 1, &[1]) && read(3, 0, &[1]));
+        assert!(!read(1, 0, &[]) && !read(most, most, &[1]) && !read(most + 1, 0, &[1]) && !read(2, u16::MAX, &[1]));
     }
 
     #[test]

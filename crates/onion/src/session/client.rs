@@ -176,13 +176,34 @@ impl Client {
     /// Opens a stream to `target`, which may be written at once; nothing when there are too many, or the session
     /// is over.
     pub fn open_stream(&mut self, now: Time, target: Target) -> Option<StreamId> {
+        self.begin(now)?;
+        self.link.streams.open(target)
+    }
+
+    /// Opens a flow of datagrams to `target`, which may be sent to at once; nothing when there are too many, or the session
+    /// is over. It ends when it is reset.
+    pub fn open_flow(&mut self, now: Time, target: Target) -> Option<StreamId> {
+        self.begin(now)?;
+        self.link.streams.open_flow(target)
+    }
+
+    fn begin(&mut self, now: Time) -> Option<()> {
         if self.link.end.is_some() {
             return None;
         }
         if !self.is_busy() {
             self.busy_since = now;
         }
-        self.link.streams.open(target)
+        Some(())
+    }
+
+    /// Sends a datagram, once: it comes whole or not at all. False if it is dropped, since too many wait.
+    ///
+    /// # Errors
+    ///
+    /// When the flow takes none, or not one so long.
+    pub fn send_datagram(&mut self, flow: StreamId, bytes: &[u8]) -> Result<bool, StreamError> {
+        self.link.streams.send_datagram(flow, bytes)
     }
 
     /// Takes of `bytes` what fits; how many those are. After less than all, [`StreamEvent::Writable`] tells when

@@ -115,6 +115,15 @@ impl Exit {
         self.link.streams.write(stream, bytes)
     }
 
+    /// Sends a datagram, once: it comes whole or not at all. False if it is dropped, since too many wait.
+    ///
+    /// # Errors
+    ///
+    /// When the flow takes none, or not one so long.
+    pub fn send_datagram(&mut self, flow: StreamId, bytes: &[u8]) -> Result<bool, StreamError> {
+        self.link.streams.send_datagram(flow, bytes)
+    }
+
     /// Nothing more will be written.
     pub fn finish(&mut self, stream: StreamId) {
         self.link.streams.finish(stream);

@@ -166,6 +166,11 @@ impl Incoming {
         self.end.is_some()
     }
 
+    /// Whether anything has come, the end included.
+    pub fn has_come(&self) -> bool {
+        self.highest > 0 || self.end.is_some()
+    }
+
     /// Whether the other end should be told of more credit.
     pub fn owes_credit(&self) -> bool {
         self.end.is_none() && self.read + STREAM_WINDOW - self.limit >= STREAM_WINDOW / 4

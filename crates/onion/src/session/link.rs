@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::cell::{DATA_HEADER, Frame, decode};
+use super::cell::{Frame, PLAIN_HEADER, decode};
 use super::delays::RelayDelays;
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Sealing, SessionName};
@@ -255,13 +255,7 @@ impl Link {
                 carried.push(said);
             }
             side(full - plain.len(), self.streams.has_work(), &mut plain, &mut carried);
-            while let Some(room) = (full - plain.len()).checked_sub(DATA_HEADER + 1) {
-                let Some(data) = self.streams.next_data(room + 1) else { break };
-                if let Carried::Data { stream, start, end, is_end } = data {
-                    self.streams.append_data(stream, start, end, is_end, &mut plain);
-                }
-                carried.push(data);
-            }
+            self.streams.fill(full - plain.len(), full - PLAIN_HEADER, &mut plain, &mut carried);
             asks = !carried.is_empty();
             if std::mem::take(&mut self.ping_due) && !asks && plain.len() < full {
                 Frame::Ping.encode(&mut plain);

@@ -12,6 +12,7 @@
 //! | the outside of cells, and the frames inside | [`envelope`], [`cell`] |
 //! | cells on their way, deadlines, outcomes | [`sender`]; a driver's timeouts for paths: [`delays`] |
 //! | which cells came, ACK vectors | [`receiver`] |
+//! | datagrams, which are sent once | [`datagrams`] |
 //! | streams, credit | [`streams`], [`outgoing`], [`incoming`] |
 //! | reply blocks | [`blocks`] |
 //! | cells a second | [`total_rate`]; a flow controller's: [`FlowRate`] |
@@ -82,6 +83,7 @@
 pub mod blocks;
 pub mod cell;
 mod client;
+pub mod datagrams;
 pub mod delays;
 pub mod envelope;
 mod exit;
@@ -101,6 +103,7 @@ pub mod total_rate;
 pub use blocks::BlockError;
 pub use cell::{Reason, StreamId, Target};
 pub use client::{Client, ClientEvent, IDLE, Rates, Via};
+pub use datagrams::MOST_DATAGRAM;
 pub use delays::RelayDelays;
 pub use envelope::CellFormat;
 pub use exit::{Exit, ExitEvent};

@@ -38,6 +38,8 @@ pub enum Carried {
         /// Whether the stream ends there.
         is_end: bool,
     },
+    /// A piece of a datagram of this flow, which does not leave again.
+    Datagram(StreamId),
     /// The end of a stream before its end.
     Reset(StreamId),
     /// What of a stream may be sent.

@@ -5,12 +5,16 @@
 //! [`SESSION_WINDOW`] of all: more than it gave credit for ends the session, since reorder memory without a
 //! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). A reset ends both
 //! directions and says how much was sent, so that both ends count the same credit (RFC 9000 4.5).
+//!
+//! A flow of datagrams has a stream's number, and is opened, accepted and reset as one; what it carries is the matter of
+//! [`datagrams`](super::datagrams).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anabranch_proto::flow::Assembly;
 
-use super::cell::{Frame, Reason, StreamId, Target};
+use super::cell::{DATA_HEADER, Frame, Reason, StreamId, Target};
+use super::datagrams::{Arriving, Departing, MOST_DATAGRAM};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::sender::Carried;
@@ -33,6 +37,9 @@ pub const MAX_STREAMS: usize = 256;
 /// Streams that a service still knows while the client has forgotten some.
 const MAX_KNOWN: usize = 2 * MAX_STREAMS;
 
+/// Datagrams that are kept whose flow was not opened yet: they overtook that. Of more, the oldest go.
+const MOST_EARLY: usize = 32;
+
 /// How a peer breaks the rules; the session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
@@ -42,7 +49,7 @@ pub enum Violation {
     Credit,
     /// Bytes beyond a stream's end, or two ends.
     End,
-    /// A stream that nobody opened, or that only the other end may open.
+    /// A stream that nobody opened, or that only the other end may open, or a flow in place of a stream.
     Stream,
     /// Too many streams, or too many gaps.
     TooMany,
@@ -61,6 +68,10 @@ pub enum StreamError {
     Unknown,
     /// It was finished before.
     Finished,
+    /// It is a flow and carries no bytes, or a stream and carries no datagrams.
+    Kind,
+    /// A datagram is longer than [`MOST_DATAGRAM`].
+    TooLong,
 }
 
 /// What reading gave.
@@ -79,6 +90,10 @@ pub enum ReadOutcome {
 pub enum StreamEvent {
     /// The client wants it to lead there.
     Opened(StreamId, Target),
+    /// The client wants a flow of datagrams there.
+    FlowOpened(StreamId, Target),
+    /// A datagram of a flow came.
+    Datagram(StreamId, Box<[u8]>),
     /// It leads where it shall.
     Accepted(StreamId),
     /// There is something to read, the end included.
@@ -89,8 +104,16 @@ pub enum StreamEvent {
     Reset(StreamId, Reason),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bytes,
+    Datagrams,
+}
+
 #[derive(Clone, Debug)]
 struct Stream {
+    /// What it carries, once that is known.
+    kind: Option<Kind>,
     outgoing: Outgoing,
     incoming: Incoming,
     target: Option<Target>,
@@ -116,6 +139,11 @@ pub struct Streams {
     /// Whose turn it is: streams after this one first.
     turn: StreamId,
     control: VecDeque<Carried>,
+    departing: Departing,
+    arriving: Arriving,
+    early: VecDeque<(StreamId, Box<[u8]>)>,
+    /// Whether the next cell has datagrams before bytes of streams.
+    datagrams_first: bool,
     /// Bytes that may be sent in all, and that were.
     allowed: u64,
     sent: u64,
@@ -139,6 +167,10 @@ impl Streams {
             next: 0,
             turn: StreamId(0),
             control: VecDeque::new(),
+            departing: Departing::default(),
+            arriving: Arriving::default(),
+            early: VecDeque::new(),
+            datagrams_first: false,
             allowed: SESSION_WINDOW,
             sent: 0,
             buffered: 0,
@@ -163,17 +195,29 @@ impl Streams {
 
     /// Bytes held, of what is sent and of what came.
     pub fn memory(&self) -> usize {
-        self.streams.values().map(|stream| stream.outgoing.memory() + stream.incoming.memory()).sum()
+        let streams: usize =
+            self.streams.values().map(|stream| stream.outgoing.memory() + stream.incoming.memory()).sum();
+        let early: usize = self.early.iter().map(|(_, bytes)| bytes.len()).sum();
+        streams + early + self.departing.memory() + self.arriving.memory()
     }
 
     /// Opens one to `target`; nothing when there are too many.
     pub fn open(&mut self, target: Target) -> Option<StreamId> {
+        self.open_kind(Kind::Bytes, target)
+    }
+
+    /// Opens a flow of datagrams to `target`; nothing when there are too many streams and flows.
+    pub fn open_flow(&mut self, target: Target) -> Option<StreamId> {
+        self.open_kind(Kind::Datagrams, target)
+    }
+
+    fn open_kind(&mut self, kind: Kind, target: Target) -> Option<StreamId> {
         if self.streams.len() >= MAX_STREAMS || self.next == u32::MAX {
             return None;
         }
         let id = StreamId(self.next);
         self.next += 1;
-        self.streams.insert(id, Stream::new(Some(target)));
+        self.streams.insert(id, Stream::new(Some(kind), Some(target)));
         self.control.push_back(Carried::Open(id));
         Some(id)
     }
@@ -195,6 +239,9 @@ impl Streams {
         if let Some(reason) = stream.reset {
             return Err(StreamError::Reset(reason));
         }
+        if stream.kind == Some(Kind::Datagrams) {
+            return Err(StreamError::Kind);
+        }
         let room = SESSION_BUFFER.saturating_sub(self.buffered);
         let taken = stream.outgoing.write(&bytes[..bytes.len().min(room)]).ok_or(StreamError::Finished)?;
         stream.is_blocked = taken < bytes.len();
@@ -202,9 +249,28 @@ impl Streams {
         Ok(taken)
     }
 
-    /// Nothing more will be written.
+    /// Sends a datagram, once; false if it is dropped, since too many wait.
+    ///
+    /// # Errors
+    ///
+    /// When the flow takes none, or not one so long.
+    pub fn send_datagram(&mut self, id: StreamId, bytes: &[u8]) -> Result<bool, StreamError> {
+        let stream = self.streams.get(&id).ok_or(StreamError::Unknown)?;
+        if let Some(reason) = stream.reset {
+            return Err(StreamError::Reset(reason));
+        }
+        if stream.kind != Some(Kind::Datagrams) {
+            return Err(StreamError::Kind);
+        }
+        if bytes.len() > MOST_DATAGRAM {
+            return Err(StreamError::TooLong);
+        }
+        Ok(self.departing.put(id, bytes))
+    }
+
+    /// Nothing more will be written; of a flow, nothing has an end.
     pub fn finish(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.kind != Some(Kind::Datagrams)) {
             stream.outgoing.finish();
         }
     }
@@ -245,7 +311,14 @@ impl Streams {
         self.push(Carried::Reset(id));
         self.readable.remove(&id);
         self.writable.remove(&id);
+        self.forget_datagrams(id);
         self.wake_writers();
+    }
+
+    fn forget_datagrams(&mut self, id: StreamId) {
+        self.departing.forget(id);
+        self.arriving.forget(id);
+        self.early.retain(|(of, _)| *of != id);
     }
 
     /// What happened next.
@@ -258,7 +331,11 @@ impl Streams {
 
     /// Whether there is something to send.
     pub fn has_work(&self) -> bool {
-        !self.control.is_empty() || self.streams.values().any(|stream| stream.has_data(self.allowed - self.sent))
+        !self.control.is_empty() || !self.departing.is_empty() || self.has_bytes()
+    }
+
+    fn has_bytes(&self) -> bool {
+        self.streams.values().any(|stream| stream.has_data(self.allowed - self.sent))
     }
 
     /// The next small frame that must leave, if it fits `room`, appended to `out`.
@@ -295,7 +372,11 @@ impl Streams {
         Some(match *carried {
             Carried::Open(id) => {
                 let stream = stream(id).filter(|stream| stream.reset.is_none())?;
-                Frame::Open { stream: id, target: stream.target.clone()? }
+                let target = stream.target.clone()?;
+                match stream.kind? {
+                    Kind::Bytes => Frame::Open { stream: id, target },
+                    Kind::Datagrams => Frame::OpenFlow { stream: id, target },
+                }
             }
             Carried::Accepted(id) => stream(id).map(|_| Frame::Accepted { stream: id })?,
             Carried::Reset(id) => {
@@ -307,12 +388,40 @@ impl Streams {
                 Frame::Credit { stream: id, limit }
             }
             Carried::SessionCredit => Frame::SessionCredit { limit: self.consumed + SESSION_WINDOW },
-            Carried::Data { .. } | Carried::Pace | Carried::Blocks { .. } => return None,
+            Carried::Data { .. } | Carried::Datagram(_) | Carried::Pace | Carried::Blocks { .. } => return None,
         })
     }
 
+    /// Fills a cell, in which `room` bytes are left of the `whole` that an empty one has: with datagrams and with bytes
+    /// of streams, which of them first in turns, so that each has half where both have much.
+    pub fn fill(&mut self, room: usize, whole: usize, out: &mut Vec<u8>, carried: &mut Vec<Carried>) {
+        let end = out.len() + room;
+        if !self.departing.is_empty() {
+            self.datagrams_first = !self.datagrams_first || !self.has_bytes();
+        }
+        if self.datagrams_first {
+            self.fill_with_datagrams(end, whole, out, carried);
+        }
+        while let Some(room) = (end - out.len()).checked_sub(DATA_HEADER + 1) {
+            let Some(data) = self.next_data(room + 1) else { break };
+            if let Carried::Data { stream, start, end, is_end } = data {
+                self.append_data(stream, start, end, is_end, out);
+            }
+            carried.push(data);
+        }
+        if !self.datagrams_first {
+            self.fill_with_datagrams(end, whole, out, carried);
+        }
+    }
+
+    fn fill_with_datagrams(&mut self, end: usize, whole: usize, out: &mut Vec<u8>, carried: &mut Vec<Carried>) {
+        while let Some(piece) = self.departing.next(end - out.len(), whole, out) {
+            carried.push(piece);
+        }
+    }
+
     /// The next bytes that shall leave, up to `room` of them, in turns.
-    pub fn next_data(&mut self, room: usize) -> Option<Carried> {
+    fn next_data(&mut self, room: usize) -> Option<Carried> {
         let left = self.allowed - self.sent;
         let ready = |(id, stream): (&StreamId, &Stream)| stream.has_data(left).then_some(*id);
         let after = self.streams.range(self.turn..).find_map(ready);
@@ -325,7 +434,7 @@ impl Streams {
     }
 
     /// Appends a frame with bytes of a stream.
-    pub fn append_data(&self, id: StreamId, start: u64, end: u64, is_end: bool, out: &mut Vec<u8>) {
+    fn append_data(&self, id: StreamId, start: u64, end: u64, is_end: bool, out: &mut Vec<u8>) {
         if let Some(stream) = self.streams.get(&id) {
             Frame::Data { stream: id, offset: start, is_end, bytes: &[] }.encode(out);
             let length = out.len() - 2;
@@ -368,7 +477,7 @@ impl Streams {
                     stream.outgoing.on_lost(start, end, is_end);
                 }
             }
-            Carried::Pace | Carried::Blocks { .. } => {}
+            Carried::Datagram(_) | Carried::Pace | Carried::Blocks { .. } => {}
             other => self.push(other),
         }
     }
@@ -380,17 +489,27 @@ impl Streams {
     /// When the other end breaks the rules.
     pub fn on_frame(&mut self, frame: Frame<'_>) -> Result<(), Violation> {
         match frame {
-            Frame::Open { stream: id, target } => {
-                if self.opens {
-                    return Err(Violation::Role);
+            Frame::Open { stream: id, target } => self.on_open(id, Kind::Bytes, target)?,
+            Frame::OpenFlow { stream: id, target } => self.on_open(id, Kind::Datagrams, target)?,
+            Frame::Datagram { stream: id, number, length, offset, bytes } => {
+                let Some(stream) = self.known(id)? else { return Ok(()) };
+                let (kind, is_dropped) = (stream.kind, stream.reset.is_some() || stream.was_reset);
+                if kind == Some(Kind::Bytes) {
+                    return Err(Violation::Stream);
                 }
-                if let Some(stream) = self.known(id)?
-                    && !stream.is_opened
-                {
-                    stream.is_opened = true;
-                    if stream.reset.is_none() {
-                        self.events.push_back(StreamEvent::Opened(id, target));
+                if is_dropped {
+                    return Ok(());
+                }
+                let whole = self.arriving.on_piece(id, number, length.into(), offset.into(), bytes);
+                match (whole, kind) {
+                    (Some(bytes), Some(_)) => self.events.push_back(StreamEvent::Datagram(id, bytes)),
+                    (Some(bytes), None) => {
+                        if self.early.len() == MOST_EARLY {
+                            self.early.pop_front();
+                        }
+                        self.early.push_back((id, bytes));
                     }
+                    (None, _) => {}
                 }
             }
             Frame::Accepted { stream: id } => {
@@ -408,6 +527,9 @@ impl Streams {
             }
             Frame::Data { stream: id, offset, is_end, bytes } => {
                 let Some(stream) = self.known(id)? else { return Ok(()) };
+                if stream.kind == Some(Kind::Datagrams) {
+                    return Err(Violation::Stream);
+                }
                 let is_dropped = stream.reset.is_some();
                 let taken = stream.incoming.on_data(offset, bytes, is_end, is_dropped)?;
                 self.count(taken.more)?;
@@ -445,6 +567,39 @@ impl Streams {
         Ok(())
     }
 
+    fn on_open(&mut self, id: StreamId, kind: Kind, target: Target) -> Result<(), Violation> {
+        if self.opens {
+            return Err(Violation::Role);
+        }
+        let Some(stream) = self.known(id)? else { return Ok(()) };
+        if stream.is_opened {
+            return Ok(());
+        }
+        // What has overtaken this must have been of the same kind.
+        let has_bytes = !stream.was_reset && stream.incoming.has_come();
+        if kind == Kind::Datagrams && has_bytes {
+            return Err(Violation::Stream);
+        }
+        (stream.is_opened, stream.kind) = (true, Some(kind));
+        if stream.reset.is_some() {
+            return Ok(());
+        }
+        match kind {
+            Kind::Bytes if self.early.iter().any(|(of, _)| *of == id) => return Err(Violation::Stream),
+            Kind::Bytes => self.events.push_back(StreamEvent::Opened(id, target)),
+            Kind::Datagrams => {
+                self.events.push_back(StreamEvent::FlowOpened(id, target));
+                for (of, bytes) in std::mem::take(&mut self.early) {
+                    match of == id {
+                        true => self.events.push_back(StreamEvent::Datagram(id, bytes)),
+                        false => self.early.push_back((of, bytes)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The stream, which the other end may only now let us know of; nothing if it is over.
     fn known(&mut self, id: StreamId) -> Result<Option<&mut Stream>, Violation> {
         let number = u64::from(id.0);
@@ -461,7 +616,7 @@ impl Streams {
             if self.streams.len() >= MAX_KNOWN {
                 return Err(Violation::TooMany);
             }
-            self.streams.insert(id, Stream::new(None));
+            self.streams.insert(id, Stream::new(None, None));
         }
         Ok(self.streams.get_mut(&id))
     }
@@ -471,6 +626,7 @@ impl Streams {
         self.buffered -= stream.outgoing.buffered();
         self.streams.remove(&id);
         self.writable.remove(&id);
+        self.forget_datagrams(id);
         // With as many gaps as can be told apart, an old number may seem new: it then opens nothing but a
         // stream that its owner does not use.
         self.retired.insert(u64::from(id.0), 1);
@@ -509,8 +665,9 @@ impl Streams {
 }
 
 impl Stream {
-    fn new(target: Option<Target>) -> Stream {
+    fn new(kind: Option<Kind>, target: Option<Target>) -> Stream {
         Stream {
+            kind,
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
             target,
@@ -631,6 +788,77 @@ mod tests {
         client.on_frame(exit.frame(&back).unwrap()).unwrap();
         exit.on_delivered(&back);
         assert_eq!((client.len(), exit.len(), client.poll_event()), (0, 0, None));
+    }
+
+    fn piece(stream: u32, number: u32, bytes: &[u8]) -> Frame<'_> {
+        Frame::Datagram { stream: StreamId(stream), number, length: bytes.len() as u16, offset: 0, bytes }
+    }
+
+    #[test]
+    fn a_flow_is_no_stream_and_a_stream_no_flow() {
+        let check = |frames: &[Frame<'_>]| {
+            let mut streams = Streams::new(false);
+            frames.iter().try_for_each(|frame| streams.on_frame(frame.clone()))
+        };
+        let open = Frame::Open { stream: StreamId(0), target: Target::Itself };
+        let flow = Frame::OpenFlow { stream: StreamId(0), target: Target::Itself };
+        let reset = Frame::Reset { stream: StreamId(0), reason: Reason::Stopped, end: 0 };
+        let (bytes, end, datagram) = (data(0, 0, &[1], false), data(0, 0, &[], true), piece(0, 0, &[1]));
+        assert_eq!(check(&[datagram.clone(), flow.clone(), datagram.clone(), reset.clone(), datagram.clone()]), Ok(()));
+        assert_eq!(check(&[reset, flow.clone(), datagram.clone()]), Ok(()), "overtaken by its end");
+        for wrong in
+            [[&bytes, &flow], [&end, &flow], [&flow, &bytes], [&flow, &end], [&datagram, &open], [&open, &datagram]]
+        {
+            assert_eq!(check(&wrong.map(Clone::clone)), Err(Violation::Stream), "{wrong:?}");
+        }
+        let mut client = Streams::new(true);
+        assert_eq!(client.on_frame(flow.clone()), Err(Violation::Role));
+        assert_eq!(client.on_frame(datagram), Err(Violation::Stream), "nobody opened it");
+        let (stream, flow) = (client.open(Target::Itself).unwrap(), client.open_flow(Target::Itself).unwrap());
+        assert_eq!(client.send_datagram(stream, &[1]), Err(StreamError::Kind));
+        assert_eq!(client.write(flow, &[1]), Err(StreamError::Kind));
+        assert_eq!(client.send_datagram(flow, &[0; MOST_DATAGRAM + 1]), Err(StreamError::TooLong));
+        assert_eq!(client.send_datagram(flow, &[0; MOST_DATAGRAM]), Ok(true));
+        client.reset(flow, Reason::Stopped);
+        assert_eq!(client.send_datagram(flow, &[1]), Err(StreamError::Reset(Reason::Stopped)));
+        assert!(client.departing.is_empty(), "what waited goes with its flow");
+    }
+
+    #[test]
+    fn datagrams_that_overtake_their_flows_opening_are_few_and_come_after_it() {
+        let mut exit = Streams::new(false);
+        for number in 0..1000 {
+            exit.on_frame(piece(number % 3, number, &[number as u8])).unwrap();
+        }
+        assert_eq!((exit.early.len(), exit.poll_event()), (MOST_EARLY, None));
+        exit.on_frame(Frame::OpenFlow { stream: StreamId(1), target: Target::Itself }).unwrap();
+        assert_eq!(exit.poll_event(), Some(StreamEvent::FlowOpened(StreamId(1), Target::Itself)));
+        let mut came = 0;
+        while let Some(event) = exit.poll_event() {
+            assert!(matches!(event, StreamEvent::Datagram(StreamId(1), _)), "{event:?}");
+            came += 1;
+        }
+        assert_eq!((came, exit.early.len()), (MOST_EARLY / 3, MOST_EARLY - MOST_EARLY / 3));
+    }
+
+    #[test]
+    fn datagrams_and_bytes_of_streams_share_cells_evenly() {
+        let mut streams = Streams::new(true);
+        let (stream, flow) = (streams.open(Target::Itself).unwrap(), streams.open_flow(Target::Itself).unwrap());
+        streams.write(stream, &vec![0; 200_000]).unwrap();
+        while streams.send_datagram(flow, &[0; 900]).unwrap() {}
+        let mut shares = [0; 2];
+        for _ in 0..100 {
+            let (mut cell, mut carried) = (Vec::new(), Vec::new());
+            streams.fill(1000, 1000, &mut cell, &mut carried);
+            assert!(cell.len() <= 1000);
+            carried.iter().for_each(|what| shares[usize::from(matches!(what, Carried::Datagram(_)))] += 1);
+        }
+        assert!(shares[1] == 50 && shares[0] >= 50, "{shares:?}");
+        // What is lost does not leave again.
+        let waiting = streams.departing.memory();
+        streams.on_lost(&Carried::Datagram(flow));
+        assert_eq!(streams.departing.memory(), waiting);
     }
 
     #[test]

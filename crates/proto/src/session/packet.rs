@@ -13,6 +13,9 @@ const SHORT_HEADER: usize = 1 + 8 + 2 + 16;
 /// Type and length of a DATAGRAM frame (RFC 9221, 4).
 const DATAGRAM_FRAME: usize = 1 + 2;
 
+/// Headers of a packet that carries nothing but a datagram: those of IPv4, UDP and QUIC.
+pub const DATAGRAM_HEADERS: usize = UDP_IPV4 + SHORT_HEADER + DATAGRAM_FRAME;
+
 /// Type, stream, an offset below 2^30 and length of a STREAM frame (RFC 9000, 19.8).
 const STREAM_FRAME: usize = 1 + 1 + 4 + 2;
 
@@ -128,9 +131,7 @@ impl<M, D> Default for Packet<M, D> {
 impl<M, D: WireLength> Packet<M, D> {
     /// Bytes on the wire, with the headers of IPv4.
     #[inline]
-    pub(super) fn size(&self) -> u32 {
-        let ack = self.ack.as_ref().map_or(0, |ack| ACK_FRAME + ACK_RANGE * ack.ranges.count().saturating_sub(1));
-        let asked = if self.asked.is_new { ACK_FREQUENCY_FRAME } else { 0 };
+    pub fn size(&self) -> u32 {
         let frames = match &self.content {
             Content::Nothing => 0,
             Content::Datagram(datagram) => DATAGRAM_FRAME + datagram.wire_length(),
@@ -140,7 +141,15 @@ impl<M, D: WireLength> Packet<M, D> {
             Content::Hello(_) | Content::Welcome(_) => return (UDP_IPV4 + FIRST_DATAGRAM) as u32,
             Content::Reset => return (UDP_IPV4 + RESET) as u32,
         };
-        (UDP_IPV4 + SHORT_HEADER + ack + asked + frames) as u32
+        (UDP_IPV4 + SHORT_HEADER + frames) as u32 + self.ack_length()
+    }
+
+    /// Of these, what the ACK takes that rides on it, and what is asked of ACKs.
+    #[inline]
+    pub fn ack_length(&self) -> u32 {
+        let ack = self.ack.as_ref().map_or(0, |ack| ACK_FRAME + ACK_RANGE * ack.ranges.count().saturating_sub(1));
+        let asked = if self.asked.is_new { ACK_FREQUENCY_FRAME } else { 0 };
+        (ack + asked) as u32
     }
 
     /// Whether a datagram of the application is in it.
@@ -149,6 +158,11 @@ impl<M, D: WireLength> Packet<M, D> {
             Content::Datagram(datagram) => Some(datagram),
             _ => None,
         }
+    }
+
+    /// Whether it carries messages.
+    pub fn has_messages(&self) -> bool {
+        matches!(self.content, Content::Messages(_))
     }
 
     /// Whether it carries nothing but an ACK.

@@ -276,7 +276,7 @@ pub enum Datagram<C: Content> {
 }
 
 /// Bytes of a tag, of a packet's number and of its stamp.
-const PACKET_HEADER: usize = 1 + 8 + 4;
+pub const PACKET_HEADER: usize = 1 + 8 + 4;
 
 /// Bytes of a contact: number 4, address of IPv6 and port 18, key 32.
 const CONTACT: usize = 4 + 18 + 32;

@@ -31,6 +31,7 @@ pub mod source_clock;
 pub mod told;
 pub mod tracker;
 mod trading;
+pub mod traffic;
 pub mod tree;
 mod upkeep;
 pub mod uplink;

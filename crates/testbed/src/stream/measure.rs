@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_lab::stream::script::{Act, Script, counts_from, packets_per_second};
-use anabranch_lab::stream::{
-    PACKET_ON_WIRE, ReleaseDelays, StreamMeasured, StreamMetrics, StreamSecond, Trees, quantile,
-};
+use anabranch_lab::stream::{ReleaseDelays, StreamMeasured, StreamMetrics, StreamSecond, Trees, quantile};
 use anabranch_proto::stream::packet::MAX_PACKET;
+use anabranch_proto::stream::traffic::{PACKET_ON_WIRE, Traffic};
 use anabranch_scenario::stream::StreamScenario;
 
 use super::load::Load;
@@ -28,6 +27,8 @@ pub struct Seen {
     pub sent_bytes: Vec<u64>,
     /// How often a viewer got another parent.
     pub parent_changes: u64,
+    /// What the server has sent, by kind.
+    pub server_traffic: Traffic,
     /// Those that came.
     pub viewers: BTreeMap<u32, Viewer>,
     /// Those of them that were there at the end.
@@ -95,14 +96,14 @@ impl Log {
 impl Seen {
     /// What that says, in the types of a simulation.
     pub fn measured(self, scenario: &StreamScenario, script: &Script, emulator: Report) -> StreamOnPackets {
-        let Seen { sent, ended, length, sent_bytes, parent_changes, viewers, alive } = self;
+        let Seen { sent, ended, length, sent_bytes, parent_changes, server_traffic, viewers, alive } = self;
         let begun = ended - length.as_secs_f64();
         let from = begun + counts_from(scenario).as_secs_f64();
         let mut seconds = vec![StreamSecond::default(); length.as_secs_f64().ceil() as usize];
         let mut delays = ReleaseDelays::default();
         let (mut got, mut played, mut missed, mut forged) = (0, 0, 0, 0);
-        let (mut startup, mut slices_back) = (Vec::new(), Vec::new());
-        let (mut load, mut uploads) = (Load::default(), Vec::new());
+        let (mut startup, mut first, mut slices_back) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut load, mut uploads, mut traffic) = (Load::default(), Vec::new(), server_traffic);
         let killed = killed(script, length);
         for viewer in viewers.values() {
             let log = Log::of(&viewer.said, ended);
@@ -113,6 +114,7 @@ impl Seen {
             }
             let started = log.had(packets_per_second(scenario));
             startup.extend(started.map(|started| started - viewer.began));
+            first.extend(log.released.first().map(|(_, at)| at - viewer.began));
             let counts = |at: f64| at >= from && started.is_some_and(|started| started < at);
             for (number, at) in log.released.iter().filter(|(_, at)| counts(*at)) {
                 if let Some(sent) = sent.get(*number as usize) {
@@ -120,7 +122,10 @@ impl Seen {
                 }
             }
             log.note_seconds(begun, &mut seconds);
-            forged += viewer.said.last().map_or(0, |line| line.here.forged_packets);
+            if let Some(Line { here, .. }) = viewer.said.last() {
+                forged += here.forged_packets;
+                traffic = traffic.and(&here.upload.by_kind.into());
+            }
             if let Some((at, _)) = killed.filter(|_| alive.contains(&viewer.arriving.node)) {
                 slices_back.extend(outages_after(viewer, begun + at));
             }
@@ -128,7 +133,7 @@ impl Seen {
             uploads.push(upload(viewer));
         }
         let server_bytes = sent_bytes.first().copied().unwrap_or(0);
-        let (all_bytes, useful) = (sent_bytes.iter().sum::<u64>() as f64, got as f64 * PACKET_ON_WIRE);
+        let overhead = traffic.overhead(sent_bytes.iter().sum(), got as f64 * PACKET_ON_WIRE as f64);
         let release_p95_s = delays.quantile(0.95);
         let metrics = StreamMetrics {
             simulated: length,
@@ -139,16 +144,19 @@ impl Seen {
             skipped_packets: missed,
             savings_percent: 100.0 * (1.0 - server_bytes as f64 / (got as f64 * MAX_PACKET as f64).max(1.0)),
             startup_p95_s: quantile(&mut startup, 0.95),
+            startup_p50_s: quantile(&mut startup, 0.5),
+            let_in_p95_s: f64::NAN,
+            first_packet_p95_s: quantile(&mut first, 0.95),
             latency_p95_s: release_p95_s + scenario.stream.buffer.as_secs_f64(),
             release_p50_s: delays.quantile(0.5),
             release_p95_s,
             slices_back_p99_s: if slices_back.is_empty() { 0.0 } else { quantile(&mut slices_back, 0.99) },
-            overhead_percent: 100.0 * (all_bytes - useful) / useful.max(1.0),
+            overhead_percent: overhead.all,
             server_bytes,
             source_bytes: (sent.len() * MAX_PACKET) as u64,
             forged_packets: forged,
             parent_changes,
-            sent: None,
+            overhead: Some(overhead),
             silent_feeds: None,
             overloaded: None,
             packet_hops: emulator.routes.iter().map(|route| route.delivered).sum(),

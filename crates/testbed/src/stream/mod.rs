@@ -156,7 +156,9 @@ pub fn run(
     let ended = unix_s();
     let length = clock.now().since(begun).min(scenario.duration);
     let sent_bytes: Result<Vec<u64>, TestbedFailure> = homes.iter_mut().map(Home::sent_bytes).collect();
-    let parent_changes = node.snapshot().server.map_or(0, |server| server.parent_changes);
+    let snapshot = node.snapshot();
+    let (server_traffic, server) = (snapshot.sent_by_kind, snapshot.server.unwrap_or_default());
+    let parent_changes = server.parent_changes;
     if !monitor.is_interrupted() {
         let last = clock.now() + LAST_LINES;
         while clock.now() < last {
@@ -168,7 +170,8 @@ pub fn run(
     viewers.values_mut().filter(|viewer| !viewer.is_dead).try_for_each(Viewer::kill)?;
     node.stop().map_err(TestbedFailure::sockets("stop the server"))?;
     let emulator = emulator.stop()?;
-    let seen = measure::Seen { sent, ended, length, sent_bytes: sent_bytes?, parent_changes, viewers, alive };
+    let sent_bytes = sent_bytes?;
+    let seen = measure::Seen { sent, ended, length, sent_bytes, parent_changes, server_traffic, viewers, alive };
     Ok(seen.measured(scenario, &script, emulator))
 }
 

@@ -10,6 +10,7 @@ use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_lab::stream::Lie;
 use anabranch_lab::stream::script::Arriving;
+use anabranch_proto::stream::traffic::Traffic;
 use serde::Deserialize;
 
 use super::load::{self, Load};
@@ -63,6 +64,28 @@ pub struct Here {
 pub struct Upload {
     /// What it can send, as it has measured.
     pub capacity_bits_per_s: Option<f64>,
+    /// What it has sent since it runs.
+    pub by_kind: SentByKind,
+}
+
+/// What a viewer has sent, in bytes, by what it is for.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct SentByKind {
+    packets: u64,
+    manifests: u64,
+    maps: u64,
+    wants: u64,
+    gossip: u64,
+    messages: u64,
+    /// All that is QUIC's own.
+    transport: u64,
+}
+
+impl From<SentByKind> for Traffic {
+    fn from(by_kind: SentByKind) -> Traffic {
+        let SentByKind { packets, manifests, maps, wants, gossip, messages, transport } = by_kind;
+        Traffic { packets, manifests, maps, wants, gossip, messages, acks: transport, ..Traffic::default() }
+    }
 }
 
 /// A viewer's process. It is killed when this is dropped, and ends by itself a second or two after we are killed: it

@@ -2,15 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch_gateway::overview::SentByKind;
 use anabranch_net::stream::snapshot::Snapshot;
-use serde::Serialize;
+use anabranch_proto::session::DATAGRAM_HEADERS;
+use anabranch_proto::stream::message::PACKET_HEADER;
+use anabranch_proto::stream::traffic::{Overhead, Traffic};
+use serde::{Serialize, Serializer};
 
 use super::Args;
 use super::browser::Shown;
 use super::viewer::Viewer;
 
-/// Bytes of a packet's headers: IPv4 and UDP 28, QUIC 20 and its tag 16, ours 13.
-const ON_WIRE: f64 = 77.0;
+/// Bytes of a packet's headers: those of IPv4, UDP and QUIC, and ours.
+const ON_WIRE: f64 = (DATAGRAM_HEADERS + PACKET_HEADER) as f64;
 
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 28;
@@ -49,6 +53,9 @@ pub struct Figures {
     pub latency_p95_s: Option<f64>,
     pub slices_back_p99_s: f64,
     pub overhead_percent: f64,
+    /// The same by kind; what QUIC sends by itself, handshakes among it, stands with the ACKs.
+    #[serde(flatten, serialize_with = "kinds")]
+    pub overhead_by_kind: Overhead,
     /// All that left the server: its UDP datagrams, and 28 bytes of headers for each.
     pub server_bytes: u64,
     pub source_bytes: u64,
@@ -66,15 +73,28 @@ pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.get(rank.saturating_sub(1)).copied()
 }
 
+/// Each kind by its name.
+fn kinds<S: Serializer>(overhead: &Overhead, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(overhead.kinds().iter().map(|(name, _, percent)| (name, percent)))
+}
+
+/// What a viewer has said that it sent.
+fn sent(by_kind: &SentByKind) -> Traffic {
+    let SentByKind { packets, manifests, maps, wants, gossip, messages, transport } = *by_kind;
+    Traffic { packets, manifests, maps, wants, gossip, messages, acks: transport, ..Traffic::default() }
+}
+
 /// What `measured` says.
 pub fn of(measured: &Measured<'_>) -> Figures {
     let Measured { args, viewers, source_bytes, source_sent, server, .. } = measured;
     let (mut played, mut skipped, mut all_played, mut viewers_sent) = (0, 0, 0, 0);
+    let mut traffic = server.sent_by_kind;
     let (mut delays, mut outages, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     for viewer in *viewers {
         let Some(last) = viewer.said.last() else { continue };
         all_played += last.here.played_packets;
         viewers_sent += last.here.upload.sent_bytes;
+        traffic = traffic.and(&sent(&last.here.upload.by_kind));
         starts.extend(last.started_after_s);
         if !viewer.counts() {
             continue;
@@ -95,6 +115,7 @@ pub fn of(measured: &Measured<'_>) -> Figures {
     let delivered = all_played as f64 * each;
     let server_bytes = server.sent_bytes + HEADERS * server.sent_packets;
     let useful = delivered * (1.0 + ON_WIRE / each.max(1.0));
+    let overhead = traffic.overhead(server_bytes + viewers_sent, useful);
     let due = |shown: &Shown| (shown.span_s * f64::from(measured.frames_per_s)).round() as u64 + 1;
     Figures {
         clients: viewers.len(),
@@ -108,7 +129,8 @@ pub fn of(measured: &Measured<'_>) -> Figures {
         startup_p95_s: quantile(starts, 0.95),
         latency_p95_s: quantile(delays, 0.95).map(|delay| delay + args.buffer.as_secs_f64()),
         slices_back_p99_s: quantile(outages, 0.99).unwrap_or(0.0),
-        overhead_percent: 100.0 * ((server_bytes + viewers_sent) as f64 / useful.max(1.0) - 1.0),
+        overhead_percent: overhead.all,
+        overhead_by_kind: overhead,
         server_bytes,
         source_bytes: *source_bytes,
         browser_frames: measured.shown.map(|shown| shown.frames),
@@ -134,6 +156,7 @@ impl Figures {
             ("from camera to screen, 95 %", seconds(self.latency_p95_s)),
             ("slices back after deaths, 99 %", seconds(Some(self.slices_back_p99_s))),
             ("bytes beside the stream's packets", percent(self.overhead_percent)),
+            ("of that", self.overhead_by_kind.in_words()),
             ("sent by the server", megabytes(self.server_bytes)),
             ("the stream itself", megabytes(self.source_bytes)),
         ];

@@ -32,7 +32,7 @@ use crate::packet::BODY;
 use crate::reply::BlockId;
 use crate::routes::{PlacementError, RouteError};
 use crate::session::{
-    Entropy, Exit, ExitEvent, Exits, Secrecy, ServiceKeys, ServiceSecret, SessionName, StreamEvent, Target,
+    Entropy, Exit, ExitEvent, Exits, Reason, Secrecy, ServiceKeys, ServiceSecret, SessionName, StreamEvent, Target,
 };
 
 /// Doors: with one in five relays silent, all are in one case in 125, until others are opened.
@@ -359,8 +359,13 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 | StreamEvent::Readable(CONTROL)
                 | StreamEvent::Writable(CONTROL)
                 | StreamEvent::Accepted(CONTROL)
-                | StreamEvent::Reset(CONTROL, _),
+                | StreamEvent::Reset(CONTROL, _)
+                | StreamEvent::Datagram(..),
             ) => {}
+            // It leads nowhere.
+            ExitEvent::Stream(StreamEvent::FlowOpened(stream, _)) => {
+                self.service.act(session, |exit| exit.reset(stream, Reason::Forbidden));
+            }
             ExitEvent::Ended(_) => {
                 self.told.remove(&session);
                 self.mailboxes.retain(|_, own| own.of != Some(session));

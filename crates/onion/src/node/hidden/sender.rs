@@ -266,7 +266,9 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
                 StreamEvent::Accepted(CONTROL)
                 | StreamEvent::Writable(CONTROL)
                 | StreamEvent::Reset(CONTROL, _)
-                | StreamEvent::Opened(..),
+                | StreamEvent::Opened(..)
+                | StreamEvent::FlowOpened(..)
+                | StreamEvent::Datagram(..),
             ) => {}
             UserEvent::Stream(of, event) => {
                 if matches!(self.state, State::Session { id, .. } if id == of) {

@@ -135,6 +135,8 @@ pub struct World {
     /// Whether the exit reads nothing.
     pub is_slow: bool,
     pub cells: [u64; 2],
+    /// Datagrams that came to the service, which sends each back, and those that came back.
+    pub datagrams: [Vec<Box<[u8]>>; 2],
     trace: blake3::Hasher,
 }
 
@@ -171,6 +173,7 @@ impl World {
             end: None,
             is_slow: false,
             cells: [0; 2],
+            datagrams: Default::default(),
             trace: blake3::Hasher::new(),
         }
     }
@@ -281,7 +284,12 @@ impl World {
                 let side = self.client_side.get_mut(&id).unwrap();
                 side.is_over |= side.read == self.jobs[&id].down;
             }
-            StreamEvent::Reset(id, reason) => self.client_side.get_mut(&id).unwrap().failed = Some(reason),
+            StreamEvent::Reset(id, reason) => {
+                if let Some(side) = self.client_side.get_mut(&id) {
+                    side.failed = Some(reason);
+                }
+            }
+            StreamEvent::Datagram(_, bytes) => self.datagrams[1].push(bytes),
             _ => {}
         }
     }
@@ -314,7 +322,15 @@ impl World {
                         exit.accept(id);
                         assert!(self.exit_side.insert(id, Side::default()).is_none(), "{id:?} opened twice");
                     }
-                    ExitEvent::Stream(StreamEvent::Reset(id, reason)) => {
+                    ExitEvent::Stream(StreamEvent::FlowOpened(id, target)) => {
+                        assert_eq!(target, Target::Name("example.org".into(), 53));
+                        exit.accept(id);
+                    }
+                    ExitEvent::Stream(StreamEvent::Datagram(id, bytes)) => {
+                        exit.send_datagram(id, &bytes).unwrap();
+                        self.datagrams[0].push(bytes);
+                    }
+                    ExitEvent::Stream(StreamEvent::Reset(id, reason)) if self.jobs.contains_key(&id) => {
                         self.exit_side.entry(id).or_default().failed = Some(reason);
                     }
                     _ => {}

@@ -35,6 +35,38 @@ fn a_page_comes_whole_and_soon() {
 }
 
 #[test]
+fn datagrams_come_as_they_were_and_none_twice_and_what_is_lost_stays_lost() {
+    let paths = several(6, |_, path| (path.loss, path.doubled) = (0.1, 0.1));
+    let mut world = World::new(7, Secrecy::Sealed, &paths, &paths, Rates::default());
+    let flow = world.client.open_flow(world.now, Target::Name("example.org".into(), 53)).unwrap();
+    // A stream beside it gets all it wants.
+    world.start(Job { up: 0, down: 2 * MIB });
+    let datagram =
+        |number: usize| [&number.to_be_bytes()[..], &vec![number as u8; number % (MOST_DATAGRAM - 7)]].concat();
+    let count = 1000;
+    for number in 0..count {
+        assert_eq!(world.client.send_datagram(flow, &datagram(number)), Ok(true));
+        world.pass(0.005);
+    }
+    world.pass(2.0);
+    world.run(20.0);
+    for came in &world.datagrams {
+        let mut numbers: Vec<usize> =
+            came.iter().map(|bytes| usize::from_be_bytes(bytes[..8].try_into().unwrap())).collect();
+        numbers.iter().zip(came).for_each(|(&number, bytes)| assert_eq!(bytes[..], datagram(number)[..]));
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "one came twice");
+    }
+    let [up, back] = world.datagrams.each_ref().map(Vec::len);
+    // A tenth of cells is lost, and a third of these datagrams are of two.
+    assert!((800..950).contains(&up) && back > up * 8 / 10 && back < up * 19 / 20, "{up}, {back} of {count}");
+    // A flow that is over at both ends leaves nothing behind.
+    world.client.reset(flow, Reason::Stopped);
+    world.pass(2.0);
+    assert_eq!((world.client.streams().len(), world.client.streams().memory()), (0, 0));
+}
+
+#[test]
 fn throughput_is_near_what_the_channel_carries() {
     // 8 paths of 2500 cells a second each way.
     let paths = several(8, |_, path| path.capacity = 2500);
