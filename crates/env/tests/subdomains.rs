@@ -32,34 +32,25 @@ fn a_sub_domain_has_a_row_and_a_number_and_its_hosts_are_seen() {
 /// What the hosts of a sub-domain carry together is no more than it holds, and alike.
 #[test]
 fn a_budget_is_divided_evenly_among_those_who_send() {
-    let mut judged = 0;
-    let mut before = vec![0; 4];
+    let (mut judged, mut before) = (0, [(0, false); 4]);
     let kept = Spec { actuator: Actuator::Rate, ..spec() };
-    play(
-        kept,
-        3,
-        |_, rates| rates.fill(0.2),
-        |session| {
-            for domain in 0..4 {
-                let hosts = &session.seen()[domain * 4..][..4];
-                let sending: Vec<f64> =
-                    hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput).collect();
-                // Nobody began or ended meanwhile, nor in the step before: no slow start in it.
-                if before[domain] == sending.len() + 10 && !sending.is_empty() {
-                    let all: f64 = sending.iter().sum();
-                    let mean = all / sending.len() as f64;
-                    judged += 1;
-                    assert!((0.17..0.23).contains(&all), "{all} of a budget of 0.2 at {}", session.now());
-                    assert!(
-                        sending.iter().all(|one| (one / mean - 1.0).abs() < 0.2),
-                        "{sending:?} at {}",
-                        session.now()
-                    );
-                }
-                before[domain] = sending.len() + if before[domain] % 10 == sending.len() { 10 } else { 0 };
+    let look = |session: &Session| {
+        for (hosts, (senders, is_steady)) in session.seen().chunks(4).zip(&mut before) {
+            let sending: Vec<f64> = hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput).collect();
+            // Nobody began or ended in this step, nor in the one before: no slow start in it.
+            let was_steady = std::mem::replace(is_steady, *senders == sending.len());
+            *senders = sending.len();
+            if !(was_steady && *is_steady) || sending.is_empty() {
+                continue;
             }
-        },
-    );
+            let all: f64 = sending.iter().sum();
+            let mean = all / sending.len() as f64;
+            judged += 1;
+            assert!((0.17..0.23).contains(&all), "{all} of a budget of 0.2 at {}", session.now());
+            assert!(sending.iter().all(|one| (one / mean - 1.0).abs() < 0.2), "{sending:?} at {}", session.now());
+        }
+    };
+    play(kept, 3, |_, rates| rates.fill(0.2), look);
     assert!(judged > 40, "{judged} seconds were judged");
 }
 
