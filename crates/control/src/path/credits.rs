@@ -23,8 +23,8 @@ const LONGEST_REST: f64 = 8.0;
 /// which relays count their senders.
 const TRIES: usize = 100;
 
-/// A packet costs a random share of its time, this much more or less: relays of equal rates would
-/// else meet on the same paths again and again, and no outcome would tell them apart.
+/// A packet is moved by a random part of its relay's interval, at most this to either side: relays of equal rates
+/// would else meet on the same paths again and again, and no outcome would tell them apart.
 const DITHER: f64 = 0.2;
 
 /// In place of an option, which would take as much again.
@@ -37,6 +37,8 @@ pub struct Credits {
     rates: Box<[f32]>,
     /// The theoretical arrival time of each relay's next packet.
     due: Box<[Time]>,
+    /// By what part of its interval each relay's last packet was moved; empty where that moves those after it.
+    moved: Box<[f32]>,
     /// Which relays are on trial, and how many are not.
     on_trial: Box<[bool]>,
     trusted: usize,
@@ -57,12 +59,22 @@ impl Credits {
         Credits {
             rates: vec![(rate * share) as f32; peers].into(),
             due: (0..peers).map(|index| start + turn(index)).collect(),
+            moved: Box::default(),
             on_trial: vec![false; peers].into(),
             trusted: peers,
             relayed: vec![NEVER; peers].into(),
             refused: None,
             retry_at: start,
         }
+    }
+
+    /// The same, but no relay's schedule drifts: what a packet is moved by does not move those after it. So in any
+    /// window there is a packet or two more than the rate says at most, however many there are; where it adds up,
+    /// of a hundred it is now and then three more. Not for a controller that learns from how bursts fare
+    /// (`tomography.rs`).
+    #[must_use]
+    pub fn without_drift(self) -> Credits {
+        Credits { moved: vec![0.0; self.rates.len()].into(), ..self }
     }
 
     /// Whether `slot` is on trial from now on: it gets no packet together with another one that is, as
@@ -146,8 +158,9 @@ impl Credits {
         }
         for (hop, &(_, index)) in path.iter_mut().zip(&*best) {
             hop.slot = Slot(index as u16);
-            let cost = 1.0 + DITHER * (2.0 * rng.uniform() - 1.0);
-            self.charge(now, index, cost);
+            let moved = DITHER * (2.0 * rng.uniform() - 1.0);
+            let before = self.moved.get_mut(index).map_or(0.0, |before| std::mem::replace(before, moved as f32));
+            self.charge(now, index, 1.0 + moved - f64::from(before));
             self.relayed[index] = now;
         }
         self.charge_destination(now, destination.index());
@@ -202,7 +215,11 @@ impl Credits {
 
     /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.rates) + size_of_val(&*self.due) + size_of_val(&*self.relayed) + size_of_val(&*self.on_trial)
+        size_of_val(&*self.rates)
+            + size_of_val(&*self.due)
+            + size_of_val(&*self.moved)
+            + size_of_val(&*self.relayed)
+            + size_of_val(&*self.on_trial)
     }
 }
 
@@ -246,9 +263,14 @@ mod tests {
 
     const DESTINATION: Slot = Slot(0);
 
+    /// For peers of `rates` packets a second, by either kind of schedule.
+    fn both(peers: usize, rate: f64) -> [Credits; 2] {
+        let drifting = Credits::new(peers, rate, Time::ZERO);
+        [drifting.clone(), drifting.without_drift()]
+    }
+
     /// Packets over each of the relays in `seconds` over `hops` relays each, sent as soon as they may be.
-    fn sent(rates: &[f64], hops: usize, seconds: f64) -> Vec<u32> {
-        let mut credits = Credits::new(rates.len(), 1.0, Time::ZERO);
+    fn sent(mut credits: Credits, rates: &[f64], hops: usize, seconds: f64) -> Vec<u32> {
         for (index, &rate) in rates.iter().enumerate() {
             credits.set_rate(Time::ZERO, Slot(index as u16), rate);
         }
@@ -273,17 +295,46 @@ mod tests {
     #[test]
     fn each_relay_is_used_at_its_rate() {
         let rates = [1.0, 10.0, 20.0, 30.0, 40.0, 20.0];
-        let counts = sent(&rates, 2, 100.0);
-        for (&count, &rate) in counts.iter().zip(&rates).skip(1) {
-            assert!((f64::from(count) / (100.0 * rate) - 1.0).abs() < 0.02, "{counts:?}");
+        for credits in both(rates.len(), 1.0) {
+            let counts = sent(credits, &rates, 2, 100.0);
+            for (&count, &rate) in counts.iter().zip(&rates).skip(1) {
+                assert!((f64::from(count) / (100.0 * rate) - 1.0).abs() < 0.02, "{counts:?}");
+            }
+        }
+    }
+
+    /// The most packets beyond `rate` in any of two hundred seconds, over a relay among eight others that leave
+    /// it no other choice.
+    fn most_beyond(mut credits: Credits, rate: f64) -> f64 {
+        (0..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), rate));
+        let (mut now, mut rng, mut path) = (Time::ZERO, Rng::stream(1, "credits"), [Hop::default(); 2]);
+        let mut counts = [0u32; 200];
+        loop {
+            while !credits.take(now, DESTINATION, &mut path, &mut rng) {
+                now = credits.wake(now).time(now);
+            }
+            let Some(count) = counts.get_mut(now.since(Time::ZERO).as_secs_f64() as usize) else { break };
+            *count += u32::from(path.iter().any(|hop| hop.slot == Slot(1)));
+        }
+        f64::from(counts[1..].iter().copied().max().unwrap_or(0)) - rate
+    }
+
+    #[test]
+    fn a_schedule_without_drift_has_two_packets_more_in_a_window_at_most_however_many_there_are() {
+        for rate in [10.0, 100.0, 300.0] {
+            let [drifting, even] = both(9, 1.0);
+            assert!(most_beyond(even, rate) <= 2.0, "{rate} packets a second");
+            assert!(rate < 100.0 || most_beyond(drifting, rate) > 2.0, "{rate} packets a second, drifting");
         }
     }
 
     #[test]
     fn a_relay_that_the_others_cannot_match_is_used_with_every_packet() {
         // Two relays each: the fast one goes with each packet of the two slow ones.
-        let counts = sent(&[1.0, 1000.0, 10.0, 10.0], 2, 100.0);
-        assert_eq!(counts[1], counts[2] + counts[3]);
+        for credits in both(4, 1.0) {
+            let counts = sent(credits, &[1.0, 1000.0, 10.0, 10.0], 2, 100.0);
+            assert_eq!(counts[1], counts[2] + counts[3]);
+        }
     }
 
     #[test]
@@ -302,19 +353,20 @@ mod tests {
     /// A random path in each packet: of ten equal relays every pair meets about equally often.
     #[test]
     fn relays_of_equal_rates_meet_all_others() {
-        let mut credits = Credits::new(11, 10.0, Time::ZERO);
-        let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
-        let mut met = [[0u32; 11]; 11];
-        let mut path = [Hop::default(); 2];
-        for _ in 0..9_000 {
-            while !credits.take(now, DESTINATION, &mut path, &mut rng) {
-                now = credits.wake(now).time(now);
+        for mut credits in both(11, 10.0) {
+            let (mut now, mut rng) = (Time::ZERO, Rng::stream(1, "credits"));
+            let mut met = [[0u32; 11]; 11];
+            let mut path = [Hop::default(); 2];
+            for _ in 0..9_000 {
+                while !credits.take(now, DESTINATION, &mut path, &mut rng) {
+                    now = credits.wake(now).time(now);
+                }
+                met[path[0].slot.index()][path[1].slot.index()] += 1;
             }
-            met[path[0].slot.index()][path[1].slot.index()] += 1;
+            // 90 ordered pairs, 100 packets each.
+            let counts = (1..11).flat_map(|a| (1..11).filter(move |&b| a != b).map(move |b| met[a][b]));
+            assert!(counts.clone().all(|count| (40..=200).contains(&count)), "{:?}", counts.collect::<Vec<_>>());
         }
-        // 90 ordered pairs, 100 packets each.
-        let counts = (1..11).flat_map(|a| (1..11).filter(move |&b| a != b).map(move |b| met[a][b]));
-        assert!(counts.clone().all(|count| (40..=200).contains(&count)), "{:?}", counts.collect::<Vec<_>>());
     }
 
     #[test]
@@ -415,7 +467,9 @@ mod tests {
         fn what_waits_is_asked_again_in_time(
             rates in prop::collection::vec(0.5f64..1e4, 4..10), hops in 1usize..3, seconds in 0.01f64..0.5,
         ) {
-            sent(&rates, hops, seconds);
+            for credits in both(rates.len(), 1.0) {
+                sent(credits, &rates, hops, seconds);
+            }
         }
     }
 }

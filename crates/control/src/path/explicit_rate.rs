@@ -195,7 +195,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
         config,
         by_loss,
         packet: setup.packet,
-        credits: Credits::new(setup.peers, LEAST, setup.start),
+        credits: Credits::new(setup.peers, LEAST, setup.start).without_drift(),
         losses: Losses::new(setup.peers),
         delays: Delays::new(setup.peers),
         relays: vec![relay; setup.peers].into(),
@@ -210,16 +210,28 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn PathCont
 
 impl ExplicitRate {
     /// Looks again at what half of the relays lose, and half of those that grant something grant.
-    fn review(&mut self) {
+    fn review(&mut self, now: Time) {
         self.outcomes = 0;
         self.next_review = (2 * self.next_review).min(REVIEW);
         let losses = (0..self.relays.len()).map(|index| self.losses.of(Slot(index as u16)));
         self.usual_loss = median(losses.collect()).unwrap_or(0.0);
-        self.review_grants();
+        self.review_grants(now);
     }
 
-    fn review_grants(&mut self) {
+    /// What half of them grant is believed at once, also of those whose grants came before it was known: they would
+    /// wait for another ACK.
+    fn review_grants(&mut self, now: Time) {
         self.usual_grant = median(self.relays.iter().filter_map(Relay::granted).collect()).unwrap_or(0.0);
+        for (index, relay) in self.relays.iter().enumerate() {
+            let slot = Slot(index as u16);
+            if let Some(granted) = relay.granted()
+                && relay.aside_until.is_none()
+                && !relay.is_back
+                && self.credits.rate(slot) < granted.min(self.usual_grant)
+            {
+                self.credits.set_rate(now, slot, granted.min(self.usual_grant));
+            }
+        }
     }
 
     /// An ACK has come, in time or late. The mean is RFC 6298's.
@@ -333,13 +345,13 @@ impl PathController for ExplicitRate {
     fn on_outcome(&mut self, report: &Report<'_>, _rng: &mut Rng) {
         let mut blames = [Blame::default(); super::MAX_RELAYS];
         self.losses.learn(report, |place, blame| blames[place] = blame);
+        self.learn(report, report.outcome == Outcome::Acked, &blames);
         self.outcomes += 1;
         if self.outcomes >= self.next_review {
-            self.review();
+            self.review(report.now);
         } else if self.next_review < REVIEW && self.outcomes.is_multiple_of((self.next_review / 4).max(FIRST_REVIEW)) {
-            self.review_grants();
+            self.review_grants(report.now);
         }
-        self.learn(report, report.outcome == Outcome::Acked, &blames);
     }
 
     fn on_late(&mut self, report: &Report<'_>, _rng: &mut Rng) {
@@ -444,6 +456,24 @@ mod tests {
         let mut overlay = Overlay::new("");
         overlay.run(5.0, [Some(10.0), Some(20.0), Some(30.0), Some(40.0), Some(50.0)], [0.0; 5]);
         assert_eq!(overlay.rates(), [10.0, 20.0, 30.0, 40.0, 50.0]);
+    }
+
+    #[test]
+    fn what_half_of_the_relays_grant_is_believed_of_all_once_it_is_known() {
+        let mut overlay = Overlay::new("");
+        let grants = [1000.0, 2000.0, 3000.0, 1e6];
+        for (index, grant) in grants.into_iter().enumerate() {
+            let before = overlay.rates();
+            assert!(before[..index].iter().all(|&rate| rate < 200.0), "step by step before: {before:?}");
+            let path = [Hop { slot: Slot(index as u16), ..Hop::default() }];
+            let stamps = [Stamp::granting(1500.0 * grant)];
+            let told = Report::of(Outcome::Acked, &path, &overlay.rtts);
+            let now = overlay.now + Duration::from_millis(100);
+            let report = Report { now, sent_at: overlay.now, destination: Slot(5), stamps: &stamps, ..told };
+            overlay.controller.on_outcome(&report, &mut overlay.rng);
+        }
+        // Of four, the third is in the middle. Who claims a million has shown nothing yet, and the fifth has not said.
+        assert_eq!(overlay.rates(), [1000.0, 2000.0, 3000.0, 3000.0, LEAST]);
     }
 
     #[test]

@@ -53,8 +53,9 @@ const FIRST_QUESTION: Duration = Duration::from_millis(10);
 const MOST_PATHS: usize = 8;
 
 /// From when the last block has left, the receiver is asked so many times in a round trip whether it has
-/// the file, which it may know before the last ACK is here.
-const QUESTIONS_A_ROUND_TRIP: u64 = 4;
+/// the file, which it may know before the last ACK is here. What it knows waits for half of the time between two
+/// questions on average, and each is one short packet over relays that have nothing else to pass on.
+const QUESTIONS_A_ROUND_TRIP: u64 = 8;
 
 /// Copies of the closing message, each by another path; nobody waits for an answer to it.
 const BYE_COPIES: u8 = 3;
