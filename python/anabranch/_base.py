@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
     observe: str
     history: int
     delay: int
+    agents: str
     weights: Mapping[str, float]
 
 
@@ -50,6 +51,7 @@ class Worlds:
         observe: str = "any",
         history: int | None = None,
         delay: int | None = None,
+        agents: str | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
         if observe not in ("any", "deployable"):
@@ -72,6 +74,7 @@ class Worlds:
             deployable=observe == "deployable",
             history=history,
             delay=delay,
+            agents=agents,
             weights=None if weights is None else dict(weights),
         )
         self.features = tuple(Feature(*row) for row in self.native.features)

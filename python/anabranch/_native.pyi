@@ -109,6 +109,7 @@ class Environments:
         deployable: bool = ...,
         history: int | None = ...,
         delay: int | None = ...,
+        agents: str | None = ...,
         weights: Mapping[str, float] | None = ...,
     ) -> None: ...
     def reset(
@@ -190,11 +191,18 @@ class Senders:
     def now(self, environment: int) -> float: ...
     def limits(self, environment: int) -> tuple[float, float | None]: ...
 
+class Memory:
+    """What a policy with memory remembers."""
+
+    def __init__(self) -> None: ...
+    def forget(self) -> None: ...
+
 class Policy:
-    """A network of fully connected layers that says rates."""
+    """A network of fully connected layers that says rates, with or without memory."""
 
     inputs: int
     outputs: int
+    remembers: bool
 
     def __init__(
         self,
@@ -203,6 +211,10 @@ class Policy:
         mean: npt.NDArray[np.float32],
         deviation: npt.NDArray[np.float32],
         known: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = ...,
+        cell: tuple[
+            tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+        ]
+        | None = ...,
     ) -> None: ...
     def rates(
         self,
@@ -211,6 +223,7 @@ class Policy:
         features: int,
         history: int,
         into: npt.NDArray[np.float32],
+        memory: Memory,
     ) -> None: ...
     def save(self, path: str | PathLike[str], environments: Environments, trained: str) -> None: ...
     @staticmethod

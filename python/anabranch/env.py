@@ -23,7 +23,10 @@ class Env(gymnasium.Env[Array, Array]):
 
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
     the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
-    flows: ``rate_flow = rate * link / flows``. In C3-Fairness it is relative to an even share, ``link / active hosts``. In C3-Fct it is the window that connections begin with while it holds, in
+    flows: ``rate_flow = rate * link / flows``. In C3-Fairness it is relative to an even share, ``link / active hosts``. In
+    C3-Subdomains it is told to a sub-domain, all hosts that come to the link over one uplink, and has a row and a number where
+    a host has them elsewhere; a coordinator of its own divides it evenly among its active hosts, each 0.1 s, and what idle
+    sub-domains hold is lent to the others. In C3-Fct it is the window that connections begin with while it holds, in
     packets, log2, from 0 to 10: what a connection began with holds until its first loss, and ten packets (RFC 6928) are
     the least.
 
@@ -45,19 +48,22 @@ class Env(gymnasium.Env[Array, Array]):
     loss           0 to 1    packets lost over those sent (when asked for)
     pipe           0 to 2    packets that the link carries in the least round trip of the host's flows, log2 of one
                              more, over 10; 0 before a round trip is known (C3-Fct, or when asked for)
-    hosts          0 to 1    hosts that have something to send, log2 of one more, over 10 (C3-Fairness, or when asked for)
+    hosts          0 to 1    hosts that have something to send, log2 of one more, over 10 (C3-Fairness, C3-Subdomains, or
+                             when asked for)
+    told           0 to 1.25 what previous_rate is, without the delay that all else has (when asked for)
     cross_next     0 to 1    cross traffic of the step to come (when asked for; no deployment can know it)
     ============== ========= ============================================================================
 
     Nothing but ``cross_next`` is known before it happens. What is before the episode is 0.
 
     **Reward**: ``throughput - queue - drop - sending - unfairness + completion``, each times its weight (1, of completion 0;
-    in C3-Fct completion alone counts). ``info["terms"]`` has the terms: throughput of all hosts; the queue at the step's
+    in C3-Fct completion alone counts, and in C3-Subdomains ``sending`` does not). ``info["terms"]`` has the terms: throughput of all hosts; the queue at the step's
     end; 1 if the link dropped a packet; rates of hosts that have nothing to send; the standard deviation of what the active
     hosts sent; and the sum over the transfers that ended in the step of the time that each would have taken alone over
     what it took. Alone takes a round trip for the handshake, one for the data, and the link's time for its packets.
 
-    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Fairness 20 s, C3-Cross and C3-Delayed 50 s), ``terminated`` when all
+    **Ends**: ``truncated`` when the scenario's time is over (10 s, C3-Fairness 20 s, C3-Cross and C3-Delayed 50 s,
+    C3-Subdomains 60 s), ``terminated`` when all
     flows have sent what they had. A controller that can't go on raises :class:`anabranch.RunError`.
 
     **Seeds**: the same seed gives the same bytes. ``reset()`` without one goes on with the next episode of the seed
@@ -68,15 +74,18 @@ class Env(gymnasium.Env[Array, Array]):
         scenario: In place of it, flows over links: a file or a dict (``anabranch/Scenario-v0``).
         overrides: What is otherwise than that scenario says.
         link: The link that is divided: a coordinator's, or the slowest, unless given.
-        interval: Seconds between two actions (0.1).
+        interval: Seconds between two actions (0.1; C3-Subdomains 1).
         actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
             C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
             others, whose windows are a few whole packets); "share" is a pace as well, and numbers are relative to an even share
-            among the active hosts (C3-Fairness); "initial" takes initial windows in place of rates (C3-Fct).
+            among the active hosts (C3-Fairness); "lent" is one, too, and what the idle hold is divided among the others in
+            proportion to what they hold, each 0.1 s (C3-Subdomains); "initial" takes initial windows in place of rates (C3-Fct).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.
         delay: Steps that an observation is late, 0 to 64.
+        agents: Who has a row and a number: "hosts", or "domains" of hosts that come to the link over the same link before it
+            (C3-Subdomains).
         weights: Of the reward's terms, by name.
 
     Raises:

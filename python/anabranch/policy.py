@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float32]
 
 
+Memory = _native.Memory
+"""What a policy with memory remembers of one course of observations; ``forget()`` when another begins."""
+
+
 class Policy:
     """A network of fully connected layers that says rates from an observation.
 
     ``x = clip((clip(observation, least, most) - mean) / deviation, -10, 10)``; ``x = activation(x @ weights + biases)`` in each layer but the
     last, which has no activation. Rates are cut at 0 and 1.25 by the environment. Sums are taken in the order of the
     inputs and ``tanh`` is libm's, so that the answer has the same bits on every machine.
+
+    With ``cell`` a gated recurrent unit stands before the first layer, and what was seen before counts until an episode ends:
+    ``r = s(x W_r + b_r + h U_r + c_r)``, ``z`` alike, ``n = tanh(x W_n + b_n + r (h U_n + c_n))``, ``h = (1 - z) n + z h``, of
+    each host its own, and 0 at first.
 
     It sees all hosts and says all rates (``observation`` numbers in, ``hosts`` out), or sees one host's rows and says its
     rate (``features * history`` in, 1 out), and then serves any number of hosts in any order.
@@ -35,6 +43,8 @@ class Policy:
         mean, deviation: Of what it sees, float32, ``(inputs,)``; 0 and 1 unless given.
         known: The least and the most that it saw in training, float32, ``(inputs,)`` each. What lies beyond is cut there,
             and a run that it steers says so.
+        cell: ``((W, b), (U, c))``, float32, ``(inputs, 3 size)``, ``(3 size,)``, ``(size, 3 size)`` and ``(3 size,)``: ``r``, ``z``
+            and ``n`` side by side. The first layer has ``size`` inputs then.
 
     Raises:
         TypeError, ValueError: An array is of another type or shape, or a number is none.
@@ -48,12 +58,13 @@ class Policy:
         mean: Array | None = None,
         deviation: Array | None = None,
         known: tuple[Array, Array] | None = None,
+        cell: tuple[tuple[Array, Array], tuple[Array, Array]] | None = None,
     ) -> None:
         layers = list(layers)
-        inputs = len(layers[0][0]) if layers else 0
+        inputs = len(cell[0][0]) if cell is not None else len(layers[0][0]) if layers else 0
         mean = np.zeros(inputs, np.float32) if mean is None else mean
         deviation = np.ones(inputs, np.float32) if deviation is None else deviation
-        self.native = _native.Policy(layers, activation, mean, deviation, known)
+        self.native = _native.Policy(layers, activation, mean, deviation, known, cell)
         self.purpose: dict[str, Any] | None = None
         """What a policy from a file is for: ``features``, ``history``, ``actuator``, ``interval_s``, ``delay``."""
         self.trained: Any = None
@@ -101,10 +112,28 @@ class Policy:
         """Numbers that it says."""
         return self.native.outputs
 
-    def rates(self, env: Env, observation: Array) -> Array:
-        """The action for an observation of ``env``, before it is cut."""
+    @property
+    def remembers(self) -> bool:
+        """Whether what it says depends on what it saw before."""
+        return self.native.remembers
+
+    def rates(self, env: Env, observation: Array, memory: Memory | None = None) -> Array:
+        """The action for an observation of ``env``, before it is cut.
+
+        Args:
+            env: One environment, or many like the one that is observed.
+            observation: What it sees.
+            memory: What it was shown before, and now is shown this, too: one for each course of observations.
+
+        Raises:
+            ValueError: It is a policy that remembers, and there is no ``memory``.
+        """
+        if memory is None:
+            if self.remembers:
+                raise ValueError("this policy remembers: give rates() a Memory(), one for each environment, and forget() as it begins")
+            memory = Memory()
         env = env.unwrapped
         rates = np.zeros(env.hosts, np.float32)
         history = observation.size // (env.hosts * len(env.features))
-        self.native.rates(observation, env.hosts, len(env.features), history, rates)
+        self.native.rates(observation, env.hosts, len(env.features), history, rates, memory)
         return rates

@@ -62,7 +62,8 @@ def model(path: str | os.PathLike[str]) -> Any:
     """The policy in ``path`` (``NAME.safetensors``, with ``NAME.json`` beside it) as an ``onnx.ModelProto``.
 
     One input, ``observation``, float32 ``(n, inputs)``; one output, ``rates``, float32 ``(n, outputs)``: what the network
-    says, which whoever runs it cuts at its range. ``metadata_props`` has ``purpose`` and ``trained`` as JSON.
+    says, which whoever runs it cuts at its range. A policy that remembers has ``state`` besides, ``(n, size)``, 0 at first,
+    and answers with ``next_state``, which goes in with the next observation. ``metadata_props`` has ``purpose`` and ``trained`` as JSON.
 
     Raises:
         ImportError: ``onnx`` is not installed.
@@ -85,6 +86,9 @@ def model(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{described}: is no description of a policy: {error!r}") from error
     count = sum(1 for name in parts if name.startswith("layers.") and name.endswith(".weights"))
     missing = [name for name in ("mean", "deviation") if name not in parts]
+    remembers = any(name.startswith("cell.") for name in parts)
+    missing += [f"cell.{part}.{what}" for part in ("inputs", "state") for what in ("weights", "biases")
+                if remembers and f"cell.{part}.{what}" not in parts]
     missing += [f"layers.{at}.{what}" for at in range(max(count, 1)) for what in ("weights", "biases")
                 if f"layers.{at}.{what}" not in parts]
     if missing:
@@ -97,30 +101,44 @@ def model(path: str | os.PathLike[str]) -> Any:
         return name
 
     def apply(operator: str, *inputs: str) -> str:
-        output = f"x{len(nodes)}"
-        nodes.append(helper.make_node(operator, list(inputs), [output]))
-        return output
+        return split(operator, 1, *inputs)[0]
+
+    def split(operator: str, count: int, *inputs: str, **attributes: int) -> list[str]:
+        outputs = [f"x{len(nodes)}" if count == 1 else f"x{len(nodes)}.{place}" for place in range(count)]
+        nodes.append(helper.make_node(operator, list(inputs), outputs, **attributes))
+        return outputs
+
+    def layer(name: str, x: str) -> str:
+        weights, biases = (constant(f"{name}.{what}", parts[f"{name}.{what}"]) for what in ("weights", "biases"))
+        return apply("Add", apply("MatMul", x, weights), biases)
 
     x = "observation"
     if "least" in parts and "most" in parts:
         x = apply("Min", apply("Max", x, constant("least", parts["least"])), constant("most", parts["most"]))
     x = apply("Div", apply("Sub", x, constant("mean", parts["mean"])), constant("deviation", parts["deviation"]))
     x = apply("Clip", x, constant("low", -CUT), constant("high", CUT))
+    if remembers:
+        # r, z and n, as crates/control/src/policy.rs has them.
+        seen, kept = split("Split", 3, layer("cell.inputs", x), axis=-1), split("Split", 3, layer("cell.state", "state"), axis=-1)
+        r, z = (apply("Sigmoid", apply("Add", seen[gate], kept[gate])) for gate in (0, 1))
+        n = apply("Tanh", apply("Add", seen[2], apply("Mul", r, kept[2])))
+        # (1 - z) n + z h
+        x = apply("Add", apply("Mul", apply("Sub", constant("one", 1.0), z), n), apply("Mul", z, "state"))
+        nodes[-1].output[0] = x = "next_state"
     for at in range(count):
-        weights, biases = (constant(f"layers.{at}.{what}", parts[f"layers.{at}.{what}"]) for what in ("weights", "biases"))
-        x = apply("Add", apply("MatMul", x, weights), biases)
+        x = layer(f"layers.{at}", x)
         if at + 1 < count:
             x = apply(operator, x)
     nodes[-1].output[0] = "rates"
 
     inputs, outputs = len(parts["mean"]), len(parts[f"layers.{count - 1}.biases"])
-    graph = helper.make_graph(
-        nodes,
-        path.stem,
-        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["n", inputs])],
-        [helper.make_tensor_value_info("rates", TensorProto.FLOAT, ["n", outputs])],
-        constants,
-    )
+    shown = [("observation", inputs)]
+    said = [("rates", outputs)]
+    if remembers:
+        size = len(parts["cell.state.weights"])
+        shown, said = [*shown, ("state", size)], [*said, ("next_state", size)]
+    values = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name, width in some] for some in (shown, said)]
+    graph = helper.make_graph(nodes, path.stem, *values, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="anabranch")
     made.ir_version = IR_VERSION
     helper.set_model_props(made, {"purpose": json.dumps(purpose), "trained": json.dumps(trained)})

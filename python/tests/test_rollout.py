@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from anabranch.policy import Policy
+from anabranch.policy import Memory, Policy
 
 SHORT = {"interval": 1.5}
 
@@ -67,6 +67,52 @@ def test_a_rollout_is_what_stepping_is(name, is_shared):
     # It goes on where it ended.
     following = envs.rollout(policy, 3)
     assert following.observations[:, 0].tobytes() == found.next.tobytes()
+
+
+def recurrent(inputs, size, seed=1):
+    (cell,), (kept,) = network_of((inputs, 3 * size), seed), network_of((size, 3 * size), seed + 1)
+    return Policy(network_of((size, 4, 1), seed + 2), cell=(cell, kept))
+
+
+def network_of(sizes, seed):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(0, 0.7, pair).astype(np.float32), rng.normal(0, 0.3, pair[1]).astype(np.float32)) for pair in zip(sizes, sizes[1:])]
+
+
+def test_a_policy_with_memory_remembers_an_episode_and_no_more():
+    """In a rollout as step by step, and in two rollouts as in one; each host and each environment by itself."""
+    policy = recurrent(6, 5)
+    envs = gymnasium.make_vec("anabranch/C3-Random-v0", 3, threads=2, **SHORT)
+    envs.reset(seed=3)
+    found = envs.rollout(policy, 30)
+    assert found.truncated.any()
+    single, memory = gymnasium.make("anabranch/C3-Random-v0", **SHORT).unwrapped, Memory()
+    for place in range(3):
+        observation, _ = single.reset(seed=3 + place)
+        memory.forget()
+        is_over = False
+        for step in range(30):
+            rates = policy.rates(single, observation, memory)
+            assert found.actions[place, step].tobytes() == rates.tobytes(), (place, step)
+            if is_over:
+                observation, _ = single.reset()
+                memory.forget()
+                is_over = False
+            else:
+                observation, _, terminated, truncated, _ = single.step(rates)
+                is_over = terminated or truncated
+    parts = gymnasium.make_vec("anabranch/C3-Random-v0", 3, threads=1, **SHORT)
+    parts.reset(seed=3)
+    both = np.concatenate([parts.rollout(policy, steps).actions for steps in (7, 23)], axis=1)
+    assert both.tobytes() == found.actions.tobytes()
+
+
+def test_a_cell_that_does_not_fit_is_refused():
+    good = network_of((6, 15), 1)[0]
+    with pytest.raises(ValueError, match="the cell's states have 60 weights and 15 biases"):
+        Policy(network_of((5, 1), 1), cell=(good, network_of((4, 15), 1)[0]))
+    with pytest.raises(ValueError, match=r"cell\[0\] has weights for 15 outputs and 14 biases"):
+        Policy(network_of((5, 1), 1), cell=((good[0], good[1][:14].copy()), network_of((5, 15), 1)[0]))
 
 
 def test_noise_is_of_the_seed_and_not_of_threads_or_numbers():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
 from anabranch import to_onnx
-from anabranch.policy import Policy
+from anabranch.policy import Memory, Policy
 
 POLICY = Path(__file__).parents[2] / "policies" / "cross.safetensors"
 
@@ -28,10 +29,31 @@ def test_onnxruntime_says_what_rust_says(tmp_path: Path) -> None:
     (said,) = session.run(["rates"], {"observation": observations})
     for observation, rates in zip(observations, said, strict=True):
         own = np.zeros(1, np.float32)
-        policy.native.rates(observation, 1, policy.inputs, 1, own)
+        policy.native.rates(observation, 1, policy.inputs, 1, own, Memory())
         np.testing.assert_allclose(rates, own, atol=1e-5)
     props = session.get_modelmeta().custom_metadata_map
     assert json.loads(props["purpose"])["features"][0] == "throughput"
+
+
+def test_onnxruntime_remembers_as_rust_does(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    env = gymnasium.make("anabranch/C3-Single-v0")
+    rng = np.random.default_rng(2)
+
+    def layer(inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.normal(0, 0.5, (inputs, outputs)).astype(np.float32), rng.normal(0, 0.5, outputs).astype(np.float32)
+
+    policy = Policy([layer(8, 4), layer(4, 1)], cell=(layer(6, 24), layer(8, 24)))
+    policy.save(tmp_path / "gru.safetensors", env)
+    to_onnx.write(tmp_path / "gru.safetensors", tmp_path / "gru.onnx")
+    session = runtime.InferenceSession(tmp_path / "gru.onnx", providers=["CPUExecutionProvider"])
+    state, memory = np.zeros((1, 8), np.float32), Memory()
+    for _ in range(20):
+        observation = rng.uniform(-1, 1, 6).astype(np.float32)
+        said, state = session.run(["rates", "next_state"], {"observation": observation[None], "state": state})
+        np.testing.assert_allclose(said[0], policy.rates(env, observation, memory), atol=1e-5)
+    assert np.abs(state).max() > 0.1
 
 
 def test_what_is_no_policy_is_said_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,19 @@
-//! A policy: a network of fully connected layers that says rates from an observation.
+//! A policy: a network of fully connected layers that says rates from an observation, with or without memory.
 //!
 //! ```text
 //! x_0 = (clamp(observation, least, most) - mean) / deviation, cut at ±CUT
 //! x_l = tanh(x_(l-1) W_l + b_l)          in each layer but the last
 //! rates = x_(n-1) W_n + b_n               in the last
+//! ```
+//!
+//! With memory, a gated recurrent unit (Cho et al. 2014, arXiv 1406.1078; in the form that cuDNN has, where `r` gates what the
+//! state says) stands before the first layer, and `h` is kept from one observation to the next:
+//!
+//! ```text
+//! r = s(x_0 W_r + b_r + h U_r + c_r)         s(x) = 1 / (1 + exp(-x)) = (1 + tanh(x / 2)) / 2
+//! z = s(x_0 W_z + b_z + h U_z + c_z)
+//! n = tanh(x_0 W_n + b_n + r (h U_n + c_n))
+//! h' = (1 - z) n + z h                        goes into the first layer in place of x_0
 //! ```
 //!
 //! Sums are taken in the order of the inputs, with a product and a sum rounded each, and `tanh` is libm's: the bits
@@ -81,6 +91,44 @@ impl Layer {
     }
 }
 
+/// A gated recurrent unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// From what is seen to `r`, `z` and `n`, which stand side by side.
+    pub inputs: Layer,
+    /// The same from the state.
+    pub state: Layer,
+}
+
+impl Cell {
+    /// Numbers in its state.
+    pub fn size(&self) -> usize {
+        self.state.inputs()
+    }
+
+    /// The state that follows `state` where `inputs` are seen.
+    fn forward(&self, inputs: &[f32], state: &mut [f32], gates: &mut Gates) {
+        let size = state.len();
+        self.inputs.forward(inputs, &mut gates.seen);
+        self.state.forward(state, &mut gates.kept);
+        let sigmoid = |x: f32| 0.5 + 0.5 * libm::tanhf(0.5 * x);
+        for (at, value) in state.iter_mut().enumerate() {
+            let both = |gate: usize| (gates.seen[gate * size + at], gates.kept[gate * size + at]);
+            let ((r_x, r_h), (z_x, z_h), (n_x, n_h)) = (both(0), both(1), both(2));
+            let (r, z) = (sigmoid(r_x + r_h), sigmoid(z_x + z_h));
+            let n = libm::tanhf(n_x + r * n_h);
+            *value = (1.0 - z) * n + z * *value;
+        }
+    }
+}
+
+/// What goes into a cell's gates.
+#[derive(Clone, Debug, Default)]
+struct Gates {
+    seen: Vec<f32>,
+    kept: Vec<f32>,
+}
+
 /// Why a network is none.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
@@ -100,6 +148,25 @@ pub enum PolicyError {
         weights: usize,
         /// Its biases.
         biases: usize,
+    },
+    /// A cell does not fit what is seen, or what follows it.
+    #[error(
+        "the cell's {part} have {weights} weights and {biases} biases; for {inputs} inputs and a state of {size} they must be \
+         {inputs} x {triple} weights and {triple} biases, with {size} inputs to the first layer"
+    )]
+    Cell {
+        /// Its inputs or its state.
+        part: &'static str,
+        /// Their weights.
+        weights: usize,
+        /// Their biases.
+        biases: usize,
+        /// What goes into them.
+        inputs: usize,
+        /// Numbers in the state.
+        size: usize,
+        /// Three times as many.
+        triple: usize,
     },
     /// Something is not a number, or none that can stand there.
     #[error("{what} is {value}, must be {must}")]
@@ -143,6 +210,8 @@ pub enum PolicyError {
 /// The policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
+    /// What stands before the layers, if it remembers.
+    cell: Option<Cell>,
     layers: Vec<Layer>,
     activation: Activation,
     mean: Vec<f32>,
@@ -164,11 +233,22 @@ pub struct Beyond {
     pub most: f32,
 }
 
-/// What a forward writes to.
+/// What a forward writes to, and what a policy with memory remembers of all that it was shown with it: one for each course of
+/// observations.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     inputs: Vec<f32>,
     outputs: Vec<f32>,
+    gates: Gates,
+    /// The cell's state, of each host.
+    state: Vec<f32>,
+}
+
+impl Scratch {
+    /// Another course begins.
+    pub fn forget(&mut self) {
+        self.state.clear();
+    }
 }
 
 /// How a policy reads an observation.
@@ -213,6 +293,31 @@ impl Policy {
         mean: Vec<f32>,
         deviation: Vec<f32>,
     ) -> Result<Policy, PolicyError> {
+        Policy::of(None, layers, activation, mean, deviation)
+    }
+
+    /// One that remembers, by `cell`, which stands before the layers.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit, or is no number.
+    pub fn recurrent(
+        cell: Cell,
+        layers: Vec<Layer>,
+        activation: Activation,
+        mean: Vec<f32>,
+        deviation: Vec<f32>,
+    ) -> Result<Policy, PolicyError> {
+        Policy::of(Some(cell), layers, activation, mean, deviation)
+    }
+
+    fn of(
+        cell: Option<Cell>,
+        layers: Vec<Layer>,
+        activation: Activation,
+        mean: Vec<f32>,
+        deviation: Vec<f32>,
+    ) -> Result<Policy, PolicyError> {
         if !(1..=MOST_LAYERS).contains(&layers.len()) {
             return Err(PolicyError::Layers(layers.len()));
         }
@@ -227,7 +332,18 @@ impl Policy {
             finite(&format!("a bias of layer {number}"), &layer.biases)?;
             inputs = biases;
         }
-        let must = layers[0].inputs();
+        if let Some(cell) = &cell {
+            let (size, triple) = (layers[0].inputs(), 3 * layers[0].inputs());
+            for (part, layer, inputs) in [("inputs", &cell.inputs, mean.len()), ("states", &cell.state, size)] {
+                let (weights, biases) = (layer.weights.len(), layer.biases.len());
+                if !(1..=MOST_WIDTH).contains(&inputs) || biases != triple || weights != inputs * triple {
+                    return Err(PolicyError::Cell { part, weights, biases, inputs, size, triple });
+                }
+                finite("a number of the cell", &layer.weights)?;
+                finite("a number of the cell", &layer.biases)?;
+            }
+        }
+        let must = if cell.is_some() { mean.len() } else { layers[0].inputs() };
         for (what, numbers) in [("mean", &mean), ("deviation", &deviation)] {
             if numbers.len() != must {
                 return Err(PolicyError::Length { what, has: numbers.len(), must });
@@ -237,7 +353,7 @@ impl Policy {
         if let Some(&value) = deviation.iter().find(|&&value| value <= 0.0) {
             return Err(PolicyError::Value { what: "a deviation".into(), value, must: "above 0" });
         }
-        Ok(Policy { layers, activation, mean, deviation, known: None })
+        Ok(Policy { cell, layers, activation, mean, deviation, known: None })
     }
 
     /// The same, which in training saw numbers from `least` to `most`, input by input.
@@ -266,6 +382,11 @@ impl Policy {
     /// The least and the most that it saw in training, input by input, if that is known.
     pub fn known(&self) -> Option<(&[f32], &[f32])> {
         self.known.as_ref().map(|(least, most)| (least.as_slice(), most.as_slice()))
+    }
+
+    /// What it remembers by, if it does.
+    pub fn cell(&self) -> Option<&Cell> {
+        self.cell.as_ref()
     }
 
     /// Its layers, the first first.
@@ -309,17 +430,25 @@ impl Policy {
         Ok(Reading { hosts, features, is_shared })
     }
 
-    /// The rates for an observation, before they are cut at their range.
+    /// The rates for an observation, before they are cut at their range. One that remembers goes on from what it was shown
+    /// with this scratch before.
     pub fn rates(&self, reading: Reading, observation: &[f32], scratch: &mut Scratch, rates: &mut [f32]) {
+        if let Some(cell) = &self.cell {
+            let states = if reading.is_shared { reading.hosts } else { 1 };
+            if scratch.state.len() != states * cell.size() {
+                scratch.state.clear();
+                scratch.state.resize(states * cell.size(), 0.0);
+            }
+        }
         if !reading.is_shared {
             reading.inputs(observation, 0, &mut scratch.inputs);
-            self.forward(scratch);
+            self.forward(scratch, 0);
             rates.copy_from_slice(&scratch.outputs);
             return;
         }
         for (host, rate) in rates.iter_mut().enumerate() {
             reading.inputs(observation, host, &mut scratch.inputs);
-            self.forward(scratch);
+            self.forward(scratch, host);
             *rate = scratch.outputs[0];
         }
     }
@@ -335,8 +464,8 @@ impl Policy {
         })
     }
 
-    /// From the scratch's inputs to its outputs.
-    fn forward(&self, scratch: &mut Scratch) {
+    /// From the scratch's inputs to its outputs, with the state of that number.
+    fn forward(&self, scratch: &mut Scratch, number: usize) {
         if let Some((least, most)) = &self.known {
             for (value, (&least, &most)) in scratch.inputs.iter_mut().zip(least.iter().zip(most)) {
                 *value = value.clamp(least, most);
@@ -345,6 +474,13 @@ impl Policy {
         let normal = self.mean.iter().zip(&self.deviation);
         for (value, (mean, deviation)) in scratch.inputs.iter_mut().zip(normal) {
             *value = ((*value - mean) / deviation).clamp(-CUT, CUT);
+        }
+        if let Some(cell) = &self.cell {
+            let Scratch { inputs, gates, state, .. } = scratch;
+            let state = &mut state[number * cell.size()..][..cell.size()];
+            cell.forward(inputs, state, gates);
+            inputs.clear();
+            inputs.extend_from_slice(state);
         }
         for (number, layer) in self.layers.iter().enumerate() {
             layer.forward(&scratch.inputs, &mut scratch.outputs);
@@ -416,6 +552,70 @@ mod tests {
         let policy = Policy::new(layers, Activation::Tanh, vec![0.0; 6], vec![1.0; 6]).unwrap();
         let said = rates(&policy, 1, 6, &[0.9, 0.1, 0.0, 1.0, 0.125, 0.8]);
         assert_eq!(said[0].to_bits(), 0xbfd3_4bab, "{}", said[0]);
+    }
+
+    fn recurrent() -> Policy {
+        let cell = Cell {
+            inputs: layer(&[0.5, -1.0, 2.0], &[0.25, 0.0, -0.5]),
+            state: layer(&[1.0, 0.5, -2.0], &[0.0, 0.125, 0.25]),
+        };
+        let layers = vec![layer(&[3.0], &[1.0])];
+        Policy::recurrent(cell, layers, Activation::Tanh, vec![0.0], vec![1.0]).unwrap()
+    }
+
+    #[test]
+    fn a_recurrent_forward_is_what_it_is_by_hand() {
+        let policy = recurrent();
+        let reading = policy.reading(1, 1, 1).unwrap();
+        let mut scratch = Scratch::default();
+        let mut h = 0.0_f64;
+        for x in [0.75_f64, -0.5, 2.0] {
+            let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+            let r = sigmoid(0.5 * x + 0.25 + h);
+            let z = sigmoid(-x + 0.5 * h + 0.125);
+            let n = (2.0 * x - 0.5 + r * (-2.0 * h + 0.25)).tanh();
+            h = (1.0 - z) * n + z * h;
+            let mut said = [0.0];
+            policy.rates(reading, &[x as f32], &mut scratch, &mut said);
+            assert!((f64::from(said[0]) - (3.0 * h + 1.0)).abs() < 1e-6, "{} and {}", said[0], 3.0 * h + 1.0);
+        }
+        let mut first = [0.0];
+        scratch.forget();
+        policy.rates(reading, &[0.75], &mut scratch, &mut first);
+        assert_eq!(first, *rates(&policy, 1, 1, &[0.75]), "nothing is left of what was before");
+    }
+
+    #[test]
+    fn each_host_is_remembered_by_itself() {
+        let policy = recurrent();
+        let (one, two) = (policy.reading(1, 1, 1).unwrap(), policy.reading(2, 1, 1).unwrap());
+        let (mut a, mut b, mut both) = (Scratch::default(), Scratch::default(), Scratch::default());
+        for step in 0..4 {
+            let seen = [0.3 * step as f32, -0.2 + 0.1 * step as f32];
+            let (mut said, mut of_a, mut of_b) = ([0.0; 2], [0.0], [0.0]);
+            policy.rates(two, &seen, &mut both, &mut said);
+            policy.rates(one, &seen[..1], &mut a, &mut of_a);
+            policy.rates(one, &seen[1..], &mut b, &mut of_b);
+            assert_eq!(said, [of_a[0], of_b[0]]);
+        }
+    }
+
+    #[test]
+    fn a_cell_that_does_not_fit_is_refused() {
+        let refused = |inputs: Layer, state: Layer, mean: usize| {
+            let layers = vec![layer(&[3.0], &[1.0])];
+            let cell = Cell { inputs, state };
+            Policy::recurrent(cell, layers, Activation::Tanh, vec![0.0; mean], vec![1.0; mean]).unwrap_err().to_string()
+        };
+        let good = || layer(&[0.0; 3], &[0.0; 3]);
+        let said = refused(layer(&[0.0; 3], &[0.0; 2]), good(), 1);
+        assert!(
+            said.starts_with("the cell's inputs have 3 weights and 2 biases; for 1 inputs and a state of 1"),
+            "{said}"
+        );
+        assert!(refused(good(), layer(&[0.0; 4], &[0.0; 3]), 1).starts_with("the cell's states have 4 weights"));
+        assert!(refused(good(), good(), 2).contains("for 2 inputs"));
+        assert!(refused(layer(&[f32::NAN; 3], &[0.0; 3]), good(), 1).contains("a number of the cell is NaN"));
     }
 
     #[test]

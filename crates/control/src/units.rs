@@ -269,6 +269,13 @@ macro_rules! window_unit {
 window_unit!(Packets, |bytes: f64, packet: f64| bytes / packet, |n: f64, packet: f64| n * packet, |n: f64, _| n);
 window_unit!(Octets, |bytes: f64, _| bytes, |n: f64, _| n, |n: f64, packet: f64| n * packet);
 
+impl From<Bytes> for Octets {
+    #[inline]
+    fn from(bytes: Bytes) -> Octets {
+        Octets(bytes.get() as f64)
+    }
+}
+
 impl Mul<Duration> for Rate {
     type Output = Bytes;
     /// The whole bytes that pass in `span`.

@@ -18,6 +18,7 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::Capacity;
 use anabranch_sim::varying::Course;
 
+use crate::Agents;
 use crate::action::Actuator;
 use crate::feature::Feature;
 use crate::reward::Weights;
@@ -41,7 +42,7 @@ impl Environment {
 }
 
 /// All, by name.
-pub const ALL: [Environment; 9] = [
+pub const ALL: [Environment; 10] = [
     Environment { name: "C3-Single", about: "one flow over 5 Mbit/s", spec: || paced(fixed(&[0.0])) },
     Environment { name: "C3-Parallel", about: "two flows that begin together", spec: || paced(fixed(&[0.0, 0.0])) },
     Environment {
@@ -66,6 +67,11 @@ pub const ALL: [Environment; 9] = [
         name: "C3-Fairness",
         about: "four to sixteen of 32 hosts, whose round trips differ fourfold, are told shares of what there is",
         spec: || fair(drawn(unequal)),
+    },
+    Environment {
+        name: "C3-Subdomains",
+        about: "four sub-domains of four hosts, each with a rule of its own, are told budgets each second",
+        spec: || domains(drawn(divided)),
     },
 ];
 
@@ -100,12 +106,14 @@ struct Host {
     flows: Vec<Times>,
     /// What each flow sends, in turn; without end if nothing is there.
     sizes: Vec<Bytes>,
+    /// The sub-domain whose uplink it comes over, if there are such.
+    domain: Option<usize>,
 }
 
 impl Host {
     /// One flow over the usual round trip, which begins at that second.
     fn from(start: f64) -> Host {
-        Host { rtt: RTT, flows: vec![Times::from(start)], sizes: Vec::new() }
+        Host { rtt: RTT, flows: vec![Times::from(start)], sizes: Vec::new(), domain: None }
     }
 }
 
@@ -133,9 +141,10 @@ const BOTTLENECK_DELAY: Duration = Duration::from_millis(5);
 
 impl Net {
     fn scenario(&self) -> FlowScenario {
-        // What of the way is not the bottleneck's is divided between both access links.
+        let fast = Rate::from_bits_per_sec(self.rate.bits_per_sec() * 10);
+        // What of the way is not the bottleneck's is divided between both access links. An uplink has what is the sender's.
         let access = |rtt: Duration| Access {
-            rate: Rate::from_bits_per_sec(self.rate.bits_per_sec() * 10),
+            rate: fast,
             delay: Duration::from_nanos((rtt.as_nanos() / 2 - self.delay.as_nanos()) / 2),
         };
         let queue = QueueSpec::DropTail(Capacity::Bytes((self.rate * self.queue).get().max(2 * 1514)));
@@ -144,7 +153,17 @@ impl Net {
         let mut pairs: Vec<_> = self.hosts.iter().map(|host| (access(host.rtt), access(host.rtt))).collect();
         pairs.extend(self.cross.iter().map(|_| (access(RTT), access(RTT))));
         let unlimited = QueueSpec::DropTail(Capacity::Unlimited);
-        let (links, ways) = Dumbbell { pairs, bottleneck, access_queue: unlimited }.build();
+        let (mut links, mut ways) = Dumbbell { pairs, bottleneck, access_queue: unlimited }.build();
+        let domains = self.hosts.iter().filter_map(|host| host.domain).max().map_or(0, |last| last + 1);
+        let uplink = |domain| LinkSpec::new(format!("uplink{domain}"), fast, Duration::ZERO).with_queue(unlimited);
+        let first = links.len();
+        links.extend((0..domains).map(uplink));
+        for (host, way) in self.hosts.iter().zip(&mut ways) {
+            if let Some(domain) = host.domain {
+                // After the host's own link, and before the bottleneck.
+                way.there.insert(1, first + domain);
+            }
+        }
         let mut flows = Vec::new();
         for (host, (Host { flows: times, sizes, .. }, way)) in self.hosts.iter().zip(&ways).enumerate() {
             flows.extend(times.iter().enumerate().map(|(number, &times)| {
@@ -274,7 +293,7 @@ fn random(rng: &mut Rng) -> FlowScenario {
         let flows = 1 + rng.below(4);
         let begin = if host == 0 { 0.0 } else { between(rng, 0.0, length / 2.0) };
         let end = rng.chance(0.5).then(|| Time::from_secs_f64(between(rng, begin + length / 4.0, length)));
-        Host { rtt, flows: vec![Times { stop: end, ..Times::from(begin) }; flows], sizes: Vec::new() }
+        Host { rtt, flows: vec![Times { stop: end, ..Times::from(begin) }; flows], sizes: Vec::new(), domain: None }
     });
     let hosts = hosts.collect();
     Net { rate, queue, ..five_mbit(hosts) }.scenario()
@@ -299,7 +318,7 @@ pub fn unequal_hosts(active: usize, rate: Rate, rng: &mut Rng) -> FlowScenario {
         let start = between(rng, 0.0, 1.0);
         let rtt = [FAIR_RTTS_S.0, FAIR_RTTS_S.1].get(host).copied().unwrap_or(drawn);
         let times = if host < active { Times::from(start) } else { never };
-        Host { rtt: Duration::from_secs_f64(rtt), flows: vec![times], sizes: Vec::new() }
+        Host { rtt: Duration::from_secs_f64(rtt), flows: vec![times], sizes: Vec::new(), domain: None }
     });
     let hosts = hosts.collect();
     Net { rate, length: FAIR_LENGTH, ..five_mbit(hosts) }.scenario()
@@ -319,6 +338,55 @@ fn fair(mut spec: Spec) -> Spec {
     Spec { actuator: Actuator::Share, ..spec }
 }
 
+/// Sub-domains of C3-Subdomains, and the hosts of each.
+const DOMAINS: (usize, usize) = (4, 4);
+
+/// Simulated time of an episode of it.
+const DIVIDED_LENGTH: Duration = Duration::from_millis(60_000);
+
+/// Four sub-domains of four hosts over 20 Mbit/s, with round trips from 20 to 80 ms and a queue of 50 ms. In a sub-domain
+/// one to four hosts have something to send for 2 to 20 s, and then nobody for 1 to 10 s, and so on; each begins with
+/// either.
+pub fn divided(rng: &mut Rng) -> FlowScenario {
+    let length = DIVIDED_LENGTH.as_secs_f64();
+    let mut hosts = Vec::new();
+    for domain in 0..DOMAINS.0 {
+        let mut flows: Vec<Vec<Times>> = vec![Vec::new(); DOMAINS.1];
+        let (mut at, mut is_on) = (0.0, rng.chance(0.5));
+        while at < length {
+            let until = at + if is_on { log_between(rng, 2.0, 20.0) } else { log_between(rng, 1.0, 10.0) };
+            if is_on {
+                let first = rng.below(DOMAINS.1);
+                for place in 0..=rng.below(DOMAINS.1) {
+                    // Not at one instant: within the first second.
+                    let start = at + between(rng, 0.0, 1.0);
+                    let stop = Some(Time::from_secs_f64(until));
+                    flows[(first + place) % DOMAINS.1].push(Times { stop, ..Times::from(start) });
+                }
+            }
+            (at, is_on) = (until, !is_on);
+        }
+        for mut flows in flows {
+            if flows.is_empty() {
+                // A host that never sends is one still.
+                flows.push(Times::from(2.0 * length));
+            }
+            let rtt = Duration::from_secs_f64(log_between(rng, FAIR_RTTS_S.0, FAIR_RTTS_S.1));
+            hosts.push(Host { rtt, flows, sizes: Vec::new(), domain: Some(domain) });
+        }
+    }
+    let rate = Rate::from_bits_per_sec(20_000_000);
+    Net { rate, length: DIVIDED_LENGTH, ..five_mbit(hosts) }.scenario()
+}
+
+/// Sub-domains are told budgets, each second; what the idle hold, they lend, so that it is nothing to be punished for.
+fn domains(mut spec: Spec) -> Spec {
+    spec.features.push(Feature::Hosts);
+    let weights = Weights { sending: 0.0, ..Weights::default() };
+    let interval = Duration::SECOND;
+    Spec { agents: Agents::Domains, actuator: Actuator::Lent, interval, weights, ..spec }
+}
+
 /// Short flows of an episode: as many as come together now and then.
 const SHORT_FLOWS: usize = 16;
 
@@ -331,7 +399,7 @@ fn short_flows(rng: &mut Rng) -> FlowScenario {
     let mut starts: Vec<f64> = (0..SHORT_FLOWS).map(|_| between(rng, 0.0, 8.0)).collect();
     starts.sort_by(f64::total_cmp);
     let sizes = (0..SHORT_FLOWS).map(|_| Bytes::new(log_between(rng, 5e3, 500e3) as u64)).collect();
-    let host = Host { rtt, flows: starts.into_iter().map(Times::from).collect(), sizes };
+    let host = Host { rtt, flows: starts.into_iter().map(Times::from).collect(), sizes, domain: None };
     Net { rate, queue, ..five_mbit(vec![host]) }.scenario()
 }
 

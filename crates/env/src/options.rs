@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anabranch_control::time::Duration;
 use anabranch_scenario::flows::FlowScenario;
 
+use crate::Agents;
 use crate::action::Actuator;
 use crate::catalogue;
 use crate::feature::Feature;
@@ -37,6 +38,8 @@ pub struct Options {
     pub history: Option<usize>,
     /// Steps that an observation is late.
     pub delay: Option<usize>,
+    /// [`Agents`]' name.
+    pub agents: Option<String>,
     /// Weights of a reward's terms, by their names.
     pub weights: Vec<(String, f64)>,
 }
@@ -108,6 +111,9 @@ impl Options {
         }
         spec.history = self.history.unwrap_or(spec.history);
         spec.delay = self.delay.unwrap_or(spec.delay);
+        if let Some(name) = &self.agents {
+            spec.agents = Agents::named(name).ok_or_else(|| SightError::agents(name))?;
+        }
         for (name, weight) in &self.weights {
             *spec.weights.named_mut(name).ok_or_else(|| unknown("term", name, &crate::Terms::NAMES))? = *weight as f32;
         }
@@ -135,8 +141,10 @@ mod tests {
             delay: Some(2),
             weights: vec![("queue".into(), 0.25)],
             deployable: false,
+            agents: Some("domains".into()),
         };
         let spec = spec(options).unwrap();
+        assert_eq!(spec.agents, Agents::Domains);
         assert_eq!((spec.link, spec.interval, spec.actuator), (0, Duration::from_millis(50), Actuator::Rate));
         assert_eq!((spec.features.as_slice(), spec.history), (&[Feature::Queue, Feature::CrossNext][..], 3));
         assert_eq!((spec.delay, spec.weights), (2, Weights { queue: 0.25, ..Weights::default() }));
@@ -158,7 +166,9 @@ mod tests {
         let link = refused(Options { link: named("b"), ..Options::default() });
         assert!(link.starts_with("there is no link \"b\"; there are: bottleneck, bottleneck-back"), "{link}");
         let actuator = refused(Options { actuator: named("pace"), ..Options::default() });
-        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, initial");
+        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, lent, initial");
+        let agents = refused(Options { agents: named("groups"), ..Options::default() });
+        assert_eq!(agents, "there is no agents \"groups\"; there are: hosts, domains");
         let features = |names: &[&str], deployable| Options {
             features: Some(names.iter().map(|&name| name.to_owned()).collect()),
             deployable,

@@ -1,7 +1,8 @@
 //! What a policy is compared with: the rule of a coordinator that does not learn, and an oracle that knows what
 //! cross traffic will do, and who will begin.
 //!
-//! Where rates are told, they divide the link. Where initial windows are, they divide what the link carries in a round
+//! Where rates are told, they divide the link: evenly among hosts, so that a sub-domain has as many parts as hosts that
+//! send. Where initial windows are, they divide what the link carries in a round
 //! trip among those that send: `window = rate RTT_min / flows`, the parametrisation of [C3].
 
 use anabranch_scenario::policy::Actuator;
@@ -23,7 +24,7 @@ pub fn rule(session: &Session, rates: &mut [f32]) {
         return;
     }
     let left = 1.0 - session.cross_share();
-    tell(session, left, |host| session.seen()[host].active > 0, rates);
+    tell(session, left, |agent| session.active_hosts(agent), rates);
 }
 
 /// The rates of one that knows what cross traffic takes in the step to come, and who begins in it. No coordinator
@@ -31,9 +32,9 @@ pub fn rule(session: &Session, rates: &mut [f32]) {
 pub fn oracle(session: &mut Session, rates: &mut [f32]) {
     let (now, next) = (session.now(), session.now() + session.spec().interval);
     if session.spec().actuator == Actuator::Initial {
-        let begin = |host| session.starts(host).filter(|&start| start >= now && start < next).count();
         let active: usize = session.seen().iter().map(|host| host.active).sum();
-        let flows = (active + (0..rates.len()).map(begin).sum::<usize>()).max(1);
+        let begin = |host| session.beginning_flows(host, now, next);
+        let flows = (active + (0..session.seen().len()).map(begin).sum::<usize>()).max(1);
         for (host, rate) in rates.iter_mut().enumerate() {
             *rate = initial(session.true_pipe(host) / flows as f64);
         }
@@ -41,18 +42,18 @@ pub fn oracle(session: &mut Session, rates: &mut [f32]) {
     }
     let left = 1.0 - session.cross_next();
     let session = &*session;
-    let begins = |host: usize| session.starts(host).any(|start| start >= now && start < next);
-    let is_active = |host: usize| session.seen()[host].active > 0 || begins(host);
-    tell(session, left, is_active, rates);
+    tell(session, left, |agent| session.active_hosts(agent) + session.beginning(agent, now, next), rates);
 }
 
 /// What makes `left` of the link come to those who are active, in equal parts.
-fn tell(session: &Session, left: f64, is_active: impl Fn(usize) -> bool, rates: &mut [f32]) {
-    divide(left, is_active, rates);
+fn tell(session: &Session, left: f64, active: impl Fn(usize) -> usize, rates: &mut [f32]) {
+    divide(left, active, rates);
     if session.spec().actuator == Actuator::Share {
         // Those who are active now divide it by themselves.
-        let active = session.seen().iter().filter(|host| host.active > 0).count().max(1);
-        rates.iter_mut().for_each(|rate| *rate *= active as f32);
+        let all = session.seen().iter().filter(|host| host.active > 0).count().max(1);
+        for (agent, rate) in rates.iter_mut().enumerate() {
+            *rate *= all as f32 / session.active_hosts(agent).max(1) as f32;
+        }
     }
 }
 
@@ -61,10 +62,12 @@ fn initial(packets: f64) -> f32 {
     libm::log2(packets.max(1.0)) as f32
 }
 
-fn divide(left: f64, is_active: impl Fn(usize) -> bool, rates: &mut [f32]) {
-    let active = (0..rates.len()).filter(|&host| is_active(host)).count().max(1) as f64;
-    for (host, rate) in rates.iter_mut().enumerate() {
-        *rate = if is_active(host) { (left.max(0.0) / active) as f32 } else { 0.0 };
+fn divide(left: f64, active: impl Fn(usize) -> usize, rates: &mut [f32]) {
+    let all = (0..rates.len()).map(&active).sum::<usize>().max(1) as f64;
+    for (agent, rate) in rates.iter_mut().enumerate() {
+        let of_agent = active(agent);
+        // Rounded as ever where an agent is a host.
+        *rate = if of_agent > 0 { (left.max(0.0) / all) as f32 * of_agent as f32 } else { 0.0 };
     }
 }
 
@@ -75,12 +78,14 @@ mod tests {
     #[test]
     fn what_is_left_is_divided_among_those_who_are_active() {
         let mut rates = [9.0; 4];
-        divide(0.6, |host| host < 2, &mut rates);
+        divide(0.6, |host| usize::from(host < 2), &mut rates);
         assert_eq!(rates, [0.3, 0.3, 0.0, 0.0]);
-        divide(-0.1, |_| true, &mut rates);
+        divide(-0.1, |_| 1, &mut rates);
         assert_eq!(rates, [0.0; 4], "more than the link carries comes across");
-        divide(0.6, |_| false, &mut rates);
+        divide(0.6, |_| 0, &mut rates);
         assert_eq!(rates, [0.0; 4]);
+        divide(0.75, |domain| domain, &mut rates);
+        assert_eq!(rates, [0.0, 0.125, 0.25, 0.375], "a sub-domain has a part for each host");
     }
 
     #[test]

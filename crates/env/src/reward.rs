@@ -55,7 +55,7 @@ pub struct Terms {
     pub queue: f32,
     /// 1 if the link has dropped a packet, else 0.
     pub drop: f32,
-    /// The sum of the relative rates of hosts without active flows.
+    /// The sum of the relative rates that hosts, or sub-domains, without active flows were told.
     pub sending: f32,
     /// The standard deviation of what the active hosts sent, over what the link carries.
     pub unfairness: f32,
@@ -67,8 +67,8 @@ impl Terms {
     /// The names, in the order of [`Terms::values`].
     pub const NAMES: [&'static str; 6] = ["throughput", "queue", "drop", "sending", "unfairness", "completion"];
 
-    /// Of what was seen.
-    pub fn of(link: &LinkSeen, hosts: &[HostSeen], completion: f64) -> Terms {
+    /// Of what was seen of hosts, and of those who were told something: hosts, too, or sub-domains of them.
+    pub fn of(link: &LinkSeen, hosts: &[HostSeen], agents: &[HostSeen], completion: f64) -> Terms {
         let active = || hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput);
         let count = active().count().max(1) as f64;
         let mean = active().sum::<f64>() / count;
@@ -77,7 +77,7 @@ impl Terms {
             throughput: hosts.iter().map(|host| host.throughput).sum::<f64>() as f32,
             queue: link.queue.min(1.0) as f32,
             drop: f32::from(u8::from(link.dropped > 0.0)),
-            sending: hosts.iter().filter(|host| host.active == 0).map(|host| host.rate).sum::<f64>() as f32,
+            sending: agents.iter().filter(|host| host.active == 0).map(|host| host.rate).sum::<f64>() as f32,
             unfairness: variance.sqrt() as f32,
             completion: completion as f32,
         }
@@ -103,42 +103,47 @@ impl Terms {
 mod tests {
     use super::*;
 
+    /// Where hosts are told something themselves.
+    fn of(link: &LinkSeen, hosts: &[HostSeen]) -> Terms {
+        Terms::of(link, hosts, hosts, 0.0)
+    }
+
     fn host(throughput: f64, active: usize, rate: f64) -> HostSeen {
         HostSeen { throughput, active, rate, ..HostSeen::default() }
     }
 
     #[test]
     fn throughput_is_the_sum_over_hosts() {
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.25, 1, 0.5), host(0.5, 1, 0.5)], 0.0);
+        let terms = of(&LinkSeen::default(), &[host(0.25, 1, 0.5), host(0.5, 1, 0.5)]);
         assert_eq!(terms.throughput, 0.75);
     }
 
     #[test]
     fn the_queue_counts_once_whatever_the_number_of_hosts() {
         let link = LinkSeen { queue: 0.5, ..LinkSeen::default() };
-        let terms = |hosts: &[HostSeen]| Terms::of(&link, hosts, 0.0).queue;
+        let terms = |hosts: &[HostSeen]| of(&link, hosts).queue;
         assert_eq!((terms(&[host(0.0, 1, 0.0)]), terms(&[host(0.0, 1, 0.0); 4])), (0.5, 0.5));
     }
 
     #[test]
     fn a_drop_is_a_signal_and_not_a_share() {
-        let drop = |dropped| Terms::of(&LinkSeen { dropped, ..LinkSeen::default() }, &[], 0.0).drop;
+        let drop = |dropped| of(&LinkSeen { dropped, ..LinkSeen::default() }, &[]).drop;
         assert_eq!((drop(0.0), drop(0.001), drop(0.5)), (0.0, 1.0, 1.0));
     }
 
     #[test]
     fn a_rate_for_a_host_that_has_nothing_to_send_costs() {
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.0, 0, 0.5), host(1.0, 1, 1.0), host(0.0, 0, 0.25)], 0.0);
+        let terms = of(&LinkSeen::default(), &[host(0.0, 0, 0.5), host(1.0, 1, 1.0), host(0.0, 0, 0.25)]);
         assert_eq!(terms.sending, 0.75);
     }
 
     #[test]
     fn unfairness_is_the_deviation_over_the_active_hosts() {
         // 0.2 and 0.6: mean 0.4, each 0.2 from it; the idle one does not count.
-        let terms = Terms::of(&LinkSeen::default(), &[host(0.2, 1, 0.5), host(0.6, 2, 0.5), host(0.0, 0, 0.0)], 0.0);
+        let terms = of(&LinkSeen::default(), &[host(0.2, 1, 0.5), host(0.6, 2, 0.5), host(0.0, 0, 0.0)]);
         assert!((terms.unfairness - 0.2).abs() < 1e-6, "{terms:?}");
-        assert_eq!(Terms::of(&LinkSeen::default(), &[host(0.9, 1, 1.0)], 0.0).unfairness, 0.0, "alone");
-        assert_eq!(Terms::of(&LinkSeen::default(), &[], 0.0).unfairness, 0.0, "nobody");
+        assert_eq!(of(&LinkSeen::default(), &[host(0.9, 1, 1.0)]).unfairness, 0.0, "alone");
+        assert_eq!(of(&LinkSeen::default(), &[]).unfairness, 0.0, "nobody");
     }
 
     #[test]
@@ -148,5 +153,14 @@ mod tests {
         let weights =
             Weights { throughput: 2.0, queue: 0.5, drop: 0.25, sending: 0.0, unfairness: 4.0, completion: 2.0 };
         assert!((terms.reward(&weights) - (1.8 - 0.05 - 0.25 - 0.2 + 1.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn sub_domains_are_told_and_their_hosts_are_treated_alike() {
+        let hosts = [host(0.2, 1, 0.25), host(0.6, 1, 0.25), host(0.0, 0, 0.5), host(0.0, 0, 0.125)];
+        let domains = [host(0.8, 2, 0.5), host(0.0, 0, 0.375)];
+        let terms = Terms::of(&LinkSeen::default(), &hosts, &domains, 0.0);
+        assert_eq!((terms.sending, terms.throughput), (0.375, 0.8));
+        assert!((terms.unfairness - 0.2).abs() < 1e-6, "{}", terms.unfairness);
     }
 }

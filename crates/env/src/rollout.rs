@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use anabranch_control::time::Time;
 use rayon::prelude::*;
 
 use crate::policy::{Policy, PolicyError, Reading, Scratch};
@@ -63,14 +64,23 @@ struct Actor<'a> {
 }
 
 impl Actor<'_> {
-    fn play(&self, session: &mut Session, number: usize, steps: Range<usize>, part: Part<'_>) -> Result<(), StepError> {
+    fn play(
+        &self,
+        session: &mut Session,
+        scratch: &mut Scratch,
+        number: usize,
+        steps: Range<usize>,
+        part: Part<'_>,
+    ) -> Result<(), StepError> {
         let (hosts, row) = (session.hosts(), session.observation_len());
-        let mut scratch = Scratch::default();
         for step in steps {
+            if session.now() == Time::ZERO {
+                scratch.forget();
+            }
             let observation = &mut part.observations[step * row..(step + 1) * row];
             session.observe(observation);
             let action = &mut part.actions[step * hosts..(step + 1) * hosts];
-            self.policy.rates(self.reading, observation, &mut scratch, action);
+            self.policy.rates(self.reading, observation, scratch, action);
             for (place, rate) in action.iter_mut().enumerate() {
                 if let Some(deviation) = self.deviations.get(place % self.deviations.len().max(1)) {
                     *rate += deviation * session.explorer().normal() as f32;
@@ -86,7 +96,8 @@ impl Actor<'_> {
 }
 
 impl Vector {
-    /// `policy` acts for the steps `range` of `steps`, for which there is room; those before it stay as they are.
+    /// `policy` acts for the steps `range` of `steps`, for which there is room; those before it stay as they are. What a policy
+    /// with memory was shown in rollouts before counts, until an episode begins.
     /// `deviations` are of normal noise on the rates: one for each rate that the policy says, or none.
     ///
     /// # Errors
@@ -131,15 +142,15 @@ impl Vector {
             truncated,
             next,
         });
-        let play = |(number, (session, part)): (usize, (&mut Session, Part<'_>))| {
-            actor.play(session, number, range.clone(), part)
+        let play = |(number, ((session, scratch), part)): (usize, ((&mut Session, &mut Scratch), Part<'_>))| {
+            actor.play(session, scratch, number, range.clone(), part)
         };
-        let Vector { sessions, pool, .. } = self;
+        let Vector { sessions, memories, pool, .. } = self;
         let done = match pool {
-            None => sessions.iter_mut().zip(parts).enumerate().map(play).collect(),
+            None => sessions.iter_mut().zip(memories).zip(parts).enumerate().map(play).collect(),
             Some(pool) => {
                 let parts: Vec<Part<'_>> = parts.collect();
-                pool.install(|| sessions.par_iter_mut().zip(parts).enumerate().map(play).collect())
+                pool.install(|| sessions.par_iter_mut().zip(memories).zip(parts).enumerate().map(play).collect())
             }
         };
         Ok(first_error(done)?)

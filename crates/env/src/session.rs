@@ -88,9 +88,9 @@ impl Session {
         &self.scenario
     }
 
-    /// How many hosts there are, which is how many numbers an action has.
+    /// How many hosts, or sub-domains, are told something, which is how many numbers an action has.
     pub fn hosts(&self) -> usize {
-        self.view.hosts().len()
+        self.view.agents().len()
     }
 
     /// How many numbers an observation has: hosts by features, for each observation in it.
@@ -116,7 +116,7 @@ impl Session {
                 let scenario = self.spec.source.draw(&mut Rng::indexed(self.seed, "episode", self.episode));
                 self.spec.check(&scenario)?;
                 let view = View::new(self.spec.sight(), &scenario);
-                debug_assert_eq!(view.hosts().len(), self.hosts(), "all draws have the same hosts");
+                debug_assert_eq!(view.agents(), self.view.agents(), "all draws have the same hosts");
                 let watcher = Watcher::new(&scenario);
                 self.world = FlowWorld::watching(Arc::clone(&scenario), &[self.spec.link], watcher)?;
                 (self.view, self.scenario) = (view, scenario);
@@ -176,9 +176,16 @@ impl Session {
 
     fn pass(&mut self) -> Result<Ended, FlowRunError> {
         let end = Spec::end(&self.scenario).min(self.world.now() + self.spec.interval);
-        if let Err(error) = self.advance(end) {
-            self.ended.truncated = true;
-            return Err(error);
+        loop {
+            let stop = self.view.divides().min(end);
+            if let Err(error) = self.advance(stop) {
+                self.ended.truncated = true;
+                return Err(error);
+            }
+            if stop == end {
+                break;
+            }
+            self.view.divide(&mut self.world);
         }
         self.look();
         let mut flows = self.view.hosts().iter().flatten();
@@ -240,7 +247,8 @@ impl Session {
     /// Looks at what has happened since the last look.
     fn look(&mut self) {
         self.view.look(&mut self.world);
-        self.terms = Terms::of(self.view.link(), self.view.seen(), std::mem::take(&mut self.completed));
+        let (link, hosts, agents) = (self.view.link(), self.view.seen(), self.view.of_agents());
+        self.terms = Terms::of(link, hosts, agents, std::mem::take(&mut self.completed));
     }
 
     /// Writes what is seen: the newest observation, which is `delay` steps old, host by host, then the one before
@@ -261,6 +269,16 @@ impl Session {
     /// What was seen of each host last, without delay.
     pub fn seen(&self) -> &[HostSeen] {
         self.view.seen()
+    }
+
+    /// The same of each that is told something: hosts, or sub-domains.
+    pub fn of_agents(&self) -> &[HostSeen] {
+        self.view.of_agents()
+    }
+
+    /// How many of an agent's hosts had something to send when it was looked last.
+    pub fn active_hosts(&self, agent: usize) -> usize {
+        self.view.agents()[agent].iter().filter(|&&host| self.view.seen()[host].active > 0).count()
     }
 
     /// What was seen of the link last, without delay.
@@ -293,9 +311,18 @@ impl Session {
         self.view.link().cross
     }
 
-    /// When the flows of a host begin.
-    pub(crate) fn starts(&self, host: usize) -> impl Iterator<Item = Time> {
-        self.view.hosts()[host].iter().map(|&flow| self.scenario.flows[flow].start)
+    /// How many hosts of an agent that send nothing now begin from `now` on and before `next`, as only an oracle knows it.
+    pub(crate) fn beginning(&self, agent: usize, now: Time, next: Time) -> usize {
+        let starts = |host: usize| self.view.hosts()[host].iter().map(|&flow| self.scenario.flows[flow].start);
+        let begins = |host: usize| starts(host).any(|start| start >= now && start < next);
+        let idle = self.view.agents()[agent].iter().filter(|&&host| self.view.seen()[host].active == 0);
+        idle.filter(|&&host| begins(host)).count()
+    }
+
+    /// How many flows of a host do.
+    pub(crate) fn beginning_flows(&self, host: usize, now: Time, next: Time) -> usize {
+        let starts = self.view.hosts()[host].iter().map(|&flow| self.scenario.flows[flow].start);
+        starts.filter(|&start| start >= now && start < next).count()
     }
 
     /// Packets that the link carries in the propagation there and back of a host's first flow, as only an oracle knows it

@@ -8,7 +8,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_lab::flows::FlowRunError;
 use anabranch_scenario::flows::FlowScenario;
 use anabranch_scenario::policy::sight::in_range;
-use anabranch_scenario::policy::{Actuator, Feature, Sight, SightError};
+use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, SightError};
 
 use crate::reward::Weights;
 
@@ -57,6 +57,8 @@ pub struct Spec {
     pub history: usize,
     /// How many steps old the newest of them is.
     pub delay: usize,
+    /// Who has a row of an observation, and a number of an action.
+    pub agents: Agents,
     /// What the terms of a reward count.
     pub weights: Weights,
 }
@@ -95,15 +97,16 @@ impl Spec {
                 features: Feature::C3.to_vec(),
                 history: 1,
                 delay: 0,
+                agents: Agents::default(),
             });
-        let Sight { link, interval, actuator, features, history, delay } = sight;
-        Spec { source, link, interval, actuator, features, history, delay, weights: Weights::default() }
+        let Sight { link, interval, actuator, features, history, delay, agents } = sight;
+        Spec { source, link, interval, actuator, features, history, delay, agents, weights: Weights::default() }
     }
 
     /// What is seen, and what becomes of rates.
     pub fn sight(&self) -> Sight {
-        let Spec { link, interval, actuator, history, delay, .. } = *self;
-        Sight { link, interval, actuator, features: self.features.clone(), history, delay }
+        let Spec { link, interval, actuator, history, delay, agents, .. } = *self;
+        Sight { link, interval, actuator, features: self.features.clone(), history, delay, agents }
     }
 
     /// Whether there can be such an environment over `scenario`.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anabranch_lab::flows::FlowRunError;
 use rayon::prelude::*;
 
+use crate::policy::Scratch;
 use crate::session::{Ended, Session};
 use crate::spec::{Spec, SpecError};
 use crate::steps::Steps;
@@ -91,6 +92,8 @@ pub struct Results<'a> {
 #[derive(Debug)]
 pub struct Vector<S = Session> {
     pub(crate) sessions: Vec<S>,
+    /// What a policy with memory remembers of each, between two rollouts.
+    pub(crate) memories: Vec<Scratch>,
     pub(crate) autoreset: Autoreset,
     /// The threads; none if there is one.
     pub(crate) pool: Option<rayon::ThreadPool>,
@@ -150,12 +153,13 @@ impl<S: Steps> Vector<S> {
         assert!((1..=MOST_ENVIRONMENTS).contains(&count) && threads > 0, "there is something to step");
         let threads = threads.min(count);
         let seeds = (0..count as u64).map(|number| seed.wrapping_add(number));
-        let sessions = seeds.map(make).collect::<Result<_, _>>()?;
+        let sessions: Vec<S> = seeds.map(make).collect::<Result<_, _>>()?;
         let pool = (threads > 1).then(|| {
             let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
             builder.thread_name(|number| format!("environments {number}")).build().expect("threads can be started")
         });
-        Ok(Vector { sessions, autoreset, pool, each: count.div_ceil(threads) })
+        let memories = vec![Scratch::default(); sessions.len()];
+        Ok(Vector { sessions, memories, autoreset, pool, each: count.div_ceil(threads) })
     }
 
     /// The environments.

@@ -11,7 +11,7 @@ use anabranch_env::policy_file::{Purpose, Saved};
 use anabranch_env::rollout::Rollout;
 use anabranch_env::sight::Sight;
 use anabranch_env::spec::Source;
-use anabranch_env::{Actuator, Autoreset, Feature, Spec, Vector};
+use anabranch_env::{Actuator, Agents, Autoreset, Feature, Spec, Vector};
 use anabranch_lab::flows::{FlowScenario, run};
 use anabranch_lab::monitor::Monitor;
 use anabranch_scenario::file::{AnyScenario, read_any};
@@ -80,7 +80,8 @@ fn saved(actuator: Actuator, delay: usize, most: f32) -> Saved {
     let policy = Policy::new(layers, Activation::Tanh, vec![0.1; inputs], vec![0.5; inputs]).unwrap();
     let policy = policy.with_known(vec![0.0; inputs], vec![most; inputs]).unwrap();
     let interval = Duration::from_millis(100);
-    let sight = Sight { link: 0, interval, actuator, features: FEATURES.to_vec(), history: 2, delay };
+    let sight =
+        Sight { link: 0, interval, actuator, features: FEATURES.to_vec(), history: 2, delay, agents: Agents::Hosts };
     Saved { policy, purpose: Purpose::of(&sight), trained: serde_json::Value::Null }
 }
 

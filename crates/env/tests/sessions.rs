@@ -412,3 +412,22 @@ fn windows_that_are_divided_complete_sooner_than_the_usual_one() {
     println!("usual {usual}, most {most}, rule {by_rule}, oracle {by_oracle}");
     assert!(by_rule > usual && by_oracle > usual && by_rule > most, "{usual}, {most}, {by_rule}, {by_oracle}");
 }
+
+/// Whoever tells knows what was told; all that is reported comes later.
+#[test]
+fn what_was_told_is_known_at_once_where_reports_are_late() {
+    let features = vec![Feature::PreviousRate, Feature::Told];
+    let mut session = session(Spec { features, delay: 3, history: 2, ..named("C3-Parallel") }, 1);
+    let mut row = vec![0.0; session.observation_len()];
+    let mut told = Vec::new();
+    for step in 0..6 {
+        let rates = [0.1 * step as f32, 0.05 * step as f32];
+        session.step(&rates).unwrap();
+        told.push(rates);
+        session.observe(&mut row);
+        // Of each observation both hosts, of each the late one and the prompt one.
+        let before = |late: usize, host: usize| told.len().checked_sub(late + 1).map_or(0.0, |at| told[at][host]);
+        let wanted = [0, 1].map(|age| [0, 1].map(|host| [before(age + 3, host), before(age, host)]));
+        assert_eq!(row, wanted.as_flattened().as_flattened(), "step {step}");
+    }
+}

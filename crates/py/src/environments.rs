@@ -83,7 +83,7 @@ impl Environments {
     #[new]
     #[pyo3(signature = (
         environment=None, *, scenario=None, overrides=None, count=1, seed=0, threads=1, autoreset="Disabled", link=None,
-        interval=None, actuator=None, features=None, deployable=false, history=None, delay=None, weights=None
+        interval=None, actuator=None, features=None, deployable=false, history=None, delay=None, agents=None, weights=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "they have names where they are called")]
     fn new(
@@ -102,6 +102,7 @@ impl Environments {
         deployable: bool,
         history: Option<usize>,
         delay: Option<usize>,
+        agents: Option<String>,
         weights: Option<BTreeMap<String, f64>>,
     ) -> PyResult<Environments> {
         let about = match (environment, scenario) {
@@ -118,6 +119,7 @@ impl Environments {
             link,
             interval_s: interval,
             actuator,
+            agents,
             features,
             deployable,
             history,
@@ -310,7 +312,7 @@ impl Environments {
         let missing =
             || errors::value(format!("there is no environment {environment}; there are {}", self.stepping.count));
         let session = vector.sessions().get(environment).ok_or_else(missing)?;
-        let (link, hosts) = (session.link(), session.seen().iter());
+        let (link, hosts) = (session.link(), session.of_agents().iter());
         let hosts = hosts.map(|host| (host.rate, host.throughput, host.round_trip, host.loss)).collect();
         Ok(((link.queue, link.dropped, link.cross), hosts))
     }

@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::page::write_page;
     #[pymodule_export]
-    use crate::policy::Policy;
+    use crate::policy::{Memory, Policy};
     #[pymodule_export]
     use crate::runs::{controllers, run};
     #[pymodule_export]

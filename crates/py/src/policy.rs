@@ -1,8 +1,9 @@
 //! A policy whose weights come as arrays, or from files.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use anabranch_env::policy::{Activation, Layer, Policy as Network, Scratch};
+use anabranch_env::policy::{Activation, Cell, Layer, Policy as Network, Scratch};
 use anabranch_env::policy_file::{FileError, Purpose, Saved};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -27,7 +28,39 @@ fn check(network: &Network, purpose: &Purpose, environments: &Environments) -> P
     network.reading(hosts, spec.features.len(), spec.history).map(|_| ()).map_err(errors::value)
 }
 
-/// A network of fully connected layers that says rates; its answers are the same bits on every machine.
+/// What a policy with memory remembers of one course of observations.
+#[pyclass(frozen, module = "anabranch._native")]
+#[derive(Default)]
+pub struct Memory(Mutex<Scratch>);
+
+#[pymethods]
+impl Memory {
+    #[new]
+    fn new() -> Memory {
+        Memory::default()
+    }
+
+    /// Another course begins.
+    fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).forget();
+    }
+}
+
+/// A layer of Python's: weights and biases.
+type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+fn layer(name: &str, (weights, biases): &Pair<'_>) -> PyResult<Layer> {
+    let (weights, shape) = numbers(&format!("{name}[0]"), weights, 2)?;
+    let (biases, _) = numbers(&format!("{name}[1]"), biases, 1)?;
+    if shape[1] != biases.len() {
+        let (outputs, has) = (shape[1], biases.len());
+        let text = format!("{name} has weights for {outputs} outputs and {has} biases, must have one for each");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(Layer { weights, biases })
+}
+
+/// A network of fully connected layers that says rates, with or without memory; its answers are the same bits on every machine.
 #[pyclass(frozen, module = "anabranch._native")]
 pub struct Policy(pub Network);
 
@@ -50,34 +83,31 @@ fn numbers(name: &str, array: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<
 #[pymethods]
 impl Policy {
     #[new]
-    #[pyo3(signature = (layers, activation, mean, deviation, known=None))]
+    #[pyo3(signature = (layers, activation, mean, deviation, known=None, cell=None))]
     fn new(
-        layers: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        layers: Vec<Pair<'_>>,
         activation: &str,
         mean: &Bound<'_, PyAny>,
         deviation: &Bound<'_, PyAny>,
-        known: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        known: Option<Pair<'_>>,
+        cell: Option<(Pair<'_>, Pair<'_>)>,
     ) -> PyResult<Policy> {
         let between = Activation::named(activation);
         let between = between.ok_or_else(|| {
             let names = Activation::ALL.map(|(name, _)| name).join(", ");
             PyValueError::new_err(format!("there is no activation \"{activation}\"; there are: {names}"))
         })?;
-        let layer = |(number, (weights, biases)): (usize, &(Bound<'_, PyAny>, Bound<'_, PyAny>))| {
-            let (weights, shape) = numbers(&format!("layers[{number}][0]"), weights, 2)?;
-            let (biases, _) = numbers(&format!("layers[{number}][1]"), biases, 1)?;
-            if shape[1] != biases.len() {
-                let (outputs, has) = (shape[1], biases.len());
-                let text = format!(
-                    "layers[{number}] has weights for {outputs} outputs and {has} biases, must have one for each"
-                );
-                return Err(PyValueError::new_err(text));
-            }
-            Ok(Layer { weights, biases })
-        };
-        let layers = layers.iter().enumerate().map(layer).collect::<PyResult<Vec<_>>>()?;
+        let named = |(number, pair): (usize, &Pair<'_>)| layer(&format!("layers[{number}]"), pair);
+        let layers = layers.iter().enumerate().map(named).collect::<PyResult<Vec<_>>>()?;
         let (mean, deviation) = (numbers("mean", mean, 1)?.0, numbers("deviation", deviation, 1)?.0);
-        let mut network = Network::new(layers, between, mean, deviation).map_err(errors::value)?;
+        let network = match &cell {
+            None => Network::new(layers, between, mean, deviation),
+            Some((inputs, state)) => {
+                let cell = Cell { inputs: layer("cell[0]", inputs)?, state: layer("cell[1]", state)? };
+                Network::recurrent(cell, layers, between, mean, deviation)
+            }
+        };
+        let mut network = network.map_err(errors::value)?;
         if let Some((least, most)) = &known {
             let (least, most) = (numbers("least", least, 1)?.0, numbers("most", most, 1)?.0);
             network = network.with_known(least, most).map_err(errors::value)?;
@@ -97,7 +127,14 @@ impl Policy {
         self.0.outputs()
     }
 
-    /// The rates for an observation of so many hosts with so many features.
+    /// Whether it remembers.
+    #[getter]
+    fn remembers(&self) -> bool {
+        self.0.cell().is_some()
+    }
+
+    /// The rates for an observation of so many hosts with so many features; one that remembers goes on from what `memory`
+    /// was shown.
     fn rates(
         &self,
         observation: &Bound<'_, PyAny>,
@@ -105,6 +142,7 @@ impl Policy {
         features: usize,
         history: usize,
         into: &Bound<'_, PyAny>,
+        memory: &Memory,
     ) -> PyResult<()> {
         let reading = self.0.reading(hosts, features, history).map_err(errors::value)?;
         let (seen, told) = ([hosts * features * history], [hosts]);
@@ -112,9 +150,11 @@ impl Policy {
         let mut rates = Wanted { name: "rates", shape: &told }.write::<f32>(into)?;
         let (observation, rates) =
             (observation.as_slice().map_err(errors::value)?, rates.as_slice_mut().map_err(errors::value)?);
-        self.0.rates(reading, observation, &mut Scratch::default(), rates);
+        let mut scratch = memory.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.rates(reading, observation, &mut scratch, rates);
         Ok(())
     }
+
     /// Writes it as a policy for these environments: `path`, which ends in .safetensors, and a JSON file beside it.
     /// `trained` is JSON on how it came to be.
     fn save(&self, path: PathBuf, environments: &Environments, trained: &str) -> PyResult<()> {

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch._native import RunError
+from anabranch.policy import Memory as Memories
 from anabranch.policy import Policy
 from anabranch.train._curves import write_page
 from anabranch.vector import VectorEnv
@@ -224,7 +225,13 @@ def evaluated(envs: VectorEnv, act: Callable[[VectorEnv, np.ndarray], np.ndarray
 
 
 def acting(policy: Policy) -> Callable[[VectorEnv, np.ndarray], np.ndarray]:
-    return lambda envs, observations: np.stack([policy.rates(envs, row) for row in observations])
+    """What a policy does in :func:`evaluated`, where all episodes begin together and each is one."""
+    memories = [Memories() for _ in range(EVALUATION_EPISODES)]
+
+    def act(envs: VectorEnv, observations: np.ndarray) -> np.ndarray:
+        return np.stack([policy.rates(envs, row, memory) for row, memory in zip(observations, memories, strict=True)])
+
+    return act
 
 
 def made(settings: Any, count: int, **options: Any) -> VectorEnv:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +105,41 @@ def log_probability(parameters: Any, means: jax.Array, actions: jax.Array) -> ja
     return each.sum(-1)
 
 
+def advantages(settings: Any, values: jax.Array, rewards: jax.Array, terminated: jax.Array, over: jax.Array,
+               begins: jax.Array) -> jax.Array:  # fmt: skip
+    """``(num_envs, steps)``: how much better each action was than what is to be expected, which has a step more.
+
+    ``over`` is where an episode ends, either way; where one ``begins`` nothing is done.
+    """
+    # After a time limit the next observation is the episode's last: what was cut off is worth its value.
+    delta = rewards + settings.gamma * jnp.where(terminated, 0.0, values[:, 1:]) - values[:, :-1]
+
+    def back(following: jax.Array, now: Any) -> Any:
+        delta, over, begins = now
+        advantage = delta + settings.gamma * settings.trace * jnp.where(over, 0.0, following)
+        return (advantage := jnp.where(begins, 0.0, advantage)), advantage
+
+    _, all = jax.lax.scan(back, jnp.zeros(len(rewards)), (delta.T, over.T, begins.T), reverse=True)
+    return all.T
+
+
+def objective(settings: Any, shape: Shape, log_deviation: jax.Array, probability: jax.Array, values: jax.Array,
+              batch: Any) -> jax.Array:  # fmt: skip
+    """What is made small: of actions that are this probable now, in states that are valued so now."""
+
+    def mean(values: jax.Array) -> jax.Array:
+        return (values * batch.counts).sum() / jnp.maximum(batch.counts.sum(), 1.0)
+
+    better = batch.advantages - mean(batch.advantages)
+    better /= jnp.sqrt(mean(better**2)) + 1e-8
+    ratio = jnp.exp(probability - batch.log_probability)
+    cut = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
+    gain = mean(jnp.minimum(ratio * better, cut * better))
+    error = mean((values - batch.returns) ** 2)
+    entropy = shape.hosts * (log_deviation + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
+    return -gain + settings.value_weight * error - settings.entropy_weight * entropy
+
+
 class Learner:
     """The networks of one training, and what an update does to them."""
 
@@ -151,36 +187,18 @@ class Learner:
         over = terminated | truncated
         begins = jnp.concatenate([was_over[:, None], over[:, :-1]], 1)
         values = value(parameters, jnp.concatenate([observations, next[:, None]], 1), self.normal, self.shape)
-        # After a time limit the next observation is the episode's last: what was cut off is worth its value.
-        delta = rewards + settings.gamma * jnp.where(terminated, 0.0, values[:, 1:]) - values[:, :-1]
-
-        def back(following: jax.Array, now: Any) -> Any:
-            delta, over, begins = now
-            advantage = delta + settings.gamma * settings.trace * jnp.where(over, 0.0, following)
-            return (advantage := jnp.where(begins, 0.0, advantage)), advantage
-
-        _, advantages = jax.lax.scan(back, jnp.zeros(len(rewards)), (delta.T, over.T, begins.T), reverse=True)
+        better = advantages(settings, values, rewards, terminated, over, begins)
         means = rates(parameters, observations, self.normal, self.shape)
         probability = log_probability(parameters, means, actions)
-        returns = advantages.T + values[:, :-1]
-        batch = Batch(observations, actions, probability, advantages.T, returns, (~begins).astype(jnp.float32))
+        returns = better + values[:, :-1]
+        batch = Batch(observations, actions, probability, better, returns, (~begins).astype(jnp.float32))
         return Batch(*(part.reshape(-1, *part.shape[2:]) for part in batch))
 
     def _loss(self, parameters: Any, batch: Batch) -> jax.Array:
-        settings = self.settings
-
-        def mean(values: jax.Array) -> jax.Array:
-            return (values * batch.counts).sum() / jnp.maximum(batch.counts.sum(), 1.0)
-
-        advantages = batch.advantages - mean(batch.advantages)
-        advantages /= jnp.sqrt(mean(advantages**2)) + 1e-8
         means = rates(parameters, batch.observations, self.normal, self.shape)
-        ratio = jnp.exp(log_probability(parameters, means, batch.actions) - batch.log_probability)
-        cut = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
-        gain = mean(jnp.minimum(ratio * advantages, cut * advantages))
-        error = mean((value(parameters, batch.observations, self.normal, self.shape) - batch.returns) ** 2)
-        entropy = self.shape.hosts * (parameters["log_deviation"] + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
-        return -gain + settings.value_weight * error - settings.entropy_weight * entropy
+        probability = log_probability(parameters, means, batch.actions)
+        values = value(parameters, batch.observations, self.normal, self.shape)
+        return objective(self.settings, self.shape, parameters["log_deviation"], probability, values, batch)
 
     def _make_update(self, parameters: Any, state: Any, batch: Batch, key: jax.Array) -> tuple[Any, Any]:
         count = len(batch.counts)
@@ -202,47 +220,53 @@ class Learner:
         (parameters, state), _ = jax.lax.scan(epoch, (parameters, state), jax.random.split(key, self.settings.epochs))
         return parameters, state
 
-    def learn(self, iteration: int, seen: Any, was_over: np.ndarray) -> float:
+    def forget(self) -> None:
+        """All environments begin anew."""
+        self.was_over = np.zeros(self.settings.num_envs, bool)
+
+    def learn(self, iteration: int, seen: Any) -> float:
         """From a rollout; the mean reward of its steps."""
         self.known = self.known.noted(seen.observations, self.shape)
-        batch = self._batch(self.parameters, *seen, was_over)
+        batch = self._batch(self.parameters, *seen, self.was_over)
+        self.was_over = (seen.terminated | seen.truncated)[:, -1]
         key = jax.random.fold_in(jax.random.fold_in(self.key, 3), iteration)
         self.parameters, self.state = self._update(self.parameters, self.state, batch, key)
         counts = np.asarray(batch.counts).reshape(seen.rewards.shape)
         return float((seen.rewards * counts).sum(dtype=np.float64) / counts.sum(dtype=np.float64))
 
 
-def train(settings: Settings, seed: int, folder: Path) -> Course:
-    """Trains, or goes on from the folder's checkpoint; at the end ``policy.safetensors`` is there and given back."""
+def course(make: Callable[..., Any], by: str, settings: Settings, seed: int, folder: Path) -> Course:
+    """That of :func:`train`, for what ``make`` makes."""
     envs = made(settings, settings.num_envs)
-    learner = Learner(settings, envs, seed)
+    learner = make(settings, envs, seed)
     out, each = envs.trajectory(settings.rollout), settings.num_envs * settings.rollout
-    was_over = np.zeros(settings.num_envs, bool)
+
+    def keep(path: Path) -> Policy:
+        policy = learner.policy(is_trained=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trained = {"by": by, "version": anabranch.__version__, "seed": seed, **asdict(settings)}
+        policy.save(path, envs, trained=trained)
+        return policy
 
     def iterate(iteration: int) -> dict[str, float]:
         if iteration % settings.anew == 0:
             envs.reset(seed=seed * SEEDS_APART + iteration // settings.anew * settings.num_envs)
-            was_over[:] = False
+            learner.forget()
         deviation = learner.deviation
         seen = envs.rollout(learner.policy(), settings.rollout, deviation=deviation, out=out)
-        reward = learner.learn(iteration, seen, was_over)
+        reward = learner.learn(iteration, seen)
         for steps in settings.keep:
             if iteration * each < steps <= (iteration + 1) * each:
-                save(learner, settings, seed, envs, folder / f"steps-{steps}.safetensors")
-        was_over[:] = (seen.terminated | seen.truncated)[:, -1]
+                keep(folder / f"steps-{steps}.safetensors")
         return {"steps": (iteration + 1) * each, "reward_per_step": reward, "deviation": deviation}
 
     yield from Checkpoint(folder, settings, seed).go_on(learner, iterate)
-    return save(learner, settings, seed, envs, folder / "policy.safetensors")
+    return keep(folder / "policy.safetensors")
 
 
-def save(learner: Learner, settings: Settings, seed: int, envs: VectorEnv, path: Path) -> Policy:
-    """What has been learned so far, with how it came to be."""
-    policy = learner.policy(is_trained=True)
-    trained = {"by": __name__, "version": anabranch.__version__, "seed": seed, **asdict(settings)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    policy.save(path, envs, trained=trained)
-    return policy
+def train(settings: Settings, seed: int, folder: Path) -> Course:
+    """Trains, or goes on from the folder's checkpoint; at the end ``policy.safetensors`` is there and given back."""
+    return course(Learner, __name__, settings, seed, folder)
 
 
 def score(settings: Settings, policy: Policy) -> float:
@@ -260,18 +284,27 @@ def about(settings: Settings) -> dict[str, str]:
     return {"environment": settings.env, "options": json.dumps(settings.options)}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    command = parser(sys.modules[__name__], steps=Settings.steps, num_envs=Settings.num_envs)
+def command(algorithm: Any, arguments: list[str] | None) -> None:
+    """The command of this learner, or of one like it."""
+    settings = algorithm.Settings
+    command = parser(algorithm, steps=settings.steps, num_envs=settings.num_envs)
     add_environment(command)
-    command.add_argument("--rollout", type=int, default=Settings.rollout, help="steps of each between two updates")
+    command.add_argument("--rollout", type=int, default=settings.rollout, help="steps of each between two updates")
     command.add_argument("--keep", type=int, nargs="*", default=[], metavar="STEPS",
                          help="keep the policy after so many steps, too, as steps-N.safetensors")  # fmt: skip
     told = parsed(command, arguments, ("rollout",))
     for steps in told.keep:
         if not 1 <= steps <= told.steps:
             command.error(f"--keep is {steps}, must be from 1 to the training's {told.steps} steps")
-    settings = Settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
-    train_all(sys.modules[__name__], settings, told.seeds, told.out, told.ray)
+    try:
+        of_all = settings(told.env, told.options, told.steps, told.num_envs, told.rollout, keep=tuple(told.keep))
+    except ValueError as error:
+        command.error(str(error))
+    train_all(algorithm, of_all, told.seeds, told.out, told.ray)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    command(sys.modules[__name__], arguments)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,9 @@ fn attack_of(args: &Args, scenario: &OnionScenario, progress: &Progress) -> Resu
 }
 
 fn tradeoff_of(args: &Args, scenario: &OnionScenario, progress: &Progress) -> Result<Done, Failure> {
-    let ways = tradeoff::run(scenario, progress).ok_or_else(interrupted)?;
-    let what = "by theory, a bound from above";
+    let ways = tradeoff::run(scenario, progress).map_err(|why| Failure::new(why.to_string()))?;
+    let ways = ways.ok_or_else(interrupted)?;
+    let what = "of one download in the simulated overlay, the mean of all repetitions";
     let json = TradeoffJson { version: VERSION, scenario: onion_to_toml(scenario), goodput: what, ways: &ways };
     let json = serde_json::to_string(&json)?;
     let svg = tradeoff::chart(&ways).to_svg("Goodput against the chance of being linked within ten minutes");
@@ -103,7 +104,7 @@ fn tradeoff_of(args: &Args, scenario: &OnionScenario, progress: &Progress) -> Re
     let head = ["way", "MB/s"].map(str::to_owned).into_iter();
     let mut table = vec![head.chain(SHARES.map(percent)).collect::<Vec<String>>()];
     for way in &ways {
-        let goodput = way.found.first().map_or(0.0, |found| found.goodput_bytes_per_s / 1e6);
+        let goodput = way.goodput_bytes_per_s / 1e6;
         let linked = way.found.iter().map(|found| percent(found.linked));
         table.push([way.name.to_owned(), short(goodput)].into_iter().chain(linked).collect());
     }

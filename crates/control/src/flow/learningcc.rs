@@ -31,7 +31,7 @@ use crate::filter::WindowedMax;
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Packets, Rate};
+use crate::units::{Bytes, Octets, Packets, Rate, WindowUnit};
 
 /// γ, the weight of a round-trip sample ([LearningCC] equation 4).
 const RTT_WEIGHT: f64 = 0.125;
@@ -90,12 +90,12 @@ enum Phase {
     Learning,
 }
 
-/// The controller; windows in bytes, bandwidths in bytes a second.
+/// The controller; bandwidths in bytes a second.
 #[derive(Clone, Debug)]
 struct LearningCc {
     config: Config,
-    packet: f64,
-    window: f64,
+    packet: Octets,
+    window: Octets,
     phase: Phase,
     rounds: Rounds,
     bandwidth: WindowedMax,
@@ -130,6 +130,11 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     Ok(Box::new(LearningCc::new(setup, parameters)?))
 }
 
+/// The least window, where a full packet has `packet` bytes.
+fn minimum(packet: Octets) -> Octets {
+    Octets::of_packets(MINIMUM_WINDOW, packet.0)
+}
+
 impl LearningCc {
     fn new(setup: &Setup, parameters: &toml::Table) -> Result<LearningCc, ParameterError> {
         let config: Config = crate::registry::parameters(parameters)?;
@@ -141,11 +146,11 @@ impl LearningCc {
         for action in &config.actions {
             in_range("actions", *action, 0.01..=1000.0)?;
         }
-        let packet = setup.packet.get() as f64;
+        let packet = Octets::from(setup.packet);
         Ok(LearningCc {
             config,
             packet,
-            window: (setup.initial_window.get() as f64).max(MINIMUM_WINDOW.in_bytes(packet)),
+            window: Octets::from(setup.initial_window).max(minimum(packet)),
             phase: Phase::Startup,
             rounds: Rounds::default(),
             bandwidth: WindowedMax::new(BANDWIDTH_ROUNDS),
@@ -173,9 +178,9 @@ impl LearningCc {
     }
 
     /// `Bw rtt_min`; none before there are samples.
-    fn bandwidth_delay(&self) -> Option<f64> {
+    fn bandwidth_delay(&self) -> Option<Octets> {
         let product = self.bandwidth() * self.rtt_min.0;
-        (product.is_finite() && product > 0.0).then_some(product)
+        (product.is_finite() && product > 0.0).then_some(Octets(product))
     }
 
     fn srtt_max(&self) -> Seconds {
@@ -221,15 +226,15 @@ impl LearningCc {
         }
         let Some(product) = self.bandwidth_delay() else { return };
         self.startup_rate = match self.phase {
-            Phase::Startup => self.startup_rate.max(self.window / self.rtt_min.0).max(STARTUP_GAIN * bandwidth),
+            Phase::Startup => self.startup_rate.max(self.window.0 / self.rtt_min.0).max(STARTUP_GAIN * bandwidth),
             _ => DRAIN_GAIN * bandwidth,
         };
-        let target = (STARTUP_GAIN * product).max(MINIMUM_WINDOW.in_bytes(self.packet));
+        let target = (product * STARTUP_GAIN).max(minimum(self.packet));
         // The first samples of a start see a burst's first packets, not the path.
         self.window = if self.phase == Phase::Startup { self.window.max(target) } else { target };
-        if self.phase == Phase::Drain && feedback.in_flight.get() as f64 <= product {
+        if self.phase == Phase::Drain && Octets::from(feedback.in_flight) <= product {
             self.phase = Phase::Learning;
-            self.window = product.max(MINIMUM_WINDOW.in_bytes(self.packet));
+            self.window = product.max(minimum(self.packet));
             self.explore(rng);
             self.rtt_base = Seconds::INFINITY;
             self.chosen_at = Some(now);
@@ -260,8 +265,8 @@ impl LearningCc {
     /// Algorithm 1, lines 5 to 8.
     fn back_off(&mut self, now: Time) {
         // W = β Bw rtt_min; before there is either, a lost start halves as Reno's does.
-        let window = self.bandwidth_delay().map_or(self.window / 2.0, |product| self.config.beta * product);
-        self.window = window.max(MINIMUM_WINDOW.in_bytes(self.packet));
+        let window = self.bandwidth_delay().map_or(self.window / 2.0, |product| product * self.config.beta);
+        self.window = window.max(minimum(self.packet));
         self.last_cutback = Some(now);
         self.acked_count = 0;
         self.chosen_at = None;
@@ -346,28 +351,28 @@ impl FlowController for LearningCc {
         }
         if feedback.persistent_congestion {
             self.back_off(now);
-            self.window = MINIMUM_WINDOW.in_bytes(self.packet);
+            self.window = minimum(self.packet);
             self.last_cutback = None;
         }
     }
 
     fn limits(&self) -> Limits {
-        let window = Bytes::new(self.window as u64);
+        let window = Bytes::new(self.window.0 as u64);
         let pace = match self.phase {
-            Phase::Learning => PACING_GAIN * self.window / self.srtt.0,
+            Phase::Learning => PACING_GAIN * self.window.0 / self.srtt.0,
             _ => self.startup_rate,
         };
         if self.srtt == Seconds::ZERO || pace <= 0.0 {
             return Limits::window(window);
         }
         // Never slower than a packet a second: a pace must not stop a flow.
-        let rate = Rate::from_bytes_per_sec_f64(pace.max(self.packet));
-        Limits { window, rate: Some(rate), burst: Bytes::new(self.packet as u64) }
+        let rate = Rate::from_bytes_per_sec_f64(pace.max(self.packet.0));
+        Limits { window, rate: Some(rate), burst: Bytes::new(self.packet.0 as u64) }
     }
 
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
         let finite_ms = |span: Seconds| if span.is_finite() { span.as_millis() } else { 0.0 };
-        record("window", self.window);
+        record("window", self.window.0);
         record("rate", self.limits().rate.map_or(0.0, |rate| rate.bits_per_sec() as f64));
         record("bandwidth", self.bandwidth.get() as f64);
         record("rtt_min", finite_ms(self.rtt_min));

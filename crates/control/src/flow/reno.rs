@@ -76,8 +76,8 @@ impl WindowRule for Reno {
         let halved = match self.halving {
             Halving::Window => window.size,
             Halving::InFlight => match feedback.tcp {
-                Some(TcpRecovery::Timeout { in_flight, .. }) => Octets(in_flight.get() as f64),
-                _ => Octets(feedback.in_flight.get() as f64),
+                Some(TcpRecovery::Timeout { in_flight, .. }) => in_flight.into(),
+                _ => feedback.in_flight.into(),
             },
         };
         // W = ssthresh = max(W / 2, 2 packets)

@@ -10,6 +10,7 @@
 
 mod adversary;
 mod found;
+pub mod goodput;
 mod network;
 mod paths;
 mod probing;

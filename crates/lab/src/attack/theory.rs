@@ -46,7 +46,8 @@ pub fn both_ends_s(scenario: &OnionScenario, p: f64) -> Option<f64> {
 /// they do. At a constant rate a sender has that rate and no more. With delays, what may be under way
 /// is what a receiver puts in order: a megabyte each round trip, over twice the hops.
 ///
-/// It is a bound from above: what ACKs, blocks for replies and congestion control take is not in it.
+/// It is a bound from above: what ACKs, blocks for replies and congestion control take is not in it, as it is in what
+/// [`goodput`](super::goodput) measures.
 pub fn goodput(scenario: &OnionScenario) -> Rate {
     let overlay = &scenario.overlay;
     let spare = overlay.relay_rate.bytes_per_sec() * (1.0 - overlay.load);

@@ -1,12 +1,15 @@
 //! What is gained and what is given away: goodput against the chance of being linked in ten minutes, for
 //! each way of using the overlay, and beside Tor's.
 
+use std::sync::atomic::Ordering;
+
 use anabranch_control::time::Duration;
 use anabranch_report::{Axis, Chart, Series, XyChart};
 use anabranch_scenario::onion::{Cover, Mode, OnionScenario};
 use serde::Serialize;
 
-use super::Found;
+use super::{Found, goodput};
+use crate::onion::OnionRunError;
 use crate::parallel::Progress;
 
 /// Shares of the relays that adversaries run.
@@ -23,6 +26,8 @@ const MIX_DELAY: Duration = Duration::from_millis(500);
 pub struct Way {
     /// What it is called.
     pub name: &'static str,
+    /// What one download gets in the simulated overlay: [`goodput::measure`].
+    pub goodput_bytes_per_s: f64,
     /// What they find.
     pub found: Vec<Found>,
 }
@@ -44,8 +49,14 @@ const WAYS: [(&str, Change); 9] = [
     ("two legs", |s| (s.overlay.guards, s.overlay.mode) = (2, Mode::TwoLegs)),
 ];
 
-/// Runs every way of using `scenario`'s overlay for ten minutes; none if it was interrupted.
-pub fn run(scenario: &OnionScenario, progress: &Progress) -> Option<Vec<Way>> {
+/// Runs every way of using `scenario`'s overlay for ten minutes, and a download in it; none if it was interrupted.
+///
+/// # Errors
+///
+/// When what places packets does not work.
+pub fn run(scenario: &OnionScenario, progress: &Progress) -> Result<Option<Vec<Way>>, OnionRunError> {
+    let simulated = WAYS.len() as u64 * scenario.repetitions * goodput::SECONDS;
+    progress.total.fetch_add(simulated, Ordering::Relaxed);
     let way = |(name, change): &(&'static str, Change)| {
         let mut scenario = scenario.clone();
         scenario.duration = TEN_MINUTES;
@@ -55,7 +66,9 @@ pub fn run(scenario: &OnionScenario, progress: &Progress) -> Option<Vec<Way>> {
         (scenario.overlay.far_hops, scenario.overlay.far_guards) = (0, 0);
         scenario.overlay.mix_delay = Duration::ZERO;
         change(&mut scenario);
-        Some(Way { name, found: super::run(&scenario, &SHARES, progress)? })
+        let Some(goodput) = goodput::measure(&scenario, progress)? else { return Ok(None) };
+        let found = super::run(&scenario, &SHARES, progress);
+        Ok(found.map(|found| Way { name, goodput_bytes_per_s: goodput.bytes_per_sec(), found }))
     };
     WAYS.iter().map(way).collect()
 }
@@ -64,13 +77,13 @@ pub fn run(scenario: &OnionScenario, progress: &Progress) -> Option<Vec<Way>> {
 /// an adversary's share from point to point. What is less than one flow of all is drawn as half a flow.
 pub fn chart(ways: &[Way]) -> Chart {
     let mut chart = XyChart::new(
-        Axis::new("goodput of one download, by theory", "MB/s").log(),
+        Axis::new("goodput of one download", "MB/s").log(),
         Axis::new("linked within ten minutes", "%").log(),
     );
     for way in ways {
         let point = |found: &Found| {
             let least = 0.5 / found.flows as f64;
-            (found.goodput_bytes_per_s / 1e6, 100.0 * found.linked.max(least))
+            (way.goodput_bytes_per_s / 1e6, 100.0 * found.linked.max(least))
         };
         chart = chart.series(Series::line(way.name, way.found.iter().map(point).collect()).markers());
     }

@@ -48,7 +48,7 @@ impl Steering {
             due: Time::ZERO,
             scratch: Scratch::default(),
             observation: vec![0.0; view.observation_len()],
-            rates: vec![0.0; view.hosts().len()],
+            rates: vec![0.0; view.agents().len()],
             note: None,
             view,
             learned: Arc::clone(learned),
@@ -59,7 +59,7 @@ impl Steering {
     pub fn due(&self) -> Time {
         match self {
             Steering::Rule(coordinator) => coordinator.due(),
-            Steering::Policy(acting) => acting.due,
+            Steering::Policy(acting) => acting.due.min(acting.view.divides()),
         }
     }
 
@@ -98,6 +98,11 @@ impl Steering {
 impl Acting {
     fn act<O: Observer<FlowNode>>(&mut self, world: &mut FlowWorld<O>, monitor: &dyn Monitor) {
         let Acting { learned, view, due, scratch, observation, rates, note } = self;
+        if world.now() < *due {
+            // Those below divide what they were told.
+            view.divide(world);
+            return;
+        }
         view.look(world);
         view.observe(observation);
         let (policy, reading) = (&learned.saved.policy, learned.reading);

@@ -1,12 +1,15 @@
 //! What a coordinator that has learned, or is learning, sees of a world of flows, and what it does there: one code for
 //! environments and runs, so that a policy sees in both the same.
+//!
+//! What is told is told to agents: to hosts, or to sub-domains of hosts. A sub-domain has a coordinator of its own, by the rule:
+//! it divides what it was told evenly among those of its hosts that are active, each [`BELOW`].
 
 use anabranch_control::flow::PeerId;
 use anabranch_control::time::Time;
 use anabranch_control::units::Rate;
 use anabranch_scenario::flows::{FlowScenario, PacketSpec, QueueSpec};
 use anabranch_scenario::policy::feature::{HostSeen, LinkSeen};
-use anabranch_scenario::policy::{Actuator, Feature, Sight, hosts};
+use anabranch_scenario::policy::{Actuator, Agents, Feature, Sight, hosts};
 use anabranch_sim::network::{Capacity, CodelConfig, Limit, LinkId, RedConfig};
 
 use anabranch_control::time::Duration;
@@ -18,6 +21,10 @@ use crate::world::Observer;
 
 /// The longest wait at a link whose queue has no end counts as this.
 const UNLIMITED: Duration = Duration::from_millis(100);
+
+/// Between two divisions of what agents were told, where that is not for good: within sub-domains, and of what the idle
+/// lend. It is the interval of a coordinator of hosts.
+const BELOW: Duration = Duration::from_millis(100);
 
 /// What had been counted when it was looked at last.
 #[derive(Clone, Debug, Default)]
@@ -52,26 +59,64 @@ impl CrossCourse {
     }
 }
 
+/// What is counted of some flows since it was looked at last, and of their round trips.
+struct Counts {
+    acked: u64,
+    sent: u64,
+    lost: u64,
+    active: usize,
+    ratios: f64,
+    sampled: u32,
+    least: f64,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { acked: 0, sent: 0, lost: 0, active: 0, ratios: 0.0, sampled: 0, least: f64::INFINITY }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        (self.acked, self.sent, self.lost) = (self.acked + other.acked, self.sent + other.sent, self.lost + other.lost);
+        (self.active, self.sampled) = (self.active + other.active, self.sampled + other.sampled);
+        self.ratios += other.ratios;
+        self.least = self.least.min(other.least);
+    }
+}
+
 /// The view of a world.
 #[derive(Clone, Debug)]
 pub struct View {
     sight: Sight,
     /// The flows of each host.
     hosts: Vec<Vec<usize>>,
+    /// The hosts of each agent.
+    agents: Vec<Vec<usize>>,
     /// The longest wait that the link's queue allows, at a rate.
     queue: QueueSpec,
-    /// The relative rates in force; nothing before the first are told.
+    /// What agents were told, relative to the link; nothing before the first are told.
+    told: Vec<f32>,
+    /// What they hold of it, when some lend what they do not need.
+    held: Vec<f32>,
+    /// The relative rates of hosts that are in force.
     rates: Vec<f32>,
     /// Whether any have been told.
     has_told: bool,
+    /// When what was told is divided anew.
+    divides: Time,
     counted: Counted,
     cross: CrossCourse,
     /// The link as it was seen last.
     link: LinkSeen,
     /// What was seen of each host last.
     seen: Vec<HostSeen>,
+    /// What was seen of each agent last.
+    of_agents: Vec<HostSeen>,
     /// Observations, the newest last: as many as history and delay need.
     frames: Vec<f32>,
+    /// The place of what is known without delay in a row, if it has one.
+    prompt: Option<usize>,
 }
 
 impl View {
@@ -82,27 +127,36 @@ impl View {
     /// When the scenario has no such link ([`Sight::check_in`]).
     pub fn new(sight: Sight, scenario: &FlowScenario) -> View {
         let hosts = hosts(scenario, sight.link);
-        let frame = hosts.len() * sight.features.len();
+        let agents = sight.agents.of(scenario, sight.link);
+        let frame = agents.len() * sight.features.len();
         View {
+            told: vec![0.0; agents.len()],
+            held: Vec::with_capacity(agents.len()),
             rates: vec![0.0; hosts.len()],
             has_told: false,
+            divides: Time::MAX,
             counted: Counted { hosts: vec![(0, 0, 0); hosts.len()], ..Counted::default() },
             cross: CrossCourse::default(),
             link: LinkSeen::default(),
             seen: vec![HostSeen::default(); hosts.len()],
+            of_agents: vec![HostSeen::default(); agents.len()],
             frames: vec![0.0; frame * (sight.history + sight.delay)],
+            prompt: sight.features.iter().position(|&feature| feature == Feature::Told),
             queue: scenario.links[sight.link].queue,
             hosts,
+            agents,
             sight,
         }
     }
 
     /// Back to the beginning.
     pub fn reset(&mut self) {
+        self.told.fill(0.0);
         self.rates.fill(0.0);
-        self.has_told = false;
+        (self.has_told, self.divides) = (false, Time::MAX);
         self.frames.fill(0.0);
         self.seen.fill(HostSeen::default());
+        self.of_agents.fill(HostSeen::default());
         self.counted.hosts.fill((0, 0, 0));
         (self.counted.link, self.counted.cross) = ((0, 0), 0);
         (self.cross, self.link) = (CrossCourse::default(), LinkSeen::default());
@@ -113,18 +167,28 @@ impl View {
         &self.hosts
     }
 
-    /// How many numbers an observation has: hosts by features, for each observation in it.
+    /// The hosts of each agent: itself, or all of a sub-domain.
+    pub fn agents(&self) -> &[Vec<usize>] {
+        &self.agents
+    }
+
+    /// How many numbers an observation has: agents by features, for each observation in it.
     pub fn observation_len(&self) -> usize {
         self.frame_len() * self.sight.history
     }
 
     fn frame_len(&self) -> usize {
-        self.hosts.len() * self.sight.features.len()
+        self.agents.len() * self.sight.features.len()
     }
 
     /// What was seen of each host last, without delay.
     pub fn seen(&self) -> &[HostSeen] {
         &self.seen
+    }
+
+    /// The same of each agent: of a sub-domain the sums over its hosts, and the means and the least of their round trips.
+    pub fn of_agents(&self) -> &[HostSeen] {
+        &self.of_agents
     }
 
     /// The link as it was seen last, without delay.
@@ -137,31 +201,67 @@ impl View {
         self.counted.hosts.iter().map(|&(_, sent, _)| sent).sum()
     }
 
-    /// The hosts have these relative rates, or initial windows, from now on, from 0 to [`Actuator::most`]; what lies
+    /// The agents have these relative rates, or initial windows, from now on, from 0 to [`Actuator::most`]; what lies
     /// beyond, or is no number, counts as the nearest, or 0.
     ///
     /// # Panics
     ///
-    /// When there are more or fewer rates than hosts.
+    /// When there are more or fewer rates than agents.
     pub fn tell<O: Observer<FlowNode>>(&mut self, rates: &[f32], world: &mut FlowWorld<O>) {
-        assert_eq!(rates.len(), self.hosts.len(), "an action has a number for each host");
+        assert_eq!(rates.len(), self.agents.len(), "an action has a number for each agent");
         self.has_told = true;
         let active = self.active(world);
-        for (held, &rate) in self.rates.iter_mut().zip(rates) {
+        for (agent, &rate) in rates.iter().enumerate() {
             // `clamp` would let what is no number through.
             let told = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
-            *held = self.sight.actuator.relative(told, active);
+            let relative = self.sight.actuator.relative(told, active);
+            // A share is of each host.
+            let hosts = if self.sight.actuator == Actuator::Share { self.active_of(agent, world).max(1) } else { 1 };
+            self.told[agent] = relative * hosts as f32;
         }
-        // What has begun keeps its initial window.
-        if self.sight.actuator == Actuator::Initial {
-            return;
-        }
-        (0..self.hosts.len()).for_each(|host| self.direct(host, world));
+        self.divides = world.now();
+        self.divide(world);
     }
 
-    /// How many hosts have something to send.
+    /// When [`View::divide`] is to be called next; never where what was told stands as it is.
+    pub fn divides(&self) -> Time {
+        self.divides
+    }
+
+    /// Agents' rates become hosts': a host that is active has an even part of its agent's, and one that is not what it will
+    /// have when it begins. Who has begun keeps an initial window.
+    pub fn divide<O: Observer<FlowNode>>(&mut self, world: &mut FlowWorld<O>) {
+        let actuator = self.sight.actuator;
+        let is_for_good = self.sight.agents == Agents::Hosts && actuator != Actuator::Lent;
+        self.divides = if is_for_good { Time::MAX } else { self.divides + BELOW };
+        let mut held = std::mem::take(&mut self.held);
+        actuator.held(&self.told, |agent| self.active_of(agent, world) > 0, &mut held);
+        for (agent, &rate) in held.iter().enumerate() {
+            let active = self.active_of(agent, world);
+            for &host in &self.agents[agent] {
+                let parts = if self.is_active(host, world) { active } else { active + 1 };
+                self.rates[host] = if actuator == Actuator::Initial { rate } else { rate / parts as f32 };
+            }
+        }
+        self.held = held;
+        if actuator != Actuator::Initial {
+            (0..self.hosts.len()).for_each(|host| self.direct(host, world));
+        }
+    }
+
+    /// Whether a host has something to send.
+    fn is_active<O: Observer<FlowNode>>(&self, host: usize, world: &FlowWorld<O>) -> bool {
+        self.hosts[host].iter().any(|&flow| world.source(flow).is_on())
+    }
+
+    /// How many hosts have.
     fn active<O: Observer<FlowNode>>(&self, world: &FlowWorld<O>) -> usize {
-        self.hosts.iter().filter(|flows| flows.iter().any(|&flow| world.source(flow).is_on())).count()
+        (0..self.hosts.len()).filter(|&host| self.is_active(host, world)).count()
+    }
+
+    /// How many of an agent's.
+    fn active_of<O: Observer<FlowNode>>(&self, agent: usize, world: &FlowWorld<O>) -> usize {
+        self.agents[agent].iter().filter(|&&host| self.is_active(host, world)).count()
     }
 
     /// A flow has begun or ended, or its round trip is known now: its host divides its rate anew, if it was told one.
@@ -229,53 +329,64 @@ impl View {
         self.counted.link = (count.packets, count.dropped);
         self.counted.cross = arrived;
 
-        for (host, flows) in self.hosts.iter().enumerate() {
-            let (mut acked, mut sent, mut lost, mut active) = (0, 0, 0, 0);
-            let (mut ratios, mut sampled, mut least) = (0.0, 0, f64::INFINITY);
-            for &flow in flows {
-                let all = world.sent(flow);
-                (acked, sent, lost) = (acked + all.acked_bytes, sent + all.packets, lost + all.lost);
-                active += usize::from(world.source(flow).is_on());
-                if let Some(rtt) = world.sender(flow).and_then(|sender| sender.metrics(PeerId(0)).rtt) {
-                    ratios += rtt.smoothed.as_secs_f64() / rtt.min.as_secs_f64();
-                    sampled += 1;
-                    least = least.min(rtt.min.as_secs_f64());
+        let seen = |of: &Counts, told: f32| HostSeen {
+            throughput: share(of.acked as f64 * full_packet / data.get() as f64),
+            active: of.active,
+            rate: shown(self.sight.actuator, told),
+            round_trip: if of.sampled > 0 { of.ratios / f64::from(of.sampled) } else { 0.0 },
+            loss: of.lost as f64 / of.sent.max(1) as f64,
+            pipe: if of.sampled > 0 { rate * of.least / full_packet } else { 0.0 },
+        };
+        for (agent, hosts) in self.agents.iter().enumerate() {
+            let mut of_agent = Counts::default();
+            for &host in hosts {
+                let mut of_host = Counts::default();
+                let (mut acked, mut sent, mut lost) = (0, 0, 0);
+                for &flow in &self.hosts[host] {
+                    let all = world.sent(flow);
+                    (acked, sent, lost) = (acked + all.acked_bytes, sent + all.packets, lost + all.lost);
+                    of_host.active += usize::from(world.source(flow).is_on());
+                    if let Some(rtt) = world.sender(flow).and_then(|sender| sender.metrics(PeerId(0)).rtt) {
+                        of_host.ratios += rtt.smoothed.as_secs_f64() / rtt.min.as_secs_f64();
+                        of_host.sampled += 1;
+                        of_host.least = of_host.least.min(rtt.min.as_secs_f64());
+                    }
                 }
+                let before = std::mem::replace(&mut self.counted.hosts[host], (acked, sent, lost));
+                (of_host.acked, of_host.sent, of_host.lost) = (acked - before.0, sent - before.1, lost - before.2);
+                self.seen[host] = seen(&of_host, self.rates[host]);
+                of_agent.add(&of_host);
             }
-            let before = std::mem::replace(&mut self.counted.hosts[host], (acked, sent, lost));
-            self.seen[host] = HostSeen {
-                throughput: share((acked - before.0) as f64 * full_packet / data.get() as f64),
-                active,
-                rate: shown(self.sight.actuator, self.rates[host]),
-                round_trip: if sampled > 0 { ratios / f64::from(sampled) } else { 0.0 },
-                loss: (lost - before.2) as f64 / (sent - before.1).max(1) as f64,
-                pipe: if sampled > 0 { rate * least / full_packet } else { 0.0 },
-            };
+            self.of_agents[agent] = seen(&of_agent, self.told[agent]);
         }
 
         let frame = self.frame_len();
         self.frames.rotate_left(frame);
         let newest = self.frames.len() - frame;
         let rows = self.frames[newest..].chunks_exact_mut(self.sight.features.len());
-        for (row, host) in rows.zip(&self.seen) {
+        for (row, agent) in rows.zip(&self.of_agents) {
             for (value, feature) in row.iter_mut().zip(&self.sight.features) {
-                *value = feature.value(&self.link, host);
+                *value = feature.value(&self.link, agent);
             }
         }
     }
 
-    /// Writes what is seen: the newest observation, which is `delay` steps old, host by host, then the one before
+    /// Writes what is seen: the newest observation, which is `delay` steps old, agent by agent, then the one before
     /// it. What is before the beginning is 0.
     ///
     /// # Panics
     ///
     /// When `into` has another length than [`View::observation_len`].
     pub fn observe(&self, into: &mut [f32]) {
-        assert_eq!(into.len(), self.observation_len(), "an observation has hosts x features x history numbers");
+        assert_eq!(into.len(), self.observation_len(), "an observation has agents x features x history numbers");
         let (frame, delay) = (self.frame_len(), self.sight.delay);
         for (age, part) in into.chunks_exact_mut(frame).enumerate() {
-            let from = self.frames.len() - (age + delay + 1) * frame;
-            part.copy_from_slice(&self.frames[from..from + frame]);
+            let at = |late: usize| &self.frames[self.frames.len() - (age + late + 1) * frame..][..frame];
+            part.copy_from_slice(at(delay));
+            if let Some(place) = self.prompt {
+                let row = self.sight.features.len();
+                part.iter_mut().zip(at(0)).skip(place).step_by(row).for_each(|(value, &prompt)| *value = prompt);
+            }
         }
     }
 

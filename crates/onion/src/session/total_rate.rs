@@ -29,6 +29,8 @@ use anabranch_control::pacer::Pacer;
 use anabranch_control::time::{Duration, Time};
 use dyn_clone::DynClone;
 
+use super::receiver::ACK_CELLS;
+
 /// Cells a second at first.
 pub const FIRST_RATE: u32 = 1000;
 
@@ -47,10 +49,12 @@ const LONGEST_STEP: Duration = Duration::from_millis(2000);
 /// Fewer cells say nothing of 5 %.
 const LEAST_CELLS: u64 = 20;
 
-/// Cells that may leave at once after a pause: a report's worth.
-const BURST: u64 = 16;
+/// Cells that may leave at once after a pause: as many as one report is about, so that bursts are no longer than what is
+/// answered at once. RFC 9002 7.7 has a paced sender's bursts as long as an initial window, of 10 packets.
+const BURST: u64 = ACK_CELLS as u64;
 
-/// What may leave at once covers what a driver's timer of so long lets pass.
+/// What may leave at once covers what a driver's timer of so long lets pass. Linux's TCP sends a millisecond's worth at once
+/// (`sk_pacing_shift`), and BBR as much (draft-ietf-ccwg-bbr, send quantum); with another one that is due by then, two.
 const GRAIN: Duration = Duration::from_millis(2);
 
 /// What came of one step.

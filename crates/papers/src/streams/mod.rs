@@ -117,8 +117,8 @@ mod tests {
         set_capacity(&mut scenario, 1.25);
         let Rates::InTurn(uploads) = &scenario.audience.upload else { panic!("all have the same") };
         let all = uploads[0].bytes_per_sec() * 100.0 + scenario.audience.server_upload.bytes_per_sec();
-        // 2 Mbit/s of video, and 77 bytes of headers for each 1316.
-        let demand = 100.0 * 250_000.0 * 1393.0 / 1316.0;
+        // 2 Mbit/s of video, and 71 bytes of headers for each 1316.
+        let demand = 100.0 * 250_000.0 * 1387.0 / 1316.0;
         assert!((all / demand - 1.25).abs() < 1e-6, "{}", all / demand);
     }
 }

@@ -31,6 +31,9 @@ pub enum Actuator {
     /// A pace as [`Actuator::Rate`]'s. What is told is relative to an even share of the link, that of the hosts that are
     /// active when it is told: dividing is arithmetic, and whoever tells decides how much there is to divide.
     Share,
+    /// A pace as [`Actuator::Rate`]'s. What those who are idle hold is divided among the others in proportion to what each
+    /// holds, until they begin: all together are told what was told, whoever sends.
+    Lent,
     /// No rate: the window that the host's connections begin with, in packets, log2. It holds until their first loss,
     /// for those that begin while it is told; those that have begun keep what they began with. The controller's own first
     /// window is the least.
@@ -39,11 +42,12 @@ pub enum Actuator {
 
 impl Actuator {
     /// All, with their names.
-    pub const ALL: [(&'static str, Actuator); 5] = [
+    pub const ALL: [(&'static str, Actuator); 6] = [
         ("fixed", Actuator::Fixed),
         ("bounded", Actuator::Bounded),
         ("rate", Actuator::Rate),
         ("share", Actuator::Share),
+        ("lent", Actuator::Lent),
         ("initial", Actuator::Initial),
     ];
 
@@ -57,6 +61,7 @@ impl Actuator {
             Actuator::Bounded => "bounded",
             Actuator::Rate => "rate",
             Actuator::Share => "share",
+            Actuator::Lent => "lent",
             Actuator::Initial => "initial",
         }
     }
@@ -72,9 +77,33 @@ impl Actuator {
     }
 
     /// The rate relative to the link's that a host has which was told `told`, while `active` hosts have something to
-    /// send; what is told of an initial window is no rate, and stays.
+    /// send; what is told of an initial window is no rate, and stays. A sub-domain has that for each of its active hosts.
     pub fn relative(self, told: f32, active: usize) -> f32 {
         if self == Actuator::Share { told / active.max(1) as f32 } else { told }
+    }
+
+    /// What agents hold of what they were `told`, of whom those are active for which `is_active` says so.
+    pub fn held(self, told: &[f32], is_active: impl Fn(usize) -> bool, held: &mut Vec<f32>) {
+        held.clear();
+        held.extend_from_slice(told);
+        if self != Actuator::Lent {
+            return;
+        }
+        let sum = |is_counted: &dyn Fn(usize) -> bool| {
+            told.iter()
+                .enumerate()
+                .filter(|(agent, _)| is_counted(*agent))
+                .map(|(_, &rate)| f64::from(rate))
+                .sum::<f64>()
+        };
+        let (all, active) = (sum(&|_| true), sum(&is_active));
+        if active > 0.0 {
+            // `active` is no more than `all`: nobody loses.
+            let times = all / active;
+            held.iter_mut().enumerate().filter(|(agent, _)| is_active(*agent)).for_each(|(_, rate)| {
+                *rate = (f64::from(*rate) * times) as f32;
+            });
+        }
     }
 
     /// The bounds of a connection that begins with `2^told` packets of `packet`.
@@ -93,7 +122,7 @@ impl Actuator {
         match self {
             Actuator::Fixed => Bounds { fixed: Some(window), expires, ..Bounds::default() },
             Actuator::Bounded => Bounds { initial: Some(window), maximum: Some(window), expires, ..Bounds::default() },
-            Actuator::Rate | Actuator::Share => {
+            Actuator::Rate | Actuator::Share | Actuator::Lent => {
                 let window = window * 2 + packet * RESERVE;
                 // No rate is a pause of the whole lease; the least one sends a packet in it.
                 let rate = rate.max(Rate::from_bits_per_sec(1));
@@ -124,6 +153,7 @@ mod tests {
         let rate = bounds(Actuator::Rate);
         assert_eq!((rate.fixed, rate.rate), (Some(Bytes::new(104_000)), Some(RATE)));
         assert_eq!(bounds(Actuator::Share), rate, "a share is a pace");
+        assert_eq!(bounds(Actuator::Lent), rate, "what is lent is a pace");
         for bounds in [fixed, bounded, rate] {
             assert_eq!(bounds.expires, Some(Time::from_secs_f64(2.0)));
         }
@@ -134,6 +164,23 @@ mod tests {
         assert_eq!((Actuator::Share.relative(1.0, 4), Actuator::Share.relative(0.5, 1)), (0.25, 0.5));
         assert_eq!(Actuator::Share.relative(1.0, 0), 1.0, "nobody sends");
         assert_eq!((Actuator::Rate.relative(1.0, 4), Actuator::Initial.relative(10.0, 4)), (1.0, 10.0));
+    }
+
+    #[test]
+    fn what_the_idle_hold_is_lent_in_proportion() {
+        let held = |actuator: Actuator, active: &[bool]| {
+            let mut held = Vec::new();
+            actuator.held(&[0.5, 0.25, 0.125, 0.125], |agent| active[agent], &mut held);
+            held
+        };
+        assert_eq!(held(Actuator::Rate, &[true, false, true, false]), [0.5, 0.25, 0.125, 0.125]);
+        assert_eq!(held(Actuator::Lent, &[true; 4]), [0.5, 0.25, 0.125, 0.125]);
+        // 1 is divided as 4 : 1; the idle keep what they have for when they begin.
+        assert_eq!(held(Actuator::Lent, &[true, false, true, false]), [0.8, 0.25, 0.2, 0.125]);
+        assert_eq!(held(Actuator::Lent, &[false; 4]), [0.5, 0.25, 0.125, 0.125]);
+        let mut none = Vec::new();
+        Actuator::Lent.held(&[0.0, 1.0], |agent| agent == 0, &mut none);
+        assert_eq!(none, [0.0, 1.0], "who holds nothing gets no part");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub enum Feature {
     Pipe,
     /// How many hosts have something to send.
     Hosts,
+    /// The action before, which whoever tells knows at once, however late reports are.
+    Told,
 }
 
 /// The link as it was seen at an observation's instant.
@@ -85,7 +87,7 @@ impl Feature {
         [Feature::Throughput, Feature::Queue, Feature::Dropped, Feature::Active, Feature::Flows, Feature::PreviousRate];
 
     /// All.
-    pub const ALL: [Feature; 15] = [
+    pub const ALL: [Feature; 16] = [
         Feature::Throughput,
         Feature::Queue,
         Feature::Dropped,
@@ -101,6 +103,7 @@ impl Feature {
         Feature::CrossNext,
         Feature::Pipe,
         Feature::Hosts,
+        Feature::Told,
     ];
 
     /// Its name in options and files.
@@ -121,6 +124,7 @@ impl Feature {
             Feature::CrossNext => "cross_next",
             Feature::Pipe => "pipe",
             Feature::Hosts => "hosts",
+            Feature::Told => "told",
         }
     }
 
@@ -170,6 +174,7 @@ impl Feature {
                 "packets that the link carries in the least round trip of the host's flows, log2 of one more, over 10"
             }
             Feature::Hosts => "hosts that have something to send, log2 of one more, over 10",
+            Feature::Told => "what previous_rate is, known at once where all else is late",
         }
     }
 
@@ -179,7 +184,7 @@ impl Feature {
             // What was held up before a span may be acknowledged in it.
             Feature::Throughput => (0.0, 2.0),
             Feature::Flows => (0.0, 4.0),
-            Feature::PreviousRate => (0.0, super::action::MOST),
+            Feature::PreviousRate | Feature::Told => (0.0, super::action::MOST),
             Feature::RoundTrip => (0.0, 10.0),
             Feature::Pipe => (0.0, 2.0),
             Feature::Queue
@@ -208,7 +213,7 @@ impl Feature {
             Feature::Dropped => link.dropped,
             Feature::Active => f64::from(u8::from(host.active > 0)),
             Feature::Flows => host.active as f64 / 8.0,
-            Feature::PreviousRate => host.rate,
+            Feature::PreviousRate | Feature::Told => host.rate,
             Feature::CrossShare => link.cross,
             Feature::CrossAge => link.cross_age / 10.0,
             Feature::CrossOn => link.cross_on / 10.0,

@@ -8,10 +8,10 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use anabranch_control::policy::{Activation, Layer, Policy};
+use anabranch_control::policy::{Activation, Cell, Layer, Policy};
 
 use super::sight::{self, Sight, SightError};
-use super::{Actuator, Feature};
+use super::{Actuator, Agents, Feature};
 
 /// The version of the files.
 const VERSION: u32 = 1;
@@ -34,6 +34,17 @@ pub struct Purpose {
     /// Steps that an observation is late.
     #[serde(default)]
     pub delay: usize,
+    /// Whose rows and rates these are; not written where they are hosts'.
+    #[serde(default = "hosts", skip_serializing_if = "are_hosts")]
+    pub agents: String,
+}
+
+fn hosts() -> String {
+    Agents::Hosts.name().to_owned()
+}
+
+fn are_hosts(agents: &str) -> bool {
+    agents == Agents::Hosts.name()
 }
 
 impl Purpose {
@@ -45,6 +56,7 @@ impl Purpose {
             actuator: sight.actuator.name().to_owned(),
             interval_s: sight.interval.as_secs_f64(),
             delay: sight.delay,
+            agents: sight.agents.name().to_owned(),
         }
     }
 
@@ -57,7 +69,8 @@ impl Purpose {
         let features = Feature::all_named(&self.features)?;
         let actuator = Actuator::named(&self.actuator).ok_or_else(|| SightError::actuator(&self.actuator))?;
         let interval = sight::interval(self.interval_s)?;
-        let sight = Sight { link, interval, actuator, features, history: self.history, delay: self.delay };
+        let agents = Agents::named(&self.agents).ok_or_else(|| SightError::agents(&self.agents))?;
+        let sight = Sight { link, interval, actuator, features, history: self.history, delay: self.delay, agents };
         sight.check().map(|()| sight)
     }
 
@@ -74,6 +87,7 @@ impl Purpose {
             ("actuator", self.actuator.clone(), other.actuator),
             ("interval_s", self.interval_s.to_string(), other.interval_s.to_string()),
             ("delay", self.delay.to_string(), other.delay.to_string()),
+            ("agents", self.agents.clone(), other.agents),
         ];
         match differences.into_iter().find(|(_, own, other)| own != other) {
             Some((what, own, other)) => Err(FileError::Other { what, own, other }),
@@ -215,11 +229,15 @@ impl<P: Clone + Serialize + DeserializeOwned> SavedFor<P> {
         for (name, vector) in vectors {
             parts.insert(name.to_owned(), (vec![vector.len()], bytes(vector)));
         }
-        for (number, layer) in self.policy.layers().iter().enumerate() {
+        let layers = self.policy.layers().iter().enumerate().map(|(number, layer)| (format!("layers.{number}"), layer));
+        let cell = self.policy.cell().into_iter();
+        let cells =
+            cell.flat_map(|cell| [("cell.inputs".to_owned(), &cell.inputs), ("cell.state".to_owned(), &cell.state)]);
+        for (name, layer) in layers.chain(cells) {
             let (weights, biases) = (&layer.weights, &layer.biases);
             let shape = vec![weights.len() / biases.len(), biases.len()];
-            parts.insert(format!("layers.{number}.weights"), (shape, bytes(weights)));
-            parts.insert(format!("layers.{number}.biases"), (vec![biases.len()], bytes(biases)));
+            parts.insert(format!("{name}.weights"), (shape, bytes(weights)));
+            parts.insert(format!("{name}.biases"), (vec![biases.len()], bytes(biases)));
         }
         let views = parts.iter().map(|(name, (shape, data))| {
             let view = TensorView::new(Dtype::F32, shape.clone(), data).expect("a shape has as many numbers");
@@ -270,17 +288,24 @@ fn network(bytes: &[u8], activation: Activation) -> Result<Policy, String> {
     let all = SafeTensors::deserialize(bytes).map_err(|error| format!("is no safetensors file: {error}"))?;
     let number = |name: &str| name.strip_prefix("layers.")?.strip_suffix(".weights")?.parse::<usize>().ok();
     let count = all.names().into_iter().filter(|name| number(name).is_some()).count();
-    let mut layers = Vec::new();
-    for number in 0..count {
-        let (weights, shape) = tensor(&all, &format!("layers.{number}.weights"), 2)?;
-        let (biases, _) = tensor(&all, &format!("layers.{number}.biases"), 1)?;
-        if shape[1] != biases.len() {
-            return Err(format!("layer {number} has weights for {} outputs and {} biases", shape[1], biases.len()));
+    let layer = |name: &str, called: &str| {
+        let (weights, shape) = tensor(&all, &format!("{name}.weights"), 2)?;
+        let (biases, _) = tensor(&all, &format!("{name}.biases"), 1)?;
+        match shape[1] == biases.len() {
+            true => Ok(Layer { weights, biases }),
+            false => Err(format!("{called} has weights for {} outputs and {} biases", shape[1], biases.len())),
         }
-        layers.push(Layer { weights, biases });
-    }
+    };
+    let layers = (0..count).map(|number| layer(&format!("layers.{number}"), &format!("layer {number}")));
+    let layers = layers.collect::<Result<Vec<_>, _>>()?;
     let (mean, deviation) = (tensor(&all, "mean", 1)?.0, tensor(&all, "deviation", 1)?.0);
-    let policy = Policy::new(layers, activation, mean, deviation).map_err(|error| error.to_string())?;
+    let policy = if all.names().into_iter().any(|name| name.starts_with("cell.")) {
+        let cell = Cell { inputs: layer("cell.inputs", "cell.inputs")?, state: layer("cell.state", "cell.state")? };
+        Policy::recurrent(cell, layers, activation, mean, deviation)
+    } else {
+        Policy::new(layers, activation, mean, deviation)
+    };
+    let policy = policy.map_err(|error| error.to_string())?;
     if !all.names().into_iter().any(|name| name == "least" || name == "most") {
         return Ok(policy);
     }
@@ -302,6 +327,7 @@ mod tests {
             features: Feature::C3.to_vec(),
             history: 1,
             delay: 0,
+            agents: Agents::Hosts,
         }
     }
 
@@ -313,6 +339,24 @@ mod tests {
         let policy = Policy::new(layers, Activation::Relu, vec![0.25, 1e-30], vec![1.5, 2.0]).unwrap();
         let policy = policy.with_known(vec![-1.0, 0.0], vec![0.1, 1e30]).unwrap();
         Saved { policy, purpose: Purpose::of(&sight()), trained: serde_json::json!({ "seed": 7 }) }
+    }
+
+    #[test]
+    fn a_policy_that_remembers_comes_back_to_the_bit_and_files_without_are_as_they_were() {
+        let layer = |inputs: usize, outputs: usize| {
+            let weights = (0..inputs * outputs).map(|at| 0.1 * at as f32 - 1.0 / 3.0).collect();
+            Layer { weights, biases: vec![0.25; outputs] }
+        };
+        let cell = Cell { inputs: layer(2, 9), state: layer(3, 9) };
+        let layers = vec![layer(3, 1)];
+        let policy = Policy::recurrent(cell, layers, Activation::Tanh, vec![0.0; 2], vec![1.0; 2]).unwrap();
+        let purpose = Purpose { agents: "domains".to_owned(), ..Purpose::of(&sight()) };
+        let saved = Saved { policy, purpose, ..saved() };
+        let (text, numbers) = saved.encode();
+        assert_eq!(Saved::decode(text.as_bytes(), &numbers), Ok(saved.clone()));
+        assert!(text.contains("\"agents\": \"domains\""));
+        let plain = Saved { purpose: Purpose::of(&sight()), ..saved };
+        assert!(!plain.encode().0.contains("agents"), "who are hosts is not said");
     }
 
     #[test]
@@ -379,6 +423,8 @@ mod tests {
         assert!(said(Sight { delay: 3, ..sight() }).contains("delay \"0\", and here is \"3\""));
         let slow = Sight { interval: Duration::from_millis(200), ..sight() };
         assert!(said(slow).contains("interval_s \"0.1\", and here is \"0.2\""));
+        let domains = said(Sight { agents: Agents::Domains, ..sight() });
+        assert!(domains.contains("agents \"hosts\", and here is \"domains\""), "{domains}");
     }
 
     #[test]
@@ -389,7 +435,11 @@ mod tests {
         let unknown = refused(Purpose { features: vec!["goodput".into()], ..purpose() });
         assert!(unknown.starts_with("there is no feature \"goodput\"; there are: throughput, queue"), "{unknown}");
         let actuator = refused(Purpose { actuator: "pace".into(), ..purpose() });
-        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, initial");
+        assert_eq!(actuator, "there is no actuator \"pace\"; there are: fixed, bounded, rate, share, lent, initial");
+        let agents = refused(Purpose { agents: "groups".into(), ..purpose() });
+        assert_eq!(agents, "there is no agents \"groups\"; there are: hosts, domains");
+        let windows = Purpose { agents: "domains".into(), actuator: "initial".into(), ..purpose() };
+        assert!(refused(windows).starts_with("sub-domains divide rates"));
         assert_eq!(refused(Purpose { history: 0, ..purpose() }), "history is 0, must be from 1 to 64");
         for interval_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let interval = refused(Purpose { interval_s, ..purpose() });

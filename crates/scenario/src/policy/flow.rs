@@ -82,12 +82,12 @@ pub fn resolve(parameters: &mut Table, directory: &Path) -> Result<(), Parameter
 #[cfg(test)]
 mod tests {
     use anabranch_control::flow::registry::{Setup, find};
-    use anabranch_control::policy::{Activation, Layer, Policy};
+    use anabranch_control::policy::{Activation, Cell, Layer, Policy};
     use anabranch_control::time::{Duration, Time};
     use anabranch_control::units::Bytes;
 
     use super::super::file::{Purpose, Saved};
-    use super::super::{Actuator, Feature, Sight};
+    use super::super::{Actuator, Agents, Feature, Sight};
     use super::*;
 
     fn saved() -> SavedFlow {
@@ -132,6 +132,29 @@ mod tests {
     }
 
     #[test]
+    fn a_network_that_remembers_is_one_of_a_flow_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let layer = |inputs: usize, outputs: usize| Layer {
+            weights: (0..inputs * outputs).map(|at| (at as f32 - 9.5) / 70.0).collect(),
+            biases: vec![1.0 / 3.0; outputs],
+        };
+        let cell = Cell { inputs: layer(30, 6), state: layer(2, 6) };
+        let layers = vec![layer(2, 1)];
+        let policy = Policy::recurrent(cell, layers, Activation::Tanh, vec![0.1; 30], vec![0.3; 30]).unwrap();
+        SavedFlow { policy, ..saved() }.save(&directory.path().join("p.safetensors")).unwrap();
+        let parameters = resolved(directory.path(), "p.safetensors").unwrap();
+        let mut again: Table = toml::to_string(&parameters).unwrap().parse().unwrap();
+        assert_eq!(again, parameters);
+        let build = find("policy").unwrap().build;
+        let setup = Setup::new(Bytes::new(1000), Time::ZERO);
+        assert!(build(&setup, &again).is_ok());
+        let biases = again["network"]["cell"]["state"]["biases"].as_array_mut().unwrap();
+        biases.pop();
+        let error = build(&setup, &again).unwrap_err().to_string();
+        assert!(error.contains("the cell's states have 12 weights and 5 biases"), "{error}");
+    }
+
+    #[test]
     fn what_is_no_policy_of_a_flow_is_refused_with_its_file_and_what_was_expected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.safetensors");
@@ -143,6 +166,7 @@ mod tests {
             features: vec![Feature::Queue],
             history: 1,
             delay: 0,
+            agents: Agents::Hosts,
         };
         let SavedFlow { policy, trained, .. } = saved();
         Saved { policy, purpose: Purpose::of(&sight), trained }.save(&path).unwrap();

@@ -1,6 +1,56 @@
-//! Who is steered: hosts, each with its flows.
+//! Who is steered: hosts, each with its flows, and sub-domains of hosts.
 
 use crate::flows::FlowScenario;
+
+/// Who is told something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Agents {
+    /// Each host.
+    #[default]
+    Hosts,
+    /// Each sub-domain: all hosts that come to the divided link over the same link before it. A coordinator of its own
+    /// divides there what the sub-domain is told.
+    Domains,
+}
+
+impl Agents {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Agents); 2] = [("hosts", Agents::Hosts), ("domains", Agents::Domains)];
+
+    /// That of the name.
+    pub fn named(name: &str) -> Option<Agents> {
+        Agents::ALL.iter().find(|(known, _)| *known == name).map(|&(_, agents)| agents)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Agents::Hosts => "hosts",
+            Agents::Domains => "domains",
+        }
+    }
+
+    /// The hosts of each, by their numbers in [`hosts`].
+    pub fn of(self, scenario: &FlowScenario, link: usize) -> Vec<Vec<usize>> {
+        let hosts = hosts(scenario, link);
+        if self == Agents::Hosts {
+            return (0..hosts.len()).map(|host| vec![host]).collect();
+        }
+        let mut domains: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (host, flows) in hosts.iter().enumerate() {
+            let receivers = &scenario.flows[flows[0]].receivers;
+            let way = receivers.iter().map(|receiver| &receiver.there).find(|way| way.contains(&link));
+            let way = way.expect("a host's flows pass the link");
+            let place = way.iter().position(|&passed| passed == link).expect("it is passed");
+            let uplink = way[place.saturating_sub(1)];
+            match domains.iter_mut().find(|(known, _)| *known == uplink && place > 0) {
+                Some((_, hosts)) => hosts.push(host),
+                None => domains.push((uplink, vec![host])),
+            }
+        }
+        domains.into_iter().map(|(_, hosts)| hosts).collect()
+    }
+}
 
 /// The flows of each host that sends over `link`, in the order of the flows. Flows whose way begins with the same
 /// link are one host's; what does not pass `link` is nobody's, and neither is what is not steered where others are.
@@ -60,5 +110,30 @@ mod tests {
         let mut scenario = scenario;
         scenario.flows[2].steered = true;
         assert_eq!(hosts(&scenario, 0), [vec![2]]);
+    }
+
+    #[test]
+    fn a_sub_domain_is_who_comes_over_the_same_link() {
+        let link = |name: &str, from: &str, to: &str| {
+            format!(
+                "[[link]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"5 Mbit/s\"\ndelay_ms = 1\n"
+            )
+        };
+        let flow = |from: &str| format!("[[flow]]\ncontroller = \"cubic\"\nfrom = \"{from}\"\nto = \"r\"\n");
+        let ways = [("a0", "a"), ("a1", "a"), ("b0", "b"), ("a", "m"), ("b", "m"), ("c", "m"), ("m", "r")];
+        let mut text = "[run]\nseconds = 1\n".to_owned();
+        for (from, to) in ways {
+            text += &link(&format!("{from}-{to}"), from, to);
+            text += &link(&format!("{to}-{from}"), to, from);
+        }
+        ["a0", "b0", "c", "a1", "a0"].map(flow).iter().for_each(|flow| text += flow);
+        let scenario = parse_flows(&text, "domains.toml", &[]).unwrap();
+        let bottleneck = scenario.links.iter().position(|link| link.name == "m-r").unwrap();
+        assert_eq!(hosts(&scenario, bottleneck), [vec![0, 4], vec![1], vec![2], vec![3]]);
+        assert_eq!(Agents::Domains.of(&scenario, bottleneck), [vec![0, 3], vec![1], vec![2]]);
+        assert_eq!(Agents::Hosts.of(&scenario, bottleneck), [[0], [1], [2], [3]]);
+        // Hosts for which the link is the first are one each.
+        let access = scenario.flows[0].receivers[0].there[0];
+        assert_eq!(Agents::Domains.of(&scenario, access), [[0], [1]]);
     }
 }

@@ -11,5 +11,5 @@ pub mod sight;
 pub use action::Actuator;
 pub use feature::Feature;
 pub use file::Saved;
-pub use host::hosts;
+pub use host::{Agents, hosts};
 pub use sight::{Sight, SightError};

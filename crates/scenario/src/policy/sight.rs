@@ -4,7 +4,7 @@ use anabranch_control::time::Duration;
 
 use super::action::Actuator;
 use super::feature::Feature;
-use super::host::hosts;
+use super::host::{Agents, hosts};
 use crate::flows::FlowScenario;
 
 /// The most observations that one holds, the present one included.
@@ -34,6 +34,8 @@ pub struct Sight {
     pub history: usize,
     /// How many steps old the newest of them is.
     pub delay: usize,
+    /// Who has a row of an observation, and a number of an action.
+    pub agents: Agents,
 }
 
 /// Why nothing can be seen so.
@@ -78,6 +80,9 @@ pub enum SightError {
     /// There is nothing to divide.
     #[error("link \"{0}\" has no rate: choose one that takes time to transmit a packet")]
     NoRate(String),
+    /// Nobody has such a window to divide.
+    #[error("sub-domains divide rates; with the actuator \"initial\" agents must be hosts")]
+    Windows,
     /// There is nobody to steer.
     #[error("no flow of the scenario passes link \"{0}\"")]
     NoHost(String),
@@ -96,6 +101,12 @@ impl SightError {
     pub fn actuator(name: &str) -> SightError {
         let known = Actuator::ALL.map(|(known, _)| known).join(", ");
         SightError::Unknown { kind: "actuator", name: name.to_owned(), known }
+    }
+
+    /// There are no agents of that name.
+    pub fn agents(name: &str) -> SightError {
+        let known = Agents::ALL.map(|(known, _)| known).join(", ");
+        SightError::Unknown { kind: "agents", name: name.to_owned(), known }
     }
 }
 
@@ -131,6 +142,9 @@ impl Sight {
         interval(self.interval.as_secs_f64())?;
         in_range("history", self.history as f64, 1.0, MOST_HISTORY as f64)?;
         in_range("delay", self.delay as f64, 0.0, MOST_DELAY as f64)?;
+        if self.agents == Agents::Domains && self.actuator == Actuator::Initial {
+            return Err(SightError::Windows);
+        }
         if self.features.is_empty() { Err(SightError::NoFeature) } else { Ok(()) }
     }
 

@@ -1,5 +1,6 @@
 //! A whole onion overlay of real processes on loopback, with trouble in it.
 
+mod datagrams;
 mod floods;
 mod killed;
 mod programs;
@@ -162,7 +163,7 @@ impl Overlay {
             let mut arguments = vec!["onion", "relay", "--json", "--network", &shown, "--state", &state];
             arguments.extend(["--listen", &listen, "--limit", "1 Gbit/s"]);
             if usize::from(number) == EXIT {
-                arguments.extend(["--allow", &allow]);
+                arguments.extend(["--allow", &allow, "--allow", "127.0.0.1:*/udp"]);
             }
             let process = Process::start(&arguments);
             RelayProcess { process, address, identity: SecretKey::from_seed(&seed).public() }

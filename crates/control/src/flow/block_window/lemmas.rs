@@ -17,6 +17,7 @@ use proptest::prelude::*;
 
 use super::injection;
 use crate::rng::Rng;
+use crate::units::Octets;
 
 /// Amounts are sums of thousands of products; the lemmas hold up to rounding.
 const ROUNDING: f64 = 1e-6;
@@ -73,7 +74,7 @@ impl Model {
                 self.acked += served[now - periods - 1];
             }
         }
-        let leaves = injection(self.gamma, self.window, self.sent - self.acked);
+        let leaves = injection(self.gamma, Octets(self.window), Octets(self.sent - self.acked)).0;
         self.sent += leaves;
         // What came in earlier periods is served first; a packet that comes now waits, as
         // in eq. 3, where h(lT) is at most y(lT) + u(lT).

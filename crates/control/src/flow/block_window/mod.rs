@@ -34,7 +34,7 @@ use super::{Abandoned, Feedback, FlowController, Limits, PeerId, Sent};
 use crate::registry::{ParameterError, in_range};
 use crate::rng::Rng;
 use crate::time::{Duration, Seconds, Time};
-use crate::units::{Bytes, Packets};
+use crate::units::{Bytes, Octets, Packets, WindowUnit};
 
 /// Packets in the smallest window, RFC 9002 7.2.
 const MINIMUM_WINDOW: Packets = Packets(2.0);
@@ -130,8 +130,8 @@ enum Start {
 #[derive(Clone, Debug)]
 struct BlockWindow {
     config: Config,
-    packet: f64,
-    initial_window: f64,
+    packet: Octets,
+    initial_window: Octets,
     period: Duration,
     rate_span: Duration,
     receivers: Receivers,
@@ -146,17 +146,17 @@ struct BlockWindow {
     /// Sum of the queue's delays in this period, and their number.
     delays: (Seconds, u64),
     /// `w(kT)`.
-    window: f64,
+    window: Octets,
     /// No window is smaller.
-    floor: f64,
+    floor: Octets,
     start: Start,
     /// `u(kT)`.
-    injection: f64,
+    injection: Octets,
     /// What is left of it.
-    allowance: f64,
+    allowance: Octets,
     /// How long what has arrived waits until that is told.
     ack_wait: Duration,
-    in_flight: f64,
+    in_flight: Octets,
     /// As the last feedback said.
     app_limited: bool,
     /// When a packet last left or was acknowledged.
@@ -174,13 +174,13 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("queue_share", config.queue_share, 0.01..=0.99)?;
     in_range("rate_span_ms", config.rate_span_ms, config.period_ms..=60_000.0)?;
     in_range("initial_queue_ms", config.initial_queue_ms, 1.0..=10_000.0)?;
-    let window = setup.initial_window.max(setup.packet).get() as f64;
+    let window = Octets::from(setup.initial_window.max(setup.packet));
     let span = |ms: f64| Duration::from_secs_f64(ms / 1e3);
     let period = span(config.period_ms);
     let slow_starts = config.slow_start.unwrap_or(setup.shared);
     Ok(Box::new(BlockWindow {
         config,
-        packet: setup.packet.get() as f64,
+        packet: setup.packet.into(),
         initial_window: window,
         period,
         rate_span: span(config.rate_span_ms),
@@ -197,7 +197,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
         injection: window,
         allowance: window,
         ack_wait: Duration::ZERO,
-        in_flight: 0.0,
+        in_flight: Octets::ZERO,
         app_limited: false,
         active_at: setup.start,
         period_ends: None,
@@ -207,8 +207,8 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 /// What may leave in a period: `u(kT) = gamma (w - (sent - acknowledged))`, eq. 1, and
 /// nothing where the window has fallen below what is on its way.
 #[inline]
-fn injection(gamma: f64, window: f64, outstanding: f64) -> f64 {
-    (gamma * (window - outstanding)).max(0.0)
+fn injection(gamma: f64, window: Octets, outstanding: Octets) -> Octets {
+    ((window - outstanding) * gamma).max(Octets::ZERO)
 }
 
 impl BlockWindow {
@@ -238,17 +238,23 @@ impl BlockWindow {
         }
     }
 
+    /// The least window (RFC 9002, 7.2).
+    fn minimum(&self) -> Octets {
+        Octets::of_packets(MINIMUM_WINDOW, self.packet.0)
+    }
+
     /// `w(kT)`, eq. 17. Without a round trip there is nothing to compute it from.
-    fn window(&self) -> f64 {
+    fn window(&self) -> Octets {
         let Some(base) = self.base else { return self.floor };
         let (rate, reference) = (self.upload.rate(), self.reference());
         // U sum_p lambda_p (dmin_p + d_ref + T) + 1
         // What waits for its ACK is neither on the path nor in the queue, and counts as sent.
-        let fills = rate * (base + reference + self.period.seconds() + self.ack_wait.seconds()).0 + self.packet;
+        let span = base + reference + self.period.seconds() + self.ack_wait.seconds();
+        let fills = Octets(rate * span.0) + self.packet;
         // gamma_2 (d_ref - d(kT)): gamma_2 is in packets a second, and a fixed one is too
         // small for a fast path and unstable on a slow one, hence a share of U.
         let corrects = self.config.gamma_2 * rate * self.queue_delay.map_or(0.0, |delay| (reference - delay).0);
-        (fills + corrects).max(self.floor)
+        (fills + Octets(corrects)).max(self.floor)
     }
 
     /// A period has ended, and `skipped` more without a call.
@@ -258,7 +264,7 @@ impl BlockWindow {
         let unused = self.app_limited && self.allowance >= self.packet;
         self.upload.end_period(unused, skipped);
         if self.upload.is_filled() && matches!(self.start, Start::Never | Start::Over) {
-            self.floor = MINIMUM_WINDOW.in_bytes(self.packet);
+            self.floor = self.minimum();
         }
         self.base = self.receivers.base_delay().or(self.base);
         let (sum, count) = core::mem::take(&mut self.delays);
@@ -278,13 +284,13 @@ impl BlockWindow {
 
     /// The window is wide enough; it has doubled since what shows that has left.
     fn end_start(&mut self, now: Time) {
-        self.floor = (self.floor / 2.0).max(MINIMUM_WINDOW.in_bytes(self.packet));
+        self.floor = (self.floor / 2.0).max(self.minimum());
         self.start = Start::Stays(now + self.rate_span);
     }
 
     /// Begins anew with `window`: the rate and the queue of before are no longer true. What
     /// the paths and the buffer are is not forgotten.
-    fn restart(&mut self, window: f64) {
+    fn restart(&mut self, window: Octets) {
         self.upload.reset();
         self.queue_delay = None;
         self.delays = (Seconds::ZERO, 0);
@@ -301,10 +307,9 @@ impl BlockWindow {
 impl FlowController for BlockWindow {
     #[inline]
     fn on_sent(&mut self, now: Time, to: PeerId, packet: &Sent, _: &mut Rng) -> bool {
-        let size = packet.size.get() as f64;
         self.receivers.on_sent(to, packet.size);
-        self.in_flight = packet.in_flight.get() as f64;
-        self.allowance = (self.allowance - size).max(0.0);
+        self.in_flight = packet.in_flight.into();
+        self.allowance = (self.allowance - packet.size.into()).max(Octets::ZERO);
         self.active_at = now;
         if self.period_ends.is_none() {
             self.period_ends = Some(now + self.period);
@@ -316,12 +321,12 @@ impl FlowController for BlockWindow {
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
         let lost = feedback.lost.iter().map(|lost| lost.sent.size).sum::<Bytes>();
         self.receivers.on_answer(feedback.receiver, feedback.acked_bytes + lost);
-        self.in_flight = feedback.in_flight.get() as f64;
+        self.in_flight = feedback.in_flight.into();
         self.app_limited = feedback.app_limited;
         self.active_at = now;
         self.upload.on_acked(feedback.acked_bytes);
         if self.start == Start::Grows && !feedback.app_limited {
-            self.floor += feedback.acked_bytes.get() as f64;
+            self.floor += feedback.acked_bytes.into();
         }
         if let (Some(rtt), Some(newest)) = (feedback.rtt.latest, feedback.acked.last()) {
             self.receivers.on_round_trip(feedback.receiver, newest.at, rtt, feedback.rtt.min);
@@ -342,7 +347,7 @@ impl FlowController for BlockWindow {
         }
         if feedback.persistent_congestion {
             // RFC 9002 7.6.2; the paper has no answer to a path that delivers nothing.
-            self.restart(MINIMUM_WINDOW.in_bytes(self.packet));
+            self.restart(self.minimum());
             self.recovery.reset();
         }
     }
@@ -360,7 +365,7 @@ impl FlowController for BlockWindow {
     fn on_abandoned(&mut self, _: Time, abandoned: &Abandoned<'_>) {
         let receiver = abandoned.receiver;
         self.receivers.on_answer(receiver, abandoned.packets.iter().map(|sent| sent.size).sum());
-        self.in_flight = abandoned.in_flight.get() as f64;
+        self.in_flight = abandoned.in_flight.into();
         if abandoned.is_gone {
             if let Some(fullest @ Fullest::RoundTrip(whose, _)) = self.fullest
                 && whose == receiver
@@ -375,7 +380,7 @@ impl FlowController for BlockWindow {
         let Some(due) = self.period_ends.filter(|due| *due <= now) else { return };
         // A rest longer than t_c has left nothing to measure U by: RFC 5681 4.1 begins with
         // the initial window then.
-        if self.in_flight == 0.0 && now.since(self.active_at) >= self.rate_span {
+        if self.in_flight == Octets::ZERO && now.since(self.active_at) >= self.rate_span {
             self.period_ends = None;
             self.restart(self.initial_window);
             return;
@@ -394,7 +399,7 @@ impl FlowController for BlockWindow {
     /// ends. An empty network always takes a packet.
     #[inline]
     fn limits(&self) -> Limits {
-        Limits::window(Bytes::new((self.in_flight + self.allowance).max(self.packet) as u64))
+        Limits::window(Bytes::new((self.in_flight + self.allowance).max(self.packet).0 as u64))
     }
 
     /// `window` is w(kT), `injection` u(kT), `upload_rate` U; `queue_delay` is d(kT),
@@ -402,8 +407,8 @@ impl FlowController for BlockWindow {
     /// `base_delay` is the mean of dmin_p weighted by lambda_p. `rtt_N` is the last round
     /// trip to receiver N. What is not known yet is 0.
     fn trace(&self, record: &mut dyn FnMut(&'static str, f64)) {
-        record("window", self.window);
-        record("injection", self.injection);
+        record("window", self.window.0);
+        record("injection", self.injection.0);
         record("upload_rate", self.upload.rate() * 8.0);
         record("queue_delay", self.queue_delay.unwrap_or(Seconds::ZERO).as_millis());
         record("queue_reference", self.reference().as_millis());

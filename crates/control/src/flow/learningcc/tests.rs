@@ -20,7 +20,7 @@ fn learned(parameters: &str, packets: f64) -> LearningCc {
     cc.bandwidth.update(0, 8_000_000);
     (cc.rtt_min, cc.srtt) = (Seconds(0.1), Seconds(0.1));
     cc.srtt_max.update(0, 200_000_000);
-    cc.window = packets * cc.packet;
+    cc.window = cc.packet * packets;
     cc
 }
 
@@ -47,7 +47,7 @@ fn feed(cc: &mut LearningCc, now: Time, left: Option<Time>, lost: &[Time], rate:
         acked_bytes: PACKET * acked.len() as u64,
         acked: &acked,
         lost: &lost,
-        in_flight: Bytes::new(cc.window as u64),
+        in_flight: Bytes::new(cc.window.0 as u64),
         delivered: Bytes::ZERO,
         rate,
         ecn_marked_packets: 0,
@@ -104,7 +104,7 @@ fn a_back_off_leaves_beta_of_the_bandwidth_delay_product() {
     let mut cc = learned("", 150.0);
     let now = Time::from_secs_f64(1.0);
     feed(&mut cc, now, None, &[Time::from_secs_f64(0.9)], None, &mut rng);
-    assert!((cc.window - 0.9 * 1e6 * 0.1).abs() < 1e-6, "{}", cc.window);
+    assert!((cc.window.0 - 0.9 * 1e6 * 0.1).abs() < 1e-6, "{:?}", cc.window);
     assert!(cc.chosen_at.is_none());
 }
 

@@ -74,7 +74,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
     in_range("target_ms", config.target_ms, 0.1..=10_000.0)?;
     in_range("gain", config.gain, 0.001..=1.0)?;
     in_range("filter_samples", config.filter_samples as f64, 1.0..=MAX_SAMPLES as f64)?;
-    let packet = Octets(setup.packet.get() as f64);
+    let packet = Octets::from(setup.packet);
     Ok(Box::new(Ledbat {
         packet,
         window: packet * MINIMUM_WINDOW.0,
@@ -88,7 +88,7 @@ pub fn build(setup: &Setup, parameters: &toml::Table) -> Result<Box<dyn FlowCont
 impl FlowController for Ledbat {
     #[inline]
     fn on_feedback(&mut self, now: Time, feedback: &Feedback<'_>, _: &mut Rng) {
-        let acked = Octets(feedback.acked_bytes.get() as f64);
+        let acked = Octets::from(feedback.acked_bytes);
         let minimum = self.packet * MINIMUM_WINDOW.0;
         if let Some(rtt) = feedback.rtt.latest {
             self.delay.update(now, rtt, feedback.rtt.min);
@@ -98,7 +98,7 @@ impl FlowController for Ledbat {
             }
             // What is lost and must be sent again counts as in flight (2.4.2).
             let lost: Bytes = feedback.lost.iter().map(|lost| lost.sent.size).sum();
-            let flight = Octets((feedback.in_flight + lost).get() as f64) + acked;
+            let flight = Octets::from(feedback.in_flight + lost) + acked;
             self.window = self.window.min(flight + self.packet * ALLOWED_INCREASE.0).max(minimum);
         }
         if self.recovery.enter(now, feedback) {

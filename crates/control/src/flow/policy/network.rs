@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::feature::{FlowFeature, MOST_HISTORY};
-use crate::policy::{Activation, Layer, Policy, Reading, Scratch};
+use crate::policy::{Activation, Cell, Layer, Policy, Reading, Scratch};
 use crate::registry::{ParameterError, in_range};
 use crate::time::Time;
 
@@ -33,7 +33,15 @@ struct Keys {
     deviation: Vec<f32>,
     least: Option<Vec<f32>>,
     most: Option<Vec<f32>>,
+    cell: Option<CellKeys>,
     layers: Vec<LayerKeys>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CellKeys {
+    inputs: LayerKeys,
+    state: LayerKeys,
 }
 
 #[derive(Deserialize)]
@@ -83,9 +91,17 @@ impl FlowNetwork {
             let known = Activation::ALL.map(|(name, _)| name).join(", ");
             ParameterError(format!("there is no activation \"{}\"; there are: {known}", keys.activation))
         })?;
-        let layers = keys.layers.into_iter().map(|layer| Layer { weights: layer.weights, biases: layer.biases });
+        let layer = |layer: LayerKeys| Layer { weights: layer.weights, biases: layer.biases };
+        let layers = keys.layers.into_iter().map(layer).collect();
         let wrong = |error: crate::policy::PolicyError| ParameterError(error.to_string());
-        let policy = Policy::new(layers.collect(), activation, keys.mean, keys.deviation).map_err(wrong)?;
+        let policy = match keys.cell {
+            None => Policy::new(layers, activation, keys.mean, keys.deviation),
+            Some(cell) => {
+                let cell = Cell { inputs: layer(cell.inputs), state: layer(cell.state) };
+                Policy::recurrent(cell, layers, activation, keys.mean, keys.deviation)
+            }
+        };
+        let policy = policy.map_err(wrong)?;
         let policy = match (keys.least, keys.most) {
             (None, None) => policy,
             (Some(least), Some(most)) => policy.with_known(least, most).map_err(wrong)?,
@@ -116,6 +132,10 @@ impl FlowNetwork {
             ("deviation".to_owned(), numbers(deviation).into()),
             ("layers".to_owned(), layers.into()),
         ]);
+        if let Some(Cell { inputs, state }) = self.policy.cell() {
+            let parts = [("inputs".to_owned(), layer(inputs).into()), ("state".to_owned(), layer(state).into())];
+            table.insert("cell".to_owned(), toml::Table::from_iter::<[(String, toml::Value); 2]>(parts).into());
+        }
         if let Some((least, most)) = self.policy.known() {
             table.insert("least".to_owned(), numbers(least).into());
             table.insert("most".to_owned(), numbers(most).into());

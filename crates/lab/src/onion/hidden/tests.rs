@@ -96,6 +96,28 @@ fn files_pass_from_hidden_senders_to_a_hidden_receiver() {
 }
 
 #[test]
+fn a_mailbox_where_the_receivers_next_guard_is_is_given_up_and_holds_up_none_of_the_others() {
+    // One guard, and few relays: the one that follows a dead guard has a mailbox, for most seeds.
+    let mut met = 0;
+    for seed in 1..=6 {
+        let mut run = run(9, 0, 0, seed);
+        run.settings.guards = 1;
+        let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
+        world.step(at(5));
+        let (doors, guard) = (world.receiver().open_mailboxes(None), world.receiver().user().choice().reserved[0]);
+        assert!(!doors.is_empty() && doors.iter().all(|door| door.relay != guard), "seed {seed}: {doors:?}");
+        world.kill(guard);
+        world.step(at(60));
+        let (after, reserved) = (world.receiver().open_mailboxes(None), &world.receiver().user().choice().reserved);
+        assert!(reserved.iter().any(|relay| *relay != guard), "seed {seed}: another guard was drawn");
+        met += u32::from(doors.iter().any(|door| reserved.contains(&door.relay)));
+        assert!(!after.is_empty(), "seed {seed}: no door is open, met {met}");
+        assert!(after.iter().all(|door| !reserved.contains(&door.relay)), "seed {seed}: {after:?}, {reserved:?}");
+    }
+    assert!(met > 0, "a guard that had a mailbox was to be met");
+}
+
+#[test]
 fn no_relay_sees_both_ends_and_no_end_sees_the_other() {
     // Both may have the same guard, as anybody may; here is a seed with which they have not.
     let start =

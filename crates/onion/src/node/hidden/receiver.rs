@@ -385,6 +385,12 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
                 self.avoided.insert(own.relay, now + AVOIDED);
             }
         }
+        let reserved = &self.user.choice().reserved;
+        // A relay that has become a guard since would know for whom its mailbox is, and no block leads there.
+        let before = self.mailboxes.values().filter(|own| !own.is_former()).count();
+        self.mailboxes.retain(|_, own| !reserved.contains(&own.at.relay));
+        let kept = self.mailboxes.values().filter(|own| !own.is_former()).count();
+        self.counts.given_up += (before - kept) as u64;
         self.avoided.retain(|_, until| *until > now);
         let sessions = self.own_sessions().map(|session| (Some(session), OF_SESSION));
         let wanted: Vec<_> = [(None, DOORS)].into_iter().chain(sessions).collect();
@@ -484,6 +490,10 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             self.publication.begin(now, doors, parts, places);
         }
         for (relay, which, part) in self.publication.poll(now) {
+            // It has become a guard since: silent, to the publication.
+            if self.user.choice().reserved.contains(&relay) {
+                continue;
+            }
             let (id, answer) = self.user.make_block(now, relay)?;
             self.know(id, Use::Stored(relay, which));
             let request = Request::Publish { part: Box::new(part), answer };

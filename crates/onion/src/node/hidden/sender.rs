@@ -212,6 +212,8 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenSender<C, R> {
                     self.failed = 0;
                     self.events.push_back(SenderEvent::NotFound(why));
                 }
+                // It has become a guard since, which would know who asks: as if it did not answer.
+                Step::Ask(relay) if self.user.choice().reserved.contains(&relay) => {}
                 Step::Ask(relay) => {
                     let key = search.key();
                     let (one, first) = self.user.make_block(now, relay)?;

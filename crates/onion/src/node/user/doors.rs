@@ -41,6 +41,8 @@ pub(super) struct Doors {
     doors: Vec<Door>,
     /// Those that a session with a hidden receiver began at, while others take their place.
     reserve: Vec<Door>,
+    /// Whether these are of an epoch before this one: relays forget their mailboxes soon.
+    reserve_is_former: bool,
     is_exit: bool,
     next: usize,
     /// How many doors others have taken the place of: to learners, each is another far end.
@@ -56,15 +58,16 @@ impl Doors {
     /// A hidden receiver's mailboxes, one at least.
     pub fn mailboxes(at: impl IntoIterator<Item = MailboxAt>) -> Doors {
         let doors = at.into_iter().map(Door::new).collect();
-        Doors { doors, reserve: Vec::new(), is_exit: false, next: 0, replaced: 0 }
+        Doors { doors, reserve: Vec::new(), reserve_is_former: false, is_exit: false, next: 0, replaced: 0 }
     }
 
-    /// Others take their place, and those that were there first become the reserve.
+    /// Others take their place, and those that were there first become the reserve; in another epoch, those that were
+    /// there last, for they work longer.
     pub fn replace(&mut self, at: impl IntoIterator<Item = MailboxAt>) {
         let before = core::mem::replace(&mut self.doors, at.into_iter().map(Door::new).collect());
         self.replaced += before.len();
-        if self.reserve.is_empty() {
-            self.reserve = before;
+        if self.reserve.is_empty() || self.reserve_is_former {
+            (self.reserve, self.reserve_is_former) = (before, false);
         }
     }
 
@@ -77,6 +80,10 @@ impl Doors {
         };
         self.doors.retain_mut(moves);
         self.reserve.retain_mut(moves);
+        self.reserve_is_former = true;
+        if self.doors.is_empty() {
+            self.doors = core::mem::take(&mut self.reserve);
+        }
         !self.doors.is_empty()
     }
 
@@ -160,5 +167,25 @@ mod tests {
         assert!(doors.begin_epoch(|relay| (relay.0 == 2).then_some(RelayIndex(7))));
         assert_eq!(doors.relays(), [RelayIndex(7)]);
         assert!(!doors.begin_epoch(|_| None));
+    }
+
+    #[test]
+    fn the_reserve_outlives_those_in_use_and_is_replaced_by_them_in_another_epoch() {
+        let now = Time::ZERO;
+        let mut doors = Doors::mailboxes([mailbox(1)]);
+        doors.replace([mailbox(2)]);
+        assert!(doors.begin_epoch(|relay| (relay.0 == 1).then_some(relay)), "the one in use is not listed any more");
+        assert_eq!(doors.next(now).map(|(_, at)| at), Some(mailbox(1)));
+        let reserve = |doors: &mut Doors, label: u8| {
+            (0..DEAD).for_each(|_| doors.on_fate(now, mailbox(label).label, false));
+            doors.next(now).map(|(_, at)| at)
+        };
+        let mut doors = Doors::mailboxes([mailbox(1)]);
+        doors.replace([mailbox(2)]);
+        assert!(doors.begin_epoch(Some));
+        doors.replace([mailbox(3)]);
+        assert_eq!(reserve(&mut doors, 3), Some(mailbox(2)), "that of the last epoch, and none from before");
+        doors.replace([mailbox(4)]);
+        assert_eq!(reserve(&mut doors, 4), Some(mailbox(2)), "within an epoch the first stay");
     }
 }

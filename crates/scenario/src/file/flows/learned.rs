@@ -6,7 +6,7 @@ use super::super::error::{Problem, is_option};
 use super::super::shape::{Either, Said, keys, said};
 use crate::flows::{FlowScenario, Learned};
 use crate::policy::file::PartError;
-use crate::policy::{Saved, SightError, hosts};
+use crate::policy::{Saved, SightError};
 
 /// A file's name, or all that is in it.
 pub type Policy = Either<String, PolicyKeys>;
@@ -45,8 +45,8 @@ impl Said<Policy> {
             SightError::NoHost(link) => wrong(format!("no flow that is steered passes link \"{link}\"")),
             error => wrong(error.to_string()),
         })?;
-        let (hosts, features) = (hosts(scenario, link).len(), sight.features.len());
-        let reading = saved.policy.reading(hosts, features, sight.history);
+        let (agents, features) = (sight.agents.of(scenario, link).len(), sight.features.len());
+        let reading = saved.policy.reading(agents, features, sight.history);
         let reading = reading.map_err(|error| wrong(error.to_string()))?;
         Ok(Learned { name, saved, sight, reading })
     }
@@ -88,7 +88,7 @@ mod tests {
     use crate::file::{AnyScenario, Override, read_any};
     use crate::flows::FlowScenario;
     use crate::policy::file::Purpose;
-    use crate::policy::{Actuator, Feature, Saved, Sight};
+    use crate::policy::{Actuator, Agents, Feature, Saved, Sight};
 
     const TEXT: &str = "[run]\nseconds = 10\n[dumbbell]\npairs = 2\nrate = \"5 Mbit/s\"\ndelay_ms = 10\n\
                         access_rate = \"50 Mbit/s\"\naccess_delay_ms = 1\n\
@@ -105,6 +105,7 @@ mod tests {
             features: features.to_vec(),
             history: 1,
             delay: 0,
+            agents: Agents::Hosts,
         };
         let policy = policy.with_known(vec![0.0; inputs], vec![1.0; inputs]).unwrap();
         Saved { policy, purpose: Purpose::of(&sight), trained: serde_json::json!({ "by": "a \"test\"\n" }) }

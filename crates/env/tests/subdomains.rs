@@ -1,0 +1,94 @@
+//! Budgets of sub-domains: a rule below divides them among hosts, and what is idle is lent.
+
+use std::sync::Arc;
+
+use anabranch_env::oracle::rule;
+use anabranch_env::{Actuator, Agents, Session, Spec, catalogue};
+
+fn spec() -> Spec {
+    catalogue::find("C3-Subdomains").unwrap().spec()
+}
+
+/// Goes through an episode; after each step what was told, and what is seen.
+fn play(spec: Spec, seed: u64, mut told: impl FnMut(&Session, &mut [f32]), mut look: impl FnMut(&Session)) {
+    let mut session = Session::new(Arc::new(spec), seed).unwrap();
+    let mut rates = vec![0.0; session.hosts()];
+    while !session.ended().is_over() {
+        told(&session, &mut rates);
+        session.step(&rates).unwrap();
+        look(&session);
+    }
+}
+
+#[test]
+fn a_sub_domain_has_a_row_and_a_number_and_its_hosts_are_seen() {
+    let session = Session::new(Arc::new(spec()), 1).unwrap();
+    assert_eq!((session.hosts(), session.seen().len(), session.of_agents().len()), (4, 16, 4));
+    assert_eq!(session.observation_len(), 4 * 7);
+    let flat = Session::new(Arc::new(Spec { agents: Agents::Hosts, ..spec() }), 1).unwrap();
+    assert_eq!((flat.hosts(), flat.seen().len()), (16, 16));
+}
+
+/// What the hosts of a sub-domain carry together is no more than it holds, and alike.
+#[test]
+fn a_budget_is_divided_evenly_among_those_who_send() {
+    let (mut judged, mut before) = (0, [(0, false); 4]);
+    let kept = Spec { actuator: Actuator::Rate, ..spec() };
+    let look = |session: &Session| {
+        for (hosts, (senders, is_steady)) in session.seen().chunks(4).zip(&mut before) {
+            let sending: Vec<f64> = hosts.iter().filter(|host| host.active > 0).map(|host| host.throughput).collect();
+            // Nobody began or ended in this step, nor in the one before: no slow start in it.
+            let was_steady = std::mem::replace(is_steady, *senders == sending.len());
+            *senders = sending.len();
+            if !(was_steady && *is_steady) || sending.is_empty() {
+                continue;
+            }
+            let all: f64 = sending.iter().sum();
+            let mean = all / sending.len() as f64;
+            judged += 1;
+            assert!((0.17..0.23).contains(&all), "{all} of a budget of 0.2 at {}", session.now());
+            assert!(sending.iter().all(|one| (one / mean - 1.0).abs() < 0.2), "{sending:?} at {}", session.now());
+        }
+    };
+    play(kept, 3, |_, rates| rates.fill(0.2), look);
+    assert!(judged > 40, "{judged} seconds were judged");
+}
+
+/// Two policies that say the same: who lends fills the link where others leave the room of the idle.
+#[test]
+fn what_the_idle_hold_is_lent() {
+    let carried = |actuator| {
+        let (mut sum, mut seconds, mut held) = (0.0, 0.0, 0.0);
+        play(
+            Spec { actuator, ..spec() },
+            5,
+            |_, rates| rates.fill(0.23),
+            |session| {
+                let idle = session.of_agents().iter().filter(|domain| domain.active == 0).count();
+                if idle == 2 {
+                    sum += f64::from(session.terms().throughput);
+                    seconds += 1.0;
+                    held += session.of_agents().iter().map(|domain| domain.rate).sum::<f64>();
+                }
+            },
+        );
+        assert!(seconds > 5.0, "two of four are idle for {seconds} s");
+        assert!((held / seconds - 0.92).abs() < 1e-6, "it is told what it is told");
+        sum / seconds
+    };
+    let (kept, lent) = (carried(Actuator::Rate), carried(Actuator::Lent));
+    assert!(kept < 0.6 && lent > 0.8, "{kept} kept, {lent} lent");
+}
+
+/// A rule that hears from hosts each 100 ms, and one above that hears from sub-domains each second.
+#[test]
+fn a_rule_over_sub_domains_divides_by_their_hosts() {
+    let mut shares = Vec::new();
+    play(spec(), 7, rule, |session| {
+        for domain in 0..4 {
+            shares.push((session.active_hosts(domain), session.of_agents()[domain].rate));
+        }
+    });
+    assert!(shares.iter().any(|&(active, rate)| active > 1 && rate > 0.0));
+    assert!(shares.iter().all(|&(_, rate)| (0.0..=1.0 + 1e-6).contains(&rate)));
+}
