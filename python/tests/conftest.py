@@ -1,3 +1,5 @@
+import os
+
 import gymnasium
 import pytest
 
@@ -15,3 +17,17 @@ def id(request):
 def single():
     """The environment of one flow, without Gymnasium's wrappers."""
     return gymnasium.make("anabranch/C3-Single-v0").unwrapped
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray's, one for all tests of a file, of two workers; without what Ray would leave in the home directory."""
+    import ray
+
+    from anabranch import _ray
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=_ray.OBJECT_STORE_BYTES,
+             log_to_driver=False, logging_level="error")  # fmt: skip
+    yield
+    ray.shutdown()

@@ -1,4 +1,4 @@
-"""Deep Q-learning learns, goes on to the same bytes, and refuses what it can't choose in."""
+"""Deep Q-learning learns, and refuses what it can't choose in."""
 
 import json
 
@@ -9,31 +9,10 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 from anabranch.train import dqn
-from anabranch.train._training import Memory, finished
+from anabranch.train._steps import Memory
+from anabranch.train._training import finished
 
 SMALL = dqn.Settings("learningcc", steps=8 * 64, num_envs=4, rollout=16, anew=2, remembered=200, batch=16, updates=4)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    rows = []
-    finished(dqn.train(SMALL, 1, whole), rows.append)
-    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
-
-    def stop(row):
-        if row["steps"] == 5 * 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        finished(dqn.train(SMALL, 1, stopped), stop)
-    finished(dqn.train(SMALL, 1, stopped))
-    assert contents(whole) == contents(stopped)
-    finished(dqn.train(SMALL, 2, tmp_path / "other"))
-    assert contents(tmp_path / "other")["network.npz"] != contents(whole)["network.npz"]
 
 
 def test_what_is_remembered_is_the_newest(tmp_path):

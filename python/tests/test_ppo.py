@@ -1,4 +1,4 @@
-"""A training learns, goes on to the same bytes, and what it writes acts in Rust as it does in JAX."""
+"""A training learns, and what it writes acts in Rust as it does in JAX."""
 
 import json
 from pathlib import Path
@@ -13,37 +13,8 @@ pytest.importorskip("optax")
 import anabranch
 from anabranch.policy import Policy
 from anabranch.train import ppo
-from anabranch.train._training import Checkpoint, finished
-
-SMALL = ppo.Settings("anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    rows = []
-    finished(ppo.train(SMALL, 1, whole), rows.append)
-    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
-
-    def stop(row):
-        if row["steps"] == 5 * 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        finished(ppo.train(SMALL, 1, stopped), stop)
-    assert "policy.safetensors" not in contents(stopped)
-    again = []
-    finished(ppo.train(SMALL, 1, stopped), again.append)
-    assert again == rows[4:], "it goes on from its last checkpoint"
-    assert contents(stopped) == contents(whole)
-    # Another seed is another training, and what is there is not overwritten by one with other settings.
-    finished(ppo.train(SMALL, 2, tmp_path / "other"))
-    assert contents(tmp_path / "other")["policy.safetensors"] != contents(whole)["policy.safetensors"]
-    with pytest.raises(ValueError, match="seed was 1 in the training that is there, and is 2 now"):
-        finished(ppo.train(SMALL, 2, whole))
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._training import finished
 
 
 @pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 3)])

@@ -1,4 +1,4 @@
-"""A training of a policy with memory learns, goes on to the same bytes, and acts in Rust as in JAX."""
+"""A training of a policy with memory learns, and acts in Rust as in JAX."""
 
 import json
 
@@ -13,29 +13,8 @@ import jax.numpy as jnp
 
 from anabranch.policy import Memory, Policy
 from anabranch.train import ppo_gru
-from anabranch.train._training import Checkpoint, finished
-
-SMALL = ppo_gru.Settings("anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2, keep=(128,))
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    rows = []
-    finished(ppo_gru.train(SMALL, 1, whole), rows.append)
-    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
-
-    def stop(row):
-        if row["steps"] == 5 * 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        finished(ppo_gru.train(SMALL, 1, stopped), stop)
-    finished(ppo_gru.train(SMALL, 1, stopped))
-    assert contents(stopped) == contents(whole) and "steps-128.safetensors" in contents(whole)
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._training import finished
 
 
 @pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 2)])

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from files import contents
+
 import anabranch
 from anabranch import _native
 
@@ -21,26 +23,14 @@ from anabranch import _ray  # noqa: E402
 SCENARIO = {"run": {"seconds": 40}, "overlay": {"peers": 20, "relays": 3, "controller": "aimd"}}
 GRID = {"overlay.relays": [1, 2], "overlay.controller": ["aimd", "random"]}
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    """One for all tests, of two workers; without what Ray would leave in the home directory."""
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=_ray.OBJECT_STORE_BYTES,
-             log_to_driver=False, logging_level="error")  # fmt: skip
-    yield
-    ray.shutdown()
-
-
-def files(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def test_files_are_those_of_one_thread_and_either_goes_on_from_the_other(tmp_path):
     one, both = tmp_path / "one", tmp_path / "ray"
     ours = anabranch.sweep(SCENARIO, GRID, seeds=3, threads=1, out=one)
     rays = anabranch.sweep(SCENARIO, GRID, seeds=3, backend="ray", out=both)
-    assert files(one) == files(both) and len(files(one)) == 15
+    assert contents(one) == contents(both) and len(contents(one)) == 15
     assert {**ours, "wall_s": 0} == {**rays, "wall_s": 0}
     assert len(rays.tables["points"]) == 12
     assert anabranch.sweep(SCENARIO, GRID, seeds=3, threads=2, out=both)["skipped"] == 12
@@ -50,7 +40,7 @@ def test_files_are_those_of_one_thread_and_either_goes_on_from_the_other(tmp_pat
     for path in kept:
         shutil.copy(path, both / "points")
     assert anabranch.sweep(SCENARIO, GRID, seeds=3, backend="ray", out=both)["skipped"] == 5
-    assert files(one) == files(both)
+    assert contents(one) == contents(both)
     assert ray.is_initialized(), "a program's own Ray stays"
 
 
@@ -72,7 +62,7 @@ def test_a_killed_worker_loses_nothing(tmp_path, monkeypatch):
     anabranch.sweep(SCENARIO, GRID, seeds=3, threads=1, out=one)
     anabranch.sweep(SCENARIO, GRID, seeds=3, backend="ray", out=both)
     assert sorted(path.name for path in marks.iterdir()) == ["3", "8"]
-    assert files(one) == files(both)
+    assert contents(one) == contents(both)
 
 
 def test_another_version_is_refused(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Soft actor-critic learns, goes on to the same bytes, and what it writes acts in Rust as it does in JAX."""
+"""Soft actor-critic learns, and what it writes acts in Rust as it does in JAX."""
 
 import json
 
@@ -14,37 +14,13 @@ import jax.numpy as jnp
 
 from anabranch.policy import Policy
 from anabranch.train import sac
-from anabranch.train._training import Checkpoint, finished
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._training import finished
 
 SMALL = sac.Settings(
     "anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2, at_random=2, remembered=200,
     batch=16, updates=4,
 )  # fmt: skip
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    rows = []
-    finished(sac.train(SMALL, 1, whole), rows.append)
-    assert [row["steps"] for row in rows] == [64 * (number + 1) for number in range(8)]
-
-    def stop(row):
-        if row["steps"] == 5 * 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        finished(sac.train(SMALL, 1, stopped), stop)
-    assert "policy.safetensors" not in contents(stopped)
-    again = []
-    finished(sac.train(SMALL, 1, stopped), again.append)
-    assert again == rows[4:], "it goes on from its last checkpoint"
-    assert contents(whole) == contents(stopped)
-    finished(sac.train(SMALL, 2, tmp_path / "other"))
-    assert contents(tmp_path / "other")["policy.safetensors"] != contents(whole)["policy.safetensors"]
 
 
 @pytest.mark.parametrize(("name", "history"), [("C3-Single", 1), ("C3-Random", 3), ("C3-Fct", 1)])

@@ -11,26 +11,15 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
+from files import contents
+
 import anabranch
-from anabranch import _ray
 from anabranch.train import _on_ray, dqn, ppo
 from anabranch.train._training import finished
 
 SMALL = ppo.Settings("anabranch/C3-Single-v0", {"interval": 1.0}, steps=8 * 64, num_envs=4, rollout=16, anew=2, keep=(128,))
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    """One for all tests, of two workers; without what Ray would leave in the home directory."""
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=_ray.OBJECT_STORE_BYTES,
-             log_to_driver=False, logging_level="error")  # fmt: skip
-    yield
-    ray.shutdown()
-
-
-def files(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +33,7 @@ def test_files_are_those_of_one_after_the_other(tmp_path, algorithm, settings):
         learned = finished(algorithm.train(settings, seed, here / f"seed-{seed}"))
         reached[seed] = algorithm.score(settings, learned)
     assert list(_on_ray.train(algorithm, settings, 3, there, None)) == sorted(reached.items())
-    assert files(here) == files(there) and len(files(here)) >= 9
+    assert contents(here) == contents(there) and len(contents(here)) >= 9
     assert ray.is_initialized(), "a program's own Ray stays"
 
 
@@ -58,9 +47,9 @@ def test_one_goes_on_from_the_other(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         finished(ppo.train(SMALL, 1, stopped / "seed-1"), stop)
-    assert "seed-1/policy.safetensors" not in {str(path) for path in files(stopped)}
+    assert "seed-1/policy.safetensors" not in contents(stopped)
     list(_on_ray.train(ppo, SMALL, 1, stopped, None))
-    assert files(whole) == files(stopped)
+    assert contents(whole) == contents(stopped)
     with pytest.raises(ValueError, match=f"{stopped}/seed-1/checkpoint.npz: steps was 512"):
         list(_on_ray.train(ppo, ppo.Settings(SMALL.env, SMALL.options, steps=64), 1, stopped, None))
 
@@ -92,7 +81,7 @@ def test_a_killed_worker_goes_on_from_the_last_checkpoint(tmp_path, monkeypatch)
     list(_on_ray.train(ppo, SMALL, 1, tmp_path / "there", None))
     assert begun.read_text().split() == ["False", "True"]
     finished(ppo.train(SMALL, 1, tmp_path / "here/seed-1"))
-    assert files(tmp_path / "there") == files(tmp_path / "here")
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
 
 def test_what_a_worker_refuses_is_said(tmp_path, monkeypatch):
@@ -109,4 +98,4 @@ def test_the_command_begins_and_ends_a_ray_of_its_own(tmp_path):
     for out, more in (("here", []), ("there", ["--ray"])):
         said = subprocess.run([*command, out, *more], cwd=tmp_path, capture_output=True, text=True, timeout=240)
         assert said.returncode == 0, said.stderr
-    assert files(tmp_path / "here") == files(tmp_path / "there")
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")

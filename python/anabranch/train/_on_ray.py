@@ -18,7 +18,8 @@ import gymnasium
 
 from anabranch import _native
 from anabranch._ray import RETRIES, begin
-from anabranch.train._training import Algorithm, Checkpoint, Live, Row, write
+from anabranch.train._checkpoint import Checkpoint, Row, write
+from anabranch.train._training import Algorithm, Live
 
 import ray
 from ray.exceptions import RayError, RayTaskError, WorkerCrashedError

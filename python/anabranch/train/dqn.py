@@ -33,10 +33,10 @@ import numpy as np
 import optax
 from gymnasium import spaces
 
-from anabranch.train._training import (
-    EVALUATION_EPISODES, EVALUATION_SEED, HIDDEN, Checkpoint, Course, Memory, Walk, evaluated, forward, layers, parsed, parser,
-    scaled, train_all,
-)  # fmt: skip
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._networks import HIDDEN, forward, layers, scaled
+from anabranch.train._steps import EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, evaluated
+from anabranch.train._training import Course, parsed, parser, train_all
 from anabranch.vector import VectorEnv
 
 

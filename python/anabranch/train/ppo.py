@@ -34,10 +34,10 @@ import optax
 
 import anabranch
 from anabranch.policy import Policy
-from anabranch.train._training import (
-    EVALUATION_EPISODES, HIDDEN, SEEDS_APART, Checkpoint, Course, Known, Shape, acting, add_environment, against_baselines,
-    arrays, evaluated, forward, layers, made, parsed, parser, scaled_rows, scaled_whole, train_all,
-)  # fmt: skip
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._steps import EVALUATION_EPISODES, SEEDS_APART, acting, against_baselines, evaluated, made
+from anabranch.train._training import Course, add_environment, parsed, parser, train_all
 from anabranch.vector import VectorEnv
 
 # Of the actions' noise at the beginning, and the least and the most that it may become.

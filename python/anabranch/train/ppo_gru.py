@@ -30,9 +30,8 @@ import optax
 
 from anabranch.policy import Policy
 from anabranch.train import ppo
-from anabranch.train._training import (
-    Course, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole,
-)  # fmt: skip
+from anabranch.train._networks import Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._training import Course
 from anabranch.train.ppo import about, advantages, baselines, log_probability, objective, score
 from anabranch.vector import VectorEnv
 

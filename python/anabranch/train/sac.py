@@ -39,10 +39,12 @@ from gymnasium import spaces
 
 import anabranch
 from anabranch.policy import Policy
-from anabranch.train._training import (
-    EVALUATION_EPISODES, EVALUATION_SEED, HIDDEN, Checkpoint, Course, Known, Memory, Shape, Walk, add_environment,
-    against_baselines, arrays, evaluated, forward, layers, made, parsed, parser, scaled_rows, scaled_whole, train_all,
+from anabranch.train._checkpoint import Checkpoint
+from anabranch.train._networks import HIDDEN, Known, Shape, arrays, forward, layers, scaled_rows, scaled_whole
+from anabranch.train._steps import (
+    EVALUATION_EPISODES, EVALUATION_SEED, Memory, Walk, against_baselines, evaluated, made,
 )  # fmt: skip
+from anabranch.train._training import Course, add_environment, parsed, parser, train_all
 from anabranch.vector import VectorEnv
 
 # The least and the most that the logarithm of a deviation becomes, before it is squeezed.

@@ -23,7 +23,6 @@ use anabranch_sim::pairs::PairsConfig;
 
 use crate::monitor::Monitor;
 use crate::onion::hidden::{HiddenRun, HiddenWorld};
-
 use crate::onion::{Cells, OnionRun, OnionRunError, OnionWorld, UserRates, Wish};
 
 /// The rate has found its place by then: a total rate doubles each step at first, and mailboxes are found in seconds.
@@ -194,7 +193,6 @@ mod tests {
             let cells = Cells::of_format();
             let packets_per_s = guards * 1e6 / DATAGRAM as f64;
             let most = packets_per_s / (1.0 + 1.0 / cells.blocks) * cells.data;
-            println!("{guards} guards: {measured} of {most} B/s, {bound} by theory");
             assert!((0.6..1.0).contains(&(measured / most)) && most < bound, "{measured} of {most}, {bound}");
         }
     }
@@ -216,7 +214,6 @@ mod tests {
         ] {
             let scenario = small(change);
             let measured = measure(&scenario, &()).unwrap().unwrap().bytes_per_sec();
-            println!("{:?}, {} far guards: {measured} B/s", scenario.overlay.mode, scenario.overlay.far_guards);
             let spare = scenario.overlay.relay_rate.bytes_per_sec() * (1.0 - scenario.overlay.load);
             let legs = if scenario.overlay.guards == 1 { 1.0 } else { 2.0 };
             assert!((0.3 * spare..legs * spare).contains(&measured), "{measured} of {spare} B/s a leg");

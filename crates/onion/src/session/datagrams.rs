@@ -31,6 +31,9 @@ const OVERHEAD: usize = 64;
 /// Datagrams at once of which some pieces have come; of more, the oldest go.
 pub const MOST_PARTIAL: usize = 64;
 
+/// Datagrams that are kept whose flow was not opened yet: they overtook that. Of more, the oldest go.
+pub const MOST_EARLY: usize = 32;
+
 #[derive(Clone, Debug)]
 struct Waiting {
     stream: StreamId,
@@ -170,6 +173,69 @@ impl Arriving {
     /// The flow is over.
     pub fn forget(&mut self, stream: StreamId) {
         self.partial.retain(|partial| partial.stream != stream);
+    }
+}
+
+/// What a session carries of all flows.
+#[derive(Clone, Debug, Default)]
+pub struct Flows {
+    /// What shall leave.
+    pub departing: Departing,
+    arriving: Arriving,
+    /// Whole ones whose flow was not opened yet, which they overtook.
+    early: VecDeque<(StreamId, Box<[u8]>)>,
+}
+
+impl Flows {
+    /// A piece came; the datagram, if that was the last of it and its flow is open. Else it waits for that.
+    pub fn on_piece(
+        &mut self,
+        (stream, is_open): (StreamId, bool),
+        number: u32,
+        length: usize,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Option<Box<[u8]>> {
+        let whole = self.arriving.on_piece(stream, number, length, offset, bytes)?;
+        if is_open {
+            return Some(whole);
+        }
+        if self.early.len() == MOST_EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back((stream, whole));
+        None
+    }
+
+    /// The flow is opened: what has overtaken that. Of a stream there is nothing.
+    pub fn take_early(&mut self, stream: StreamId) -> Vec<Box<[u8]>> {
+        let mut taken = Vec::new();
+        self.early.retain_mut(|(of, bytes)| {
+            let is_of = *of == stream;
+            if is_of {
+                taken.push(std::mem::take(bytes));
+            }
+            !is_of
+        });
+        taken
+    }
+
+    /// How many wait for their flow.
+    pub fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Bytes of memory, about.
+    pub fn memory(&self) -> usize {
+        let early: usize = self.early.iter().map(|(_, bytes)| bytes.len()).sum();
+        early + self.departing.memory() + self.arriving.memory()
+    }
+
+    /// The flow is over.
+    pub fn forget(&mut self, stream: StreamId) {
+        self.departing.forget(stream);
+        self.arriving.forget(stream);
+        self.early.retain(|(of, _)| *of != stream);
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use anabranch_proto::flow::Assembly;
 
 use super::cell::{DATA_HEADER, Frame, Reason, StreamId, Target};
-use super::datagrams::{Arriving, Departing, MOST_DATAGRAM};
+use super::datagrams::{Flows, MOST_DATAGRAM};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::sender::Carried;
@@ -36,9 +36,6 @@ pub const MAX_STREAMS: usize = 256;
 
 /// Streams that a service still knows while the client has forgotten some.
 const MAX_KNOWN: usize = 2 * MAX_STREAMS;
-
-/// Datagrams that are kept whose flow was not opened yet: they overtook that. Of more, the oldest go.
-const MOST_EARLY: usize = 32;
 
 /// How a peer breaks the rules; the session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,9 +136,7 @@ pub struct Streams {
     /// Whose turn it is: streams after this one first.
     turn: StreamId,
     control: VecDeque<Carried>,
-    departing: Departing,
-    arriving: Arriving,
-    early: VecDeque<(StreamId, Box<[u8]>)>,
+    flows: Flows,
     /// Whether the next cell has datagrams before bytes of streams.
     datagrams_first: bool,
     /// Bytes that may be sent in all, and that were.
@@ -167,9 +162,7 @@ impl Streams {
             next: 0,
             turn: StreamId(0),
             control: VecDeque::new(),
-            departing: Departing::default(),
-            arriving: Arriving::default(),
-            early: VecDeque::new(),
+            flows: Flows::default(),
             datagrams_first: false,
             allowed: SESSION_WINDOW,
             sent: 0,
@@ -197,8 +190,7 @@ impl Streams {
     pub fn memory(&self) -> usize {
         let streams: usize =
             self.streams.values().map(|stream| stream.outgoing.memory() + stream.incoming.memory()).sum();
-        let early: usize = self.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        streams + early + self.departing.memory() + self.arriving.memory()
+        streams + self.flows.memory()
     }
 
     /// Opens one to `target`; nothing when there are too many.
@@ -265,7 +257,7 @@ impl Streams {
         if bytes.len() > MOST_DATAGRAM {
             return Err(StreamError::TooLong);
         }
-        Ok(self.departing.put(id, bytes))
+        Ok(self.flows.departing.put(id, bytes))
     }
 
     /// Nothing more will be written; of a flow, nothing has an end.
@@ -311,14 +303,8 @@ impl Streams {
         self.push(Carried::Reset(id));
         self.readable.remove(&id);
         self.writable.remove(&id);
-        self.forget_datagrams(id);
+        self.flows.forget(id);
         self.wake_writers();
-    }
-
-    fn forget_datagrams(&mut self, id: StreamId) {
-        self.departing.forget(id);
-        self.arriving.forget(id);
-        self.early.retain(|(of, _)| *of != id);
     }
 
     /// What happened next.
@@ -331,7 +317,7 @@ impl Streams {
 
     /// Whether there is something to send.
     pub fn has_work(&self) -> bool {
-        !self.control.is_empty() || !self.departing.is_empty() || self.has_bytes()
+        !self.control.is_empty() || !self.flows.departing.is_empty() || self.has_bytes()
     }
 
     fn has_bytes(&self) -> bool {
@@ -396,7 +382,7 @@ impl Streams {
     /// of streams, which of them first in turns, so that each has half where both have much.
     pub fn fill(&mut self, room: usize, whole: usize, out: &mut Vec<u8>, carried: &mut Vec<Carried>) {
         let end = out.len() + room;
-        if !self.departing.is_empty() {
+        if !self.flows.departing.is_empty() {
             self.datagrams_first = !self.datagrams_first || !self.has_bytes();
         }
         if self.datagrams_first {
@@ -415,7 +401,7 @@ impl Streams {
     }
 
     fn fill_with_datagrams(&mut self, end: usize, whole: usize, out: &mut Vec<u8>, carried: &mut Vec<Carried>) {
-        while let Some(piece) = self.departing.next(end - out.len(), whole, out) {
+        while let Some(piece) = self.flows.departing.next(end - out.len(), whole, out) {
             carried.push(piece);
         }
     }
@@ -500,17 +486,9 @@ impl Streams {
                 if is_dropped {
                     return Ok(());
                 }
-                let whole = self.arriving.on_piece(id, number, length.into(), offset.into(), bytes);
-                match (whole, kind) {
-                    (Some(bytes), Some(_)) => self.events.push_back(StreamEvent::Datagram(id, bytes)),
-                    (Some(bytes), None) => {
-                        if self.early.len() == MOST_EARLY {
-                            self.early.pop_front();
-                        }
-                        self.early.push_back((id, bytes));
-                    }
-                    (None, _) => {}
-                }
+                let flow = (id, kind.is_some());
+                let whole = self.flows.on_piece(flow, number, length.into(), offset.into(), bytes);
+                self.events.extend(whole.map(|bytes| StreamEvent::Datagram(id, bytes)));
             }
             Frame::Accepted { stream: id } => {
                 if !self.opens {
@@ -584,17 +562,13 @@ impl Streams {
         if stream.reset.is_some() {
             return Ok(());
         }
+        let early = self.flows.take_early(id);
         match kind {
-            Kind::Bytes if self.early.iter().any(|(of, _)| *of == id) => return Err(Violation::Stream),
+            Kind::Bytes if !early.is_empty() => return Err(Violation::Stream),
             Kind::Bytes => self.events.push_back(StreamEvent::Opened(id, target)),
             Kind::Datagrams => {
                 self.events.push_back(StreamEvent::FlowOpened(id, target));
-                for (of, bytes) in std::mem::take(&mut self.early) {
-                    match of == id {
-                        true => self.events.push_back(StreamEvent::Datagram(id, bytes)),
-                        false => self.early.push_back((of, bytes)),
-                    }
-                }
+                self.events.extend(early.into_iter().map(|bytes| StreamEvent::Datagram(id, bytes)));
             }
         }
         Ok(())
@@ -626,7 +600,7 @@ impl Streams {
         self.buffered -= stream.outgoing.buffered();
         self.streams.remove(&id);
         self.writable.remove(&id);
-        self.forget_datagrams(id);
+        self.flows.forget(id);
         // With as many gaps as can be told apart, an old number may seem new: it then opens nothing but a
         // stream that its owner does not use.
         self.retired.insert(u64::from(id.0), 1);
@@ -694,6 +668,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::datagrams::MOST_EARLY;
     use super::*;
 
     fn data(stream: u32, offset: u64, bytes: &[u8], is_end: bool) -> Frame<'_> {
@@ -821,7 +796,7 @@ mod tests {
         assert_eq!(client.send_datagram(flow, &[0; MOST_DATAGRAM]), Ok(true));
         client.reset(flow, Reason::Stopped);
         assert_eq!(client.send_datagram(flow, &[1]), Err(StreamError::Reset(Reason::Stopped)));
-        assert!(client.departing.is_empty(), "what waited goes with its flow");
+        assert!(client.flows.departing.is_empty(), "what waited goes with its flow");
     }
 
     #[test]
@@ -830,7 +805,7 @@ mod tests {
         for number in 0..1000 {
             exit.on_frame(piece(number % 3, number, &[number as u8])).unwrap();
         }
-        assert_eq!((exit.early.len(), exit.poll_event()), (MOST_EARLY, None));
+        assert_eq!((exit.flows.early(), exit.poll_event()), (MOST_EARLY, None));
         exit.on_frame(Frame::OpenFlow { stream: StreamId(1), target: Target::Itself }).unwrap();
         assert_eq!(exit.poll_event(), Some(StreamEvent::FlowOpened(StreamId(1), Target::Itself)));
         let mut came = 0;
@@ -838,7 +813,7 @@ mod tests {
             assert!(matches!(event, StreamEvent::Datagram(StreamId(1), _)), "{event:?}");
             came += 1;
         }
-        assert_eq!((came, exit.early.len()), (MOST_EARLY / 3, MOST_EARLY - MOST_EARLY / 3));
+        assert_eq!((came, exit.flows.early()), (MOST_EARLY / 3, MOST_EARLY - MOST_EARLY / 3));
     }
 
     #[test]
@@ -856,9 +831,9 @@ mod tests {
         }
         assert!(shares[1] == 50 && shares[0] >= 50, "{shares:?}");
         // What is lost does not leave again.
-        let waiting = streams.departing.memory();
+        let waiting = streams.flows.departing.memory();
         streams.on_lost(&Carried::Datagram(flow));
-        assert_eq!(streams.departing.memory(), waiting);
+        assert_eq!(streams.flows.departing.memory(), waiting);
     }
 
     #[test]

@@ -1,0 +1,94 @@
+"""Checkpoints: where a training stands, so that it goes on from there to the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Row = dict[str, float]
+"""Of a learning curve."""
+
+
+def write(path: Path, data: bytes) -> None:
+    """All of it or nothing, also when the machine stops."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+class Checkpoint:
+    """Where a training stands: its numbers, and what it was told to do."""
+
+    def __init__(self, folder: Path, settings: Any, seed: int) -> None:
+        self.settings = settings
+        self.path = folder / "checkpoint.npz"
+        self.curve = folder / "curve.csv"
+        self.told = json.loads(json.dumps({"version": 3, "seed": seed, **asdict(settings)}))
+
+    def go_on(self, learner: Any, iterate: Callable[[int], Row]) -> Iterator[Row]:
+        """The iterations that are left, each of which gives a row of the curve; after some of them it is saved."""
+        begin, rows = self.load(learner)
+        for iteration in range(begin, self.settings.iterations):
+            rows.append(iterate(iteration))
+            if (iteration + 1) % self.settings.anew == 0 or iteration + 1 == self.settings.iterations:
+                self.save(learner, iteration + 1, rows)
+            yield rows[-1]
+
+    def save(self, learner: Any, iteration: int, rows: list[Row]) -> None:
+        """Of a learner whose ``numbers`` are all that changes in it, as a tree of arrays."""
+        numbers = jax.tree.leaves(jax.device_get(learner.numbers))
+        about = json.dumps({"told": self.told, "iteration": iteration, "rows": rows})
+        file = io.BytesIO()
+        np.savez(file, about=np.array(about), **{f"n{place}": number for place, number in enumerate(numbers)})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write(self.path, file.getvalue())
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write(self.curve, text.getvalue().encode())
+
+    def check(self) -> None:
+        """Whether a training that is there was told the same.
+
+        Raises:
+            ValueError: It was not; it is said what differs.
+        """
+        if self.path.exists():
+            with np.load(self.path, allow_pickle=False) as file:
+                self._checked(file)
+
+    def _checked(self, file: Any) -> dict[str, Any]:
+        about = json.loads(str(file["about"]))
+        for name, told in self.told.items():
+            if about["told"].get(name) != told:
+                before = about["told"].get(name)
+                raise ValueError(
+                    f"{self.path}: {name} was {before} in the training that is there, and is {told} now: "
+                    "go on with the same, or give another --out"
+                )
+        return about
+
+    def load(self, learner: Any) -> tuple[int, list[Row]]:
+        """Into the learner; iterations that were done, and the curve until there."""
+        if not self.path.exists():
+            return 0, []
+        with np.load(self.path, allow_pickle=False) as file:
+            about = self._checked(file)
+            tree = jax.tree.structure(learner.numbers)
+            numbers = [jnp.asarray(file[f"n{place}"]) for place in range(tree.num_leaves)]
+        learner.numbers = jax.tree.unflatten(tree, numbers)
+        return about["iteration"], about["rows"]
