@@ -1,8 +1,7 @@
 //! `anabranch run`: one scenario, and what it measured.
 
+pub mod application;
 pub mod flows;
-mod onion;
-mod stream;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -88,9 +87,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         AnyScenario::Onion(_) if args.qlog || args.pcap => Err(Failure::new(format!(
             "{name}: --qlog and --pcap are for flows over links; this is an onion overlay, whose report --out writes"
         ))),
-        AnyScenario::Onion(scenario) => onion::run(args, &scenario, &name),
+        AnyScenario::Onion(scenario) => application::run(args, &scenario, &name),
         AnyScenario::Flows(scenario) => flows::run(args, scenario, &name),
-        AnyScenario::Stream(scenario) => stream::run(args, &scenario, &name),
+        AnyScenario::Stream(scenario) => application::run(args, &scenario, &name),
     }
 }
 

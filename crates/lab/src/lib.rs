@@ -2,6 +2,7 @@
 //! statistics and files.
 
 pub mod attack;
+pub mod finished;
 pub mod flows;
 pub mod monitor;
 pub mod onion;

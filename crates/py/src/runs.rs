@@ -1,19 +1,19 @@
 //! What the command gives, as JSON: the package makes dicts of it.
 
+use std::fmt::Display;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anabranch_control::flow::registry as flow;
 use anabranch_control::path::registry::{self as path, Build};
+use anabranch_lab::finished::{Application, FinishedRun};
 use anabranch_lab::flows::run_files::FlowsFinished;
 use anabranch_lab::flows::summary::FlowsSummary;
-use anabranch_lab::onion::run_files::OnionFinished;
 use anabranch_lab::overlay::run_files::Finished;
 use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Progress, run_one};
-use anabranch_lab::stream::run_files::StreamFinished;
-use anabranch_report::output::{Column, Table as Columns, create_dir};
+use anabranch_report::output::{Column, OutputError, Table as Columns, create_dir};
 use anabranch_scenario::file::{AnyScenario, Override, parse_any};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -102,9 +102,30 @@ pub fn run(
     interruptible(py, |progress| measured(scenario, &name, out.as_deref(), progress))?
 }
 
-fn measured(scenario: AnyScenario, name: &str, out: Option<&std::path::Path>, progress: &Progress) -> PyResult<Told> {
+fn written(error: OutputError) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+/// The summary and the series of an application's run.
+fn application<S: Application>(
+    scenario: &S,
+    name: &str,
+    out: Option<&Path>,
+    progress: &Progress,
+) -> PyResult<(Value, Columns)>
+where
+    S::Error: Display,
+{
     let started = Instant::now();
-    let written = |error: anabranch_report::output::OutputError| PyOSError::new_err(error.to_string());
+    let measured = run_one(scenario, progress).map_err(errors::run)?;
+    let wall_s = started.elapsed().as_secs_f64();
+    let finished = FinishedRun { scenario, measured: &measured, name, wall_s };
+    out.map(|out| finished.write(out)).transpose().map_err(written)?;
+    Ok((finished.to_json(), finished.series()))
+}
+
+fn measured(scenario: AnyScenario, name: &str, out: Option<&Path>, progress: &Progress) -> PyResult<Told> {
+    let started = Instant::now();
     let (object, series) = match scenario {
         AnyScenario::Overlay(scenario) => {
             let measured = run_one(&scenario, progress).map_err(errors::run)?;
@@ -120,20 +141,8 @@ fn measured(scenario: AnyScenario, name: &str, out: Option<&std::path::Path>, pr
             out.map(|out| finished.write(out)).transpose().map_err(written)?;
             (finished.to_json(), finished.series())
         }
-        AnyScenario::Stream(scenario) => {
-            let measured = run_one(&scenario, progress).map_err(errors::run)?;
-            let wall_s = started.elapsed().as_secs_f64();
-            let finished = StreamFinished { scenario: &scenario, measured: &measured, name, wall_s };
-            out.map(|out| finished.write(out)).transpose().map_err(written)?;
-            (finished.to_json(), finished.series())
-        }
-        AnyScenario::Onion(scenario) => {
-            let measured = run_one(&scenario, progress).map_err(errors::run)?;
-            let wall_s = started.elapsed().as_secs_f64();
-            let finished = OnionFinished { scenario: &scenario, measured: &measured, name, wall_s };
-            out.map(|out| finished.write(out)).transpose().map_err(written)?;
-            (finished.to_json(), finished.series())
-        }
+        AnyScenario::Stream(scenario) => application(&scenario, name, out, progress)?,
+        AnyScenario::Onion(scenario) => application(&scenario, name, out, progress)?,
     };
     let metrics = one_row(object["metrics"].as_object());
     Ok((object.to_string(), vec![("series", Table::of(series)?), ("metrics", Table::of(metrics)?)]))

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use anabranch_lab::finished::Metrics;
 use anabranch_lab::stream::StreamMetrics;
 use anabranch_proto::stream::traffic::Overhead;
 use anabranch_scenario::stream::StreamScenario;

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
+use anabranch_lab::finished::FinishedRun;
 use anabranch_lab::monitor::Monitor;
 use anabranch_lab::parallel::Job;
-use anabranch_lab::stream::run_files::StreamFinished;
 use anabranch_report::output::create_dir;
 use anabranch_scenario::stream::StreamScenario;
 use anabranch_testbed::TestbedFailure;
@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{Args, say};
 use crate::failure::Failure;
+use crate::run::application::{rows, whole};
 use crate::run::{print_labelled, timed};
 
 /// A run with real peers.
@@ -108,7 +109,7 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
         create_dir(out)?;
     }
     let (on_packets, wall_s) = timed(&OnRealPeers::new(scenario)?, &name)?;
-    let finished = StreamFinished { scenario, measured: &on_packets.measured, name: &name, wall_s };
+    let finished = FinishedRun { scenario, measured: &on_packets.measured, name: &name, wall_s };
     let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
     let mut stdout = io::stdout().lock();
     if args.what.json {
@@ -116,17 +117,12 @@ pub fn run(args: &Args, scenario: &StreamScenario) -> Result<(), Failure> {
         object["on_packets"] = extra(&on_packets);
         writeln!(stdout, "{object}")?;
     } else {
-        let mut rows = on_packets.measured.metrics.rows();
-        rows.push(("seed", scenario.seed.to_string()));
-        print_labelled(&rows, &mut stdout)?;
+        print_labelled(&rows(&finished, []), &mut stdout)?;
     }
     for (path, what) in written.into_iter().flatten() {
         eprintln!("wrote {}: {what}", path.display());
     }
     say_all(&on_packets);
-    if finished.interrupted() {
-        let (done, all) = (on_packets.measured.metrics.simulated, scenario.duration);
-        return Err(Failure::interrupted(format!("these are the first {done} of {all}")));
-    }
+    whole(&finished)?;
     verdict(&on_packets.warnings())
 }

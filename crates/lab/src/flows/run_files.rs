@@ -1,7 +1,6 @@
 //! What a run of flows leaves behind: its numbers as JSON, its series as a table, and a
 //! report to look at.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anabranch_control::time::Time;
@@ -9,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::measured::{FlowSeries, FlowsMeasured};
 use super::summary::{FlowsSummary, RECEIVER_HEADERS};
-use anabranch_report::output::{Column, OutputError, Staged, Table, create_dir, stage};
+use crate::finished::write_files;
+use anabranch_report::output::{Column, OutputError, Table};
 use anabranch_report::{Axis, Cell, Figure, Report, Series, XyChart};
 use anabranch_scenario::file::flows_to_toml;
 use anabranch_scenario::flows::FlowScenario;
@@ -189,15 +189,7 @@ impl FlowsFinished<'_> {
     ///
     /// What the operating system refused. All files are there then, or none.
     pub fn write(&self, dir: &Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
-        create_dir(dir)?;
-        let [summary, series, report] = ["summary.json", "series.parquet", "report.html"].map(|name| dir.join(name));
-        let staged = [
-            stage(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?,
-            self.series().stage_parquet(&series)?,
-            self.report().stage(&report)?,
-        ];
-        staged.into_iter().try_for_each(Staged::commit)?;
-        Ok(vec![(summary, "the numbers"), (series, "the series"), (report, "to look at in a browser")])
+        write_files(dir, &self.to_json(), &self.series(), "the series", &self.report())
     }
 }
 

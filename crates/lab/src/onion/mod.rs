@@ -5,7 +5,7 @@ pub mod hidden;
 mod limit;
 mod node;
 mod run;
-pub mod run_files;
+mod run_files;
 mod totals;
 
 use std::collections::BTreeMap;

@@ -1,14 +1,14 @@
 //! What a run leaves behind: its numbers as JSON, every second as a table, and a
 //! report to look at.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::finished::write_files;
 use crate::overlay::summary::Summary;
 use crate::overlay::{Measured, RateTrace, Second};
-use anabranch_report::output::{Column, OutputError, Staged, Table, create_dir, stage};
+use anabranch_report::output::{Column, OutputError, Table};
 use anabranch_report::{Axis, BarChart, BarSeries, Cell, Chart, Figure, Reference, Report, Series, XyChart};
 use anabranch_scenario::file::to_toml;
 use anabranch_scenario::overlay::Scenario;
@@ -220,15 +220,7 @@ impl Finished<'_> {
     ///
     /// What the operating system refused. All files are there then, or none.
     pub fn write(&self, dir: &Path) -> Result<Vec<(PathBuf, &'static str)>, OutputError> {
-        create_dir(dir)?;
-        let [summary, series, report] = ["summary.json", "series.parquet", "report.html"].map(|name| dir.join(name));
-        let staged = [
-            stage(&summary, |writer| writeln!(writer, "{:#}", self.to_json()))?,
-            self.series().stage_parquet(&series)?,
-            self.report().stage(&report)?,
-        ];
-        staged.into_iter().try_for_each(Staged::commit)?;
-        Ok(vec![(summary, "the numbers"), (series, "every second"), (report, "to look at in a browser")])
+        write_files(dir, &self.to_json(), &self.series(), "every second", &self.report())
     }
 }
 

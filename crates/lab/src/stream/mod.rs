@@ -6,7 +6,7 @@ mod delays;
 mod liar;
 mod measuring;
 pub(crate) mod run;
-pub mod run_files;
+mod run_files;
 pub mod script;
 mod trees;
 mod viewers;

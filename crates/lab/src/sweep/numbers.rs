@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::finished::{Application, Metrics};
 use crate::flows::FlowRunError;
 use crate::flows::summary::FlowsSummary;
 use crate::monitor::Monitor;
@@ -38,6 +39,18 @@ pub enum PointError {
     Onion(#[from] OnionRunError),
 }
 
+impl Numbers {
+    fn of_application<S: Application>(scenario: &S, measured: &S::Measured) -> Numbers {
+        let metrics = S::metrics(measured);
+        Numbers {
+            controller: scenario.controller(),
+            packet_hops: metrics.packet_hops(),
+            metrics: metrics.to_map(),
+            whole: scenario.is_whole(measured),
+        }
+    }
+}
+
 impl Job for AnyScenario {
     type Measured = Numbers;
     type Error = PointError;
@@ -69,16 +82,9 @@ impl Job for AnyScenario {
             }
             AnyScenario::Stream(scenario) => {
                 let Ok(measured) = scenario.run(monitor);
-                let (whole, controller) = (scenario.is_whole(&measured), scenario.stream.controller.name.to_owned());
-                let (metrics, packet_hops) = (measured.metrics.to_map(), measured.metrics.packet_hops);
-                Numbers { controller, packet_hops, metrics, whole }
+                Numbers::of_application(scenario, &measured)
             }
-            AnyScenario::Onion(scenario) => {
-                let measured = scenario.run(monitor)?;
-                let (whole, controller) = (scenario.is_whole(&measured), scenario.onion.controllers());
-                let (metrics, packet_hops) = (measured.metrics.to_map(), measured.metrics.packet_hops);
-                Numbers { controller, packet_hops, metrics, whole }
-            }
+            AnyScenario::Onion(scenario) => Numbers::of_application(scenario, &scenario.run(monitor)?),
         })
     }
 

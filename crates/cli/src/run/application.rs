@@ -1,0 +1,48 @@
+//! A run of an application: of a stream and its viewers, of an onion overlay and its users.
+
+use std::io::{self, Write};
+
+use anabranch_lab::finished::{Application, FinishedRun, Metrics};
+
+use super::{Args, print_labelled, timed};
+use crate::failure::Failure;
+
+/// Runs the scenario until its end or Ctrl-C.
+pub fn run<S: Application>(args: &Args, scenario: &S, name: &str) -> Result<(), Failure>
+where
+    Failure: From<S::Error>,
+{
+    let (measured, wall_s) = timed(scenario, name)?;
+    let finished = FinishedRun { scenario, measured: &measured, name, wall_s };
+    let written = args.out.as_ref().map(|out| finished.write(out)).transpose()?;
+    let mut stdout = io::stdout().lock();
+    if args.what.json {
+        writeln!(stdout, "{}", finished.to_json())?;
+    } else {
+        let hops = finished.metrics().packet_hops() as f64;
+        let clock = format!("{wall_s:.2} s, {:.2} million packet-hops a second", hops / wall_s / 1e6);
+        print_labelled(&rows(&finished, [("wall clock", clock)]), &mut stdout)?;
+    }
+    for (path, what) in written.into_iter().flatten() {
+        eprintln!("wrote {}: {what}", path.display());
+    }
+    whole(&finished)
+}
+
+/// What was measured with its labels, `besides` and the seed.
+pub fn rows<S: Application, const N: usize>(
+    finished: &FinishedRun<'_, S>,
+    besides: [(&'static str, String); N],
+) -> Vec<(&'static str, String)> {
+    let seed = ("seed", finished.scenario.seed().to_string());
+    finished.metrics().rows().into_iter().chain(besides).chain([seed]).collect()
+}
+
+/// The word for a run that was stopped before its end.
+pub fn whole<S: Application>(finished: &FinishedRun<'_, S>) -> Result<(), Failure> {
+    if !finished.interrupted() {
+        return Ok(());
+    }
+    let (done, all) = (finished.metrics().simulated(), finished.scenario.duration());
+    Err(Failure::interrupted(format!("these are the first {done} of {all}")))
+}
