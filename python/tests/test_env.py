@@ -247,7 +247,7 @@ def test_where_no_picture_can_be_drawn_none_is_promised():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate, share, initial"),
+        ({"actuator": "pace"}, ValueError, "there are: fixed, bounded, rate, share, lent, initial"),
         ({"features": ["goodput"]}, ValueError, "there are: throughput, queue"),
         ({"features": "queue"}, TypeError, "must be a list of names"),
         ({"features": []}, ValueError, "an observation needs a feature"),
