@@ -10,7 +10,6 @@ pytest.importorskip("optax")
 
 from anabranch.train import dqn
 from anabranch.train._steps import Memory
-from anabranch.train._training import finished
 
 SMALL = dqn.Settings("learningcc", steps=8 * 64, num_envs=4, rollout=16, anew=2, remembered=200, batch=16, updates=4)
 
