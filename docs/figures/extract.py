@@ -20,6 +20,7 @@ FIGURES = {
     "c3-scenario-2": ("c3-scenario-2", [0, 2, 3]),
     "c3-scenario-3": ("c3-scenario-3", [0, 2, 3]),
     "c3-fairness": ("c3-fairness", [0]),
+    "c3-subdomains": ("c3-subdomains", [0]),
     "c3-delayed": ("c3-delayed", [0]),
     "table-7.4": ("raiber-table-7.4", [0, 1]),
     "table-7.4-over-time": ("raiber-table-7.4", [2]),

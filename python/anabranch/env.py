@@ -24,9 +24,9 @@ class Env(gymnasium.Env[Array, Array]):
     **Action**: float32, ``(hosts,)``. A host's rate relative to the link's, from 0 to 1.25; what lies beyond counts as
     the nearest, what is not finite is refused. It holds for ``interval`` seconds. The host divides it among its active
     flows: ``rate_flow = rate * link / flows``. In C3-Fairness it is relative to an even share, ``link / active hosts``. In
-    C3-Subdomains it is told to a sub-domain, all hosts that come to the link over one uplink, and has a row and a number where
-    a host has them elsewhere; a coordinator of its own divides it evenly among its active hosts, each 0.1 s, and what idle
-    sub-domains hold is lent to the others. In C3-Fct it is the window that connections begin with while it holds, in
+    C3-Subdomains it is told to a sub-domain, all hosts that come to the link over one uplink, which has a row and a number
+    where a host has them elsewhere; each 0.1 s a rule of its own gives each of its active hosts that part of an even share.
+    In C3-Fct it is the window that connections begin with while it holds, in
     packets, log2, from 0 to 10: what a connection began with holds until its first loss, and ten packets (RFC 6928) are
     the least.
 
@@ -78,8 +78,8 @@ class Env(gymnasium.Env[Array, Array]):
         actuator: How a rate becomes a window: "fixed" (rate times least round trip, as the paper has it; C3-Cross,
             C3-Delayed and Scenario), "bounded" (that is the most, loss still counts) or "rate" (a pace beside it; the
             others, whose windows are a few whole packets); "share" is a pace as well, and numbers are relative to an even share
-            among the active hosts (C3-Fairness); "lent" is one, too, and what the idle hold is divided among the others in
-            proportion to what they hold, each 0.1 s (C3-Subdomains); "initial" takes initial windows in place of rates (C3-Fct).
+            among the active hosts (C3-Fairness, C3-Subdomains); "lent" is one, too, and what the idle hold is divided among
+            the others in proportion to what they hold, each 0.1 s; "initial" takes initial windows in place of rates (C3-Fct).
         features: A row's features, in this order.
         observe: "deployable" refuses features that no coordinator of real hosts can know.
         history: Observations in one, 1 to 64.

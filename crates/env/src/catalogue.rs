@@ -70,7 +70,7 @@ pub const ALL: [Environment; 10] = [
     },
     Environment {
         name: "C3-Subdomains",
-        about: "four sub-domains of four hosts, each with a rule of its own, are told budgets each second",
+        about: "four sub-domains of four hosts, each with a rule of its own, are told shares each second",
         spec: || domains(drawn(divided)),
     },
 ];
@@ -379,12 +379,13 @@ pub fn divided(rng: &mut Rng) -> FlowScenario {
     Net { rate, length: DIVIDED_LENGTH, ..five_mbit(hosts) }.scenario()
 }
 
-/// Sub-domains are told budgets, each second; what the idle hold, they lend, so that it is nothing to be punished for.
+/// Sub-domains are told, each second, what part of an even share their hosts may have; the idle hold nothing that others could
+/// have, so that it is nothing to be punished for.
 fn domains(mut spec: Spec) -> Spec {
     spec.features.push(Feature::Hosts);
     let weights = Weights { sending: 0.0, ..Weights::default() };
     let interval = Duration::SECOND;
-    Spec { agents: Agents::Domains, actuator: Actuator::Lent, interval, weights, ..spec }
+    Spec { agents: Agents::Domains, actuator: Actuator::Share, interval, weights, ..spec }
 }
 
 /// Short flows of an episode: as many as come together now and then.

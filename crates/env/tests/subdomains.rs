@@ -80,15 +80,41 @@ fn what_the_idle_hold_is_lent() {
     assert!(kept < 0.6 && lent > 0.8, "{kept} kept, {lent} lent");
 }
 
-/// A rule that hears from hosts each 100 ms, and one above that hears from sub-domains each second.
+/// All of the link is told to be divided evenly: who begins or ends is known in a tenth of a second, and not in one.
 #[test]
-fn a_rule_over_sub_domains_divides_by_their_hosts() {
-    let mut shares = Vec::new();
+fn shares_follow_who_sends() {
+    let (mut told, mut alike) = (0.0, 0);
+    let mut before = Vec::new();
     play(spec(), 7, rule, |session| {
-        for domain in 0..4 {
-            shares.push((session.active_hosts(domain), session.of_agents()[domain].rate));
+        let active: Vec<usize> = (0..4).map(|domain| session.active_hosts(domain)).collect();
+        let all = active.iter().sum::<usize>();
+        let of_active = session.seen().iter().filter(|host| host.active > 0).map(|host| host.rate);
+        told += of_active.clone().sum::<f64>();
+        // What was told at the second's beginning, by those who sent then, is divided by those who send at its end.
+        let level =
+            session.of_agents().iter().zip(&before).find(|&(_, &active)| active > 0).map(|(domain, _)| domain.rate);
+        if let Some(level) = level.filter(|_| all > 0) {
+            assert!((level - 1.0).abs() < 1e-6, "{level}");
+            let share = level / all as f64;
+            alike += of_active.filter(|rate| (rate / share - 1.0).abs() < 1e-5).count();
         }
+        before = active;
     });
-    assert!(shares.iter().any(|&(active, rate)| active > 1 && rate > 0.0));
-    assert!(shares.iter().all(|&(_, rate)| (0.0..=1.0 + 1e-6).contains(&rate)));
+    assert!(alike > 150, "{alike} shares are even, {told} were told");
+}
+
+/// Budgets are for sub-domains as they were when it was heard of them.
+#[test]
+fn a_rule_over_sub_domains_divides_budgets_by_their_hosts() {
+    let (mut before, mut budgets) = (vec![0; 4], 0);
+    play(Spec { actuator: Actuator::Lent, ..spec() }, 7, rule, |session| {
+        let all = before.iter().sum::<usize>();
+        for (domain, &active) in before.iter().enumerate().filter(|_| all > 0) {
+            let wanted = active as f64 / all as f64;
+            budgets += 1;
+            assert!((session.of_agents()[domain].rate - wanted).abs() < 1e-6, "at {}", session.now());
+        }
+        before = (0..4).map(|domain| session.active_hosts(domain)).collect();
+    });
+    assert!(budgets > 150, "{budgets}");
 }

@@ -205,6 +205,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "Is a policy fair with hosts and rates that it was not trained on?",
         learned::fairness
     ),
+    experiment!(
+        Learned,
+        "c3-subdomains",
+        "What is left of a coordinator's gain when it tells sub-domains, and seldom?",
+        learned::subdomains
+    ),
     experiment!(Learned, "c3-delayed", "What is left of a coordinator's gain when reports are late?", learned::delayed),
     experiment!(Flows, "learningcc-fig-2", "How long is LearningCC's queue?", learningcc::delay),
     experiment!(Flows, "learningcc-fig-3", "Do four flows of LearningCC share fairly?", learningcc::fairness),

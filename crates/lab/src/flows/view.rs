@@ -2,7 +2,9 @@
 //! environments and runs, so that a policy sees in both the same.
 //!
 //! What is told is told to agents: to hosts, or to sub-domains of hosts. A sub-domain has a coordinator of its own, by the rule:
-//! it divides what it was told evenly among those of its hosts that are active, each [`BELOW`].
+//! it divides what it was told evenly among those of its hosts that are active, each [`BELOW`]. As often, sub-domains tell each
+//! other how many those are, or that there are none, where what they were told depends on it ([`Actuator::Share`],
+//! [`Actuator::Lent`]).
 
 use anabranch_control::flow::PeerId;
 use anabranch_control::time::Time;
@@ -214,10 +216,9 @@ impl View {
         for (agent, &rate) in rates.iter().enumerate() {
             // `clamp` would let what is no number through.
             let told = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, self.sight.actuator.most()) };
-            let relative = self.sight.actuator.relative(told, active);
-            // A share is of each host.
-            let hosts = if self.sight.actuator == Actuator::Share { self.active_of(agent, world).max(1) } else { 1 };
-            self.told[agent] = relative * hosts as f32;
+            // Sub-domains know at each division who sends; hosts only when they are told.
+            let is_for_good = self.sight.agents == Agents::Hosts;
+            self.told[agent] = if is_for_good { self.sight.actuator.relative(told, active) } else { told };
         }
         self.divides = world.now();
         self.divide(world);
@@ -236,6 +237,15 @@ impl View {
         self.divides = if is_for_good { Time::MAX } else { self.divides + BELOW };
         let mut held = std::mem::take(&mut self.held);
         actuator.held(&self.told, |agent| self.active_of(agent, world) > 0, &mut held);
+        if self.sight.agents == Agents::Domains && actuator == Actuator::Share {
+            let all = self.active(world);
+            for (agent, rate) in held.iter_mut().enumerate() {
+                *rate = match self.active_of(agent, world) {
+                    0 => actuator.relative(*rate, all + 1),
+                    active => actuator.relative(*rate, all) * active as f32,
+                };
+            }
+        }
         for (agent, &rate) in held.iter().enumerate() {
             let active = self.active_of(agent, world);
             for &host in &self.agents[agent] {

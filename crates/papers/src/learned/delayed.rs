@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use anabranch_env::Spec;
+use anabranch_env::{Feature, Spec};
 use anabranch_report::{Axis, Figure, Report, Series, XyChart};
 
 use super::cross::{self, phases, score, spec};
@@ -31,30 +31,50 @@ const INTERVAL_MS: u64 = 100;
 /// Steps that late reports are late: a second.
 const LATE: usize = 10;
 
+/// What `ppo-late-told` sees of itself: what it told in so many steps.
+const TOLD: usize = 12;
+
+/// Reports say what is.
+fn now(spec: Spec) -> Spec {
+    spec
+}
+
+/// Reports are late.
+fn late(spec: Spec) -> Spec {
+    Spec { delay: LATE, ..spec }
+}
+
+/// Reports are late, and what was told since is seen beside them.
+fn told(mut spec: Spec) -> Spec {
+    spec.features.push(Feature::Told);
+    Spec { history: TOLD, ..late(spec) }
+}
+
 /// Runs it.
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let on_s = lab.choose(&ON_S, &ON_S_QUICK);
     let phases: Vec<f64> = phases(lab.seconds(PHASES.0, PHASES.1)).collect();
-    let trained = |experiment: &str, variant: &str| -> Result<Vec<Actor>, ExperimentError> {
+    let trained = |experiment: &str, variant: &str, sees: fn(Spec) -> Spec| -> Result<Vec<Actor>, ExperimentError> {
         let policies = Policies::of(lab, experiment, variant).trained(TRAININGS)?;
-        policies.iter().try_for_each(|policy| check(policy, &spec(on_s[0], phases[0], INTERVAL_MS)))?;
+        policies.iter().try_for_each(|policy| check(policy, &sees(spec(on_s[0], phases[0], INTERVAL_MS))))?;
         Ok(policies.into_iter().map(Actor::policy).collect())
     };
-    let fresh = trained(cross::ID, "100-ms")?;
-    let deciders: Vec<(&str, usize, Vec<Actor>)> = vec![
-        ("ppo-fresh", 0, fresh.clone()),
-        ("ppo-late", LATE, trained(lab.id, "")?),
-        ("ppo-trained-on-fresh", LATE, fresh),
-        ("rule-fresh", 0, vec![Actor::Rule { late: 0 }]),
-        ("rule-late", 0, vec![Actor::Rule { late: LATE }]),
-        ("cubic", 0, vec![Actor::Nobody]),
+    let fresh = trained(cross::ID, "100-ms", now)?;
+    let deciders: Vec<(&str, fn(Spec) -> Spec, Vec<Actor>)> = vec![
+        ("ppo-fresh", now, fresh.clone()),
+        ("ppo-late", late, trained(lab.id, "", late)?),
+        ("ppo-late-told", told, trained(lab.id, "told", told)?),
+        ("ppo-trained-on-fresh", late, fresh),
+        ("rule-fresh", now, vec![Actor::Rule { late: 0 }]),
+        ("rule-late", now, vec![Actor::Rule { late: LATE }]),
+        ("cubic", now, vec![Actor::Nobody]),
     ];
     let mut plays = Vec::new();
-    for (_, delay, actors) in &deciders {
+    for (_, sees, actors) in &deciders {
         for actor in actors {
             for &on in on_s {
                 plays.extend(phases.iter().map(|&phase| Play {
-                    spec: Arc::new(Spec { delay: *delay, ..spec(on, phase, INTERVAL_MS) }),
+                    spec: Arc::new(sees(spec(on, phase, INTERVAL_MS))),
                     seed: EVALUATION_SEED + lab.scenario.seed,
                     actor: actor.clone(),
                 }));

@@ -6,6 +6,7 @@ mod fairness;
 mod play;
 mod policies;
 mod scenarios;
+mod subdomains;
 
 use anabranch_scenario::flows::PacketSpec;
 
@@ -16,6 +17,7 @@ pub use cross::run as cross;
 pub use delayed::run as delayed;
 pub use fairness::run as fairness;
 pub use scenarios::{parallel, single, staggered};
+pub use subdomains::run as subdomains;
 
 /// Plays all on all cores; the episodes are in the order of the plays.
 fn play_all(lab: &FlowLab, plays: &[Play]) -> Result<Vec<Episode>, ExperimentError> {

@@ -109,7 +109,11 @@ mod tests {
     fn each_experiment_that_plays_policies_has_some() {
         for experiment in crate::EXPERIMENTS.iter().filter(|experiment| experiment.is_learned()) {
             let lab = lab(experiment.id, None);
-            let variants: &[&str] = if experiment.id == "c3-cross-learned" { &["100-ms", "20-ms"] } else { &[""] };
+            let variants: &[&str] = match experiment.id {
+                "c3-cross-learned" => &["100-ms", "20-ms"],
+                "c3-delayed" => &["", "told"],
+                _ => &[""],
+            };
             for variant in variants {
                 let trained = Policies::of(&lab, experiment.id, variant).trained(100).unwrap();
                 assert!(trained.len() >= 3, "{} {variant}: {}", experiment.id, trained.len());

@@ -29,7 +29,8 @@ pub enum Actuator {
     /// A pacing rate, and a window that does not stop it: twice the round trip's worth and four packets.
     Rate,
     /// A pace as [`Actuator::Rate`]'s. What is told is relative to an even share of the link, that of the hosts that are
-    /// active when it is told: dividing is arithmetic, and whoever tells decides how much there is to divide.
+    /// active when it is told: dividing is arithmetic, and whoever tells decides how much there is to divide. A sub-domain has
+    /// such a share for each of its active hosts, as often as its rule divides.
     Share,
     /// A pace as [`Actuator::Rate`]'s. What those who are idle hold is divided among the others in proportion to what each
     /// holds, until they begin: all together are told what was told, whoever sends.
