@@ -34,6 +34,9 @@ const LATE: usize = 10;
 /// What `ppo-late-told` sees of itself: what it told in so many steps.
 const TOLD: usize = 12;
 
+/// The environment as somebody sees it.
+type Sees = fn(Spec) -> Spec;
+
 /// Reports say what is.
 fn now(spec: Spec) -> Spec {
     spec
@@ -54,13 +57,13 @@ fn told(mut spec: Spec) -> Spec {
 pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
     let on_s = lab.choose(&ON_S, &ON_S_QUICK);
     let phases: Vec<f64> = phases(lab.seconds(PHASES.0, PHASES.1)).collect();
-    let trained = |experiment: &str, variant: &str, sees: fn(Spec) -> Spec| -> Result<Vec<Actor>, ExperimentError> {
+    let trained = |experiment: &str, variant: &str, sees: Sees| -> Result<Vec<Actor>, ExperimentError> {
         let policies = Policies::of(lab, experiment, variant).trained(TRAININGS)?;
         policies.iter().try_for_each(|policy| check(policy, &sees(spec(on_s[0], phases[0], INTERVAL_MS))))?;
         Ok(policies.into_iter().map(Actor::policy).collect())
     };
     let fresh = trained(cross::ID, "100-ms", now)?;
-    let deciders: Vec<(&str, fn(Spec) -> Spec, Vec<Actor>)> = vec![
+    let deciders: Vec<(&str, Sees, Vec<Actor>)> = vec![
         ("ppo-fresh", now, fresh.clone()),
         ("ppo-late", late, trained(lab.id, "", late)?),
         ("ppo-late-told", told, trained(lab.id, "told", told)?),

@@ -31,6 +31,9 @@ const FLAT_MS: u64 = 100;
 /// Whoever decides more often is counted by the same windows.
 const WINDOW_S: f64 = 1.0;
 
+/// An environment of each draw.
+type OfDraw = fn(u64) -> Spec;
+
 /// The environment, of one draw.
 fn spec(draw: u64) -> Spec {
     let spec = catalogue::find("C3-Subdomains").expect("the environment is there").spec();
@@ -97,7 +100,7 @@ pub fn run(lab: &FlowLab) -> Result<Findings, ExperimentError> {
         trained.push(Actor::policy(policy));
     }
     let rule = || vec![Actor::Rule { late: 0 }];
-    let deciders: [(&str, fn(u64) -> Spec, Vec<Actor>); 6] = [
+    let deciders: [(&str, OfDraw, Vec<Actor>); 6] = [
         ("ppo", spec, trained),
         ("rule", spec, rule()),
         ("rule-of-lent-budgets", lending, rule()),
