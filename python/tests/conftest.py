@@ -1,4 +1,5 @@
 import os
+import warnings
 
 import gymnasium
 import pytest
@@ -27,7 +28,10 @@ def cluster():
     from anabranch import _ray
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=_ray.OBJECT_STORE_BYTES,
-             log_to_driver=False, logging_level="error")  # fmt: skip
+    with warnings.catch_warnings():
+        # Whoever has loaded JAX is warned of forks; Ray's begin another program at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=_ray.OBJECT_STORE_BYTES,
+                 log_to_driver=False, logging_level="error")  # fmt: skip
     yield
     ray.shutdown()
