@@ -28,7 +28,6 @@ mod stepping;
 mod sweeps;
 #[cfg(feature = "module")]
 mod tables;
-pub mod text;
 
 /// Environments, runs and sweeps.
 #[cfg(feature = "module")]

@@ -15,6 +15,7 @@ use anabranch_lab::overlay::summary::Summary;
 use anabranch_lab::parallel::{Progress, run_one};
 use anabranch_report::output::{Column, OutputError, Table as Columns, create_dir};
 use anabranch_scenario::file::{AnyScenario, Override, parse_any};
+use anabranch_scenario::json;
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -23,7 +24,6 @@ use serde_json::{Map, Value, json};
 use crate::apart::interruptible;
 use crate::errors;
 use crate::tables::Table;
-use crate::text;
 
 /// What Python's object says, as JSON. Keys must be texts, and there is no number that is none.
 pub fn as_json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -36,7 +36,7 @@ pub fn as_json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
 /// A scenario's text, and what errors call it.
 pub fn scenario(object: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
     if object.is_instance_of::<PyDict>() {
-        return Ok((text::scenario(as_json(object)?).map_err(errors::scenario)?, "the dict".to_owned()));
+        return Ok((json::scenario(as_json(object)?).map_err(errors::scenario)?, "the dict".to_owned()));
     }
     let Ok(path) = object.extract::<PathBuf>() else {
         let kind = object.get_type().name()?;
@@ -58,7 +58,7 @@ pub fn overrides(object: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Override>> 
     let Some(object) = object else { return Ok(Vec::new()) };
     let Value::Object(values) = as_json(object)? else { return Err(PyRuntimeError::new_err("a dict is an object")) };
     let one = |(key, value): (String, Value)| {
-        let value = text::value(&key, value).map_err(errors::scenario)?.to_string();
+        let value = json::value(&key, value).map_err(errors::scenario)?.to_string();
         Ok(Override::new(format!("overrides[\"{key}\"]"), key, value))
     };
     values.into_iter().map(one).collect()

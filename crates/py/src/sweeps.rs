@@ -9,15 +9,16 @@ use anabranch_lab::sweep::{
     Elsewhere, GridKey, KeepError, MeasureError, Options, Outcome, Seeds, Sweep, measure, points,
 };
 use anabranch_report::output::create_dir;
+use anabranch_scenario::json;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
 
 use crate::apart::{apart, interruptible};
+use crate::errors;
 use crate::runs::{Told, as_json, overrides, scenario};
 use crate::tables::Table;
-use crate::{errors, text};
 
 fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
     let Value::Object(grid) = as_json(grid)? else { return Err(PyRuntimeError::new_err("a dict is an object")) };
@@ -26,7 +27,7 @@ fn grid_keys(grid: &Bound<'_, PyDict>) -> PyResult<Vec<GridKey>> {
             let values = list.into_iter().map(|value| match value {
                 // As the command has them: quotes would stand in the table.
                 Value::String(text) => Ok(text),
-                value => Ok(text::value(&key, value).map_err(errors::scenario)?.to_string()),
+                value => Ok(json::value(&key, value).map_err(errors::scenario)?.to_string()),
             });
             let values = values.collect::<PyResult<Vec<String>>>()?;
             if let Some(twice) = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {

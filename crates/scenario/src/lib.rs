@@ -3,6 +3,7 @@
 
 pub mod file;
 pub mod flows;
+pub mod json;
 pub mod onion;
 pub mod onion_run;
 pub mod overlay;

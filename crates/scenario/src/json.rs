@@ -1,4 +1,4 @@
-//! What Python says as JSON, as scenarios have it.
+//! Scenarios that are JSON, as Python has them, in the words of a file.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ pub fn scenario(json: Value) -> Result<String, NotToml> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_scenario::file::{AnyScenario, parse_any};
+    use crate::file::{AnyScenario, parse_any};
     use serde_json::json;
 
     use super::*;
