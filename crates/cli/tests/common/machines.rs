@@ -11,6 +11,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 /// Machines of names that nobody else has, on one network; they go with this value.
 pub struct Machines(Vec<String>);
 
+/// How the names of all these namespaces begin.
+pub const PREFIX: &str = "anabranch-test-";
+
 /// So that tests of one process do not meet.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -18,7 +21,7 @@ impl Machines {
     /// Machine N has the addresses 10.77.0.N and fd77::N; none where the system does not let us.
     pub fn start(count: u32) -> Option<Machines> {
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let name = |machine| format!("anabranch-test-{}-{number}-{machine}", std::process::id());
+        let name = |machine| format!("{PREFIX}{}-{number}-{machine}", std::process::id());
         let mut machines = Machines(Vec::new());
         let ip = |arguments: &str| {
             let done = Command::new("ip").args(arguments.split(' ')).stderr(Stdio::null()).status();

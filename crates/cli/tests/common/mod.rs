@@ -117,3 +117,27 @@ pub fn without_wall_clock(mut file: Vec<u8>) -> Vec<u8> {
     }
     file
 }
+
+/// Asserts that a run of `scenario` writes the same for the same seed, and something else for another.
+pub fn gives_what_its_seed_says(scenario: &str) {
+    let place = Place::new(scenario);
+    for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
+        assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
+    }
+    let read = |out: &str, name: &str| without_wall_clock(std::fs::read(place.path(out).join(name)).unwrap());
+    for name in ["report.html", "series.parquet"] {
+        assert!(read("a", name) == read("b", name), "{name} differs");
+        assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
+    }
+}
+
+/// Whether there are no emulated links here; says that a test is skipped, and why.
+pub fn is_testbed_missing() -> bool {
+    match anabranch_testbed::emulator::testbed_available() {
+        Ok(()) => false,
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            true
+        }
+    }
+}

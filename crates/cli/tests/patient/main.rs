@@ -6,8 +6,22 @@
 mod common;
 
 mod codes;
+#[cfg(target_os = "linux")]
+mod coordination;
+mod emulate;
+mod emulate_stream;
+#[cfg(unix)]
+mod hashing;
+#[cfg(target_os = "linux")]
+mod machines;
+mod network;
 mod onion;
 mod packet_size;
+mod quic;
+mod relay;
 mod resume;
 mod resume_by_code;
 mod resume_quic;
+mod stream;
+#[cfg(unix)]
+mod stream_trouble;

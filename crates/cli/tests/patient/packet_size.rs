@@ -6,8 +6,6 @@
 //!    10.0.0.1 --------------- a pair of devices, MTU as it is said --------------- 10.0.0.2
 //! ```
 
-#![cfg(target_os = "linux")]
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

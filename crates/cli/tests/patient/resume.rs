@@ -1,8 +1,6 @@
 //! A file goes on where it was when the sender, the receiver or all relays are killed, without a
 //! chance to tidy up, and the same commands are given again.
 
-#![cfg(unix)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! What is sent by a code goes on where it was when either side or both are killed, without a chance to
 //! tidy up, and the same things are sent again by another code.
 
-#![cfg(unix)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

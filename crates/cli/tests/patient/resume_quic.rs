@@ -1,8 +1,6 @@
 //! A file over QUIC goes on where it was when its sender or its receiver is killed, without a chance to
 //! tidy up, and the same command is given again.
 
-#![cfg(unix)]
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

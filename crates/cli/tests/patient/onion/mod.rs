@@ -1,9 +1,12 @@
 //! A whole onion overlay of real processes on loopback, with trouble in it.
 
 mod datagrams;
+mod demo;
 mod floods;
+mod hidden;
 mod killed;
 mod programs;
+mod watched;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

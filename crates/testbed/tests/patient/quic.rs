@@ -13,7 +13,7 @@ use anabranch_proto::message::{Code, FileName, Message, Offer, Report};
 use anabranch_proto::transfer::Limits;
 use anabranch_testbed::bulk::{Bulk, Library};
 
-#[path = "../../net/examples/quinn.rs"]
+#[path = "../../../net/examples/quinn.rs"]
 mod example;
 
 /// 1 MB; where only one packet may be in flight each waits for a delayed ACK, so less.

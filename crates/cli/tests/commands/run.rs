@@ -1,10 +1,8 @@
 //! `anabranch run` as a user sees it.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Place, SMALL, names};
+use crate::common::{Place, SMALL, gives_what_its_seed_says, names};
 
 const FILES: [&str; 3] = ["report.html", "series.parquet", "summary.json"];
 
@@ -47,15 +45,7 @@ fn a_run_says_what_it_measured_and_writes_what_it_says() {
 
 #[test]
 fn the_same_scenario_and_seed_give_the_same_bytes() {
-    let place = Place::new(SMALL);
-    for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
-        assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
-    }
-    let read = |out: &str, name: &str| common::without_wall_clock(std::fs::read(place.path(out).join(name)).unwrap());
-    for name in ["report.html", "series.parquet"] {
-        assert!(read("a", name) == read("b", name), "{name} differs");
-        assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
-    }
+    gives_what_its_seed_says(SMALL);
 }
 
 #[cfg(unix)]

@@ -1,17 +1,15 @@
 //! The real relay as those who run one meet it: settings, addresses, metrics, and what it logs.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::common::Place;
+use crate::common::running::Running;
 use anabranch_proto::packet::{Packet, PacketId, Route};
 use anabranch_proto::wire::{self, Datagram, Type};
-use common::Place;
-use common::running::Running;
 
 /// Data on its way from a source that does not know itself over `relay` to `to`.
 fn data(relay: SocketAddr, to: SocketAddr, body: &[u8]) -> Vec<u8> {

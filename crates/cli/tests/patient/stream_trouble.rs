@@ -1,14 +1,10 @@
 //! `anabranch stream` where something goes wrong on the user's machine: real processes over loopback.
-#![cfg(unix)]
-
-mod common;
-
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Place, Said, said};
+use crate::common::{Place, Said, said};
 
 /// A demo that is over soon.
 const DEMO: [&str; 9] = ["stream", "demo", "--clients", "2", "--kill", "0", "--seconds", "10", "--json"];

@@ -1,10 +1,8 @@
 //! `anabranch run` and `anabranch sweep` on flows over links, as a user sees them.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Place, names};
+use crate::common::{Place, gives_what_its_seed_says, names};
 
 /// Two flows, one of which ends.
 const SMALL: &str = "\
@@ -76,15 +74,7 @@ fn a_run_says_what_it_measured_and_writes_what_it_says() {
 
 #[test]
 fn the_same_scenario_and_seed_give_the_same_bytes() {
-    let place = Place::new(SMALL);
-    for (out, seed) in [("a", "5"), ("b", "5"), ("c", "6")] {
-        assert_eq!(place.say(&["run", "s.toml", "--seed", seed, "--out", out]).code, Some(0));
-    }
-    let read = |out: &str, name: &str| common::without_wall_clock(std::fs::read(place.path(out).join(name)).unwrap());
-    for name in ["report.html", "series.parquet"] {
-        assert!(read("a", name) == read("b", name), "{name} differs");
-        assert!(read("a", name) != read("c", name), "{name} does not depend on the seed");
-    }
+    gives_what_its_seed_says(SMALL);
 }
 
 #[test]
@@ -101,7 +91,7 @@ fn packets_and_events_are_written_on_request_and_change_nothing() {
     assert_eq!(said.json()["flows"], place.say(&["run", "s.toml", "--json"]).json()["flows"]);
     let nowhere = place.say(&["run", "s.toml", "--qlog"]);
     assert!(nowhere.code == Some(2) && nowhere.stderr.contains("--out"), "{nowhere:?}");
-    let overlay = Place::new(common::SMALL).say(&["run", "s.toml", "--out", "out", "--pcap"]);
+    let overlay = Place::new(crate::common::SMALL).say(&["run", "s.toml", "--out", "out", "--pcap"]);
     assert!(overlay.code == Some(2) && overlay.stderr.contains("overlay"), "{overlay:?}");
 }
 

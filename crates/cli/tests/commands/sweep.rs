@@ -1,8 +1,6 @@
 //! `anabranch sweep` as a user sees it.
 
-mod common;
-
-use common::{Place, SMALL};
+use crate::common::{Place, SMALL};
 
 const GRID: [&str; 8] = [
     "sweep",
@@ -15,7 +13,7 @@ const GRID: [&str; 8] = [
     "1..3",
 ];
 
-fn sweep(place: &Place, more: &[&str]) -> common::Said {
+fn sweep(place: &Place, more: &[&str]) -> crate::common::Said {
     let said = place.say(&[&GRID[..], more].concat());
     assert_eq!(said.code, Some(0), "{said:?}");
     said
@@ -87,7 +85,7 @@ fn an_interrupted_sweep_goes_on_to_the_same_result() {
     }
     let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    let interrupted = common::said(child.wait_with_output().unwrap());
+    let interrupted = crate::common::said(child.wait_with_output().unwrap());
     assert_eq!(interrupted.code, Some(130), "{interrupted:?}");
     assert!(interrupted.stderr.contains("of 12 points are over and kept in out"), "{interrupted:?}");
     assert_eq!(place.names("out"), ["points"], "no tables of a part");
@@ -125,7 +123,7 @@ fn python_that_says(place: &Place, answer: u8) -> std::path::PathBuf {
 fn ray_needs_python_with_the_module_and_ray_and_says_which_is_missing() {
     let place = Place::new(SMALL);
     let on_ray = |programs: std::path::PathBuf| {
-        common::said(
+        crate::common::said(
             place.command(&["sweep", "s.toml", "--out", "out", "--ray"]).env("PATH", programs).output().unwrap(),
         )
     };
@@ -151,7 +149,7 @@ fn ray_is_told_what_the_command_was() {
     let programs = python_that_says(&place, 0);
     let told = |more: &[&str]| {
         let arguments = [&GRID[..], &["--set", "run.seconds=20", "--out", "out"], more].concat();
-        let said = common::said(place.command(&arguments).env("PATH", &programs).output().unwrap());
+        let said = crate::common::said(place.command(&arguments).env("PATH", &programs).output().unwrap());
         assert_eq!(said.code, Some(5), "the exit code is the driver's: {said:?}");
         std::fs::read_to_string(place.path("told")).unwrap()
     };

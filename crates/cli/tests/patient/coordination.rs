@@ -1,10 +1,6 @@
 //! A coordinator, its agents and a stranger as processes; and where namespaces can be made, hosts whose kernels' TCP
 //! keeps to what they are given.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::machines::{Machines, machines};
-use common::running::Running;
-use common::{Place, Said};
+use crate::common::machines::{Machines, machines};
+use crate::common::running::Running;
+use crate::common::{Place, Said};
 use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
@@ -202,6 +198,9 @@ struct Connections {
 }
 
 /// Where machine 4 takes what comes.
+/// Longer than a lease lasts on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 const SINK: &str = "10.77.0.4:9000";
 
 impl Connections {
@@ -320,7 +319,12 @@ fn the_kernels_tcp_keeps_to_what_its_host_is_given_and_the_links_queue_stays_sho
     for host in &mut hosts {
         host.json_where(is("alone"));
     }
-    assert!(!bucket(2) && !bucket(3));
+    // On a busy machine a lease may have run out, and been renewed, before: then that was told here.
+    let killed = Instant::now();
+    while bucket(2) || bucket(3) {
+        assert!(killed.elapsed() < PATIENCE, "they keep to what nobody renews");
+        thread::sleep(Duration::from_millis(50));
+    }
     drop(connections);
     let mut coordinator = machines.run(1, coordinate, &folder);
     assert_eq!(coordinator.json()["link"], link);

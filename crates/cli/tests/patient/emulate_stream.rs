@@ -1,14 +1,12 @@
 //! `emulate` and `compare` of streams with the real binary: viewers are processes in namespaces. Skipped where that
 //! needs rights or devices that are not there.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Place, Said, said};
+use crate::common::{Place, Said, is_testbed_missing, said};
 
 /// Four homes, one of which dies; one that sends less than it watches, and a server that sends two copies.
 const SMALL: &str = "\
@@ -33,17 +31,6 @@ kill_at_s = 8
 /// How long anything may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Says that a test is skipped, and why.
-fn is_missing() -> bool {
-    match anabranch_testbed::emulator::testbed_available() {
-        Ok(()) => false,
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            true
-        }
-    }
-}
-
 /// The processes that a process has started.
 fn children(of: u32) -> BTreeSet<u32> {
     let processes =
@@ -64,7 +51,7 @@ fn is_alive(process: u32) -> bool {
 
 fn devices() -> BTreeSet<String> {
     let folder = Path::new("/sys/class/net");
-    if folder.exists() { common::names(folder).into_iter().collect() } else { BTreeSet::new() }
+    if folder.exists() { crate::common::names(folder).into_iter().collect() } else { BTreeSet::new() }
 }
 
 /// A machine that is too busy, or on which the two differ, says so after the figures.
@@ -76,7 +63,7 @@ fn ended(said: &Said) {
 
 #[test]
 fn real_viewers_get_the_stream_and_both_ways_are_told_side_by_side() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let before = devices();
@@ -107,7 +94,7 @@ fn real_viewers_get_the_stream_and_both_ways_are_told_side_by_side() {
 
 #[test]
 fn viewers_are_gone_with_the_run_however_it_ends() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let before = devices();
@@ -142,7 +129,7 @@ fn viewers_are_gone_with_the_run_however_it_ends() {
 
 #[test]
 fn what_real_viewers_do_not_do_is_refused() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     for (change, expected) in [

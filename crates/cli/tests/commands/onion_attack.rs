@@ -1,10 +1,8 @@
 //! `anabranch onion attack` as a user sees it.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Place, names};
+use crate::common::{Place, names};
 
 /// Thirty senders over sixty relays, without guards.
 const SMALL: &str = "\

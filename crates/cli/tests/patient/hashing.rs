@@ -1,16 +1,12 @@
 //! A long file is read once for its hash before anything leaves: Ctrl-C does not wait for the end of
 //! that, and nobody is disturbed.
 
-#![cfg(unix)]
-
-mod common;
-
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::running::SETTINGS;
+use crate::common::running::SETTINGS;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 

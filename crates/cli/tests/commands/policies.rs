@@ -1,11 +1,9 @@
 //! A policy that has learned steers flows as README says, and what is no policy is refused in words.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Place, said};
+use crate::common::{Place, said};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

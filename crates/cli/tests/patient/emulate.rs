@@ -1,13 +1,12 @@
 //! `emulate` and `compare` with the real binary on real packets; skipped where that needs
 //! rights or devices that are not there.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, Said, names, said};
+use crate::common::machines::PREFIX;
+use crate::common::{Place, Said, is_testbed_missing, names, said};
 
 /// Ours, the kernel's and QUIC's over a bottleneck of 4 Mbit/s, four seconds.
 const SMALL: &str = "\
@@ -30,17 +29,6 @@ name = \"quic\"
 controller = \"quic:reno\"
 ";
 
-/// Says that a test is skipped, and why.
-fn is_missing() -> bool {
-    match anabranch_testbed::emulator::testbed_available() {
-        Ok(()) => false,
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            true
-        }
-    }
-}
-
 /// What a run could leave behind: namespaces with a name, and devices.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
@@ -51,7 +39,10 @@ struct Traces {
 impl Traces {
     fn now() -> Traces {
         let of = |folder: &str| if Path::new(folder).exists() { names(Path::new(folder)) } else { Vec::new() };
-        Traces { namespaces: of("/run/netns"), devices: of("/sys/class/net") }
+        let mut namespaces = of("/run/netns");
+        // Those of tests that run beside this one come and go.
+        namespaces.retain(|name| !name.starts_with(PREFIX));
+        Traces { namespaces, devices: of("/sys/class/net") }
     }
 }
 
@@ -93,7 +84,7 @@ fn controllers(json: &serde_json::Value) -> Vec<&str> {
 
 #[test]
 fn flows_of_ours_of_the_kernel_and_of_quic_share_an_emulated_link_and_leave_nothing() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let before = Traces::now();
@@ -115,7 +106,7 @@ fn flows_of_ours_of_the_kernel_and_of_quic_share_an_emulated_link_and_leave_noth
 /// Marks in place of drops reach both senders, and traffic of the model alone takes its share.
 #[test]
 fn marks_and_cross_traffic_reach_real_flows() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let place = Place::new(
@@ -136,7 +127,7 @@ fn marks_and_cross_traffic_reach_real_flows() {
 /// QUIC says of each packet that it may be marked; the model listens where the scenario does.
 #[test]
 fn packets_of_quic_are_marked_only_where_the_scenario_has_marks() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let marked = |ecn: bool| {
@@ -157,7 +148,7 @@ fn packets_of_quic_are_marked_only_where_the_scenario_has_marks() {
 /// would keep it near its 200 ms.
 #[test]
 fn a_coordinator_steers_real_flows_over_udp_and_quic() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let place = Place::new(
@@ -184,7 +175,7 @@ fn a_coordinator_steers_real_flows_over_udp_and_quic() {
 /// Blocks without a pause, and amounts with pauses on one connection: neither stalls.
 #[test]
 fn blocks_and_pauses_keep_real_flows_going() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     for controller in ["quic:cubic", "kernel:cubic"] {
@@ -203,7 +194,7 @@ fn blocks_and_pauses_keep_real_flows_going() {
 
 #[test]
 fn short_transfers_over_quic_end_and_say_how_long_they_took() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let place = Place::new(
@@ -223,7 +214,7 @@ fn short_transfers_over_quic_end_and_say_how_long_they_took() {
 
 #[test]
 fn a_kernel_without_the_congestion_control_is_said_with_what_it_offers() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let before = Traces::now();
@@ -260,14 +251,14 @@ fn what_real_packets_cannot_do_is_refused_before_anything_is_made() {
         let place = Place::new(&SMALL.replacen(from, to, 1));
         place.say(&["emulate", "s.toml"]).refuses(expected);
     }
-    let overlay = Place::new(common::SMALL);
+    let overlay = Place::new(crate::common::SMALL);
     overlay.say(&["emulate", "s.toml"]).refuses("this is an overlay; expected flows over links");
     overlay.say(&["compare", "s.toml"]).refuses("this is an overlay; expected flows over links");
 }
 
 #[test]
 fn compare_shows_both_side_by_side() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let place = Place::new(SMALL);
@@ -283,7 +274,7 @@ fn compare_shows_both_side_by_side() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_or_killed_run_leaves_nothing() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let before = Traces::now();
@@ -314,7 +305,7 @@ fn an_interrupted_or_killed_run_leaves_nothing() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_comparison_with_the_kernel_keeps_what_was_measured() {
-    if is_missing() {
+    if is_testbed_missing() {
         return;
     }
     let place = Place::new("");

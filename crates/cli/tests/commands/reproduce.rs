@@ -1,9 +1,7 @@
 //! `anabranch reproduce` with other controllers than the paper's, and what real packets cannot
 //! carry.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 
 #[test]
 fn experiments_about_one_controller_take_others_beside_it() {
@@ -100,7 +98,7 @@ fn training_needs_python_with_the_module_and_jax() {
     let nothing = place.path("nothing");
     std::fs::create_dir(&nothing).unwrap();
     let mut command = place.command(&["reproduce", "c3-scenario-1", "--train", "--out", "out"]);
-    let said = common::said(command.env("PATH", nothing).output().unwrap());
+    let said = crate::common::said(command.env("PATH", nothing).output().unwrap());
     said.refuses("--train: python3 is not here: install Python 3.11 or later, then pip install '.[train]'");
     assert!(!place.path("out").exists(), "nothing was begun");
 }

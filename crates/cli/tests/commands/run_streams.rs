@@ -1,10 +1,8 @@
 //! `anabranch run` and `anabranch sweep` on streams, as a user sees them.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Place, names};
+use crate::common::{Place, names};
 
 /// Eight homes, of which the server could serve three.
 const SMALL: &str = "\

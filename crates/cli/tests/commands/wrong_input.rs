@@ -1,9 +1,7 @@
 //! Whatever is wrong with what the user says: code 2, one message that says where and
 //! what would be right, nothing on standard output, nothing half-written.
 
-mod common;
-
-use common::{Place, SMALL};
+use crate::common::{Place, SMALL};
 
 #[test]
 fn a_scenario_is_refused_at_its_line_before_anything_is_made() {
@@ -123,7 +121,7 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     for arguments in [&["run", "s.toml", "--json"][..], &["sweep", "s.toml", "--json", "--out", "out"]] {
         let output = place.command(arguments).stdout(full()).output().unwrap();
-        common::said(output).refuses("No space left on device");
+        crate::common::said(output).refuses("No space left on device");
     }
     // No file may grow beyond a kilobyte, and the signal that says so is ignored: the
     // largest of the three files then fails where a full disk would let it fail.
@@ -133,7 +131,7 @@ fn a_full_disk_is_said_and_leaves_nothing_half_written() {
         .current_dir(place.path("."))
         .output()
         .unwrap();
-    common::said(output).refuses("cannot write small/");
+    crate::common::said(output).refuses("cannot write small/");
     assert!(place.names("small").is_empty(), "{:?}", place.names("small"));
 }
 

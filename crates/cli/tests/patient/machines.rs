@@ -1,10 +1,6 @@
 //! Network namespaces as machines: the commands of the first page as they stand there, and receivers
 //! behind NATs. Where namespaces can't be made, each test says so and is skipped.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::common::machines::machines;
+use crate::common::running::Running;
 use anabranch_proto::wire;
 use anabranch_testbed::namespace::Namespace;
-use common::machines::machines;
-use common::running::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 

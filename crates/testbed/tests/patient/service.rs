@@ -1,7 +1,5 @@
 //! A coordinator and agents over QUIC steer flows of real packets. Skipped, with a word, where there are no namespaces.
 
-#![cfg(target_os = "linux")]
-
 use anabranch_control::time::Duration;
 use anabranch_control::units::Rate;
 use anabranch_proto::coordination::coordinator::Share;

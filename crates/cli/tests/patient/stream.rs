@@ -1,13 +1,11 @@
 //! `anabranch stream`, as a user sees it: real processes over loopback.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Place;
+use crate::common::Place;
 
 /// How long anything may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,10 +1,8 @@
 //! `anabranch run` and `anabranch sweep` on onion overlays, as a user sees them.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Place, names};
+use crate::common::{Place, names};
 
 /// Three users over a dozen relays.
 const SMALL: &str = "\

@@ -1,0 +1,14 @@
+//! The binary's commands that compute, as a user gives them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod onion_attack;
+mod policies;
+mod reproduce;
+mod run;
+mod run_flows;
+mod run_onion;
+mod run_streams;
+mod sweep;
+mod wrong_input;
