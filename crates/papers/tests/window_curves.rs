@@ -1,6 +1,6 @@
 //! Every controller's window curve is what it was when it was looked at.
 //!
-//! `UPDATE_CURVES=1 cargo test -p anabranch-lab --test window_curves` writes the curves anew;
+//! `UPDATE_CURVES=1 cargo test -p anabranch-papers --test window_curves` writes the curves anew;
 //! `anabranch validate --out DIR` draws them.
 
 use std::fmt::Write;
