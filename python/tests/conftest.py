@@ -1,10 +1,20 @@
 import os
+import tempfile
 import warnings
 
 import gymnasium
 import pytest
 
 import anabranch
+
+# Trainings of one shape are compiled once, not once a test: JAX reads this where it is loaded, also in programs that
+# tests begin.
+COMPILED = tempfile.TemporaryDirectory(prefix="anabranch-jax-")
+os.environ |= {
+    "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 
 IDS = list(anabranch.environments())
 
@@ -35,3 +45,7 @@ def cluster():
                  log_to_driver=False, logging_level="error")  # fmt: skip
     yield
     ray.shutdown()
+
+
+def pytest_unconfigure():
+    COMPILED.cleanup()
