@@ -5,17 +5,30 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test web python verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing waiting interfaces build web python wheel verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
 	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
 
-## Everything that must hold before a change lands.
-test: lint web
-	$(CARGO) test --workspace --locked
-	$(CARGO) test --workspace --locked --test patient -- --test-threads=8
-	@$(MAKE) --no-print-directory python
+## Everything that must hold before a change lands. What computes has the least priority, so that tests over real
+## sockets, which mostly wait, find a processor beside it.
+test: lint build
+	@$(MAKE) --no-print-directory --output-sync=line -j3 computing waiting interfaces
+computing:
+	nice -n 19 $(CARGO) test $(WHOLE)
+waiting:
+	$(CARGO) test $(WHOLE) --test patient -- --test-threads=8
+interfaces:
+	@nice -n 19 $(MAKE) --no-print-directory web python
+
+# The whole workspace, the Python module in it, so that all is compiled once. The module is linked without a Python:
+# the lowest version that it is for is among its features.
+WHOLE := --workspace --locked --profile ci --features anabranch-py/module
+export PYO3_NO_PYTHON := 1
+export PYO3_BUILD_EXTENSION_MODULE := 1
+build:
+	$(CARGO) build $(WHOLE) --lib --bins --tests --test patient
 
 ## The page: its types, that what is committed was built from it, and its tests.
 web:
@@ -23,7 +36,7 @@ web:
 	  cd web && npm ci --no-audit --no-fund --silent && npm run --silent check && npm test --silent; \
 	else echo "Node 20 or later is not here: the tests of the page in web/ are skipped"; fi
 
-## The Python module: its lints and tests, in a virtual environment of its own, with this Gymnasium and an older one.
+## The Python module's tests, in a virtual environment of its own, with this Gymnasium and an older one.
 ## What is too big for it is tried where it is installed there (`target/python/bin/pip install ray`, or torch), and said
 ## to be skipped elsewhere. Of Stable-Baselines3 there is what needs no torch.
 VENV := $(CURDIR)/target/python
@@ -32,7 +45,7 @@ OLDER := $(CURDIR)/target/gymnasium-1.2.2
 NO_REGISTRY = PIP_FIND_LINKS=$(VENV)/lib PIP_DEFAULT_TIMEOUT=15 LC_ALL=C $(VENV)/bin/python -m pip download --quiet \
   --no-deps --no-cache-dir --retries 1 --dest $(VENV)/registry packaging 2>&1 \
   | grep -qE 'No matching distribution found|connection broken|ConnectionPool'
-python:
+python: build
 	@if ! $(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	  echo "Python 3.11 or later with venv is not here: the tests of the module in python/ are skipped"; \
 	elif ! $(MAKE) --no-print-directory --silent $(VENV)/installed; then \
@@ -42,8 +55,7 @@ python:
 	    echo "A package registry answers, and python/tests/requirements.txt could not be installed: see above" >&2; exit 1; \
 	  fi; \
 	else \
-	  $(CARGO) clippy -p anabranch-py --features module --all-targets --locked -- -D warnings && \
-	  VIRTUAL_ENV=$(VENV) $(VENV)/bin/maturin develop --quiet --locked && \
+	  install -m 644 target/ci/libanabranch_py.so python/anabranch/_native.abi3.so && \
 	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py python/tests/test_flow.py; \
 	fi
 
@@ -52,7 +64,15 @@ $(VENV)/installed: python/tests/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDER) gymnasium==1.2.2
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps stable-baselines3
+	echo $(CURDIR)/python > $$($(VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/anabranch.pth
 	touch $@
+
+## The module as `pip install .` builds it, installed beside nothing else and tried.
+wheel:
+	rm -rf target/wheel
+	$(PYTHON) -m venv target/wheel
+	target/wheel/bin/pip install --quiet --disable-pip-version-check .
+	cd target && wheel/bin/python -c 'import anabranch; assert anabranch.run("$(CURDIR)/scenarios/flows/one-flow.toml")'
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:
@@ -60,7 +80,7 @@ verdicts:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked --features anabranch-py/module -- -D warnings
 
 ## Every decoder and reader against mutated input; `make test` does a shorter run. With cargo-fuzz and
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
