@@ -48,7 +48,7 @@ fn opening(owner: u8, epoch: u64) -> Request {
 
 fn filling(owner: u8, first: u8) -> Request {
     let label = label_of(&SecretKey::from_seed(&[owner; 32]).public());
-    Request::Fill { label, secret: [1; 16], asks: true, blocks: (first..first + 5).map(block).collect() }
+    Request::Fill { label, secret: [1; 16], asks: true, anew: false, blocks: (first..first + 5).map(block).collect() }
 }
 
 fn requests() -> Vec<Request> {

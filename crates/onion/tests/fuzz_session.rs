@@ -38,6 +38,7 @@ fn frames() -> Vec<Vec<u8>> {
         vec![Frame::Reset { stream, reason: Reason::Refused, end: 5 }, Frame::Credit { stream, limit: 1 << 21 }],
         vec![Frame::SessionCredit { limit: 1 << 24 }, Frame::Acked(Acked { largest: 3, bits })],
         vec![Frame::Blocks { size: 4, bytes: &[1; 12] }, Frame::Pace { turn: 2, cells_per_s: 5000, pads: true }],
+        vec![Frame::Blocks { size: 4, bytes: &[2; 8] }, Frame::Void { before: 1 }],
         vec![Frame::Data { stream: StreamId(9), offset: 1 << 19, is_end: false, bytes: &[3; 40] }],
     ];
     let mut all: Vec<Vec<u8>> = frames

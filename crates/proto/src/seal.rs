@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
-use snow::resolvers::{CryptoResolver, DefaultResolver, FallbackResolver};
+use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver, FallbackResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
@@ -235,7 +235,7 @@ impl Secrets {
     /// Appends the first message to `out`; the handshake that waits for the second.
     fn write(&self, out: &mut Vec<u8>) -> HandshakeState {
         const VALID: &str = "the pattern and its keys are known to be valid";
-        let resolver = FallbackResolver::new(Box::new(Drawn(self.ephemeral)), Box::new(DefaultResolver));
+        let resolver = FallbackResolver::new(Box::new(Drawn(self.ephemeral)), primitives());
         let pattern = self.pattern();
         let mut builder =
             Builder::with_resolver(pattern.parameters(), Box::new(resolver)).prologue(PROLOGUE).expect(VALID);
@@ -251,6 +251,12 @@ impl Secrets {
         out.extend_from_slice(&message[..length]);
         noise
     }
+}
+
+/// The library's own, but for the cipher that each packet is sealed by: ring's, in assembler, takes less than
+/// half of the time for a packet.
+fn primitives() -> BoxedCryptoResolver {
+    Box::new(FallbackResolver::new(Box::new(RingResolver), Box::new(DefaultResolver)))
 }
 
 /// Random numbers that were drawn before: the secret of one ephemeral key.
@@ -312,7 +318,7 @@ pub struct Answered {
 pub fn answer(identity: &Identity, opening: &[u8]) -> Result<Answered, SealError> {
     let (&byte, message) = opening.split_first().ok_or(SealError::Damaged)?;
     let pattern = Pattern::read(byte).ok_or(SealError::Damaged)?;
-    let mut builder = Builder::new(pattern.parameters()).prologue(PROLOGUE)?;
+    let mut builder = Builder::with_resolver(pattern.parameters(), primitives()).prologue(PROLOGUE)?;
     if pattern != Pattern::Nn {
         builder = builder.local_private_key(&identity.secret)?;
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! to MAILBOX   1 open     key (32) | secret (16) | epoch (8) | signature (64) | how many (1) | blocks
-//!              2 fill     label (8) | secret (16) | asks (1) | how many (1) | blocks
+//!              2 fill     label (8) | secret (16) | asks (1), anew (2) | how many (1) | blocks
 //!              3 publish  part of a descriptor | block
 //!              4 fetch    key (32) | 2 blocks
 //! to ONWARD    block (219) | cell (965)
@@ -11,8 +11,8 @@
 //!              2 stored | 3 not stored | 4 not known | 5 part of a descriptor
 //! ```
 //!
-//! An opening, and a filling that asks, are answered by the first of their blocks, and the others are kept. Numbers
-//! are big-endian, and what is left of a body is zeros. Every decoder here is total.
+//! An opening, and a filling that asks, are answered by the first of their blocks, and the others are kept; in the
+//! place of all that are there, if they are to be there anew. Numbers are big-endian, and what is left of a body is zeros. Every decoder here is total.
 
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 
@@ -36,6 +36,9 @@ const OPEN: u8 = 1;
 const FILL: u8 = 2;
 const PUBLISH: u8 = 3;
 const FETCH: u8 = 4;
+
+const ASKS: u8 = 1;
+const ANEW: u8 = 2;
 
 const _: () = {
     assert!(1 + 32 + 16 + 8 + 64 + 1 + BLOCKS_OPENING * ReplyBlock::BYTES <= BODY);
@@ -94,6 +97,8 @@ pub enum Request {
         secret: Secret,
         /// Whether the first block is for an answer.
         asks: bool,
+        /// Whether blocks that are there already are of no use.
+        anew: bool,
         /// Blocks.
         blocks: Vec<ReplyBlock>,
     },
@@ -153,11 +158,11 @@ impl Request {
                 writer.bytes(&signature.to_bytes());
                 write_blocks(blocks, &mut writer);
             }
-            Request::Fill { label, secret, asks, blocks } => {
+            Request::Fill { label, secret, asks, anew, blocks } => {
                 writer.u8(FILL);
                 writer.bytes(&label.0);
                 writer.bytes(secret);
-                writer.u8(u8::from(*asks));
+                writer.u8((u8::from(*asks) * ASKS) | (u8::from(*anew) * ANEW));
                 write_blocks(blocks, &mut writer);
             }
             Request::Publish { part, answer } => {
@@ -189,12 +194,12 @@ impl Request {
                 Request::Open(Open { key, secret, epoch, signature, blocks })
             }
             FILL => {
-                let (label, secret, asks) = (Label(reader.array()?), reader.array()?, reader.u8()?);
-                if asks > 1 {
+                let (label, secret, how) = (Label(reader.array()?), reader.array()?, reader.u8()?);
+                if how & !(ASKS | ANEW) != 0 {
                     return Err(CodecError::Value("asks"));
                 }
                 let blocks = read_blocks(BLOCKS_FILLING, &mut reader)?;
-                Request::Fill { label, secret, asks: asks == 1, blocks }
+                Request::Fill { label, secret, asks: how & ASKS != 0, anew: how & ANEW != 0, blocks }
             }
             PUBLISH => {
                 let part = Box::new(Part::read(&mut reader)?);
@@ -353,8 +358,14 @@ pub(crate) mod tests {
         assert!(open.is_signed_for(&at) && !open.is_signed_for(&PublicKey([9; 32])));
         let requests = [
             Request::Open(open),
-            Request::Fill { label: Label([1; 8]), secret: [3; 16], asks: true, blocks: (0..5).map(block).collect() },
-            Request::Fill { label: Label([1; 8]), secret: [3; 16], asks: false, blocks: Vec::new() },
+            Request::Fill {
+                label: Label([1; 8]),
+                secret: [3; 16],
+                asks: true,
+                anew: true,
+                blocks: (0..5).map(block).collect(),
+            },
+            Request::Fill { label: Label([1; 8]), secret: [3; 16], asks: false, anew: false, blocks: Vec::new() },
             Request::Publish { part: Box::new(part.clone()), answer: block(1) },
             Request::Fetch { key: at, answers: Box::new([block(3), block(4)]) },
         ];

@@ -223,7 +223,7 @@ impl<C: Cryptography> Mailboxes<C> {
     fn on_request(&mut self, now: Time, request: Request) {
         match request {
             Request::Open(open) => self.on_open(now, open),
-            Request::Fill { label, secret, asks, blocks } => {
+            Request::Fill { label, secret, asks, anew, blocks } => {
                 let mailbox = self.mailboxes.get_mut(&label);
                 // In constant time: who guesses must not learn how far a guess was right.
                 let owned = mailbox.filter(|mailbox| bool::from(mailbox.secret.ct_eq(&secret)));
@@ -232,6 +232,10 @@ impl<C: Cryptography> Mailboxes<C> {
                 let state = match owned {
                     Some(mailbox) => {
                         mailbox.heard = now;
+                        if anew {
+                            self.blocks -= mailbox.held.len();
+                            mailbox.held.clear();
+                        }
                         self.fill(label, blocks);
                         MailboxState::Open
                     }
@@ -479,7 +483,7 @@ mod tests {
             let mut bytes = block(0).to_bytes();
             bytes[2..4].copy_from_slice(&number.to_be_bytes());
             let blocks = vec![ReplyBlock::from_bytes(&bytes).expect("relay 0")];
-            say(to, now, Request::Fill { label, secret, asks: false, blocks });
+            say(to, now, Request::Fill { label, secret, asks: false, anew: false, blocks });
         }
     }
 
@@ -536,8 +540,13 @@ mod tests {
         assert_eq!((relay.held(), relay.counts.refused), ((1, 1), 8));
         fill(&mut relay, at(1), label, [1; 16], 0..5);
         assert_eq!(relay.held(), (1, 6));
-        say(&mut relay, at(1), Request::Fill { label, secret: [2; 16], asks: true, blocks: blocks() });
+        say(&mut relay, at(1), Request::Fill { label, secret: [2; 16], asks: true, anew: false, blocks: blocks() });
         assert_eq!(state(&answers(&mut relay)), (MailboxState::Unknown, 0), "a stranger learns nothing of it");
+        let anew = |secret| Request::Fill { label, secret, asks: true, anew: true, blocks: blocks() };
+        say(&mut relay, at(2), anew([2; 16]));
+        assert_eq!((state(&answers(&mut relay)).0, relay.held()), (MailboxState::Unknown, (1, 6)));
+        say(&mut relay, at(2), anew([1; 16]));
+        assert_eq!((state(&answers(&mut relay)), relay.held()), ((MailboxState::Open, 1), (1, 1)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod tests;
 mod user;
 
 pub use frame::{Frame, Kind, NoFrame};
-pub use hidden::{FindError, HiddenReceiver, HiddenSender, ReceiverCounts, ReceiverEvent, SenderEvent};
+pub use hidden::{FindError, HiddenReceiver, HiddenSender, MOST_OWN, ReceiverCounts, ReceiverEvent, SenderEvent};
 pub use mailboxes::WithMailboxes;
 pub use members::Members;
 pub use observed::{MOST_PAIRS, Neighbour, Observed};

@@ -163,6 +163,27 @@ fn learners_move_packets_from_relays_that_drop() {
 }
 
 #[test]
+fn a_relay_that_is_gone_has_the_least_share_soon_and_its_own_again_when_it_is_back() {
+    for placement in PLACEMENTS.into_iter().filter(|placement| !["random", "per-path"].contains(placement)) {
+        let mut routes = routes(placement, &document(1, 12), 1, 6);
+        let gone = (0..12).map(RelayIndex).find(|relay| !routes.guards.reserved.contains(relay)).unwrap();
+        let weight = |routes: &Routes, of: &dyn Fn(usize) -> bool| -> f64 {
+            let places = routes.places.iter().enumerate();
+            places.filter(|(place, other)| !other.is_reserved && of(*place)).map(|(_, other)| other.weight).sum()
+        };
+        let own = |place| place == usize::from(gone.0);
+        // Of the share that is advertised.
+        let share = |routes: &Routes| routes.middles.of(gone) * weight(routes, &|_| true) / weight(routes, &own);
+        shares(&mut routes, 3000, |_, _| true);
+        assert!(share(&routes) > 2.0 * FLOOR, "{placement}: {}", share(&routes));
+        shares(&mut routes, 600, |path, _| !path.contains(&gone));
+        assert!((share(&routes) - FLOOR).abs() < 1e-9, "{placement}: {}", share(&routes));
+        shares(&mut routes, 600, |_, _| true);
+        assert!(share(&routes) > FLOOR, "{placement}: {}", share(&routes));
+    }
+}
+
+#[test]
 fn per_path_leaves_paths_that_lose() {
     let document = document(1, 30);
     let mut routes = routes("per-path", &document, 0, 1);

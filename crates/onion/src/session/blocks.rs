@@ -25,27 +25,41 @@ const LEAST_GRACE: Duration = Duration::from_millis(10);
 /// Blocks that a service holds.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
-    blocks: VecDeque<(Time, Box<[u8]>)>,
+    /// With the number of the cell that each came in, and when.
+    blocks: VecDeque<(u64, Time, Box<[u8]>)>,
+    /// Those of cells below this number are void.
+    void_before: u64,
 }
 
 impl Pool {
-    /// One more.
-    pub fn put(&mut self, now: Time, block: &[u8]) {
+    /// One more, which came in cell `number`.
+    pub fn put(&mut self, now: Time, number: u64, block: &[u8]) {
+        if number < self.void_before {
+            return;
+        }
         if self.blocks.len() == MAX_POOL {
             self.blocks.pop_front();
         }
-        self.blocks.push_back((now, block.into()));
+        self.blocks.push_back((number, now, block.into()));
+    }
+
+    /// Those of cells below `before` are of no use, also where they are still to come.
+    pub fn void(&mut self, before: u64) {
+        if before > self.void_before {
+            self.void_before = before;
+            self.blocks.retain(|(number, ..)| *number >= before);
+        }
     }
 
     /// The one that came first.
     pub fn take(&mut self, now: Time) -> Option<Box<[u8]>> {
         self.expire(now);
-        self.blocks.pop_front().map(|(_, block)| block)
+        self.blocks.pop_front().map(|(.., block)| block)
     }
 
     /// Drops what is too old.
     pub fn expire(&mut self, now: Time) {
-        while self.blocks.front().is_some_and(|(at, _)| now.since(*at) > BLOCK_LIFE) {
+        while self.blocks.front().is_some_and(|(_, at, _)| now.since(*at) > BLOCK_LIFE) {
             self.blocks.pop_front();
         }
     }
@@ -62,7 +76,7 @@ impl Pool {
 
     /// Bytes of all.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().map(|(_, block)| block.len()).sum()
+        self.blocks.iter().map(|(.., block)| block.len()).sum()
     }
 }
 
@@ -282,12 +296,24 @@ mod tests {
     fn the_pool_is_bounded_and_gives_the_oldest_that_is_not_too_old() {
         let mut pool = Pool::default();
         for i in 0..MAX_POOL + 10 {
-            pool.put(at(i as u64), &(i as u32).to_be_bytes());
+            pool.put(at(i as u64), 0, &(i as u32).to_be_bytes());
         }
         assert_eq!((pool.len(), pool.bytes()), (MAX_POOL, 4 * MAX_POOL));
         assert_eq!(pool.take(at(9000)).as_deref(), Some(&10u32.to_be_bytes()[..]));
         assert_eq!(pool.take(at(20) + BLOCK_LIFE).as_deref(), Some(&20u32.to_be_bytes()[..]));
         assert_eq!((pool.take(at(9000) + BLOCK_LIFE), pool.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn void_blocks_are_not_used_whenever_they_come() {
+        let mut pool = Pool::default();
+        (0..4).for_each(|number| pool.put(at(0), number, &[number as u8]));
+        pool.void(3);
+        pool.void(1);
+        pool.put(at(0), 2, &[2]);
+        pool.put(at(0), 5, &[5]);
+        assert_eq!((pool.take(at(1)).as_deref(), pool.take(at(1)).as_deref()), (Some(&[3][..]), Some(&[5][..])));
+        assert!(pool.is_empty());
     }
 
     #[test]

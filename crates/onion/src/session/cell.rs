@@ -227,6 +227,11 @@ pub enum Frame<'a> {
         /// Whether cells leave at that rate though there is nothing to say.
         pads: bool,
     },
+    /// Blocks that came in earlier cells lead to where nobody is any more.
+    Void {
+        /// Those of cells below this number.
+        before: u64,
+    },
     /// The session is over.
     Close,
 }
@@ -245,6 +250,7 @@ const PACE: u8 = 11;
 const CLOSE: u8 = 12;
 const OPEN_FLOW: u8 = 13;
 const DATAGRAM: u8 = 14;
+const VOID: u8 = 15;
 
 const BY_NAME: u8 = 0;
 const BY_IPV4: u8 = 1;
@@ -335,6 +341,10 @@ impl Frame<'_> {
                 writer.u32(*turn);
                 writer.u32(*cells_per_s);
                 writer.u8(u8::from(*pads));
+            }
+            Frame::Void { before } => {
+                writer.u8(VOID);
+                writer.u64(*before);
             }
             Frame::Close => writer.u8(CLOSE),
         }
@@ -517,6 +527,7 @@ impl<'a> Frames<'a> {
                 }
                 Frame::Pace { turn, cells_per_s, pads: pads == 1 }
             }
+            VOID => Frame::Void { before: reader.u64()? },
             CLOSE => Frame::Close,
             _ => return Err(CodecError::Value("frame")),
         }))
@@ -561,6 +572,7 @@ pub(crate) mod tests {
                 Frame::Acked(acked),
                 Frame::Blocks { size: bytes.len(), bytes: &bytes },
                 Frame::Pace { turn, cells_per_s: number.max(1), pads: is_end },
+                Frame::Void { before: number.into() },
                 Frame::Close,
             ];
             let mut plain = limit.to_be_bytes().to_vec();

@@ -43,7 +43,7 @@ const LEAST_BLOCKS: usize = 32;
 /// Bytes of a cell that blocks leave for reports.
 const REPORT_ROOM: usize = 120;
 
-/// Bytes that a pace takes at most.
+/// Bytes that a pace takes at most, or that earlier blocks are void.
 const PACE_ROOM: usize = 16;
 
 /// Events about cells and blocks that wait to be fetched at most; of more, the oldest go.
@@ -144,6 +144,9 @@ pub struct Client {
     shape: Shape,
     watch: Watch,
     grants: Grants,
+    /// The number of the first cell whose blocks are not void, while the service is to be told.
+    void: Option<u64>,
+    void_due: bool,
     probed: Time,
     probes: u32,
     /// When streams were last there, and since when there are some.
@@ -164,6 +167,8 @@ impl Client {
             shape: Shape::new(rates.forward),
             watch: Watch::new(rates.backward),
             grants: Grants::new(OPENING_BLOCKS),
+            void: None,
+            void_due: false,
             probed: now,
             probes: 0,
             idle_since: now,
@@ -292,7 +297,7 @@ impl Client {
     }
 
     fn has_something(&self, now: Time) -> bool {
-        self.link.wants(now) || self.watch.is_due || self.grants_blocks() || self.shape.rate().pads()
+        self.link.wants(now) || self.watch.is_due || self.void_due || self.grants_blocks() || self.shape.rate().pads()
     }
 
     /// Whether blocks are worth a cell of their own.
@@ -317,7 +322,7 @@ impl Client {
         }
         let timeout = self.link.backed_off(now, via.timeout) + report_wait(self.link.round_trip);
         let most = self.blocks_a_cell();
-        let Client { link, grants, watch, shape, .. } = self;
+        let Client { link, grants, watch, shape, void, void_due, .. } = self;
         let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {
             if watch.is_due && room >= PACE_ROOM {
                 let frame = Frame::Pace {
@@ -330,6 +335,13 @@ impl Client {
                 room = room.saturating_sub(plain.len() - before);
                 carried.push(Carried::Pace);
                 watch.is_due = false;
+            }
+            if let Some(before) = void.filter(|_| *void_due && room >= PACE_ROOM) {
+                let length = plain.len();
+                Frame::Void { before }.encode(plain);
+                room = room.saturating_sub(plain.len() - length);
+                carried.push(Carried::Void);
+                *void_due = false;
             }
             let Some(size) = grants.size().filter(|_| grants.fresh() > 0) else { return };
             // Data has its half of the cell.
@@ -430,6 +442,8 @@ impl Client {
                 }
                 (Carried::Pace, Settled::Came(at)) if !self.watch.is_due => self.watch.on_told(at),
                 (Carried::Pace, Settled::Lost) => self.watch.is_due = true,
+                (Carried::Void, Settled::Came(_)) if !self.void_due => self.void = None,
+                (Carried::Void, Settled::Lost) => self.void_due = self.void.is_some(),
                 _ => {}
             }
         }
@@ -501,9 +515,23 @@ impl Client {
             self.probes += 1;
             if self.probes > 1 {
                 // The service may have no block left to answer with.
-                self.grants.write_off();
+                self.void_blocks();
             }
         }
+    }
+
+    /// What blocks that are out lead to is gone: the service is to use others, and says at once that it has some.
+    pub fn renew_blocks(&mut self) {
+        if self.link.end.is_none() && self.link.keys.is_some() {
+            self.void_blocks();
+            self.link.ping_due = true;
+        }
+    }
+
+    /// All blocks that left are given up, on both ends; a service that went on by the oldest would first use those up.
+    fn void_blocks(&mut self) {
+        self.grants.write_off();
+        (self.void, self.void_due) = (Some(self.link.flight.next()), true);
     }
 
     fn silent_at(&self) -> Time {

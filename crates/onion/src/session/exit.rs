@@ -64,7 +64,7 @@ impl Exit {
         let frames = decode(&plain).map(|(_, frames)| frames);
         for frame in frames.into_iter().flatten() {
             match frame {
-                Ok(frame @ Frame::Blocks { .. }) => _ = exit.on_side(now, &frame),
+                Ok(frame @ Frame::Blocks { .. }) => _ = exit.on_side(now, 0, &frame),
                 _ => exit.link.finish(End::Broken(Violation::Format), false),
             }
         }
@@ -87,12 +87,12 @@ impl Exit {
     /// A sealed cell of this session came.
     pub fn on_cell(&mut self, now: Time, number: u64, sealed: &[u8]) {
         let Exit { link, pool, turn, cells_per_s, pads, .. } = self;
-        link.on_sealed(now, number, sealed, |frame| on_side(now, &frame, pool, turn, cells_per_s, pads));
+        link.on_sealed(now, number, sealed, |frame| on_side(now, number, &frame, pool, turn, cells_per_s, pads));
         self.forget_outcomes();
     }
 
-    fn on_side(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), Violation> {
-        on_side(now, frame, &mut self.pool, &mut self.turn, &mut self.cells_per_s, &mut self.pads)
+    fn on_side(&mut self, now: Time, number: u64, frame: &Frame<'_>) -> Result<(), Violation> {
+        on_side(now, number, frame, &mut self.pool, &mut self.turn, &mut self.cells_per_s, &mut self.pads)
     }
 
     /// Nobody here chooses paths.
@@ -240,8 +240,10 @@ impl Exit {
     }
 }
 
+/// A frame for this end alone came in cell `number`.
 fn on_side(
     now: Time,
+    number: u64,
     frame: &Frame<'_>,
     pool: &mut Pool,
     turn: &mut u32,
@@ -249,13 +251,15 @@ fn on_side(
     pads: &mut bool,
 ) -> Result<(), Violation> {
     match *frame {
-        Frame::Blocks { size, bytes } => bytes.chunks_exact(size).for_each(|block| pool.put(now, block)),
+        Frame::Blocks { size, bytes } => bytes.chunks_exact(size).for_each(|block| pool.put(now, number, block)),
         Frame::Pace { turn: new, cells_per_s: cells, pads: new_pads } => {
             // An older one that was overtaken is none; numbers may wrap.
             if new.wrapping_sub(*turn) as i32 > 0 {
                 (*turn, *cells_per_s, *pads) = (new, cells.min(MOST_RATE), new_pads);
             }
         }
+        // It speaks of cells that left before it.
+        Frame::Void { before } if before <= number => pool.void(before),
         _ => return Err(Violation::Role),
     }
     Ok(())

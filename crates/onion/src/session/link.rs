@@ -170,7 +170,7 @@ impl Link {
                     }
                 }
                 Frame::Close => self.finish(End::ClosedByPeer, false),
-                Frame::Blocks { .. } | Frame::Pace { .. } => side(frame)?,
+                Frame::Blocks { .. } | Frame::Pace { .. } | Frame::Void { .. } => side(frame)?,
                 frame => self.streams.on_frame(frame)?,
             }
         }

@@ -48,6 +48,8 @@ pub enum Carried {
     SessionCredit,
     /// The pace of the other end.
     Pace,
+    /// That earlier blocks are void.
+    Void,
     /// Reply blocks, by the serial of the first.
     Blocks {
         /// The first one's serial.

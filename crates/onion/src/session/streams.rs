@@ -374,7 +374,9 @@ impl Streams {
                 Frame::Credit { stream: id, limit }
             }
             Carried::SessionCredit => Frame::SessionCredit { limit: self.consumed + SESSION_WINDOW },
-            Carried::Data { .. } | Carried::Datagram(_) | Carried::Pace | Carried::Blocks { .. } => return None,
+            Carried::Data { .. } | Carried::Datagram(_) | Carried::Pace | Carried::Void | Carried::Blocks { .. } => {
+                return None;
+            }
         })
     }
 
@@ -463,7 +465,7 @@ impl Streams {
                     stream.outgoing.on_lost(start, end, is_end);
                 }
             }
-            Carried::Datagram(_) | Carried::Pace | Carried::Blocks { .. } => {}
+            Carried::Datagram(_) | Carried::Pace | Carried::Void | Carried::Blocks { .. } => {}
             other => self.push(other),
         }
     }

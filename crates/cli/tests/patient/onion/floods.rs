@@ -175,7 +175,7 @@ fn an_exit_flooded_with_openings_and_descriptors_carries_a_download() {
                 }
                 2 => {
                     let blocks = (0..BLOCKS_FILLING).map(|_| no_block(&mut rng)).collect();
-                    Request::Fill { label: Label([number as u8; 8]), secret: [0; 16], asks: false, blocks }
+                    Request::Fill { label: Label([number as u8; 8]), secret: [0; 16], asks: false, anew: false, blocks }
                 }
                 _ => {
                     let key = PublicKey(seed(&mut rng));

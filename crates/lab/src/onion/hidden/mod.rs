@@ -189,6 +189,18 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
         }
     }
 
+    /// A sender.
+    ///
+    /// # Panics
+    ///
+    /// When there is none of this number.
+    pub fn sender(&self, number: u32) -> &HiddenSender<C, Rng> {
+        match self.world.node(NodeId(u32::from(self.relays) + 1 + number)) {
+            Some(HiddenNode::Sender(sender)) => sender.machine(),
+            _ => panic!("there is no sender {number}"),
+        }
+    }
+
     /// What the receiver has of each sender's file, and what it has done.
     ///
     /// # Panics

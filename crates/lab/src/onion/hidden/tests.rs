@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anabranch_onion::crypto::{Real, Transparent};
-use anabranch_onion::node::Kind;
+use anabranch_onion::node::{Kind, MOST_OWN};
 use anabranch_onion::packet::PacketsPerKey;
 use anabranch_onion::session::{Secrecy, SessionName};
 use anabranch_sim::delay::{DelayModel, JitterTail};
@@ -284,4 +284,63 @@ fn equal_seeds_give_equal_runs() {
     };
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
+}
+
+/// The second from which on the receiver has got so many bytes of each file.
+fn until_got(world: &mut HiddenWorld<Transparent>, bytes: u64) -> u64 {
+    (4..60)
+        .find(|second| {
+            world.step(at(*second));
+            world.got().0.iter().all(|got| got.bytes >= bytes)
+        })
+        .unwrap_or_else(|| panic!("it gets nowhere: {:?}", world.got()))
+}
+
+#[test]
+fn a_transfer_outlives_the_only_guard_of_either_end() {
+    for seed in 1..=12 {
+        for of_receiver in [true, false] {
+            let mut run = run(9, 1, 4_000_000, seed);
+            run.settings.guards = 1;
+            let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
+            let second = until_got(&mut world, 800_000);
+            assert!(world.got().0[0].whole.is_none(), "it is over too soon");
+            let user = if of_receiver { world.receiver().user() } else { world.sender(0).user() };
+            let guard = user.choice().in_use[0];
+            world.kill(guard);
+            let took = finish(&mut world, second, second + 120) - second;
+            let (files, counts) = world.got();
+            let said = format!("seed {seed}, receiver's: {of_receiver}, {took} s, {files:?}, {counts:?}");
+            assert!(files[0].whole.is_some() && !files[0].wrong, "{said}");
+            // A receiver asks its guard after two seconds of silence, gives it three, and tells its mailboxes over the
+            // next one. Where sessions end for silence and begin anew it is more than a minute.
+            assert!(files[0].longest_stall <= Duration::SECOND * 12 && took <= 45, "{said}");
+        }
+    }
+}
+
+#[test]
+fn senders_who_go_by_the_doors_hear_of_others_when_doors_are_gone() {
+    // One more than have mailboxes of their own.
+    let senders = MOST_OWN as u32 + 1;
+    let mut run = run(60, senders, 1_000_000_000, 7);
+    run.settings.guards = 1;
+    let mut world = HiddenWorld::<Transparent>::new(&run, ()).expect("settings");
+    let second = until_got(&mut world, 100_000);
+    assert_eq!(world.receiver().own_sessions().count(), MOST_OWN);
+    let guards = world.users_and_guards().2;
+    for door in world.receiver().open_mailboxes(None) {
+        let member = world.receiver().user().document().member(door.relay).expect("a relay");
+        let node = NodeId(node_of(member.descriptor.address).expect("a node"));
+        assert!(!guards.contains(&node), "take another seed");
+        world.kill(door.relay);
+    }
+    let before = world.got().0;
+    world.step(at(second + 32));
+    let (files, counts) = world.got();
+    for (got, before) in files.iter().zip(before) {
+        assert!(got.bytes > before.bytes + 500_000 && !got.wrong, "{got:?}, {before:?}, {counts:?}");
+        // A door is asked after ten seconds of silence, and given up after seven more; the session would end after 60.
+        assert!(got.longest_stall <= Duration::SECOND * 25, "{got:?}, {counts:?}");
+    }
 }

@@ -14,7 +14,7 @@ use anabranch_control::rng::Rng;
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 use anabranch_proto::machine::{Departure, Machine, Out};
 
-pub use receiver::{HiddenReceiver, ReceiverCounts, ReceiverEvent};
+pub use receiver::{HiddenReceiver, MOST_OWN, ReceiverCounts, ReceiverEvent};
 pub use search::FindError;
 pub use sender::{HiddenSender, SenderEvent};
 

@@ -59,8 +59,8 @@ struct Batch {
 pub enum Wish {
     /// An opening with so many blocks.
     Open(usize),
-    /// A filling with so many, the first of which is for an answer or not.
-    Fill { blocks: usize, asks: bool },
+    /// A filling with so many, the first of which is for an answer or not, in the place of all before or not.
+    Fill { blocks: usize, asks: bool, anew: bool },
 }
 
 /// What became of packets and blocks.
@@ -100,6 +100,8 @@ pub struct OwnMailbox {
     unanswered: u32,
     ask_at: Time,
     early: u32,
+    /// Whether what its relay holds leads to where nobody is, and it is still to know.
+    is_void: bool,
     /// Until when it is kept, once its epoch is over.
     former_until: Option<Time>,
     is_dead: bool,
@@ -139,6 +141,7 @@ impl OwnMailbox {
             unanswered: 0,
             ask_at: now,
             early: 0,
+            is_void: false,
             former_until: None,
             is_dead: false,
         }
@@ -196,7 +199,9 @@ impl OwnMailbox {
         }
         let wanted = self.target.saturating_sub(self.stock);
         let fills = self.next_fill <= now && wanted >= BLOCKS_FILLING;
-        (asks || fills).then(|| Wish::Fill { blocks: (wanted + usize::from(asks)).clamp(1, BLOCKS_FILLING), asks })
+        let blocks = (wanted + usize::from(asks)).clamp(1, BLOCKS_FILLING);
+        // One that asks is sent again, until it is answered.
+        (asks || fills).then_some(Wish::Fill { blocks, asks, anew: asks && self.is_void })
     }
 
     fn review(&mut self, now: Time) {
@@ -222,6 +227,19 @@ impl OwnMailbox {
             self.ask_at = now + FIRST_WAIT * (1 << self.unanswered.min(8));
             self.unanswered += 1;
         }
+    }
+
+    /// What its blocks lead to is gone: it is filled anew, and is not to blame for its silence. The fillings that are
+    /// out, of which nobody will say whether they arrived.
+    pub fn renew(&mut self, now: Time) -> Vec<PacketId> {
+        self.is_void = true;
+        (self.unanswered, self.ask_at, self.next_fill, self.stock) = (0, now, now, 0);
+        self.batches.drain(..).filter_map(|batch| batch.packet).collect()
+    }
+
+    /// Whether a session's packets came by it, and none do now: either end of its blocks may be gone.
+    pub fn is_silent(&self) -> bool {
+        self.of.is_some() && self.is_used && self.unanswered > 0
     }
 
     fn on_heard(&mut self, now: Time) {
@@ -276,6 +294,7 @@ impl OwnMailbox {
         match state {
             MailboxState::Open => {
                 self.is_open = true;
+                self.is_void = false;
                 self.on_heard(now);
                 // What the relay does not have never came; what is on its way is not lost by that.
                 let underway =
@@ -346,7 +365,7 @@ mod tests {
         while let Some(wish) = mailbox.wish(now) {
             let blocks = match wish {
                 Wish::Open(blocks) => blocks - 1,
-                Wish::Fill { blocks, asks } => blocks - usize::from(asks),
+                Wish::Fill { blocks, asks, .. } => blocks - usize::from(asks),
             };
             let ids = (*next..*next + blocks as u64).map(BlockId).collect();
             *next += blocks as u64;

@@ -104,10 +104,8 @@ enum Use {
 struct Told {
     /// Whether it has some of its own; others go on by the doors.
     has_own: bool,
-    /// What the sender was told in this epoch.
+    /// What the sender was told in this epoch, or has come by.
     mailboxes: Vec<MailboxAt>,
-    /// Whether the sender knows of mailboxes of this epoch: it came by this epoch's doors.
-    is_new: bool,
 }
 
 /// A user who is found by a key.
@@ -130,6 +128,8 @@ pub struct HiddenReceiver<C: Cryptography, R> {
     /// What each session's sender was told.
     told: BTreeMap<SessionName, Told>,
     blocked_until: Time,
+    /// Guards whose end mailboxes know of.
+    guards_lost: u64,
     /// Nanoseconds since 1970 at time zero: versions grow over restarts.
     wall_at_zero: u64,
     inner: Vec<UserEvent>,
@@ -174,6 +174,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             avoided: BTreeMap::new(),
             told: BTreeMap::new(),
             blocked_until: Time::ZERO,
+            guards_lost: 0,
             wall_at_zero,
             inner: Vec::new(),
             events: VecDeque::new(),
@@ -267,7 +268,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         // A relay that was in the new epoch before this user had no room for the old one's.
         self.avoided.clear();
         self.publication.begin_epoch();
-        self.told.values_mut().for_each(|told| (told.mailboxes, told.is_new) = (Vec::new(), false));
+        self.told.values_mut().for_each(|told| told.mailboxes.clear());
         self.began = now;
         Ok(())
     }
@@ -278,6 +279,11 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         self.user.serve(now, &mut Inner::new(out, &mut inner));
         while let Some(arrived) = self.user.poll_arrived() {
             self.on_arrived(now, arrived.block, &arrived.body);
+        }
+        if core::mem::replace(&mut self.guards_lost, self.user.guards_lost()) != self.guards_lost {
+            for own in self.mailboxes.values_mut() {
+                own.renew(now).into_iter().for_each(|packet| self.user.packet_forgotten(packet));
+            }
         }
         if self.user.is_attached(now) && self.blocked_until <= now {
             let sent = {
@@ -352,7 +358,9 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             ExitEvent::Stream(StreamEvent::Opened(CONTROL, Target::Itself)) => {
                 self.service.act(session, |exit| exit.accept(CONTROL));
                 let has_own = self.own_sessions().count() < MOST_OWN;
-                self.told.insert(session, Told { has_own, mailboxes: Vec::new(), is_new: true });
+                // One without comes by the doors, and hears when there are others.
+                let mailboxes = if has_own { Vec::new() } else { self.open_mailboxes(None) };
+                self.told.insert(session, Told { has_own, mailboxes });
             }
             ExitEvent::Stream(
                 StreamEvent::Opened(CONTROL, _)
@@ -434,7 +442,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         let at = own.at;
         let (count, asks) = match wish {
             Wish::Open(count) => (count, true),
-            Wish::Fill { blocks, asks } => (blocks, asks),
+            Wish::Fill { blocks, asks, .. } => (blocks, asks),
         };
         let (mut ids, mut blocks) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for place in 0..count {
@@ -452,11 +460,15 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
         let Some(own) = self.mailboxes.get_mut(&number) else { return Ok(()) };
         let request = match wish {
             Wish::Open(_) => Request::Open(Open::new(&own.key, &own.relay, epoch, own.secret, blocks)),
-            Wish::Fill { .. } => Request::Fill { label: at.label, secret: own.secret, asks, blocks },
+            Wish::Fill { anew, .. } => Request::Fill { label: at.label, secret: own.secret, asks, anew, blocks },
         };
         let to = MailboxAt { relay: at.relay, label: MAILBOX };
         let packet = self.user.send_packet(now, to, |body| request.write(body), out)?;
         own.on_sent(now, wish, packet, ids);
+        // Its relay is gone, or the guard by which it would answer.
+        if asks && own.is_silent() {
+            self.user.ask_guards(now);
+        }
         Ok(())
     }
 
@@ -512,12 +524,7 @@ impl<C: Cryptography, R: rand_core::Rng> HiddenReceiver<C, R> {
             let (own, doors) = (self.open_mailboxes(Some(session)), self.open_mailboxes(None));
             let waits = self.waits(session);
             let Some(told) = self.told.get_mut(&session) else { continue };
-            let open = match (told.has_own, told.is_new) {
-                (true, _) => own,
-                (false, false) => doors,
-                // It came by them.
-                (false, true) => continue,
-            };
+            let open = if told.has_own { own } else { doors };
             // Once it goes by those of this epoch, it hears of each change at once.
             if open.is_empty() || told.mailboxes == open || told.mailboxes.is_empty() && waits {
                 continue;

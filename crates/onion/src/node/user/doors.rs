@@ -87,6 +87,18 @@ impl Doors {
         !self.doors.is_empty()
     }
 
+    /// Those at `relays` are not to be used any more; whether any place is left.
+    pub fn leave(&mut self, relays: &[RelayIndex]) -> bool {
+        let stays = |door: &Door| !relays.contains(&door.at.relay);
+        self.replaced += self.doors.iter().filter(|door| !stays(door)).count();
+        self.doors.retain(stays);
+        self.reserve.retain(stays);
+        if self.doors.is_empty() {
+            self.doors = core::mem::take(&mut self.reserve);
+        }
+        !self.doors.is_empty()
+    }
+
     /// The relays of those in use.
     pub fn relays(&self) -> Vec<RelayIndex> {
         self.doors.iter().map(|door| door.at.relay).collect()
@@ -167,6 +179,18 @@ mod tests {
         assert!(doors.begin_epoch(|relay| (relay.0 == 2).then_some(RelayIndex(7))));
         assert_eq!(doors.relays(), [RelayIndex(7)]);
         assert!(!doors.begin_epoch(|_| None));
+    }
+
+    #[test]
+    fn a_relay_that_is_not_to_be_a_door_any_more_is_none_in_the_reserve_either() {
+        let now = Time::ZERO;
+        let mut doors = Doors::mailboxes([mailbox(1), mailbox(2)]);
+        doors.replace([mailbox(2), mailbox(3)]);
+        assert!(doors.leave(&[RelayIndex(2)]));
+        assert!((0..3).all(|_| doors.next(now).is_some_and(|(_, at)| at == mailbox(3))));
+        assert!(doors.leave(&[RelayIndex(3)]));
+        assert_eq!(doors.relays(), [RelayIndex(1)], "the reserve takes their place");
+        assert!(!doors.leave(&[RelayIndex(1)]));
     }
 
     #[test]

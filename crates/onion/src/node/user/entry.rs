@@ -54,6 +54,8 @@ pub(super) struct Entry {
     speak_at: Time,
     /// Whether other relays may be there than packets take.
     has_news: bool,
+    /// Whether a guard has failed, and blocks that lead to it are still with others.
+    has_failed: bool,
     /// What is on the wall at time zero.
     wall_at_zero: UnixTime,
 }
@@ -81,6 +83,7 @@ impl Entry {
             lost_in_a_row: BTreeMap::new(),
             speak_at: now,
             has_news: true,
+            has_failed: false,
             wall_at_zero: UnixTime(wall.0.saturating_sub(now.as_nanos() / Duration::SECOND.as_nanos())),
         }
     }
@@ -226,6 +229,7 @@ impl Entry {
                 self.guards.on_failure(&member.descriptor.identity, now);
             }
             self.attachments.remove(relay);
+            self.has_failed = true;
         }
         let is_to_choose = !failed.is_empty()
             || self.is_missing() && self.guards.retry_at().is_some_and(|at| at <= now)
@@ -275,6 +279,19 @@ impl Entry {
             attachment.ask(now);
             self.speak_at = self.speak_at.min(attachment.timer());
         }
+    }
+
+    /// Asks all guards now whether they are there: nothing comes of what should.
+    pub fn ask(&mut self, now: Time) {
+        for attachment in self.attachments.values_mut() {
+            attachment.ask(now);
+            self.speak_at = self.speak_at.min(attachment.timer());
+        }
+    }
+
+    /// Whether a guard has failed since, and another is there for new blocks to lead to; once for each.
+    pub fn take_failed(&mut self, now: Time) -> bool {
+        self.has_failed && self.is_attached(now) && core::mem::take(&mut self.has_failed)
     }
 
     /// When [`Entry::speak`] has something to do.

@@ -121,6 +121,8 @@ pub struct User<C: Cryptography, R> {
     traffic: Traffic<C>,
     /// Whether the guards' change is still to be told.
     has_new_guards: bool,
+    /// Guards that have failed, each counted once another was there.
+    guards_lost: u64,
     /// Whether something has come since what there is to send was last looked through: what comes together is answered
     /// together.
     has_come: bool,
@@ -169,7 +171,7 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         let traffic = Traffic::new(settings, &document, entry.choice(), now)?;
         let has_new_guards = entry.choice().changed;
         entry.attach(&document, now, &mut rng);
-        Ok(User { document, former: None, entry, traffic, has_new_guards, has_come: false, rng })
+        Ok(User { document, former: None, entry, traffic, has_new_guards, guards_lost: 0, has_come: false, rng })
     }
 
     /// Another epoch begins.
@@ -223,6 +225,16 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
     /// Whether answers can come: a guard passes on what comes.
     pub fn is_attached(&self, now: Time) -> bool {
         self.entry.is_attached(now)
+    }
+
+    /// Nothing comes of what should: the guards are asked whether they are there.
+    pub fn ask_guards(&mut self, now: Time) {
+        self.entry.ask(now);
+    }
+
+    /// How often guards have failed. What blocks of before lead to is not to be waited for; sessions see to theirs.
+    pub fn guards_lost(&self) -> u64 {
+        self.guards_lost
     }
 
     /// What it has done.
@@ -328,6 +340,10 @@ impl<C: Cryptography, R: rand_core::Rng> User<C, R> {
         }
         if self.entry.has_moved(now) {
             let _ = self.use_guards(now);
+        }
+        if self.entry.take_failed(now) {
+            self.guards_lost += 1;
+            self.traffic.renew_blocks();
         }
         if self.entry.is_attached(now) {
             let send = &mut |to, frame: &Frame| out.send(Departure::now(to, frame.length()), frame);

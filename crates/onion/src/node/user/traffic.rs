@@ -32,6 +32,11 @@ const BLOCK_LIFE: Duration = Duration::from_millis(120_000);
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
 
+/// After so many packets of a session in a row that did not arrive, over whatever relays, the loss of another says
+/// nothing of its relays: an end is to blame, or a guard. Learners would have all relays at their least rates then, and
+/// would have to find out again which of them are good.
+const DEAF: u32 = 8;
+
 /// Packets of a session that count as lost and may still come.
 const MOST_LATE: usize = 4096;
 
@@ -70,6 +75,10 @@ struct Session {
     late: VecDeque<(Time, u64)>,
     /// By serial.
     blocks: BTreeMap<u64, BlockId>,
+    /// Packets lost since one arrived.
+    deaf: u32,
+    /// When the last of those left that arrived.
+    arrived_from: Time,
 }
 
 /// What a user's packets have to do with.
@@ -144,7 +153,7 @@ impl<C: Cryptography> Traffic<C> {
         let moved = |relay: RelayIndex| document.index_of(&before.member(relay)?.descriptor.identity);
         // A service stays where it is by its relay's name, or is gone.
         for session in self.sessions.values_mut() {
-            if !session.doors.begin_epoch(moved) {
+            if !session.doors.begin_epoch(moved) || !session.doors.leave(&choice.reserved) {
                 session.client.close();
             }
         }
@@ -159,6 +168,17 @@ impl<C: Cryptography> Traffic<C> {
     /// Guards were chosen anew.
     pub fn reserve(&mut self, choice: &Choice) {
         self.path_keys.set_guards(choice.reserved.iter().copied());
+        // A guard that is a mailbox as well would know whom its user sends to, and no path leads there.
+        for session in self.sessions.values_mut() {
+            if !session.doors.leave(&choice.reserved) {
+                session.client.close();
+            }
+        }
+    }
+
+    /// A guard is gone, and with it what was to come by it: services get other blocks.
+    pub fn renew_blocks(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.client.renew_blocks());
     }
 
     /// Packets enter by those of `choice` from now on.
@@ -225,8 +245,9 @@ impl<C: Cryptography> Traffic<C> {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let (sent, blocks) = (BTreeMap::new(), BTreeMap::new());
-        let late = VecDeque::new();
-        self.sessions.insert(id, Session { client: client(format), cell, doors, sent, late, blocks });
+        let (late, deaf, arrived_from) = (VecDeque::new(), 0, Time::ZERO);
+        let client = client(format);
+        self.sessions.insert(id, Session { client, cell, doors, sent, late, blocks, deaf, arrived_from });
         id
     }
 
@@ -312,6 +333,7 @@ impl<C: Cryptography> Traffic<C> {
                         self.path_keys.arrived(&sent.receipt);
                     }
                     session.doors.on_fate(now, sent.door, true);
+                    (session.deaf, session.arrived_from) = (0, session.arrived_from.max(sent.at));
                     if sent.epoch == self.members.epoch() {
                         if let Some(first) = sent.path.relays().first() {
                             entry.on_arrived(*first);
@@ -342,7 +364,13 @@ impl<C: Cryptography> Traffic<C> {
                     {
                         entry.on_lost(*first, now);
                     }
-                    self.forth.on_outcome(sent.route, now, Fate::Lost, &mut route_rng(rng));
+                    // Of those that left after it, some would have arrived.
+                    if session.deaf >= DEAF && session.arrived_from < sent.at {
+                        self.forth.forget(sent.route);
+                    } else {
+                        self.forth.on_outcome(sent.route, now, Fate::Lost, &mut route_rng(rng));
+                    }
+                    session.deaf = session.deaf.saturating_add(1);
                 }
                 ClientEvent::BlockReturned { serial, delay } => {
                     let Some(block) = session.blocks.remove(&serial).and_then(|block| self.out_blocks.remove(&block))
