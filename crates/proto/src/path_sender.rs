@@ -115,20 +115,24 @@ impl PackedHop {
 }
 
 /// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
-/// deadline. The soonest is the greatest. Packed, or it would take four bytes more.
+/// deadline. The soonest is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, packed(4))]
 struct Deadline {
-    at: Time,
+    /// Nanoseconds, the upper half first: in one word they would take four bytes more.
+    at: [u32; 2],
     index: u32,
 }
 
-const _: () = assert!(size_of::<Deadline>() == 12, "senders have many deadlines: keep them small");
-
 impl Deadline {
+    fn new(at: Time, index: u32) -> Deadline {
+        let nanos = at.as_nanos();
+        Deadline { at: [(nanos >> 32) as u32, nanos as u32], index }
+    }
+
     #[inline]
     fn at(&self) -> Time {
-        self.at
+        let [upper, lower] = self.at.map(u64::from);
+        Time::from_nanos(upper << 32 | lower)
     }
 }
 
@@ -306,7 +310,7 @@ impl PathSender {
         if self.deadlines.len() == self.deadlines.capacity() && !self.drop_stale() {
             self.deadlines.reserve_exact(self.deadlines.len() / 4 + LEAST_ROOM);
         }
-        self.deadlines.push(Deadline { at: deadline, index });
+        self.deadlines.push(Deadline::new(deadline, index));
     }
 
     /// How many relays each packet passes.
@@ -319,11 +323,10 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
-    /// Reads the path of the packet at `index` into `path`, which has room for any. To be written
-    /// where it is needed: it is too long for registers.
+    /// The path of the packet at `index`, and behind it no relays.
     #[inline]
-    fn recall<'a>(&self, index: usize, path: &'a mut [Hop; MAX_RELAYS]) -> &'a [Hop] {
-        let path = &mut path[..self.relays()];
+    fn path_of(&self, index: usize) -> [Hop; MAX_RELAYS] {
+        let mut path = [Hop::default(); MAX_RELAYS];
         for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
             *hop = packed.hop();
         }
@@ -349,8 +352,8 @@ impl PathSender {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let mut path = [Hop::default(); MAX_RELAYS];
-        let path = self.recall(index, &mut path);
+        let path = self.path_of(index);
+        let path = &path[..self.relays()];
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -408,8 +411,8 @@ impl PathSender {
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
             self.await_deadline(entry.deadline, index);
-            let mut path = [Hop::default(); MAX_RELAYS];
-            let path = self.recall(index as usize, &mut path);
+            let path = self.path_of(index as usize);
+            let path = &path[..self.relays()];
             let report = Report {
                 now,
                 sent_at: entry.sent_at,
@@ -428,9 +431,9 @@ impl PathSender {
     /// Whether the packet at `index`, whose deadline has passed, has another one by what is known now.
     fn move_deadline(&mut self, now: Time, index: u32) -> bool {
         let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
-        let mut path = [Hop::default(); MAX_RELAYS];
+        let path = self.path_of(index as usize);
         let mut route = [destination; MAX_RELAYS + 1];
-        for (slot, hop) in route.iter_mut().zip(self.recall(index as usize, &mut path)) {
+        for (slot, hop) in route.iter_mut().zip(&path[..self.relays()]) {
             *slot = hop.slot;
         }
         let deadline = sent_at + self.timeout(&route[..=self.relays()]);
