@@ -176,7 +176,9 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
             if wake != Wake::DepartNow(()) {
                 return;
             }
-            let Wake::DepartNow(departure) = self.sender.poll(now, self.destination) else {
+            // Looked at where it is: it is too long to be moved for nothing.
+            let polled = self.sender.poll(now, self.destination);
+            let Wake::DepartNow(departure) = &polled else {
                 self.waits_until = self.wake(now).time(now);
                 return;
             };
@@ -185,7 +187,7 @@ impl<A: Copy, T: Telling> OverlayPeer<A, T> {
             let relays = departure.relays().iter().map(|slot| known[slot.index()]);
             let route = Route::new(self.address, relays, known[self.destination.index()]);
             self.destination = Slot(rng.below(known.len()) as u16);
-            let path_sender::Departure { id, nonce, round_trip, .. } = departure;
+            let path_sender::Departure { id, nonce, round_trip, .. } = *departure;
             let packet = Packet { id, nonce, kind: Kind::Data, route, telemetry: T::of_data(round_trip) };
             out.event(OverlayEvent::Sent);
             out.send(Departure::now(packet.route.at(), self.size(Kind::Data)), &packet);

@@ -115,24 +115,20 @@ impl PackedHop {
 }
 
 /// When a remembered packet's deadline passes; stale once that packet is forgotten, or has another
-/// deadline. The soonest is the greatest.
+/// deadline. The soonest is the greatest. Packed, or it would take four bytes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
 struct Deadline {
-    /// Nanoseconds, the upper half first: in one word they would take four bytes more.
-    at: [u32; 2],
+    at: Time,
     index: u32,
 }
 
-impl Deadline {
-    fn new(at: Time, index: u32) -> Deadline {
-        let nanos = at.as_nanos();
-        Deadline { at: [(nanos >> 32) as u32, nanos as u32], index }
-    }
+const _: () = assert!(size_of::<Deadline>() == 12, "senders have many deadlines: keep them small");
 
+impl Deadline {
     #[inline]
     fn at(&self) -> Time {
-        let [upper, lower] = self.at.map(u64::from);
-        Time::from_nanos(upper << 32 | lower)
+        self.at
     }
 }
 
@@ -310,7 +306,7 @@ impl PathSender {
         if self.deadlines.len() == self.deadlines.capacity() && !self.drop_stale() {
             self.deadlines.reserve_exact(self.deadlines.len() / 4 + LEAST_ROOM);
         }
-        self.deadlines.push(Deadline::new(deadline, index));
+        self.deadlines.push(Deadline { at: deadline, index });
     }
 
     /// How many relays each packet passes.
@@ -323,10 +319,11 @@ impl PathSender {
         index * self.relays()..(index + 1) * self.relays()
     }
 
-    /// The path of the packet at `index`, and behind it no relays.
+    /// Reads the path of the packet at `index` into `path`, which has room for any. To be written
+    /// where it is needed: it is too long for registers.
     #[inline]
-    fn path_of(&self, index: usize) -> [Hop; MAX_RELAYS] {
-        let mut path = [Hop::default(); MAX_RELAYS];
+    fn recall<'a>(&self, index: usize, path: &'a mut [Hop; MAX_RELAYS]) -> &'a [Hop] {
+        let path = &mut path[..self.relays()];
         for (hop, packed) in path.iter_mut().zip(&self.hops[self.hops_of(index)]) {
             *hop = packed.hop();
         }
@@ -352,8 +349,8 @@ impl PathSender {
             return AckVerdict::Forged;
         }
         let rtt = now.since(entry.sent_at);
-        let path = self.path_of(index);
-        let path = &path[..self.relays()];
+        let mut path = [Hop::default(); MAX_RELAYS];
+        let path = self.recall(index, &mut path);
         let mut route = [entry.destination; MAX_RELAYS + 1];
         for (slot, hop) in route.iter_mut().zip(path) {
             *slot = hop.slot;
@@ -411,8 +408,8 @@ impl PathSender {
             entry.deadline = entry.sent_at + entry.deadline.since(entry.sent_at) * 2;
             let entry = *entry;
             self.await_deadline(entry.deadline, index);
-            let path = self.path_of(index as usize);
-            let path = &path[..self.relays()];
+            let mut path = [Hop::default(); MAX_RELAYS];
+            let path = self.recall(index as usize, &mut path);
             let report = Report {
                 now,
                 sent_at: entry.sent_at,
@@ -431,9 +428,9 @@ impl PathSender {
     /// Whether the packet at `index`, whose deadline has passed, has another one by what is known now.
     fn move_deadline(&mut self, now: Time, index: u32) -> bool {
         let Remembered { sent_at, destination, .. } = self.remembered[index as usize];
-        let path = self.path_of(index as usize);
+        let mut path = [Hop::default(); MAX_RELAYS];
         let mut route = [destination; MAX_RELAYS + 1];
-        for (slot, hop) in route.iter_mut().zip(&path[..self.relays()]) {
+        for (slot, hop) in route.iter_mut().zip(self.recall(index as usize, &mut path)) {
             *slot = hop.slot;
         }
         let deadline = sent_at + self.timeout(&route[..=self.relays()]);

@@ -234,6 +234,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             // Let in again: what is here stays.
             Some(watching) if watching.info.slices == slices => (watching.info, watching.ticket) = (info, ticket),
             _ => {
+                let lead = info.mode.manifest_lead();
                 let mut mesh = Mesh::new(info.mode == Mode::Mesh);
                 if let Some(server) = self.server {
                     let promised = (0..u64::from(sent)).map(|number| info.begin.after(number));
@@ -242,7 +243,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                 self.watching = Some(Watching {
                     info,
                     ticket,
-                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin),
+                    receiving: Receiving::new(now, self.config.source, self.config.buffer, info.begin, lead),
                     feeds: Feeds::new(slices, now, pushed_from),
                     pushed_from,
                     pushing: Pushing::new(slices),
@@ -366,7 +367,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         sessions: &mut impl Sessions<Self>,
     ) {
         let Some(watching) = &mut self.watching else { return };
-        match watching.receiving.on_manifest(Arc::clone(&manifest)) {
+        match watching.receiving.on_manifest(now, Arc::clone(&manifest)) {
             None => return self.on_forged(now, from, sessions),
             Some(false) => return,
             Some(true) => {}

@@ -22,6 +22,10 @@ pub struct Contact<A> {
     pub key: PeerKey,
 }
 
+/// How far ahead of their packets manifests leave where trees push and a mesh repairs: the least that makes way
+/// for most of them, of 0 to 500 ms.
+const MANIFEST_LEAD: Duration = Duration::from_millis(300);
+
 /// How the stream reaches its viewers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -38,6 +42,13 @@ impl Mode {
     /// Whether packets are pushed down trees.
     pub fn has_trees(self) -> bool {
         self != Mode::Mesh
+    }
+
+    /// How long the packets of a generation wait at the source behind their manifest. Where both go down trees, and
+    /// not the same ones, packets that come first cannot be passed on, which costs more time than they wait: see
+    /// docs/streams.md. In a mesh alone both come from the same peers, and trees alone are as printed.
+    pub fn manifest_lead(self) -> Duration {
+        if self == Mode::Hybrid { MANIFEST_LEAD } else { Duration::ZERO }
     }
 
     /// Whether neighbours are asked for packets.

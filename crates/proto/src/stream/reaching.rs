@@ -31,6 +31,11 @@ impl<A> Reaching<A> {
         Reaching { addresses: vec![address], next: 0, next_at: Time::ZERO, tried: Vec::new(), is_reached: false }
     }
 
+    /// Whether the session with the server stands.
+    pub(super) fn is_reached(&self) -> bool {
+        self.is_reached
+    }
+
     /// Whether `session` is one of those that are tried.
     pub(super) fn is_tried(&self, session: SessionId) -> bool {
         self.tried.iter().any(|&(tried, _)| tried == session)

@@ -59,17 +59,29 @@ pub struct Receiving<C: Content> {
     manifests: VecDeque<Arc<Manifest<C>>>,
     /// Each with the time since which it waits.
     unproven: Vec<(Time, Arrived<C::Packet>)>,
+    /// How long packets leave behind their manifest.
+    lead: Duration,
+    /// Up to which packet manifests tell, and since when, from the last one on whose packets have left.
+    told: VecDeque<(Time, PacketId)>,
     buffer: Buffer<C::Packet>,
     clock: SourceClock,
 }
 
 impl<C: Content> Receiving<C> {
-    /// Nothing yet of the stream of `source`; players get what comes from `first` on, which is asked for
-    /// `now` and waited for from now on, however old it is.
-    pub fn new(now: Time, source: PeerKey, config: BufferConfig, first: PacketId) -> Receiving<C> {
+    /// Nothing yet of the stream of `source`, whose packets leave it `lead` behind their manifest; players get what
+    /// comes from `first` on, which is asked for `now` and waited for from now on, however old it is.
+    pub fn new(now: Time, source: PeerKey, config: BufferConfig, first: PacketId, lead: Duration) -> Receiving<C> {
         let mut buffer = Buffer::new(config, first);
         buffer.wait_until(now + config.patience);
-        Receiving { source, manifests: VecDeque::new(), unproven: Vec::new(), buffer, clock: SourceClock::default() }
+        Receiving {
+            source,
+            manifests: VecDeque::new(),
+            unproven: Vec::new(),
+            lead,
+            told: VecDeque::new(),
+            buffer,
+            clock: SourceClock::default(),
+        }
     }
 
     /// What is here.
@@ -101,9 +113,11 @@ impl<C: Content> Receiving<C> {
         self.manifests.get(behind.checked_sub(1)?).filter(|manifest| manifest.covers(id))
     }
 
-    /// The first packet above all that manifests which have come tell of.
-    pub fn announced(&self) -> PacketId {
-        self.manifests.back().map_or(self.buffer.end(), |manifest| manifest.end().max(self.buffer.end()))
+    /// The first packet above all that are known to have left the source: those that are here, and those whose
+    /// manifest has come and had its lead.
+    pub fn left(&self, now: Time) -> PacketId {
+        let left = self.told.partition_point(|(at, _)| *at + self.lead <= now).checked_sub(1);
+        left.map_or(self.buffer.end(), |last| self.told[last].1.max(self.buffer.end()))
     }
 
     /// A packet comes.
@@ -147,7 +161,7 @@ impl<C: Content> Receiving<C> {
 
     /// A manifest comes: whether it is new and signed. What waited for it is then to be taken by
     /// [`Receiving::next_proven`]. `None` if it is not the source's.
-    pub fn on_manifest(&mut self, manifest: Arc<Manifest<C>>) -> Option<bool> {
+    pub fn on_manifest(&mut self, now: Time, manifest: Arc<Manifest<C>>) -> Option<bool> {
         let place = self.manifests.partition_point(|other| other.generation < manifest.generation);
         if self.manifests.get(place).is_some_and(|other| other.generation == manifest.generation) {
             return Some(false);
@@ -157,6 +171,12 @@ impl<C: Content> Receiving<C> {
         }
         if place == 0 && self.manifests.len() >= MOST_MANIFESTS {
             return Some(false);
+        }
+        if self.told.back().is_none_or(|(_, end)| *end < manifest.end()) {
+            self.told.push_back((now, manifest.end()));
+        }
+        while self.told.get(1).is_some_and(|(at, _)| *at + self.lead <= now) {
+            self.told.pop_front();
         }
         self.manifests.insert(place, manifest);
         if self.manifests.len() > MOST_MANIFESTS {
@@ -228,7 +248,7 @@ mod tests {
     #[test]
     fn what_waits_for_its_manifest_is_known_until_it_has_waited_too_long() {
         let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
-        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0));
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), Duration::ZERO);
         for (millis, id) in [(0, 9), (400, 4)] {
             let packet = TestPacket { is_genuine: true };
             let arrived = Arrived { from: SessionId(1), id: PacketId(id), stamp: Stamp::default(), packet };
@@ -239,5 +259,19 @@ mod tests {
         assert_eq!(receiving.unproven(at(500), patience), [PacketId(4)]);
         receiving.forget(SessionId(1));
         assert_eq!(receiving.unproven(at(500), patience), []);
+    }
+
+    #[test]
+    fn a_manifest_tells_of_packets_that_have_left_once_it_has_had_its_lead() {
+        let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
+        let lead = Duration::from_millis(300);
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(0), lead);
+        for (millis, generation) in [(0, 0), (100, 1), (200, 2)] {
+            let manifest =
+                Manifest { generation, first: PacketId(u64::from(generation) * 10), packets: 10, proofs: true };
+            assert_eq!(receiving.on_manifest(at(millis), Arc::new(manifest)), Some(true));
+        }
+        let left = |millis: u64| receiving.left(at(millis)).0;
+        assert_eq!([left(299), left(300), left(499), left(500)], [0, 10, 20, 30]);
     }
 }

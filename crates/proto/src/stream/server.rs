@@ -119,7 +119,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             tracker.set_mesh_alone();
         }
         Server {
-            source: Source::new(secret, start),
+            source: Source::new(secret, start, config.mode.manifest_lead()),
             tracker,
             exploration: exploration.map(|config| Box::new(Exploration::new(config, rng.clone()))),
             monitoring: Monitoring::new(0),
@@ -200,9 +200,8 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
 
     /// The stream goes on; `is_keyframe` if players can begin with this packet.
     pub fn on_input(&mut self, now: Time, packet: C::Packet, is_keyframe: bool) {
-        if let Some(signed) = self.source.on_packet(now, packet, is_keyframe) {
-            self.distribute(now, signed);
-        }
+        self.source.on_packet(now, packet, is_keyframe);
+        self.distribute(now);
     }
 
     /// Tells everybody what is new of its place in the trees.
@@ -404,9 +403,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
     }
 
     fn on_timer(&mut self, now: Time, sessions: &mut impl Sessions<Self>) {
-        while let Some(signed) = self.source.poll(now) {
-            self.distribute(now, signed);
-        }
+        self.distribute(now);
         self.uplink.on_timer(now);
         if now >= self.next_tick {
             self.tick(now, sessions);

@@ -11,7 +11,7 @@ use anabranch_control::time::{Duration, Time};
 
 use super::client::{Client, ROUND, Watching};
 use super::content::Content;
-use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MOST_SOUGHT, Mesh};
+use super::mesh::{ANSWERED_WITHIN, MAP_PERIOD, MAP_PERIOD_BESIDE_TREES, MAP_PERIOD_WITH_HOLES, MOST_SOUGHT, Mesh};
 use super::message::{BufferMap, Contact, Datagram, MAX_WANTED};
 use super::packet::{PacketId, SliceSet};
 use super::receiving::Receiving;
@@ -45,7 +45,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             return;
         };
         // A neighbour may say that it has what will never be.
-        let end = mesh.end().max(receiving.announced()).min(receiving.buffer().most_end());
+        let end = mesh.end().max(receiving.left(now)).min(receiving.buffer().most_end());
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
         if now >= *next_map {
@@ -82,6 +82,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         if sought.is_empty() {
             return;
         }
+        *next_map = (*next_map).min(now + MAP_PERIOD_WITH_HOLES);
         let uplink = &mut self.uplink;
         // Where no tree brings it, the server is asked only for what neighbours are not.
         if !info.mode.has_trees() {
@@ -93,7 +94,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let is_alone = self.asks_privacy || info.is_private;
         let urgent_end = if is_alone { mesh.end_before(now, PULL_AFTER) } else { late_end };
         let nowhere_end = if has_trees { None } else { mesh.end_before(now, self.config.buffer.patience / 3) };
-        if let Some(server) = self.server {
+        if let Some(server) = self.server.filter(|_| self.reaching.is_reached()) {
             let is_urgent = |id: &&PacketId| {
                 let is_late = info.mode.has_trees() && urgent_end.is_some_and(|end| **id < end);
                 let is_nowhere = || nowhere_end.is_some_and(|end| **id < end) && !mesh.is_anywhere(**id);

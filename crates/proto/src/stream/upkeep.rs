@@ -24,7 +24,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         let Some(watching) = &mut self.watching else { return };
         let mut steps = Vec::new();
         if watching.info.mode.has_trees() {
-            watching.feeds.watch(now, watching.receiving.announced(), |step| steps.push(step));
+            watching.feeds.watch(now, watching.receiving.left(now), |step| steps.push(step));
         }
         let mut full: Vec<(SessionId, u8)> = Vec::new();
         watching.pushing.drop_unassigned(now, |session, slice| full.push((session, slice)));

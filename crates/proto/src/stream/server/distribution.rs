@@ -9,7 +9,7 @@ use super::super::client::manifest_slice;
 use super::super::content::{Content, Manifest};
 use super::super::message::Datagram;
 use super::super::packet::MAX_PACKET;
-use super::super::source::Signed;
+use super::super::source::{Leaving, Signed};
 use super::super::tracker::capacity::OVERHEAD;
 use super::Server;
 use crate::session::SessionId;
@@ -23,15 +23,29 @@ const PACKETS_OF_A_SEED: usize = 8;
 const HEADERS: usize = 64;
 
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
-    pub(super) fn distribute(&mut self, now: Time, signed: Signed<C>) {
-        let Signed { manifest, packets } = signed;
-        let slices = self.config.tracker.slices;
+    /// Sends what leaves the source now.
+    pub(super) fn distribute(&mut self, now: Time) {
+        while let Some(leaving) = self.source.poll(now) {
+            match leaving {
+                Leaving::Manifest(manifest) => self.announce(manifest),
+                Leaving::Packets(signed) => self.push(now, signed),
+            }
+        }
+    }
+
+    fn announce(&mut self, manifest: Arc<Manifest<C>>) {
         if self.config.mode.has_trees() {
-            let slice = manifest_slice(manifest.generation, slices);
+            let slice = manifest_slice(manifest.generation, self.config.tracker.slices);
             for child in self.pushing.children(slice) {
                 self.uplink.tell(child, Datagram::Manifest(Arc::clone(&manifest)));
             }
         }
+        self.manifests.push_back(manifest);
+    }
+
+    fn push(&mut self, now: Time, signed: Signed<C>) {
+        let Signed { manifest, packets } = signed;
+        let slices = self.config.tracker.slices;
         let seeds = if self.config.mode.has_trees() { Vec::new() } else { self.seeds(&manifest) };
         for (number, (stamp, packet)) in (0..).zip(packets) {
             let id = manifest.first.after(number);
@@ -43,7 +57,6 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
                 self.uplink.push(now, child, id);
             }
         }
-        self.manifests.push_back(manifest);
         while self.manifests.front().is_some_and(|oldest| oldest.end() <= self.kept.oldest()) {
             self.manifests.pop_front();
         }
