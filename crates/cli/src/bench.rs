@@ -7,6 +7,7 @@ mod onion;
 mod overlay;
 mod processor_time;
 mod quic;
+mod relays;
 mod streams;
 mod transfer;
 mod udp;
@@ -39,6 +40,8 @@ enum What {
     Emulator(emulator::Args),
     /// Where the time of a file over relays goes, in simulated time
     Transfer(transfer::Args),
+    /// Processor time of a file over relays on real sockets, against what `bench udp` gives
+    Relays(relays::Args),
     /// Datagrams a second over real sockets: flows and a relay against plain senders
     Udp(udp::Args),
     /// Processor time of a simulated stream, over the number of viewers
@@ -57,6 +60,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         What::Onion(args) => onion::run(args),
         What::Emulator(args) => emulator::run(args),
         What::Transfer(args) => transfer::run(args),
+        What::Relays(args) => relays::run(args),
         What::Udp(args) => udp::run(args),
         What::Streams(args) => streams::run(args),
         What::Quic(args) => quic::run(args),

@@ -17,7 +17,7 @@
 //! rate that it would allow the thread alone is the one to compare.
 
 mod onion;
-mod ours;
+pub mod ours;
 mod plain;
 
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub struct Args {
 
 /// What one run has moved.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+pub struct Moved {
     /// Datagrams that arrived at the end.
     arrived: u64,
     wall: Duration,
@@ -154,6 +154,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// Processor time of all passages of a packet and its ACK over `hops` relays, in us: of a flow, and of the full
+/// relay there and back, whose datagrams leave as one.
+///
+/// # Errors
+///
+/// When a system call fails, or this machine is so busy that nothing arrives.
+pub fn passages_us(hops: usize) -> Result<f64, Failure> {
+    let time = Duration::from_millis(500);
+    let (flow, relay) = (ours::flow(time, "fixed", true)?, ours::relay_full(time, Guard::StrangersGathering)?);
+    if flow.arrived == 0 || relay.arrived == 0 {
+        return Err(Failure::new("no datagram has arrived: this machine is too busy"));
+    }
+    let us = |time: Duration, moved: &Moved| time.as_secs_f64() * 1e6 / moved.arrived as f64;
+    Ok(us(flow.sender + flow.receiver, &flow) + 2.0 * hops as f64 * us(relay.receiver, &relay))
 }
 
 /// None if nothing has arrived.

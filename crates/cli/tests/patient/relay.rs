@@ -246,3 +246,25 @@ fn a_relay_that_offers_no_rendezvous_answers_nobody_who_wants_one() {
     let (code, out, _) = relay.end();
     assert!(code == Some(0) && out.contains("foreign"), "{out}");
 }
+
+#[test]
+fn the_benchmark_of_relays_sends_a_file_and_splits_its_processor_time() {
+    let place = Place::new("");
+    let said = place.say(&["bench", "relays", "--bytes", "2000000", "--relays", "4", "--hops", "2", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let json = said.json();
+    let of = |key: &str| json[key].as_f64().unwrap_or_else(|| panic!("{key}: {json}"));
+    let packets = of("packets");
+    assert!(packets * 1400.0 > 2e6, "{json}");
+    // Each of two relays passes on a packet and its ACK; packets and ACKs of which one is lost pass fewer.
+    let passages = of("passages") / (packets - of("lost_packets"));
+    assert!((3.9..8.0).contains(&passages), "{passages} passages for each packet: {json}");
+    let parts = ["sender", "receiver", "relays", "files"].map(|part| of(&format!("{part}_us_per_packet")));
+    assert!(parts.iter().all(|&part| part > 0.0), "{json}");
+    let all = of("cpu_us_per_packet");
+    assert!(all > 0.5 * parts.iter().sum::<f64>(), "{json}");
+    assert!((of("ratio") * of("udp_us_per_packet") / all - 1.0).abs() < 1e-6, "{json}");
+    place
+        .say(&["bench", "relays", "--hops", "9"])
+        .refuses("9 relays for each packet are asked for, but only 8 are known");
+}

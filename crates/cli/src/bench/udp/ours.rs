@@ -103,7 +103,7 @@ pub enum Guard {
 }
 
 /// A relay behind a socket; its limit is beyond anything that this machine sends.
-fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
+pub fn relay_runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
     let mut runtime = Runtime::new(NoFiles)?;
     let all = guard == Guard::StrangersAtAllAddresses;
     let ip = if all { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
@@ -127,7 +127,7 @@ fn runtime(guard: Guard) -> Result<(Runtime<Peer>, SocketAddr), Failure> {
 
 /// One thread relays what another one sends through it.
 pub fn relay(time: Duration) -> Result<Moved, Failure> {
-    let (end, (mut runtime, entry)) = (socket()?, runtime(Guard::None)?);
+    let (end, (mut runtime, entry)) = (socket()?, relay_runtime(Guard::None)?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -150,7 +150,7 @@ pub fn relay(time: Duration) -> Result<Moved, Failure> {
 
 /// Fills the relay's socket, then lets it pass on all of it, in turn in one thread.
 pub fn relay_full(time: Duration, guard: Guard) -> Result<Moved, Failure> {
-    let (end, (mut runtime, entry)) = (socket()?, runtime(guard)?);
+    let (end, (mut runtime, entry)) = (socket()?, relay_runtime(guard)?);
     let datagram = datagram(entry, end.local_addr()?)?;
     let mut before = 0;
     plain::fill_and_empty(time, entry, &end, &datagram, None, || {
