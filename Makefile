@@ -16,7 +16,8 @@ demo:
 test: lint build
 	@$(MAKE) --no-print-directory --output-sync=line -j3 computing waiting interfaces
 computing:
-	nice -n 19 $(CARGO) test $(WHOLE)
+	nice -n 19 $(CARGO) test $(WHOLE) --lib --bins --tests
+	nice -n 19 $(CARGO) test $(WHOLE) --doc
 waiting:
 	$(CARGO) test $(WHOLE) --test patient -- --test-threads=8
 interfaces:
@@ -72,7 +73,9 @@ wheel:
 	rm -rf target/wheel
 	$(PYTHON) -m venv target/wheel
 	target/wheel/bin/pip install --quiet --disable-pip-version-check .
-	cd target && wheel/bin/python -c 'import anabranch; assert anabranch.run("$(CURDIR)/scenarios/flows/one-flow.toml")'
+	cd target && wheel/bin/python -c 'import anabranch, importlib.metadata as installed; \
+	  assert anabranch.__version__ == installed.version("anabranch"); \
+	  assert anabranch.run("$(CURDIR)/scenarios/flows/one-flow.toml")'
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:

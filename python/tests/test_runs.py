@@ -1,6 +1,5 @@
 """What the command gives, as dicts."""
 
-import importlib.metadata
 import json
 import signal
 import subprocess
@@ -22,10 +21,6 @@ FLOWS = {
 
 def without_clock(result):
     return {key: value for key, value in result.items() if key not in ("wall_s", "packet_hops_per_s", "scenario")}
-
-
-def test_the_version_is_the_packages():
-    assert anabranch.__version__ == importlib.metadata.version("anabranch")
 
 
 def test_controllers_are_those_that_can_be_asked_for():

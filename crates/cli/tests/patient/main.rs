@@ -19,6 +19,7 @@ mod onion;
 mod packet_size;
 mod quic;
 mod relay;
+mod reproduce;
 mod resume;
 mod resume_by_code;
 mod resume_quic;

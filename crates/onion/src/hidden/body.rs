@@ -12,7 +12,8 @@
 //! ```
 //!
 //! An opening, and a filling that asks, are answered by the first of their blocks, and the others are kept; in the
-//! place of all that are there, if they are to be there anew. Numbers are big-endian, and what is left of a body is zeros. Every decoder here is total.
+//! place of all that are there, if they are to be there anew. Numbers are big-endian, and what is left of a body is
+//! zeros. Every decoder here is total.
 
 use anabranch_proto::codec::{CodecError, Reader, Writer};
 
