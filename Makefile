@@ -11,15 +11,15 @@ PYTHON ?= python3
 demo:
 	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
 
-## Everything that must hold before a change lands. What computes has the least priority, so that tests over real
-## sockets, which mostly wait, find a processor beside it.
-test: lint build
-	@$(MAKE) --no-print-directory --output-sync=line -j3 computing waiting interfaces
-computing:
-	nice -n 19 $(CARGO) test $(WHOLE) --lib --bins --tests
-	nice -n 19 $(CARGO) test $(WHOLE) --doc
-waiting:
-	$(CARGO) test $(WHOLE) --test patient -- --test-threads=8
+## Everything that must hold before a change lands. Tests over real sockets mostly wait: they find a processor beside
+## those of the interfaces, which take one and have the least priority.
+test: lint build computing
+	@$(MAKE) --no-print-directory --output-sync=line -j2 waiting interfaces
+computing: build
+	$(CARGO) test $(WHOLE) --lib --bins --tests
+	$(CARGO) test $(WHOLE) --doc
+waiting: build
+	$(CARGO) test $(WHOLE) --no-fail-fast --test patient -- --test-threads=8
 interfaces:
 	@nice -n 19 $(MAKE) --no-print-directory web python
 

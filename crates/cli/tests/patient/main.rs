@@ -1,5 +1,5 @@
 //! Tests of the real binary that mostly wait, for silence to be noticed and for slow links. They are one
-//! program, so that `make test` runs many of them at a time, beside what computes; a plain `cargo test` leaves
+//! program, so that `make test` runs many of them at a time; a plain `cargo test` leaves
 //! them out: `cargo test --workspace --test patient`.
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Tests over real sockets that mostly wait. `make test` runs many of them at a time, beside what computes; a plain
+//! Tests over real sockets that mostly wait. `make test` runs many of them at a time; a plain
 //! `cargo test` leaves them out: `cargo test --workspace --test patient`.
 
 mod meeting;
