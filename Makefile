@@ -5,7 +5,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: demo test computing waiting interfaces build web python wheel verdicts quick full lint fuzz bench clean
+.PHONY: demo test computing waiting interfaces build web python verdicts quick full lint fuzz bench clean
 
 ## Sends a real file over 20 relays on this machine and checks what arrives; then a live stream to 20 viewers.
 demo:
@@ -67,15 +67,6 @@ $(VENV)/installed: python/tests/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps stable-baselines3
 	echo $(CURDIR)/python > $$($(VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/anabranch.pth
 	touch $@
-
-## The module as `pip install .` builds it, installed beside nothing else and tried.
-wheel:
-	rm -rf target/wheel
-	$(PYTHON) -m venv target/wheel
-	target/wheel/bin/pip install --quiet --disable-pip-version-check .
-	cd target && wheel/bin/python -c 'import anabranch, importlib.metadata as installed; \
-	  assert anabranch.__version__ == installed.version("anabranch"); \
-	  assert anabranch.run("$(CURDIR)/scenarios/flows/one-flow.toml")'
 
 ## Writes down what quick runs say of the papers' figures; `make test` holds every row to it.
 verdicts:
