@@ -1,4 +1,5 @@
 import os
+import signal
 import tempfile
 import warnings
 
@@ -6,6 +7,9 @@ import gymnasium
 import pytest
 
 import anabranch
+
+# Whoever runs tests in the background has Ctrl-C ignored, by the programs that tests begin as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Trainings of one shape are compiled once, not once a test: JAX reads this where it is loaded, also in programs that
 # tests begin.
