@@ -56,7 +56,7 @@ python: build
 	    echo "A package registry answers, and python/tests/requirements.txt could not be installed: see above" >&2; exit 1; \
 	  fi; \
 	else \
-	  install -m 644 target/ci/libanabranch_py.so python/anabranch/_native.abi3.so && \
+	  install -m 644 $(or $(CARGO_TARGET_DIR),target)/ci/libanabranch_py.so python/anabranch/_native.abi3.so && \
 	  $(VENV)/bin/pytest && PYTHONPATH=$(OLDER) $(VENV)/bin/pytest python/tests/test_env.py python/tests/test_vector.py python/tests/test_flow.py; \
 	fi
 

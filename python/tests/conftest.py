@@ -8,7 +8,7 @@ import pytest
 
 import anabranch
 
-# Whoever runs tests in the background has Ctrl-C ignored, by the programs that tests begin as well.
+# A shell has programs in the background ignore SIGINT, and Python raises no KeyboardInterrupt then.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Trainings of one shape are compiled once, not once a test: JAX reads this where it is loaded, also in programs that
