@@ -168,6 +168,11 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
         Ok(())
     }
 
+    /// The time up to which everything has happened.
+    pub fn now(&self) -> Time {
+        self.world.now()
+    }
+
     /// Lets everything happen that happens before `until`.
     pub fn step(&mut self, until: Time) {
         self.world.step(until);
