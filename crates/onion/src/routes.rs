@@ -171,6 +171,16 @@ struct Place {
     is_reserved: bool,
 }
 
+/// What is known of a relay. It lies together: of a thousand relays none is in a near cache.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Outcomes.
+    evidence: u32,
+    /// Packets that were lost since one arrived.
+    lost_in_a_row: u32,
+    granted: Stamp,
+}
+
 /// A packet on its way.
 #[derive(Clone, Copy, Debug)]
 struct Open {
@@ -195,13 +205,9 @@ pub struct Routes {
     slots: BTreeMap<PublicKey, Slot>,
     /// Slots that relays may have.
     capacity: usize,
-    /// Outcomes of each slot.
-    evidence: Vec<u32>,
-    /// Packets over each slot that were lost since one arrived.
-    lost_in_a_row: Vec<u32>,
-    /// What was sent over each slot.
+    /// What is known of each slot, and what was sent over it.
+    known: Vec<Known>,
     used: Vec<Used>,
-    granted: Vec<Stamp>,
     middles: Shares,
     first: Shares,
     /// Outcomes since the shares were computed.
@@ -247,10 +253,8 @@ impl Routes {
             rtts,
             slots: BTreeMap::new(),
             capacity,
-            evidence: vec![0; capacity],
-            lost_in_a_row: vec![0; capacity],
+            known: vec![Known { evidence: 0, lost_in_a_row: 0, granted: Stamp::NONE }; capacity],
             used: vec![Used::default(); capacity],
-            granted: vec![Stamp::NONE; capacity],
             middles: Shares::default(),
             first: Shares::default(),
             outcomes: 0,
@@ -321,44 +325,41 @@ impl Routes {
     pub fn choose(&mut self, now: Time, request: Request<'_>, rng: &mut Rng) -> Result<Route, RouteError> {
         let hops = self.config.hops;
         let too_few = RouteError::TooFewRelays { hops };
-        let mut taken = Taken { relays: request.elsewhere.to_vec() };
-        let mut path = Path::new();
+        let mut taken = Taken { elsewhere: request.elsewhere, path: Path::new() };
         if self.is_guarded {
             if self.guards.in_use.is_empty() {
                 return Err(RouteError::NoGuard);
             }
             let guard = self.draw(&self.first, &taken, rng).ok_or(too_few)?;
-            path.push(guard);
-            taken.relays.push(guard);
+            taken.path.push(guard);
         }
-        let middles = hops - usize::from(path.hops);
+        let middles = hops - usize::from(taken.path.hops);
         let candidate = match &mut self.learner {
             Learner::PerPath(paths) => {
                 let (places, shares) = (&self.places, &self.middles);
                 let draw = |rng: &mut Rng| {
-                    let mut taken = taken.clone();
-                    let mut drawn = Path::new();
+                    let (mut taken, mut drawn) = (taken, Path::new());
                     for _ in 0..middles {
                         let relay = draw(places, shares, &taken, rng)?;
                         drawn.push(relay);
-                        taken.relays.push(relay);
+                        taken.path.push(relay);
                     }
                     Some(drawn)
                 };
                 let (candidate, middles) =
                     paths.choose(|path| taken.allows_all(places, path.relays()), draw, rng).ok_or(too_few)?;
-                middles.relays().iter().for_each(|relay| path.push(*relay));
+                middles.relays().iter().for_each(|relay| taken.path.push(*relay));
                 candidate
             }
             _ => {
                 for _ in 0..middles {
                     let relay = self.draw(&self.middles, &taken, rng).ok_or(too_few)?;
-                    path.push(relay);
-                    taken.relays.push(relay);
+                    taken.path.push(relay);
                 }
                 None
             }
         };
+        let mut path = taken.path;
         for relay in &path.relays()[usize::from(self.is_guarded)..] {
             self.drawn[usize::from(relay.0)] += 1;
         }
@@ -386,7 +387,7 @@ impl Routes {
         Ok(Route { id: RouteId(self.oldest + self.open.len() as u64 - 1), path })
     }
 
-    fn draw(&self, shares: &Shares, taken: &Taken, rng: &mut Rng) -> Option<RelayIndex> {
+    fn draw(&self, shares: &Shares, taken: &Taken<'_>, rng: &mut Rng) -> Option<RelayIndex> {
         draw(&self.places, shares, taken, rng)
     }
 
@@ -401,7 +402,7 @@ impl Routes {
         let hops = &open.hops[..usize::from(open.path.hops)];
         for hop in hops {
             let used = &mut self.used[hop.slot.index()];
-            let lost_in_a_row = &mut self.lost_in_a_row[hop.slot.index()];
+            let Known { lost_in_a_row, .. } = &mut self.known[hop.slot.index()];
             match fate {
                 Fate::Arrived { .. } => (used.arrived, *lost_in_a_row) = (used.arrived + 1, 0),
                 Fate::Lost => (used.lost, *lost_in_a_row) = (used.lost + 1, lost_in_a_row.saturating_add(1)),
@@ -419,9 +420,10 @@ impl Routes {
                 let mut stamps = [Stamp::NONE; MOST_HOPS];
                 let mut route = [destination; MOST_HOPS + 1];
                 for (place, hop) in hops.iter().enumerate() {
-                    stamps[place] = self.granted[hop.slot.index()];
+                    let known = &mut self.known[hop.slot.index()];
+                    stamps[place] = known.granted;
                     route[place] = hop.slot;
-                    self.evidence[hop.slot.index()] = self.evidence[hop.slot.index()].saturating_add(1);
+                    known.evidence = known.evidence.saturating_add(1);
                 }
                 if outcome == Outcome::Acked {
                     self.rtts.sample(&route[..=hops.len()], now.since(open.sent_at));
@@ -460,7 +462,7 @@ impl Routes {
     /// A relay with the share of a middle, for an end of a path that anybody can be: none of `elsewhere`, and of other
     /// networks and families.
     pub fn any(&self, elsewhere: &[RelayIndex], rng: &mut Rng) -> Option<RelayIndex> {
-        self.draw(&self.middles, &Taken { relays: elsewhere.to_vec() }, rng)
+        self.draw(&self.middles, &Taken { elsewhere, path: Path::new() }, rng)
     }
 
     /// How often each relay of the document was drawn where a learner draws: all places but the guard's. Documents
@@ -472,7 +474,7 @@ impl Routes {
     /// A relay's signed public report says what it grants each sender: `explicit-rate` goes by it.
     pub fn set_granted(&mut self, relay: RelayIndex, rate: Rate) {
         if let Some(place) = self.places.get(usize::from(relay.0)) {
-            self.granted[place.slot.index()] = Stamp::granting(rate.bytes_per_sec() as f32);
+            self.known[place.slot.index()].granted = Stamp::granting(rate.bytes_per_sec() as f32);
         }
     }
 
@@ -502,7 +504,7 @@ impl Routes {
     pub fn rate(&self, relay: RelayIndex) -> Option<Rate> {
         let place = self.places.get(usize::from(relay.0))?;
         match &self.learner {
-            Learner::PerRelay(controller) if self.evidence[place.slot.index()] >= EVIDENCE => {
+            Learner::PerRelay(controller) if self.known[place.slot.index()].evidence >= EVIDENCE => {
                 controller.rate(place.slot)
             }
             _ => None,
@@ -525,7 +527,7 @@ impl Routes {
         let mut believed: Vec<Option<f64>> =
             (0..self.places.len()).map(|i| self.rate(RelayIndex(i as u16)).map(Rate::bytes_per_sec)).collect();
         let (gone, there): (Vec<usize>, Vec<usize>) =
-            (0..self.places.len()).partition(|i| self.lost_in_a_row[self.places[*i].slot.index()] >= GONE);
+            (0..self.places.len()).partition(|i| self.known[self.places[*i].slot.index()].lost_in_a_row >= GONE);
         let per_weight = there.iter().filter_map(|i| Some(believed[*i]? / self.places[*i].weight));
         if let Some(least) = per_weight.min_by(f64::total_cmp) {
             gone.iter().for_each(|i| believed[*i] = Some(least * GONE_PART * self.places[*i].weight));
@@ -544,17 +546,18 @@ impl Routes {
 const DEADLINE: Duration = Duration::from_millis(3_000);
 
 /// The relays that a path has already, wherever on it.
-#[derive(Clone, Debug)]
-struct Taken {
-    relays: Vec<RelayIndex>,
+#[derive(Clone, Copy, Debug)]
+struct Taken<'a> {
+    elsewhere: &'a [RelayIndex],
+    path: Path,
 }
 
-impl Taken {
+impl Taken<'_> {
     /// Whether `relay` may stand on the path too.
     fn allows(&self, places: &[Place], relay: RelayIndex) -> bool {
         let of = |relay: &RelayIndex| places.get(usize::from(relay.0));
         let Some(place) = of(&relay) else { return false };
-        self.relays.iter().all(|other| {
+        self.elsewhere.iter().chain(self.path.relays()).all(|other| {
             let shares = of(other).is_some_and(|other| {
                 other.network == place.network || (place.family.is_some() && other.family == place.family)
             });
@@ -568,7 +571,7 @@ impl Taken {
 }
 
 /// A relay that the path allows, by the shares.
-fn draw(places: &[Place], shares: &Shares, taken: &Taken, rng: &mut Rng) -> Option<RelayIndex> {
+fn draw(places: &[Place], shares: &Shares, taken: &Taken<'_>, rng: &mut Rng) -> Option<RelayIndex> {
     for _ in 0..TRIES {
         let relay = shares.draw(rng)?;
         if taken.allows(places, relay) {

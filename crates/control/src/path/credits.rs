@@ -18,6 +18,10 @@ const BURST_SECONDS: f64 = 0.001;
 /// their first rate.
 const LONGEST_REST: f64 = 8.0;
 
+/// A relay that is due and was not asked for so long comes before all others: beside relays that grant a
+/// million packets a second it would else never have most credit, and what it grants now would stay unknown.
+const LONGEST_UNASKED: Duration = Duration::SECOND;
+
 /// Relays of which nothing is known that are tried at once, and then each second: a sender that knows
 /// thousands of peers is not to begin with a thousand packets. Of fewer, each is tried once a second, by
 /// which relays count their senders.
@@ -113,10 +117,10 @@ impl Credits {
         }
     }
 
-    /// Fills `path` with the relays that have most credit, in random order; false if fewer than
-    /// asked for are due. The packet counts against the rate of its destination as well: where an
-    /// application sends is chance, but what arrives at a node is the same load whatever it is for,
-    /// so the relays' share makes up for it.
+    /// Fills `path` with relays that were not asked for long, then those that have most credit, in random
+    /// order; false if fewer than asked for are due. The packet counts against the rate of its destination
+    /// as well: where an application sends is chance, but what arrives at a node is the same load whatever
+    /// it is for, so the relays' share makes up for it.
     pub fn take(&mut self, now: Time, destination: Slot, path: &mut [Hop], rng: &mut Rng) -> bool {
         let mut best = [NONE; super::MAX_RELAYS];
         let mut tried = [NONE; super::MAX_RELAYS];
@@ -129,10 +133,12 @@ impl Credits {
             // Beyond what it may save up as well: where something else limits the sender, all have saved that
             // up, and of equals the first would be taken for ever.
             let credit = now.since(due).as_secs_f64() * rate;
-            insert(if self.on_trial[index] { tried } else { best }, credit, index);
+            let relayed = self.relayed[index];
+            let is_unasked = relayed == NEVER || now.since(relayed) >= LONGEST_UNASKED;
+            insert(if self.on_trial[index] { tried } else { best }, (is_unasked, credit), index);
         }
         let most_on_trial = self.most_on_trial(destination, best.len());
-        let others = best.iter().take_while(|(credit, _)| *credit > NONE.0).count();
+        let others = best.iter().take_while(|(claim, _)| *claim > NONE.0).count();
         let first = others.min(best.len() - 1);
         let has_room = match best.len() - first {
             // One on trial, if one is due, in the last place.
@@ -223,21 +229,24 @@ impl Credits {
     }
 }
 
-/// No candidate.
-const NONE: (f64, usize) = (f64::NEG_INFINITY, 0);
+/// What a relay has to show for being taken: whether it was not asked for long, then its credit in packets.
+type Claim = (bool, f64);
 
-/// Puts a candidate into its place among the `best`, most credit first, unless all of them have more.
+/// No candidate.
+const NONE: (Claim, usize) = ((false, f64::NEG_INFINITY), 0);
+
+/// Puts a candidate into its place among the `best`, the greatest claim first, unless all of them have greater ones.
 #[inline]
-fn insert(best: &mut [(f64, usize)], credit: f64, index: usize) {
+fn insert(best: &mut [(Claim, usize)], claim: Claim, index: usize) {
     let mut place = best.len() - 1;
-    if credit <= best[place].0 {
+    if claim <= best[place].0 {
         return;
     }
-    while place > 0 && best[place - 1].0 < credit {
+    while place > 0 && best[place - 1].0 < claim {
         best[place] = best[place - 1];
         place -= 1;
     }
-    best[place] = (credit, index);
+    best[place] = (claim, index);
 }
 
 /// What an unused relay of `rate` packets a second may save up, in packets.
@@ -366,6 +375,24 @@ mod tests {
             // 90 ordered pairs, 100 packets each.
             let counts = (1..11).flat_map(|a| (1..11).filter(move |&b| a != b).map(move |b| met[a][b]));
             assert!(counts.clone().all(|count| (40..=200).contains(&count)), "{:?}", counts.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_relay_that_grants_little_is_asked_beside_others_that_grant_a_million_times_as_much() {
+        for mut credits in both(9, 1000.0) {
+            (1..7).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 4e6));
+            (7..9).for_each(|slot| credits.set_rate(Time::ZERO, Slot(slot), 4.0));
+            let (mut rng, mut path, mut counts) = (Rng::stream(1, "credits"), [Hop::default(); 3], [0u32; 9]);
+            // A packet each millisecond, which the six fast ones could take alone.
+            for packet in 0..20_000 {
+                let now = Time::ZERO + Duration::from_millis(1) * packet;
+                assert!(credits.take(now, DESTINATION, &mut path, &mut rng));
+                path.iter().for_each(|hop| counts[hop.slot.index()] += 1);
+            }
+            // Once a second at least, and never above their rate: four a second, and one in advance.
+            assert!(counts[7..].iter().all(|count| (19..=81).contains(count)), "{counts:?}");
+            assert!(counts[1..7].iter().all(|&count| count > 9_000), "{counts:?}");
         }
     }
 

@@ -134,7 +134,8 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
         let mut world = World::new(pairs, OnTheWire, observer, ());
         let (document, made) = network::<C>(run.relays, run.seed);
         let document = Arc::new(document);
-        let addresses: Vec<_> = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        let members = Members::new(EPOCH, addresses);
         let mut by_node: Vec<Option<(RelayIndex, Made<C>)>> = (0..relays).map(|_| None).collect();
         for (place, made) in made.into_iter().enumerate() {
             let node = made.node as usize;
@@ -157,7 +158,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
             let relay = Relay::new(packets, Limits::simulated(packets), keys, [rng.bits(), rng.bits()]);
             let entropy = Entropy(seed_of(&mut rng));
             let service = SessionService::new(EXIT, made.service, run.settings.secrecy, entropy);
-            let mut node = RelayNode::new(relay, Members::new(EPOCH, addresses.clone()), service);
+            let mut node = RelayNode::new(relay, members.clone(), service);
             let phase = Duration::from_secs_f64(phases.uniform());
             if let Some((kind, limit)) = run.limit.filter(|_| part != Part::Greedy) {
                 let model = match kind {

@@ -10,6 +10,10 @@ use crate::packet::Label;
 /// nothing is known of the path).
 const FIRST_WAIT: Duration = Duration::SECOND;
 
+/// Once the guard has answered, three of its round trips (RFC 6298, 2.2: R + 4 R / 2) if they are no less than this: for
+/// so long a host may keep an answer back (RFC 5681, 4.2).
+const LEAST_WAIT: Duration = Duration::from_millis(500);
+
 /// A client's link to one guard.
 #[derive(Clone, Debug)]
 pub struct Attachment {
@@ -18,6 +22,9 @@ pub struct Attachment {
     /// When to say it next, and how long it waits for the answer then.
     next: Time,
     wait: Duration,
+    /// When it was said last, and what it waits for an answer first.
+    said: Time,
+    first_wait: Duration,
     /// The guard has answered, and keeps the link until then.
     until: Option<Time>,
     /// How often it was said since an answer came.
@@ -33,6 +40,8 @@ impl Attachment {
             cookie: Cookie::default(),
             next: Time::ZERO,
             wait: FIRST_WAIT,
+            said: Time::ZERO,
+            first_wait: FIRST_WAIT,
             until: None,
             unanswered: 0,
             refused: false,
@@ -73,13 +82,17 @@ impl Attachment {
             }
             LinkFrame::Prove { .. } => {}
             LinkFrame::Attached { .. } => {
+                // Of several frames it is not known which one was answered (Karn).
+                if self.unanswered == 1 {
+                    self.first_wait = (now.since(self.said) * 3).max(LEAST_WAIT).min(FIRST_WAIT);
+                }
                 self.until = Some(now + LIFETIME);
                 (self.unanswered, self.refused) = (0, false);
-                (self.next, self.wait) = (now + PERIOD, FIRST_WAIT);
+                (self.next, self.wait) = (now + PERIOD, self.first_wait);
             }
             LinkFrame::Refused { .. } => {
                 (self.until, self.refused) = (None, true);
-                (self.next, self.wait) = (now + PERIOD, FIRST_WAIT);
+                (self.next, self.wait) = (now + PERIOD, self.first_wait);
             }
         }
     }
@@ -101,6 +114,7 @@ impl Attachment {
         if now < self.next {
             return None;
         }
+        self.said = now;
         self.next = now + self.wait;
         self.wait = (self.wait * 2).min(PERIOD);
         self.unanswered = self.unanswered.saturating_add(1);
@@ -136,6 +150,29 @@ mod tests {
             assert!(said < 10, "they go on for ever");
         }
         said
+    }
+
+    #[test]
+    fn a_guard_that_has_answered_is_waited_for_by_its_round_trip_within_bounds() {
+        // The time from the first question in vain to the third, after an answer that took so long.
+        let vain = |answer_s: f64| {
+            let (mut client, mut guard) = (Attachment::new(Label([3; 8])), Links::default());
+            talk(at(1.0), &mut client, &mut guard);
+            let mut now = client.timer();
+            // The cookie is known: one question, one answer.
+            let asked = client.poll(now).expect("it is time");
+            let answer = guard.on_frame(now, here(), &asked).expect("an answer");
+            client.on_frame(now + Duration::from_secs_f64(answer_s), &answer);
+            now += Duration::SECOND * 2;
+            client.ask(now);
+            let first = now;
+            while client.unanswered() < 3 {
+                now = client.timer().max(now);
+                client.poll(now);
+            }
+            now.since(first).as_secs_f64()
+        };
+        assert_eq!((vain(0.05), vain(0.25), vain(1.5)), (1.5, 2.25, 3.0));
     }
 
     #[test]

@@ -69,9 +69,9 @@ impl Wire for Frame {
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<(), NoFrame> {
-        if let Ok(datagram) = bytes.try_into() {
+        if bytes.len() == DATAGRAM {
             self.kind = Kind::Packet;
-            self.datagram = datagram;
+            self.datagram.copy_from_slice(bytes);
             return Ok(());
         }
         let frame = bytes.try_into().ok().and_then(LinkFrame::decode).ok_or(NoFrame)?;

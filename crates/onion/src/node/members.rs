@@ -2,36 +2,38 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::RelayIndex;
 use crate::reply::First;
 
-/// Their addresses, in this epoch and the one before.
+/// Their addresses, in this epoch and the one before. A clone has the same tables: a thousand relays of one process
+/// need them once.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    current: (u64, Vec<SocketAddr>),
-    previous: Option<(u64, Vec<SocketAddr>)>,
+    current: (u64, Arc<[SocketAddr]>),
+    previous: Option<(u64, Arc<[SocketAddr]>)>,
     /// All addresses of both.
-    all: HashSet<SocketAddr>,
+    all: Arc<HashSet<SocketAddr>>,
 }
 
 impl Members {
     /// Those of `epoch`, by index.
     pub fn new(epoch: u64, addresses: Vec<SocketAddr>) -> Members {
-        let all = addresses.iter().copied().map(canonical).collect();
-        Members { current: (epoch, addresses), previous: None, all }
+        let all = Arc::new(addresses.iter().copied().map(canonical).collect());
+        Members { current: (epoch, addresses.into()), previous: None, all }
     }
 
     /// Another epoch begins.
     pub fn begin_epoch(&mut self, epoch: u64, addresses: Vec<SocketAddr>) {
-        self.previous = Some(core::mem::replace(&mut self.current, (epoch, addresses)));
-        let previous = self.previous.iter().flat_map(|(_, addresses)| addresses);
-        self.all = self.current.1.iter().chain(previous).copied().map(canonical).collect();
+        self.previous = Some(core::mem::replace(&mut self.current, (epoch, addresses.into())));
+        let previous = self.previous.iter().flat_map(|(_, addresses)| addresses.iter());
+        self.all = Arc::new(self.current.1.iter().chain(previous).copied().map(canonical).collect());
     }
 
     /// Where `relay` is that the directory of `epoch` names.
     pub fn address(&self, epoch: u64, relay: RelayIndex) -> Option<SocketAddr> {
-        let of = |(number, addresses): &(u64, Vec<SocketAddr>)| {
+        let of = |(number, addresses): &(u64, Arc<[SocketAddr]>)| {
             (*number == epoch).then(|| addresses.get(usize::from(relay.0)).copied())?
         };
         of(&self.current).or_else(|| self.previous.as_ref().and_then(of))

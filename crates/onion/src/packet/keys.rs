@@ -8,8 +8,9 @@
 //! A key whose packets do not arrive is given up, since its relay may have restarted. If one of them arrives after all,
 //! the relay has it: a burst of late packets does not cost the set-ups of all keys that they took.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use arrayvec::ArrayVec;
 use rand_core::Rng;
 
 use super::header::{self, Layer, build};
@@ -44,7 +45,7 @@ pub struct PathKeys<C> {
     packets: PacketsPerKey,
     epoch: u64,
     guards: BTreeSet<RelayIndex>,
-    stocks: BTreeMap<(RelayIndex, Position), Stock>,
+    stocks: Stocks,
     /// Keys made so far, over all epochs.
     made: u64,
     /// Those made before this epoch.
@@ -65,22 +66,82 @@ struct Used {
     index: u16,
 }
 
+/// For each position, by the relay's index: what is there for a packet lies in one place, of a thousand relays.
+#[derive(Clone, Debug, Default)]
+struct Stocks([[Vec<Stock>; MOST_HOPS]; Half::ALL.len()]);
+
+impl Stocks {
+    fn get_mut(&mut self, relay: RelayIndex, position: Position) -> Option<&mut Stock> {
+        let at = &mut self.0[position.half as usize][usize::from(position.place)];
+        at.get_mut(usize::from(relay.0))
+    }
+
+    /// The same, which is begun if there was none.
+    fn at(&mut self, relay: RelayIndex, position: Position) -> &mut Stock {
+        let at = &mut self.0[position.half as usize][usize::from(position.place)];
+        let place = usize::from(relay.0);
+        if at.len() <= place {
+            at.resize_with(place + 1, Stock::default);
+        }
+        &mut at[place]
+    }
+
+    /// What there is of `relay` at the places from `first` on goes.
+    fn forget(&mut self, relay: RelayIndex, first: usize) {
+        for half in &mut self.0 {
+            let of = half[first..].iter_mut().filter_map(|at| at.get_mut(usize::from(relay.0)));
+            of.for_each(|stock| *stock = Stock::default());
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Stock> {
+        self.0.iter().flatten().flatten()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Stock {
-    /// By serial: the oldest first.
-    keys: BTreeMap<u64, Key>,
+    keys: Keys,
     /// Those that were given up.
-    given_up: BTreeMap<u64, Key>,
-    /// Serials of those that may be used now.
-    usable: BTreeSet<u64>,
+    given_up: Keys,
     /// Packets that all keys are still good for.
     left: u32,
     /// Packets of whose fate nothing is known.
     underway: u32,
 }
 
+/// By serial: the oldest first. They are one or two, but where very much is sent.
+#[derive(Clone, Debug, Default)]
+struct Keys(Vec<Key>);
+
+impl Keys {
+    fn place(&self, serial: u64) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&serial, |key| key.serial)
+    }
+
+    fn get_mut(&mut self, serial: u64) -> Option<&mut Key> {
+        let place = self.place(serial).ok()?;
+        Some(&mut self.0[place])
+    }
+
+    fn remove(&mut self, serial: u64) -> Option<Key> {
+        let place = self.place(serial).ok()?;
+        Some(self.0.remove(place))
+    }
+
+    fn insert(&mut self, key: Key) {
+        let (Ok(place) | Err(place)) = self.place(key.serial);
+        self.0.insert(place, key);
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Key {
+    serial: u64,
     key: HopKey,
     /// The index of the next packet.
     next: u16,
@@ -110,8 +171,8 @@ pub(crate) struct Part {
 pub(crate) struct Made<C: Cryptography> {
     pub name: u64,
     pub receipt: Receipt,
-    pub layers: Vec<Layer<C>>,
-    pub parts: Vec<Part>,
+    pub layers: ArrayVec<Layer<C>, MOST_HOPS>,
+    pub parts: ArrayVec<Part, MOST_HOPS>,
 }
 
 impl<C: Cryptography> PathKeys<C> {
@@ -121,7 +182,7 @@ impl<C: Cryptography> PathKeys<C> {
             packets,
             epoch: 0,
             guards: BTreeSet::new(),
-            stocks: BTreeMap::new(),
+            stocks: Stocks::default(),
             made: 0,
             past: 0,
             cryptography: core::marker::PhantomData,
@@ -131,7 +192,7 @@ impl<C: Cryptography> PathKeys<C> {
     /// Another epoch: relays have other keys and other indices. `guards` are this user's there: no path has one
     /// of them anywhere but at the user's edge.
     pub fn begin_epoch(&mut self, epoch: u64, guards: impl IntoIterator<Item = RelayIndex>) {
-        self.stocks.clear();
+        self.stocks = Stocks::default();
         self.past = self.made;
         self.epoch = epoch;
         self.guards = guards.into_iter().collect();
@@ -140,8 +201,7 @@ impl<C: Cryptography> PathKeys<C> {
     /// Other guards in the same epoch. Keys stay, but for those at a relay inside of paths that is a guard now.
     pub fn set_guards(&mut self, guards: impl IntoIterator<Item = RelayIndex>) {
         self.guards = guards.into_iter().collect();
-        let guards = &self.guards;
-        self.stocks.retain(|(relay, position), _| position.place == 0 || !guards.contains(relay));
+        self.guards.iter().for_each(|guard| self.stocks.forget(*guard, 1));
     }
 
     /// The epoch that its keys are of.
@@ -183,7 +243,8 @@ impl<C: Cryptography> PathKeys<C> {
     ) -> Result<Made<C>, PathError> {
         check(half, hops, |relay| self.guards.contains(&relay))?;
         let mut receipt = Receipt([None; MOST_HOPS]);
-        let (mut layers, mut parts) = (Vec::with_capacity(hops.len()), Vec::with_capacity(hops.len()));
+        // No path is longer: it was checked.
+        let (mut layers, mut parts) = (ArrayVec::new(), ArrayVec::new());
         for (place, hop) in hops.iter().enumerate() {
             let position = Position::of(half, place, hops.len());
             let Some(Drawn { key, serial, index, material }) = self.draw(hop, position, rng) else {
@@ -202,7 +263,7 @@ impl<C: Cryptography> PathKeys<C> {
     /// A key for one packet at one relay: one of the stock, or a new one.
     fn draw(&mut self, hop: &Hop, position: Position, rng: &mut impl Rng) -> Option<Drawn> {
         let most = self.packets.get();
-        let stock = self.stocks.entry((hop.relay, position)).or_default();
+        let stock = self.stocks.at(hop.relay, position);
         let found = if stock.needs_key(most) { None } else { stock.next(most) };
         let drawn = match found {
             Some((key, serial, index)) => {
@@ -221,7 +282,7 @@ impl<C: Cryptography> PathKeys<C> {
                 let serial = self.made;
                 self.made += 1;
                 if most > 1 && stock.keys.len() < MOST_KEYS {
-                    stock.keys.insert(serial, Key { key: key.clone(), next: 1, arrived: None, lost: 0 });
+                    stock.keys.insert(Key { serial, key: key.clone(), next: 1, arrived: None, lost: 0 });
                     stock.left += u32::from(most - 1);
                 }
                 Drawn { key, serial, index: 0, material: header::set_up(ephemeral.0) }
@@ -248,12 +309,12 @@ impl<C: Cryptography> PathKeys<C> {
 
     /// Nothing is known of the relay any more: it may have lost its keys.
     pub fn forget(&mut self, relay: RelayIndex) {
-        self.stocks.retain(|&(other, _), _| other != relay);
+        self.stocks.forget(relay, 0);
     }
 
     /// Keys that are kept.
     pub fn len(&self) -> usize {
-        self.stocks.values().map(|stock| stock.keys.len()).sum()
+        self.stocks.iter().map(|stock| stock.keys.len()).sum()
     }
 
     /// Whether none is kept.
@@ -265,7 +326,7 @@ impl<C: Cryptography> PathKeys<C> {
     fn settle(&mut self, receipt: &Receipt, fate: Fate) {
         let most = self.packets.get();
         for used in receipt.0.iter().flatten().filter(|used| used.serial >= self.past) {
-            let Some(stock) = self.stocks.get_mut(&(used.relay, used.position)) else { continue };
+            let Some(stock) = self.stocks.get_mut(used.relay, used.position) else { continue };
             if fate != Fate::ArrivedLate {
                 stock.underway = stock.underway.saturating_sub(1);
             }
@@ -292,6 +353,11 @@ fn ahead(arrived: u16) -> u16 {
 }
 
 impl Key {
+    fn on_arrived(&mut self, index: u16) {
+        self.arrived = self.arrived.max(Some(index));
+        self.lost = 0;
+    }
+
     /// Whether its next packet is within what its relay knows of it.
     fn may_be_used(&self) -> bool {
         self.arrived.is_some_and(|arrived| self.next <= arrived.saturating_add(ahead(arrived)))
@@ -300,34 +366,31 @@ impl Key {
 
 impl Stock {
     fn on_arrived(&mut self, used: &Used, most: u16) {
-        if let Some(key) = self.given_up.remove(&used.serial)
+        // No serial is in both lists.
+        if let Some(key) = self.keys.get_mut(used.serial) {
+            key.on_arrived(used.index);
+        } else if let Some(mut key) = self.given_up.remove(used.serial)
             && self.keys.len() < MOST_KEYS
         {
+            key.on_arrived(used.index);
             self.left += u32::from(most - key.next);
-            self.keys.insert(used.serial, key);
-        }
-        let Some(key) = self.keys.get_mut(&used.serial) else { return };
-        key.arrived = key.arrived.max(Some(used.index));
-        key.lost = 0;
-        if key.may_be_used() {
-            self.usable.insert(used.serial);
+            self.keys.insert(key);
         }
     }
 
     fn on_lost(&mut self, used: &Used, most: u16) {
-        let Some(key) = self.keys.get_mut(&used.serial) else { return };
+        let Some(key) = self.keys.get_mut(used.serial) else { return };
         key.lost = key.lost.saturating_add(1);
         // What was to set it up may not have come so far.
         if used.index != 0 && key.lost < LOSSES_TO_GIVE_UP {
             return;
         }
-        self.usable.remove(&used.serial);
-        let Some(key) = self.keys.remove(&used.serial) else { return };
+        let Some(key) = self.keys.remove(used.serial) else { return };
         self.left -= u32::from(most - key.next);
         if self.given_up.len() >= MOST_GIVEN_UP {
-            self.given_up.pop_first();
+            self.given_up.0.remove(0);
         }
-        self.given_up.insert(used.serial, key);
+        self.given_up.insert(key);
     }
 
     /// Whether this packet is to set up a key: fewer ids are left, or will be, than packets are on their way.
@@ -338,17 +401,13 @@ impl Stock {
     /// The next packet of the oldest key that may be used: key, serial and index. A key's last packet takes it
     /// off the stock.
     fn next(&mut self, most: u16) -> Option<(HopKey, u64, u16)> {
-        let serial = *self.usable.first()?;
-        let key = self.keys.get_mut(&serial)?;
-        let drawn = (key.key.clone(), serial, key.next);
+        let place = self.keys.0.iter().position(Key::may_be_used)?;
+        let key = &mut self.keys.0[place];
+        let drawn = (key.key.clone(), key.serial, key.next);
         key.next += 1;
         self.left -= 1;
-        let (is_used_up, may_be_used) = (key.next == most, key.may_be_used());
-        if is_used_up || !may_be_used {
-            self.usable.remove(&serial);
-        }
-        if is_used_up {
-            self.keys.remove(&serial);
+        if key.next == most {
+            self.keys.0.remove(place);
         }
         Some(drawn)
     }
@@ -430,8 +489,9 @@ mod tests {
             net.user.lost(&receipt);
         }
         assert!(net.user.is_empty());
-        let given_up: Vec<usize> = net.user.stocks.values().map(|stock| stock.given_up.len()).collect();
+        let given_up: Vec<usize> =
+            net.user.stocks.iter().map(|stock| stock.given_up.len()).filter(|count| *count > 0).collect();
         assert_eq!(given_up, [MOST_GIVEN_UP; 3]);
-        assert!(net.user.stocks.values().all(|stock| stock.left == 0 && stock.underway == 0));
+        assert!(net.user.stocks.iter().all(|stock| stock.left == 0 && stock.underway == 0));
     }
 }

@@ -32,6 +32,11 @@ pub enum Half {
     Loop,
 }
 
+impl Half {
+    /// All of them, in the order of their numbers.
+    pub(super) const ALL: [Half; 3] = [Half::Sender, Half::Receiver, Half::Loop];
+}
+
 /// What a key serves for, and nothing else: a relay that saw one key in two places could tell that one
 /// user is behind both, and a guard knows which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,12 +7,11 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::crypto::{Cryptography, HopKey, OneTimeId};
 use crate::packet::{AHEAD, AHEAD_AT_FIRST, PacketsPerKey};
-
-/// Parts of the table. Each grows for itself, so that no packet waits for more than a small one.
-const SHARDS: usize = 64;
+use crate::relay::Limits;
 
 /// Ids are derived so many at once, for less work each.
 const STEP: u16 = 8;
@@ -42,6 +41,7 @@ struct Key {
 #[derive(Debug)]
 pub(super) struct Installed<C> {
     packets: PacketsPerKey,
+    /// Parts of the table. Each grows for itself, so that no packet waits for more than a small one.
     shards: Box<[HashTable<Found>]>,
     /// Keyed: nobody can make ids that all go to one place.
     hasher: ahash::RandomState,
@@ -56,14 +56,15 @@ pub(super) struct Installed<C> {
 }
 
 impl<C: Cryptography> Installed<C> {
-    pub fn new(ids: usize, keys: usize, packets: PacketsPerKey, [one, other]: [u64; 2]) -> Installed<C> {
+    pub fn new(limits: &Limits, packets: PacketsPerKey, [one, other]: [u64; 2]) -> Installed<C> {
+        let shards = limits.shards.max(1);
         Installed {
             packets,
-            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
+            shards: (0..shards).map(|_| HashTable::new()).collect(),
             hasher: ahash::RandomState::with_seeds(one, !other, other, !one),
-            most_in_shard: (ids / SHARDS).max(usize::from(AHEAD) + usize::from(STEP)),
+            most_in_shard: (limits.ids / shards).max(usize::from(AHEAD) + usize::from(STEP)),
             keys: VecDeque::new(),
-            most_keys: keys.max(1),
+            most_keys: limits.keys.max(1),
             first: 0,
             sweep: None,
             cryptography: core::marker::PhantomData,
@@ -73,7 +74,7 @@ impl<C: Cryptography> Installed<C> {
     /// Where `id` leads, if it is awaited.
     pub fn find(&self, id: OneTimeId) -> Option<Found> {
         let hash = self.hasher.hash_one(id);
-        self.shards[shard_of(hash)].find(hash, |found| found.id == id).copied()
+        self.shards[self.shard_of(hash)].find(hash, |found| found.id == id).copied()
     }
 
     pub fn key(&self, found: &Found) -> &HopKey {
@@ -123,22 +124,28 @@ impl<C: Cryptography> Installed<C> {
         let ids = &mut ids[..usize::from(until - first)];
         C::ids(&self.keys[place].key, first, ids);
         self.keys[place].derived = until;
-        let mut evicted = 0;
+        let (mut evicted, mut awaited) = (0, 0);
         for (&mut id, index) in ids.iter_mut().zip(first..) {
             let hash = self.hasher.hash_one(id);
-            let shard = shard_of(hash);
+            let shard = self.shard_of(hash);
             // The oldest key may be the one that needs room: then it makes do with less.
             while self.shards[shard].len() >= self.most_in_shard && self.first != number {
                 evicted += u64::from(self.keys[0].awaited > 0);
                 self.forget_oldest();
             }
             let shard = &mut self.shards[shard];
-            if shard.len() < self.most_in_shard && shard.find(hash, |found| found.id == id).is_none() {
-                shard.insert_unique(hash, Found { id, key: number, index }, |found| self.hasher.hash_one(found.id));
-                let place = self.place(number);
-                self.keys[place].awaited += 1;
+            if shard.len() >= self.most_in_shard {
+                continue;
+            }
+            let rehash = |found: &Found| self.hasher.hash_one(found.id);
+            if let Entry::Vacant(vacant) = shard.entry(hash, |found| found.id == id, rehash) {
+                vacant.insert(Found { id, key: number, index });
+                awaited += 1;
             }
         }
+        // It is there still: whoever needs room takes others.
+        let place = self.place(number);
+        self.keys[place].awaited += awaited;
         evicted
     }
 
@@ -203,8 +210,14 @@ impl<C: Cryptography> Installed<C> {
     /// Deletes an id of this key; whether it was there.
     fn delete(&mut self, id: OneTimeId, key: u32) -> bool {
         let hash = self.hasher.hash_one(id);
-        let entry = self.shards[shard_of(hash)].find_entry(hash, |found| found.id == id && found.key == key);
+        let shard = self.shard_of(hash);
+        let entry = self.shards[shard].find_entry(hash, |found| found.id == id && found.key == key);
         entry.map(|entry| entry.remove()).is_ok()
+    }
+
+    /// By bits of the hash that a small table makes no use of.
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize % self.shards.len()
     }
 
     fn place(&self, number: u32) -> usize {
@@ -224,9 +237,4 @@ impl<C: Cryptography> Installed<C> {
         let ids: usize = self.shards.iter().map(HashTable::allocation_size).sum();
         ids + self.keys.capacity() * size_of::<Key>()
     }
-}
-
-/// By bits of the hash that a small table makes no use of.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 32) as usize % SHARDS
 }

@@ -38,6 +38,8 @@ pub struct Limits {
     /// Ids of packets that may come. Tables are at most seven sixteenths full: beyond, what was deleted would make them
     /// grow.
     pub ids: usize,
+    /// Tables that ids lie in. Each grows for itself: a packet waits for one of them, and not for all ids, to move.
+    pub shards: usize,
     /// Keys of which such ids follow.
     pub keys: usize,
     /// Bytes of the filter that holds the set-ups of an epoch; taken at once, for this epoch and the last. Filled
@@ -57,6 +59,7 @@ impl Limits {
         let agreements_per_s = if packets.get() < 4 { 40_000 } else { 10_000 };
         Limits {
             ids: 64 * 14_336,
+            shards: 64,
             keys: 131_072,
             seen_bytes: 12 << 20,
             agreements_per_s,
@@ -64,9 +67,10 @@ impl Limits {
         }
     }
 
-    /// The same, but less than 1 MiB until much is to be kept: for many relays in one simulation.
+    /// The same, but less than 1 MiB until much is to be kept: for many relays in one simulation, where nothing waits
+    /// for a table to grow.
     pub const fn simulated(packets: PacketsPerKey) -> Limits {
-        Limits { seen_bytes: 64 << 10, ..Limits::standard(packets) }
+        Limits { seen_bytes: 64 << 10, shards: 1, ..Limits::standard(packets) }
     }
 }
 
@@ -189,7 +193,7 @@ impl<C: Cryptography> Relay<C> {
         Relay {
             current: Epoch::new(keys, limits.seen_bytes, seeds),
             previous: None,
-            installed: Installed::new(limits.ids, limits.keys, packets, seeds),
+            installed: Installed::new(&limits, packets, seeds),
             budget: Budget::new(limits.agreements_per_s, limits.agreements_at_once, seeds),
             limits,
             seeds,

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use anabranch_control::time::Time;
+use arrayvec::ArrayVec;
 use rand_core::Rng;
 
 use crate::RelayIndex;
@@ -11,6 +12,7 @@ use crate::packet::{
     Datagram, HEADER, Half, Hop, INTEGRITY, Label, Next, Part, PathError, PathKeys, Receipt, header_name, parts,
 };
 use crate::reply::ReplyBlock;
+use crate::size::MOST_HOPS;
 
 /// The number of a block that was made here: the first is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +54,7 @@ pub struct MadeBlocks<C> {
 struct Made {
     id: BlockId,
     at: Time,
-    parts: Vec<Part>,
+    parts: ArrayVec<Part, MOST_HOPS>,
     key: HopKey,
     receipt: Receipt,
     /// Whether it counts as lost.

@@ -9,10 +9,11 @@ use super::blocks::{BlockError, Grants, MAX_POOL};
 use super::cell::{BLOCKS_HEADER, Frame, PLAIN_HEADER, Reason, StreamId, Target};
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Entropy, Opening, ServiceKeys};
+use super::limits::Violation;
 use super::link::{End, Link, Outcome, Settled};
 use super::receiver::{report_delay, report_wait};
 use super::sender::{Carried, Delivered};
-use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
+use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
 use super::total_rate::{Shape, TotalRate, Watch};
 
 /// Blocks with an opening, as far as they fit: an answer to each time that it is sent.
@@ -320,10 +321,10 @@ impl Client {
         if self.link.keys.is_none() {
             return self.write_opening(now, via.tag, out);
         }
-        let timeout = self.link.backed_off(now, via.timeout) + report_wait(self.link.round_trip);
+        let wait = self.link.wait(now, via.timeout, report_wait(self.link.round_trip));
         let most = self.blocks_a_cell();
         let Client { link, grants, watch, shape, void, void_due, .. } = self;
-        let written = link.write(now, via.tag, timeout, out, |mut room, has_data, plain, carried| {
+        let written = link.write(now, via.tag, wait, out, |mut room, has_data, plain, carried| {
             if watch.is_due && room >= PACE_ROOM {
                 let frame = Frame::Pace {
                     turn: watch.turn(),
@@ -355,7 +356,7 @@ impl Client {
             }
         });
         if let Some((number, asks)) = written {
-            shape.on_sent(now, number, asks, timeout, link.round_trip);
+            shape.on_sent(now, number, asks, wait.backed_off, link.round_trip);
         }
         written.is_some()
     }

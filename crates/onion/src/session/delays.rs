@@ -13,7 +13,7 @@
 //! with γ and α as the thesis has them. Until a relay is sampled, it adds what the others do on average,
 //! and a second if none is sampled (RFC 6298 2.1).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use anabranch_control::rtt::RttConfig;
 use anabranch_control::time::Duration;
@@ -58,7 +58,8 @@ impl Estimate {
 pub struct RelayDelays {
     gain: f64,
     deviations: f64,
-    relays: BTreeMap<RelayIndex, Option<Estimate>>,
+    /// By index; as far as relays were sampled.
+    relays: Vec<Option<Estimate>>,
     after: Option<Estimate>,
     /// Of all relays together.
     any: Option<Estimate>,
@@ -70,14 +71,18 @@ impl RelayDelays {
     /// Nothing is known yet.
     pub fn new(config: &RttConfig) -> RelayDelays {
         let RttConfig { gain, deviations, .. } = *config;
-        RelayDelays { gain, deviations, relays: BTreeMap::new(), after: None, any: None, recent: VecDeque::new() }
+        RelayDelays { gain, deviations, relays: Vec::new(), after: None, any: None, recent: VecDeque::new() }
     }
 
     /// A cell over `path` took `time`, there and back or one way.
     pub fn sample(&mut self, path: &[RelayIndex], time: Duration) {
         let sample = time.as_nanos() as f64 / (path.len() + 1) as f64;
         for relay in path {
-            Estimate::learn(self.relays.entry(*relay).or_default(), sample, self.gain);
+            let place = usize::from(relay.0);
+            if self.relays.len() <= place {
+                self.relays.resize(place + 1, None);
+            }
+            Estimate::learn(&mut self.relays[place], sample, self.gain);
             Estimate::learn(&mut self.any, sample, self.gain);
         }
         Estimate::learn(&mut self.after, sample, self.gain);
@@ -98,14 +103,21 @@ impl RelayDelays {
             None => UNSAMPLED.as_nanos() as f64,
             Some(Estimate { mean, deviation }) => mean + self.deviations * deviation,
         };
-        let relays: f64 = path.iter().map(|relay| part(self.relays.get(relay).copied().flatten().or(self.any))).sum();
+        let of = |relay: &RelayIndex| self.relays.get(usize::from(relay.0)).copied().flatten().or(self.any);
+        let relays: f64 = path.iter().map(|relay| part(of(relay))).sum();
         Duration::from_nanos((relays + part(self.after)) as u64).min(LONGEST).max(SHORTEST)
     }
 
     /// In another epoch relays have other indices, which `moved` gives; those that are gone are forgotten.
     pub fn renumber(&mut self, mut moved: impl FnMut(RelayIndex) -> Option<RelayIndex>) {
-        let relays = core::mem::take(&mut self.relays);
-        self.relays = relays.into_iter().filter_map(|(relay, estimate)| Some((moved(relay)?, estimate))).collect();
+        for (place, estimate) in core::mem::take(&mut self.relays).into_iter().enumerate() {
+            let Some(to) = estimate.and_then(|_| moved(RelayIndex(place as u16))) else { continue };
+            let to = usize::from(to.0);
+            if self.relays.len() <= to {
+                self.relays.resize(to + 1, None);
+            }
+            self.relays[to] = estimate;
+        }
     }
 }
 
@@ -157,7 +169,7 @@ mod tests {
         assert!(delays.timeout(&path(&[2])) > delays.timeout(&path(&[1])) + Duration::from_millis(150));
         let (fast, slow) = (delays.timeout(&path(&[1])), delays.timeout(&path(&[2])));
         delays.renumber(|relay| (relay.0 == 2).then_some(RelayIndex(1)));
-        assert_eq!((delays.relays.len(), delays.timeout(&path(&[1]))), (1, slow));
+        assert_eq!((delays.relays.iter().flatten().count(), delays.timeout(&path(&[1]))), (1, slow));
         assert!(fast < slow);
     }
 }

@@ -6,8 +6,9 @@ use super::blocks::Pool;
 use super::cell::{Frame, Reason, StreamId, decode};
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{ANSWER, Answered, SessionName};
+use super::limits::Violation;
 use super::link::{End, Link};
-use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
+use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
 use super::total_rate::{CellPacer, FIRST_RATE, MOST_RATE};
 
 /// After so long without a cell the client is gone.
@@ -25,6 +26,22 @@ pub enum ExitEvent {
     Ended(End),
 }
 
+/// What the client has said of how fast the service sends.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Later ones have higher numbers.
+    turn: u32,
+    cells_per_s: u32,
+    /// Whether cells leave though there is nothing to say.
+    pads: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { turn: 0, cells_per_s: FIRST_RATE, pads: false }
+    }
+}
+
 /// A service's end.
 #[derive(Clone, Debug)]
 pub struct Exit {
@@ -36,9 +53,7 @@ pub struct Exit {
     answers: u32,
     asked: u32,
     pacer: CellPacer,
-    turn: u32,
-    cells_per_s: u32,
-    pads: bool,
+    pace: Pace,
     has_told_end: bool,
 }
 
@@ -54,9 +69,7 @@ impl Exit {
             answers: 1,
             asked: 1,
             pacer: CellPacer::default(),
-            turn: 0,
-            cells_per_s: FIRST_RATE,
-            pads: false,
+            pace: Pace::default(),
             has_told_end: false,
         };
         // The payload is frames, as a cell's plain text is after its instant.
@@ -64,7 +77,7 @@ impl Exit {
         let frames = decode(&plain).map(|(_, frames)| frames);
         for frame in frames.into_iter().flatten() {
             match frame {
-                Ok(frame @ Frame::Blocks { .. }) => _ = exit.on_side(now, 0, &frame),
+                Ok(frame @ Frame::Blocks { .. }) => _ = on_side(now, 0, &frame, &mut exit.pool, &mut exit.pace),
                 _ => exit.link.finish(End::Broken(Violation::Format), false),
             }
         }
@@ -86,13 +99,9 @@ impl Exit {
 
     /// A sealed cell of this session came.
     pub fn on_cell(&mut self, now: Time, number: u64, sealed: &[u8]) {
-        let Exit { link, pool, turn, cells_per_s, pads, .. } = self;
-        link.on_sealed(now, number, sealed, |frame| on_side(now, number, &frame, pool, turn, cells_per_s, pads));
+        let Exit { link, pool, pace, .. } = self;
+        link.on_sealed(now, number, sealed, |frame| on_side(now, number, &frame, pool, pace));
         self.forget_outcomes();
-    }
-
-    fn on_side(&mut self, now: Time, number: u64, frame: &Frame<'_>) -> Result<(), Violation> {
-        on_side(now, number, frame, &mut self.pool, &mut self.turn, &mut self.cells_per_s, &mut self.pads)
     }
 
     /// Nobody here chooses paths.
@@ -157,7 +166,7 @@ impl Exit {
             return self.link.close_due;
         }
         self.answers > 0
-            || (self.link.flight.has_room() && self.pacer.release() <= now && (self.pads || self.link.wants(now)))
+            || (self.link.flight.has_room() && self.pacer.release() <= now && (self.pace.pads || self.link.wants(now)))
     }
 
     /// Replaces what is in `out` by the next cell; the block over which it leaves, nothing when there is no cell.
@@ -171,9 +180,9 @@ impl Exit {
             Envelope::write_answer(self.link.format(), self.name, &self.answer, out);
             return Some(block);
         }
-        let timeout = self.link.any_timeout(now);
-        self.link.write(now, 0, timeout, out, |_, _, _, _| {})?;
-        self.pacer.on_sent(now, self.cells_per_s);
+        let wait = self.link.any_wait(now);
+        self.link.write(now, 0, wait, out, |_, _, _, _| {})?;
+        self.pacer.on_sent(now, self.pace.cells_per_s);
         Some(block)
     }
 
@@ -198,7 +207,7 @@ impl Exit {
         }
         let can_send = !self.pool.is_empty() && self.link.flight.has_room();
         let release = self.pacer.release();
-        let cell = (can_send && (self.pads || self.link.wants(now))).then_some(release);
+        let cell = (can_send && (self.pace.pads || self.link.wants(now))).then_some(release);
         let report = self.link.report_due().filter(|_| can_send).map(|due| due.max(release));
         let timers = [cell, report, self.link.flight.timer(), Some(self.link.heard + FORGET)];
         timers.into_iter().flatten().min()
@@ -241,21 +250,13 @@ impl Exit {
 }
 
 /// A frame for this end alone came in cell `number`.
-fn on_side(
-    now: Time,
-    number: u64,
-    frame: &Frame<'_>,
-    pool: &mut Pool,
-    turn: &mut u32,
-    cells_per_s: &mut u32,
-    pads: &mut bool,
-) -> Result<(), Violation> {
+fn on_side(now: Time, number: u64, frame: &Frame<'_>, pool: &mut Pool, pace: &mut Pace) -> Result<(), Violation> {
     match *frame {
         Frame::Blocks { size, bytes } => bytes.chunks_exact(size).for_each(|block| pool.put(now, number, block)),
-        Frame::Pace { turn: new, cells_per_s: cells, pads: new_pads } => {
+        Frame::Pace { turn, cells_per_s, pads } => {
             // An older one that was overtaken is none; numbers may wrap.
-            if new.wrapping_sub(*turn) as i32 > 0 {
-                (*turn, *cells_per_s, *pads) = (new, cells.min(MOST_RATE), new_pads);
+            if turn.wrapping_sub(pace.turn) as i32 > 0 {
+                *pace = Pace { turn, cells_per_s: cells_per_s.min(MOST_RATE), pads };
             }
         }
         // It speaks of cells that left before it.

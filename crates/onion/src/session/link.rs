@@ -8,9 +8,10 @@ use super::cell::{Frame, PLAIN_HEADER, decode};
 use super::delays::RelayDelays;
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Sealing, SessionName};
+use super::limits::Violation;
 use super::receiver::Received;
-use super::sender::{Carried, Delivered, Flight};
-use super::streams::{Streams, Violation};
+use super::sender::{Carried, Delivered, Flight, Wait};
+use super::streams::Streams;
 
 /// No honest end gets so far: sums of numbers have room.
 const MAX_NUMBER: u64 = 1 << 62;
@@ -153,7 +154,7 @@ impl Link {
         side: &mut impl FnMut(Frame<'_>) -> Result<(), Violation>,
     ) -> Result<Time, Violation> {
         let (left, frames) = decode(plain).map_err(|_| Violation::Format)?;
-        let mut asks = false;
+        let (mut asks, before) = (false, self.outcomes.len());
         for frame in frames {
             let frame = frame.map_err(|_| Violation::Format)?;
             asks |= frame.asks_for_ack();
@@ -173,6 +174,13 @@ impl Link {
                 Frame::Blocks { .. } | Frame::Pace { .. } | Frame::Void { .. } => side(frame)?,
                 frame => self.streams.on_frame(frame)?,
             }
+        }
+        let came = self.outcomes.range(before..).filter_map(|outcome| match outcome {
+            Outcome::Delivered(delivered) => Some(delivered.elapsed),
+            Outcome::Lost { .. } => None,
+        });
+        if let Some(quickest) = came.min() {
+            self.flight.relax(now, quickest);
         }
         self.received.on_cell(now, number, asks);
         Ok(left)
@@ -215,14 +223,19 @@ impl Link {
         });
     }
 
-    /// After so long a cell's ACK is late, whatever its path.
-    pub fn any_timeout(&self, now: Time) -> Duration {
-        self.backed_off(now, self.delays.timeout(&[]))
+    /// After how long a cell's ACK is late, whatever its path.
+    pub fn any_wait(&self, now: Time) -> Wait {
+        self.wait(now, self.delays.timeout(&[]), Duration::ZERO)
+    }
+
+    /// After how long the ACK of a cell over a path of this timeout is late, which the other end may keep back for `kept`.
+    pub fn wait(&self, now: Time, timeout: Duration, kept: Duration) -> Wait {
+        Wait { timeout: timeout + kept, backed_off: self.backed_off(now, timeout) + kept }
     }
 
     /// A timeout grows as long as cells are lost and none is known to have come (RFC 6298 5.5), to half of that time:
     /// where all paths have become slower than a cell is remembered, no ACK would ever teach that.
-    pub fn backed_off(&self, now: Time, timeout: Duration) -> Duration {
+    fn backed_off(&self, now: Time, timeout: Duration) -> Duration {
         let unheard = self.unheard_since.map_or(Duration::ZERO, |since| now.since(since));
         timeout.max((unheard / 2).min(LONGEST_BACKOFF))
     }
@@ -233,7 +246,7 @@ impl Link {
         &mut self,
         now: Time,
         via: u64,
-        timeout: Duration,
+        wait: Wait,
         out: &mut Vec<u8>,
         side: impl FnOnce(usize, bool, &mut Vec<u8>, &mut Vec<Carried>),
     ) -> Option<(u64, bool)> {
@@ -267,7 +280,7 @@ impl Link {
         Envelope::begin_sealed(*name, number, out);
         sealing.seal(number, &plain, out);
         self.plain = plain;
-        self.flight.on_sent(now, via, timeout, carried, asks);
+        self.flight.on_sent(now, via, wait, carried, asks);
         Some((number, asks))
     }
 }

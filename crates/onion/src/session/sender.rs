@@ -20,6 +20,9 @@ pub const MAX_FLIGHT: usize = 16_384;
 /// No one-way or round-trip time that the other end's clock suggests counts as longer.
 const LONGEST: Duration = Duration::from_millis(60_000);
 
+/// No cell counts as lost sooner after others have come again: two senders' grain, as for blocks.
+const GRACE: Duration = Duration::from_millis(10);
+
 /// Something that must reach the other end, and did in this cell if the cell did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
@@ -72,9 +75,20 @@ enum State {
 struct Record {
     at: Time,
     deadline: Time,
+    /// What the path alone would have had it wait.
+    timeout: Duration,
     via: u64,
     state: State,
     carried: Vec<Carried>,
+}
+
+/// After how long an ACK is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// By what is known of the path.
+    pub timeout: Duration,
+    /// The same, grown while nothing is heard.
+    pub backed_off: Duration,
 }
 
 /// A cell that came.
@@ -106,6 +120,8 @@ pub struct Flight {
     /// Lists that are used again.
     spare: Vec<Vec<Carried>>,
     in_flight: usize,
+    /// Whether some of them wait longer than their paths would have them, since nothing was heard when they left.
+    is_stretched: bool,
     offset: LeastOffset,
 }
 
@@ -135,13 +151,16 @@ impl Flight {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// The next cell leaves over the path `via`, whose ACK is late after `timeout`.
-    pub fn on_sent(&mut self, now: Time, via: u64, timeout: Duration, carried: Vec<Carried>, asks: bool) {
+    /// The next cell leaves over the path `via`, whose ACK is late after the path's own timeout or, while nothing is
+    /// heard, the longer one of `wait`.
+    pub fn on_sent(&mut self, now: Time, via: u64, wait: Wait, carried: Vec<Carried>, asks: bool) {
         let number = self.next();
-        let deadline = now + timeout.min(LONGEST);
+        let Wait { timeout, backed_off } = wait;
+        let deadline = now + backed_off.min(LONGEST);
         let state = if asks { State::InFlight } else { State::Unasked };
         self.in_flight += usize::from(asks);
-        self.records.push_back(Record { at: now, deadline, via, state, carried });
+        self.is_stretched |= asks && timeout < backed_off;
+        self.records.push_back(Record { at: now, deadline, timeout, via, state, carried });
         self.deadlines.push(Reverse((deadline, number)));
     }
 
@@ -175,6 +194,23 @@ impl Flight {
         let delay = arrived.map(|arrived| self.offset.excess(now, at, arrived));
         self.drop_done();
         Some(Delivered { number, via, elapsed, round_trip, delay, arrived, is_late })
+    }
+
+    /// Cells come again, the quickest of those of a report after `took`: what left when nothing was heard waits no longer
+    /// than its path would have it, or than that one took. Streams would wait for what it carried.
+    pub fn relax(&mut self, now: Time, took: Duration) {
+        if !std::mem::take(&mut self.is_stretched) {
+            return;
+        }
+        let first = self.base;
+        for (number, record) in (first..).zip(&mut self.records).filter(|(_, record)| record.state == State::InFlight) {
+            let deadline = (record.at + record.timeout.max(took)).max(now + GRACE);
+            if deadline < record.deadline {
+                record.deadline = deadline;
+                self.deadlines.push(Reverse((deadline, number)));
+            }
+            self.is_stretched |= record.deadline > record.at + record.timeout;
+        }
     }
 
     /// Time has passed: each cell whose deadline is over goes to `lost`, with what it carried.
@@ -268,8 +304,36 @@ mod tests {
 
     fn send(flight: &mut Flight, now: Time, timeout: Duration) -> u64 {
         let number = flight.next();
-        flight.on_sent(now, number + 100, timeout, vec![Carried::SessionCredit], true);
+        let wait = Wait { timeout, backed_off: timeout };
+        flight.on_sent(now, number + 100, wait, vec![Carried::SessionCredit], true);
         number
+    }
+
+    #[test]
+    fn what_left_when_nothing_was_heard_waits_no_longer_than_its_path_once_cells_come_again() {
+        let mut flight = Flight::default();
+        let wait = Wait { timeout: T, backed_off: T * 50 };
+        (0..3).for_each(|ms| flight.on_sent(at(100 * ms), ms, wait, vec![], true));
+        let slow = Wait { timeout: T * 20, backed_off: T * 50 };
+        flight.on_sent(at(300), 3, slow, vec![], true);
+        flight.on_sent(at(1000), 4, wait, vec![], true);
+        let came = flight.on_ack(at(1050), 4, None, at(0), |_| {}).unwrap();
+        flight.relax(at(1050), came.elapsed);
+        let mut lost = Vec::new();
+        let mut take = |flight: &mut Flight, ms| {
+            flight.on_timer(at(ms), |number, _, _| lost.push(number));
+            std::mem::take(&mut lost)
+        };
+        assert_eq!(take(&mut flight, 1059), []);
+        assert_eq!(take(&mut flight, 1060), [0, 1, 2]);
+        // Its path is as slow as that.
+        assert_eq!((take(&mut flight, 2299), take(&mut flight, 2300)), (vec![], vec![3]));
+        // Where cells come but late, all are taken to be as late.
+        let mut flight = Flight::default();
+        (0..2).for_each(|ms| flight.on_sent(at(ms), ms, wait, vec![], true));
+        let came = flight.on_ack(at(2000), 0, None, at(0), |_| {}).unwrap();
+        flight.relax(at(2000), came.elapsed);
+        assert_eq!((take(&mut flight, 2009), take(&mut flight, 2010)), (vec![], vec![1]));
     }
 
     #[test]

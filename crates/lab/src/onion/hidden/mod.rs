@@ -78,7 +78,8 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
         let mut world = World::new(Pairs::new(run.pairs.clone(), relays + users, run.seed), OnTheWire, observer, ());
         let (document, made) = network::<C>(run.relays, run.seed);
         let document = Arc::new(document);
-        let addresses: Vec<_> = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        let addresses = document.relays().map(|(_, member)| member.descriptor.address).collect();
+        let members = Members::new(EPOCH, addresses);
         let identity = |relay: RelayIndex| -> PublicKey {
             document.member(relay).expect("each relay is listed").descriptor.identity
         };
@@ -94,7 +95,7 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
             let packets = run.settings.packets_per_key;
             let relay = Relay::new(packets, Limits::simulated(packets), keys, [rng.bits(), rng.bits()]);
             let service = WithMailboxes::new(Mailboxes::new(identity(own), EPOCH), ());
-            let mut node = RelayNode::new(relay, Members::new(EPOCH, addresses.clone()), service);
+            let mut node = RelayNode::new(relay, members.clone(), service);
             if let Some((model, limit)) = run.limit {
                 node = node.limited(model, limit);
             }
@@ -165,6 +166,11 @@ impl<C: Cryptography, O: Observer<HiddenNode<C>>> HiddenWorld<C, O> {
             }
         }
         Ok(())
+    }
+
+    /// The time up to which everything has happened.
+    pub fn now(&self) -> Time {
+        self.world.now()
     }
 
     /// Lets everything happen that happens before `until`.

@@ -37,6 +37,13 @@ const REORDER: usize = 4;
 /// After so long without a word a mailbox is asked whether it is there: a door, and one that a session uses.
 const QUIET: [Duration; 2] = [Duration::from_millis(10_000), Duration::from_millis(2_000)];
 
+/// The same of one by which something has just come: a first timeout where nothing is known of the path (RFC 6298, 2.1).
+/// One that rests is not asked more often for it.
+const QUIET_IN_USE: Duration = Duration::SECOND;
+
+/// So many questions without an answer, and the guard by which it would come is suspected as well.
+const SUSPICIOUS: u32 = 2;
+
 /// An answer is waited for for so long first, and twice as long each time (RFC 8085, 3.1.1).
 const FIRST_WAIT: Duration = Duration::SECOND;
 
@@ -237,9 +244,10 @@ impl OwnMailbox {
         self.batches.drain(..).filter_map(|batch| batch.packet).collect()
     }
 
-    /// Whether a session's packets came by it, and none do now: either end of its blocks may be gone.
+    /// Whether either end of its blocks may be gone: packets came by it, and none do now, or it has been asked before in
+    /// vain.
     pub fn is_silent(&self) -> bool {
-        self.of.is_some() && self.is_used && self.unanswered > 0
+        self.is_used && self.unanswered > 0 || self.unanswered >= SUSPICIOUS
     }
 
     fn on_heard(&mut self, now: Time) {
@@ -253,6 +261,9 @@ impl OwnMailbox {
     /// A block of its stock has come back.
     pub fn on_returned(&mut self, now: Time, block: BlockId) -> Fates {
         self.on_heard(now);
+        if self.is_open {
+            self.ask_at = now + QUIET_IN_USE;
+        }
         self.used += 1;
         self.is_used = true;
         // Growing at once where it is used up fast: a window later much would be lost for want of blocks.
@@ -416,6 +427,24 @@ mod tests {
                 assert!(now < at(20_000), "it waits for ever");
             }
             assert!(now >= at(7_000) && !mailbox.is_open(), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn one_in_use_is_missed_after_a_second_and_one_that_was_never_used_when_it_was_asked_in_vain() {
+        for of in [None, Some(SessionName(1))] {
+            let (mut mailbox, mut next) = (own(of), 0);
+            grant(&mut mailbox, at(0), &mut next);
+            assert!(!mailbox.is_silent(), "it has just been asked for the first time");
+            grant(&mut mailbox, at(1000), &mut next);
+            assert!(mailbox.is_silent());
+            mailbox.on_state(at(1050), MailboxState::Open, 3);
+            mailbox.on_returned(at(1100), BlockId(0));
+            // Fillings are no questions.
+            (1100..2100).for_each(|ms| _ = grant(&mut mailbox, at(ms), &mut next));
+            assert!(!mailbox.is_silent());
+            grant(&mut mailbox, at(2100), &mut next);
+            assert!(mailbox.is_silent());
         }
     }
 

@@ -22,7 +22,7 @@ use crate::node::Members;
 use crate::packet::Label;
 
 /// A guard that has not answered more often in a row fails: to be asked, it takes two frames, and with their waits of
-/// one and two seconds three seconds are over then.
+/// one and two seconds three seconds are over then, or half of that where it answered soon before.
 const UNANSWERED: u32 = 2;
 
 /// After so many packets over a guard in a row that did not arrive it is asked whether it is there.

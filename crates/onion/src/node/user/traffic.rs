@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
+use arrayvec::ArrayVec;
 
 use super::cover::Covering;
 use super::doors::Doors;
@@ -22,6 +23,7 @@ use crate::packet::{Hop, Label, PathKeys, Receipt, body, body_mut};
 use crate::reply::{BlockId, MadeBlocks};
 use crate::routes::{Fate, Half, Path, PlacementError, Request, RouteError, RouteId, Routes};
 use crate::session::{CellFormat, Client, ClientEvent, Entropy, Rates, RelayDelays, ServiceKeys, Via};
+use crate::size::MOST_HOPS;
 
 /// Blocks that are out at most: of more, the oldest count as lost. As many as two sessions in full flight have.
 const MOST_BLOCKS: usize = 32_768;
@@ -573,12 +575,15 @@ fn relays_of(document: &Document) -> (Vec<PublicKey>, Members) {
     (keys, Members::new(document.epoch, addresses))
 }
 
+/// The relays of a half, and one behind them.
+pub(super) type Hops = ArrayVec<Hop, { MOST_HOPS + 1 }>;
+
 pub(super) fn hops(
     relays: &[RelayIndex],
     keys: &[PublicKey],
     mixing: Option<Duration>,
     rng: &mut impl rand_core::Rng,
-) -> Vec<Hop> {
+) -> Hops {
     let mut wait = || match mixing {
         None => Duration::ZERO,
         Some(mean) => Duration::from_secs_f64(mean.as_secs_f64() * route_rng(rng).exponential()),
