@@ -11,9 +11,9 @@ PYTHON ?= python3
 demo:
 	$(CARGO) run --profile demo --locked -p anabranch -- demo --with-stream
 
-## Everything that must hold before a change lands. Tests over real sockets mostly wait: they find a processor beside
-## those of the interfaces, which take one and have the least priority.
-test: lint build computing
+## All tests. Those over real sockets mostly wait: they find a processor beside those of the interfaces, which take one
+## and have the least priority. Before a change lands, `make lint` must hold as well.
+test: build computing
 	@$(MAKE) --no-print-directory --output-sync=line -j2 waiting interfaces
 computing: build
 	$(CARGO) test $(WHOLE) --lib --bins --tests

@@ -5,7 +5,7 @@ use anabranch_control::time::{Duration, Time};
 use anabranch_onion::session::cell::{self, PLAIN_HEADER};
 use anabranch_onion::session::envelope::Envelope;
 use anabranch_onion::session::handshake::Sealing;
-use anabranch_onion::session::streams::{SESSION_BUFFER, SESSION_WINDOW};
+use anabranch_onion::session::limits::{SESSION_BUFFER, SESSION_WINDOW};
 use anabranch_onion::session::{
     CellFormat, Client, ClientEvent, Entropy, ExitEvent, Exits, MOST_DATAGRAM, Rates, ReadOutcome, Reason, Secrecy,
     ServiceSecret, SessionName, StreamEvent, StreamId, Target, Via,

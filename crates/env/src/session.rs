@@ -13,24 +13,8 @@ use anabranch_sim::network::LinkId;
 
 use crate::reward::Terms;
 use crate::spec::{Source, Spec, SpecError};
-use crate::steps::Steps;
+use crate::steps::{Ended, Steps};
 use crate::watcher::Watcher;
-
-/// How an episode stands after a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// All flows have sent what they had: nothing that an agent does matters any more.
-    pub terminated: bool,
-    /// The scenario's time is over.
-    pub truncated: bool,
-}
-
-impl Ended {
-    /// Whether it has, either way.
-    pub fn is_over(self) -> bool {
-        self.terminated || self.truncated
-    }
-}
 
 /// One environment.
 #[derive(Clone, Debug)]

@@ -2,8 +2,23 @@
 
 use anabranch_lab::flows::FlowRunError;
 
-use crate::session::Ended;
 use crate::spec::SpecError;
+
+/// How an episode stands after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// All flows have sent what they had: nothing that an agent does matters any more.
+    pub terminated: bool,
+    /// The scenario's time is over.
+    pub truncated: bool,
+}
+
+impl Ended {
+    /// Whether it has, either way.
+    pub fn is_over(self) -> bool {
+        self.terminated || self.truncated
+    }
+}
 
 /// An environment.
 pub trait Steps: Send {

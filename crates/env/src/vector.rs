@@ -9,9 +9,9 @@ use anabranch_lab::flows::FlowRunError;
 use rayon::prelude::*;
 
 use crate::policy::Scratch;
-use crate::session::{Ended, Session};
+use crate::session::Session;
 use crate::spec::{Spec, SpecError};
-use crate::steps::Steps;
+use crate::steps::{Ended, Steps};
 
 /// The most environments of a vector.
 pub const MOST_ENVIRONMENTS: usize = 1 << 16;

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use anabranch_control::time::Time;
 
-use crate::send_queue::Way;
+use crate::udp::Way;
 
 /// The most datagrams that wait at once: what 100 000 datagrams a second wait in 0.6 s.
 pub const MAX_WAITING: usize = 1 << 16;

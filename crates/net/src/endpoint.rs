@@ -14,8 +14,8 @@ use crate::clock::Clock;
 use crate::delay_queue::DelayQueue;
 use crate::events::Events;
 use crate::pool::Pool;
-use crate::send_queue::{SendCounters, SendQueue, Way};
-use crate::udp::Socket;
+use crate::send_queue::{SendCounters, SendQueue};
+use crate::udp::{Socket, Way};
 
 /// Takes datagrams and gives datagrams. It has no socket, no clock and no thread: the
 /// [`Runtime`](crate::runtime::Runtime) has.

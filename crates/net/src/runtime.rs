@@ -366,7 +366,7 @@ mod tests {
     use anabranch_proto::machine::Departure;
 
     use crate::pool::NoWork;
-    use crate::send_queue::Way;
+    use crate::udp::Way;
 
     use super::*;
 

@@ -7,9 +7,8 @@
 
 use std::cmp::Reverse;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 
-use crate::udp::Socket;
+use crate::udp::{Socket, Way};
 
 /// Bytes that wait at most: two sends of the longest kind.
 const CAPACITY: usize = 1 << 17;
@@ -34,24 +33,6 @@ pub struct SendCounters {
     pub calls: u64,
     /// Why the last one was refused, as the system numbers errors.
     pub last_refusal: Option<i32>,
-}
-
-/// How a datagram leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Way {
-    /// Where to.
-    pub to: SocketAddr,
-    /// From which address of ours, if not from the one that the system chooses.
-    pub from: Option<IpAddr>,
-    /// Whether as ECN-capable, ECT(0).
-    pub ect: bool,
-}
-
-impl Way {
-    /// To `to`; the system chooses the rest.
-    pub fn to(to: SocketAddr) -> Way {
-        Way { to, from: None, ect: false }
-    }
 }
 
 /// Which order of datagrams matters.
@@ -288,7 +269,7 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
     use super::*;
 

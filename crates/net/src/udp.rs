@@ -15,7 +15,23 @@ use anabranch_proto::machine::Arrival;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::SockRef;
 
-use crate::send_queue::Way;
+/// How a datagram leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    /// Where to.
+    pub to: SocketAddr,
+    /// From which address of ours, if not from the one that the system chooses.
+    pub from: Option<IpAddr>,
+    /// Whether as ECN-capable, ECT(0).
+    pub ect: bool,
+}
+
+impl Way {
+    /// To `to`; the system chooses the rest.
+    pub fn to(to: SocketAddr) -> Way {
+        Way { to, from: None, ect: false }
+    }
+}
 
 /// Asked for as socket buffers in bytes, so that a second's burst fits; the system may give less.
 const BUFFER: usize = 4 << 20;

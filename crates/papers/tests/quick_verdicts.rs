@@ -10,8 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anabranch_papers::{EXPERIMENTS, Length, Request};
+use anabranch_papers::{EXPERIMENTS, Length, Request, Row};
 use anabranch_scenario::remy_table::DIRECTORY_VARIABLE;
+use rayon::prelude::*;
 
 /// Experiments with rows that are there only where Remy's tables are.
 const WITH_TABLES: [&str; 3] = ["xavier-fig-1", "xavier-fig-2", "remy-golden"];
@@ -33,6 +34,13 @@ const LONG: [&str; 10] = [
 
 const HEADER: &str = "experiment,subject,metric,range,verdict";
 
+/// A row of the table, if the experiment judges it.
+fn said_of(experiment: &str, row: &Row) -> Option<String> {
+    let (kind, verdict) = (row.kind?.name(), row.verdict?.name());
+    let metric = if row.metric.contains(',') { format!("\"{}\"", row.metric) } else { row.metric.clone() };
+    Some(format!("{experiment},{},{metric},{kind},{verdict}", row.subject))
+}
+
 #[test]
 fn quick_runs_say_what_they_said() {
     let has_tables = std::env::var_os(DIRECTORY_VARIABLE).is_some();
@@ -41,17 +49,15 @@ fn quick_runs_say_what_they_said() {
     }
     let is_left_out = |id: &str| LONG.contains(&id) || (has_tables && WITH_TABLES.contains(&id));
     let request = Request { length: Length::Quick, ..Request::default() };
-    let mut said = Vec::new();
-    for experiment in EXPERIMENTS.iter().filter(|experiment| !is_left_out(experiment.id)) {
+    let experiments: Vec<_> = EXPERIMENTS.iter().filter(|experiment| !is_left_out(experiment.id)).collect();
+    // Many have a part that is a single run.
+    let said = experiments.par_iter().map(|experiment| {
         let started = Instant::now();
         let findings = experiment.run(&request).unwrap_or_else(|error| panic!("{}: {error}", experiment.id));
-        for row in &findings.rows {
-            let (Some(kind), Some(verdict)) = (row.kind, row.verdict) else { continue };
-            let metric = if row.metric.contains(',') { format!("\"{}\"", row.metric) } else { row.metric.clone() };
-            said.push(format!("{},{},{metric},{},{}", experiment.id, row.subject, kind.name(), verdict.name()));
-        }
         eprintln!("{:24} {:6.1} s", experiment.id, started.elapsed().as_secs_f64());
-    }
+        findings.rows.iter().filter_map(|row| said_of(experiment.id, row)).collect::<Vec<String>>()
+    });
+    let said: Vec<String> = said.collect::<Vec<_>>().concat();
     assert!(!said.is_empty());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick-verdicts.csv");
     if std::env::var_os("UPDATE_VERDICTS").is_some() {

@@ -63,7 +63,7 @@ impl StreamScenario {
                 mode: Mode::Hybrid,
                 exploration: None,
                 buffer: Duration::from_millis(3000),
-                controller: registry::find("cubic").expect("it is registered"),
+                controller: registry::find("copa").expect("it is registered"),
                 parameters: toml::Table::new(),
             },
             audience: Audience {

@@ -16,9 +16,8 @@ use anabranch_control::time::Time;
 use anabranch_lab::flows::FlowRunError;
 use anabranch_scenario::flows::FlowScenario;
 
-use crate::session::Ended;
 use crate::spec::{Source, SpecError};
-use crate::steps::Steps;
+use crate::steps::{Ended, Steps};
 use aurora::Aurora;
 use learningcc::LearningCc;
 use line::Line;

@@ -8,6 +8,8 @@ mod measuring;
 pub(crate) mod run;
 mod run_files;
 pub mod script;
+#[cfg(test)]
+mod tests;
 mod trees;
 mod viewers;
 

@@ -22,8 +22,10 @@
 
 mod arriving;
 mod claim;
+mod event;
 mod receiving;
 mod sending;
+mod shared;
 mod throttle;
 
 use std::net::SocketAddr;
@@ -36,7 +38,8 @@ use anabranch_proto::printable::printable;
 use anabranch_proto::transfer::TransferError;
 use noq::{ConnectionError, RecvStream, SendStream, VarInt};
 
-pub use self::receiving::{Event, Receiver};
+pub use self::event::Event;
+pub use self::receiving::Receiver;
 pub use self::sending::{Done, Sender};
 use super::identity;
 

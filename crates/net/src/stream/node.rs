@@ -70,10 +70,10 @@ const RESERVE: f64 = 0.1;
 /// Who has said nothing for so long is gone [Raiber 2010, 7.4].
 const SILENCE: Duration = Duration::from_millis(10_000);
 
-/// The controller of those that choose none. `block-window`, which is the one that the mesh was made with
-/// [Efthymiopoulos 2015], learns queues from round trips, which over QUIC hold what receivers wait before they
-/// acknowledge.
-pub const DEFAULT_CONTROLLER: &str = "cubic";
+/// The controller of those that choose none. One window is for all whom a peer sends to, and a line that loses one
+/// packet in a hundred loses them whatever the load: a controller that answers each loss with less cannot send a
+/// stream on. This one goes by queues.
+pub const DEFAULT_CONTROLLER: &str = "copa";
 
 /// Why a peer does not run.
 #[derive(Debug, thiserror::Error)]

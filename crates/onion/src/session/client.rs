@@ -9,10 +9,11 @@ use super::blocks::{BlockError, Grants, MAX_POOL};
 use super::cell::{BLOCKS_HEADER, Frame, PLAIN_HEADER, Reason, StreamId, Target};
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Entropy, Opening, ServiceKeys};
+use super::limits::Violation;
 use super::link::{End, Link, Outcome, Settled};
 use super::receiver::{report_delay, report_wait};
 use super::sender::{Carried, Delivered};
-use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
+use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
 use super::total_rate::{Shape, TotalRate, Watch};
 
 /// Blocks with an opening, as far as they fit: an answer to each time that it is sent.

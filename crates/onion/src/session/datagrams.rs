@@ -12,12 +12,8 @@ use std::collections::VecDeque;
 
 use anabranch_proto::flow::Assembly;
 
-use super::cell::{Frame, StreamId};
+use super::cell::{Frame, MOST_DATAGRAM, StreamId};
 use super::sender::Carried;
-
-/// Bytes of a datagram at most: what IPv4 and UDP leave of an Ethernet frame. QUIC asks for 1200 (RFC 9000 14), DNS
-/// for 1232 (the flag day of 2020).
-pub const MOST_DATAGRAM: usize = 1500 - 20 - 8;
 
 /// Bytes before the bytes of a [`Frame::Datagram`].
 pub const DATAGRAM_HEADER: usize = 1 + 4 + 4 + 2 + 2 + 2;

@@ -6,8 +6,9 @@ use super::blocks::Pool;
 use super::cell::{Frame, Reason, StreamId, decode};
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{ANSWER, Answered, SessionName};
+use super::limits::Violation;
 use super::link::{End, Link};
-use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams, Violation};
+use super::streams::{ReadOutcome, StreamError, StreamEvent, Streams};
 use super::total_rate::{CellPacer, FIRST_RATE, MOST_RATE};
 
 /// After so long without a cell the client is gone.

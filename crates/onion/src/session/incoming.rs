@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anabranch_proto::flow::Assembly;
 
-use super::streams::{STREAM_WINDOW, Violation};
+use super::limits::{STREAM_WINDOW, Violation};
 
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use super::cell::{Frame, PLAIN_HEADER, decode};
 use super::delays::RelayDelays;
 use super::envelope::{CellFormat, Envelope};
 use super::handshake::{Sealing, SessionName};
+use super::limits::Violation;
 use super::receiver::Received;
 use super::sender::{Carried, Delivered, Flight, Wait};
-use super::streams::{Streams, Violation};
+use super::streams::Streams;
 
 /// No honest end gets so far: sums of numbers have room.
 const MAX_NUMBER: u64 = 1 << 62;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_proto::flow::Assembly;
 
-use super::streams::{STREAM_BUFFER, STREAM_WINDOW};
+use super::limits::{STREAM_BUFFER, STREAM_WINDOW};
 
 /// Bytes that shall leave in one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

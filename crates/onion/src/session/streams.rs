@@ -1,7 +1,7 @@
 //! Reliable streams of bytes over cells that are lost and overtake each other.
 //!
 //! Bytes carry their offset; what a lost cell carried is sent in other cells, in whatever pieces fit. A
-//! receiver holds at most [`STREAM_WINDOW`] of a stream that was not read, in order or not, and
+//! receiver holds at most [`STREAM_WINDOW`](super::limits::STREAM_WINDOW) of a stream that was not read, in order or not, and
 //! [`SESSION_WINDOW`] of all: more than it gave credit for ends the session, since reorder memory without a
 //! bound is how a peer exhausts it (Tor's proposal 329 on Conflux, RFC 9000 21.7 on QUIC). A reset ends both
 //! directions and says how much was sent, so that both ends count the same credit (RFC 9000 4.5).
@@ -13,48 +13,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anabranch_proto::flow::Assembly;
 
-use super::cell::{DATA_HEADER, Frame, Reason, StreamId, Target};
-use super::datagrams::{Flows, MOST_DATAGRAM};
+use super::cell::{DATA_HEADER, Frame, MOST_DATAGRAM, Reason, StreamId, Target};
+use super::datagrams::Flows;
 use super::incoming::Incoming;
+use super::limits::{MAX_KNOWN, MAX_STREAMS, SESSION_BUFFER, SESSION_WINDOW, STREAM_BUFFER, Violation};
 use super::outgoing::Outgoing;
 use super::sender::Carried;
-
-/// Bytes of one stream that its receiver holds at most.
-pub const STREAM_WINDOW: u64 = 1 << 20;
-
-/// Bytes of all streams of a session that a receiver holds at most.
-pub const SESSION_WINDOW: u64 = 8 << 20;
-
-/// Bytes of one stream that its sender holds at most, sent and not.
-pub const STREAM_BUFFER: usize = 1 << 20;
-
-/// Bytes of all streams of a session that a sender holds at most.
-pub const SESSION_BUFFER: usize = 8 << 20;
-
-/// Streams of a session at once, as far as the client opens them.
-pub const MAX_STREAMS: usize = 256;
-
-/// Streams that a service still knows while the client has forgotten some.
-const MAX_KNOWN: usize = 2 * MAX_STREAMS;
-
-/// How a peer breaks the rules; the session ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Violation {
-    /// A cell does not decode.
-    Format,
-    /// More bytes than there was credit for.
-    Credit,
-    /// Bytes beyond a stream's end, or two ends.
-    End,
-    /// A stream that nobody opened, or that only the other end may open, or a flow in place of a stream.
-    Stream,
-    /// Too many streams, or too many gaps.
-    TooMany,
-    /// An ACK of what was never sent.
-    Ack,
-    /// A frame that only the other end may send.
-    Role,
-}
 
 /// Why a stream does not read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -671,6 +635,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::super::datagrams::MOST_EARLY;
+    use super::super::limits::STREAM_WINDOW;
     use super::*;
 
     fn data(stream: u32, offset: u64, bytes: &[u8], is_end: bool) -> Frame<'_> {

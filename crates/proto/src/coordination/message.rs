@@ -4,9 +4,6 @@ use anabranch_control::flow::Bounds;
 use anabranch_control::time::Duration;
 use anabranch_control::units::{Bytes, Rate};
 
-use super::wire;
-use crate::session::WireLength;
-
 /// What goes reliably: the terms on which the coordinator takes reports, when a session begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -124,18 +121,6 @@ impl Directive {
             Actuator::Fixed => Bounds { fixed: Some(window), ..Bounds::default() },
             _ => Bounds { initial: Some(window), minimum, maximum: Some(window), ..Bounds::default() },
         }
-    }
-}
-
-impl WireLength for Terms {
-    fn wire_length(&self) -> usize {
-        wire::TERMS
-    }
-}
-
-impl WireLength for Datagram {
-    fn wire_length(&self) -> usize {
-        wire::length(self)
     }
 }
 

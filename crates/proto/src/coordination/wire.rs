@@ -14,6 +14,7 @@ use anabranch_control::units::{Bytes, Rate};
 
 use super::message::{Actuator, Datagram, Directive, HostSeen, LinkSeen, Report, Seen, Terms};
 use crate::codec::{CodecError, Reader, Writer};
+use crate::session::WireLength;
 
 /// Bytes of terms.
 pub const TERMS: usize = 17;
@@ -153,6 +154,18 @@ pub fn read_datagram(bytes: &[u8]) -> Result<Datagram, CodecError> {
     };
     reader.end()?;
     Ok(datagram)
+}
+
+impl WireLength for Terms {
+    fn wire_length(&self) -> usize {
+        TERMS
+    }
+}
+
+impl WireLength for Datagram {
+    fn wire_length(&self) -> usize {
+        length(self)
+    }
 }
 
 #[cfg(test)]

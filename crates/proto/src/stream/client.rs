@@ -22,6 +22,7 @@ use super::chains::{Chains, Monitoring};
 use super::content::{ClientId, Content, Manifest, Ticket};
 use super::feeds::{BEGINNING, Feed, Feeds, SILENCE};
 use super::gossip::Mean;
+use super::manifest_holes::ManifestHoles;
 use super::measured::Measured;
 use super::mesh::Mesh;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, SilentFeed, StreamInfo, Welcome};
@@ -31,6 +32,7 @@ use super::peers::Peers;
 use super::pushing::Pushing;
 use super::reaching::Reaching;
 use super::receiving::{Arrived, Receiving, Verdict};
+use super::reclaims::Reclaims;
 use super::serving::{Subscription, next_datagram, subscribe};
 use super::uplink::{MOST_ASKED, Uplink};
 use crate::session::{Application, Closed, PeerKey, Remote, SessionId, Sessions};
@@ -89,6 +91,7 @@ pub(super) struct Watching<A, C: Content> {
     pub(super) feeds: Feeds<A>,
     pub(super) pushing: Pushing,
     pub(super) mesh: Mesh,
+    pub(super) reclaims: Reclaims,
     pub(super) monitoring: Monitoring,
     /// With which packet its parents begin: those before it come from the server.
     pub(super) pushed_from: PacketId,
@@ -96,6 +99,7 @@ pub(super) struct Watching<A, C: Content> {
     pub(super) pushed: Vec<PacketId>,
     pub(super) next_map: Time,
     pub(super) next_round: Time,
+    pub(super) manifest_holes: ManifestHoles,
     /// When missing manifests may be asked for again.
     pub(super) next_question: Time,
     pub(super) next_report: Time,
@@ -248,10 +252,12 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
                     pushed_from,
                     pushing: Pushing::new(slices),
                     mesh,
+                    reclaims: Reclaims::default(),
                     monitoring: Monitoring::new(u64::from(client)),
                     pushed: vec![pushed_from; usize::from(slices)],
                     next_map: now,
                     next_round: now,
+                    manifest_holes: ManifestHoles::default(),
                     next_question: now,
                     next_report: now + REPORT_PERIOD,
                 });
@@ -329,6 +335,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     pub(super) fn on_new(&mut self, now: Time, from: SessionId, id: PacketId) {
         let Some(watching) = &mut self.watching else { return };
         watching.mesh.on_packet(now, id);
+        watching.reclaims.on_packet(now, id);
         if let Some((_, packet)) = watching.receiving.buffer().get(id) {
             watching.monitoring.on_packet(C::packet_length(packet));
         }

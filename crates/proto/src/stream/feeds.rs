@@ -142,6 +142,11 @@ impl<A: Copy> Feeds<A> {
         self.slices[usize::from(slice)].last
     }
 
+    /// The session over which `slice` is pushed, or shall be.
+    pub fn session(&self, slice: u8) -> Option<SessionId> {
+        self.slices[usize::from(slice)].session
+    }
+
     /// Whether any slice comes from `session`, or shall.
     pub fn uses(&self, session: SessionId) -> bool {
         self.slices

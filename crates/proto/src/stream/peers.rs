@@ -70,6 +70,11 @@ impl<A: Copy> Peers<A> {
         self.peers[session.index()].insert(peer)
     }
 
+    /// Whether `session` has been opened.
+    pub fn stands(&self, session: SessionId) -> bool {
+        self.get(session).is_some_and(|peer| peer.remote.is_some())
+    }
+
     /// Who is at the other end.
     #[inline]
     pub fn get(&self, session: SessionId) -> Option<&Peer<A>> {

@@ -8,6 +8,7 @@ use anabranch_control::time::{Duration, Time};
 
 use super::buffer::{Buffer, BufferConfig, Inserted, Release};
 use super::content::{Content, Manifest};
+use super::manifest_holes::Hole;
 use super::packet::{PacketId, Stamp};
 use super::source_clock::SourceClock;
 use crate::session::{PeerKey, SessionId};
@@ -224,6 +225,19 @@ impl<C: Content> Receiving<C> {
         missing
     }
 
+    /// Manifests that have not come, though a later one has, and that players still wait for.
+    pub fn manifest_holes(&self) -> Vec<Hole> {
+        let next = self.buffer.next();
+        let from = self.manifests.partition_point(|manifest| manifest.end() < next);
+        let behind = self.manifests.range(from..).zip(self.manifests.iter().skip(from + 1));
+        let lacks = behind.filter(|(before, after)| before.end() < after.first && before.generation < after.generation);
+        let hole = |(before, after): (&Arc<Manifest<C>>, &Arc<Manifest<C>>)| Hole {
+            generation: before.generation + 1,
+            packets: (before.end(), PacketId(after.first.0 - 1)),
+        };
+        lacks.map(hole).collect()
+    }
+
     /// The manifests of packets from `first` to `last`, as far as they are here, the oldest first.
     pub fn manifests(&self, first: PacketId, last: PacketId) -> impl Iterator<Item = &Arc<Manifest<C>>> {
         let from = self.manifests.partition_point(|manifest| manifest.end() <= first);
@@ -259,6 +273,26 @@ mod tests {
         assert_eq!(receiving.unproven(at(500), patience), [PacketId(4)]);
         receiving.forget(SessionId(1));
         assert_eq!(receiving.unproven(at(500), patience), []);
+    }
+
+    #[test]
+    fn manifests_between_two_that_are_here_are_missing() {
+        let config = BufferConfig { patience: Duration::from_millis(2700), capacity: 2048 };
+        let mut receiving: Receiving<Tested> = Receiving::new(at(0), key_of(0), config, PacketId(20), Duration::ZERO);
+        let mut holes_after = |generation: u32| {
+            let manifest =
+                Manifest { generation, first: PacketId(u64::from(generation) * 10), packets: 10, proofs: true };
+            receiving.on_manifest(at(0), Arc::new(manifest));
+            let holes = receiving.manifest_holes();
+            holes.iter().map(|hole| (hole.generation, hole.packets.0.0, hole.packets.1.0)).collect::<Vec<_>>()
+        };
+        // Players wait for nothing below packet 20.
+        assert_eq!(holes_after(0), []);
+        assert_eq!(holes_after(2), []);
+        assert_eq!(holes_after(6), [(3, 30, 59)]);
+        assert_eq!(holes_after(4), [(3, 30, 39), (5, 50, 59)]);
+        assert_eq!(holes_after(5), [(3, 30, 39)]);
+        assert_eq!(holes_after(3), []);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! for its manifest is not sought at all. What is nearly too late is sought in any case, and the server is asked
 //! for it, too.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anabranch_control::time::{Duration, Time};
@@ -39,15 +40,14 @@ fn map<C: Content>(now: Time, receiving: &Receiving<C>, mesh: &Mesh, patience: D
 impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
     /// Tells neighbours what is here, and asks for what is missing.
     pub(super) fn trade(&mut self, now: Time) {
-        let Some(Watching { info, receiving, feeds, mesh, pushed_from, pushed, next_map, next_round, .. }) =
-            &mut self.watching
-        else {
-            return;
-        };
+        let Some(watching) = &mut self.watching else { return };
+        let Watching { info, receiving, feeds, mesh, reclaims, pushed_from, pushed, next_map, next_round, .. } =
+            watching;
         // A neighbour may say that it has what will never be.
         let end = mesh.end().max(receiving.left(now)).min(receiving.buffer().most_end());
         mesh.note_end(now, end);
         mesh.give_up(now, receiving.buffer().next());
+        reclaims.forget_below(receiving.buffer().next());
         if now >= *next_map {
             *next_map = now + if info.mode.has_trees() { MAP_PERIOD_BESIDE_TREES } else { MAP_PERIOD };
             let map = map(now, receiving, mesh, self.config.buffer.patience);
@@ -75,10 +75,33 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             let is_missed = was_pushed || silent.contains(slice) && *id < unpushed_end || is_late;
             is_missed && !is_expected && unproven.binary_search(id).is_err()
         };
-        let sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
+        let mut sought: Vec<PacketId> = receiving.buffer().missing(end).filter(is_sought).take(MOST_SOUGHT).collect();
+        if has_trees {
+            // A parent has what the last hop has lost, or asks for it itself.
+            let mut reclaimed: BTreeMap<SessionId, Vec<PacketId>> = BTreeMap::new();
+            for &id in &sought {
+                let slice = id.slice(info.slices);
+                let is_in_time = late_end.is_none_or(|end| id >= end);
+                if let Some(parent) = feeds.session(slice).filter(|&session| self.peers.stands(session))
+                    && id < pushed[usize::from(slice)]
+                    && is_in_time
+                    && reclaims.is_new(id)
+                    && !mesh.is_asked(id)
+                {
+                    reclaims.note(now, id);
+                    reclaimed.entry(parent).or_default().push(id);
+                }
+            }
+            for (parent, ids) in reclaimed {
+                for ids in ids.chunks(MAX_WANTED) {
+                    self.uplink.tell(parent, Datagram::Want(ids.into()));
+                }
+            }
+        }
         for (slice, pushed) in (0..).zip(pushed.iter_mut()) {
             *pushed = feeds.pushed(slice);
         }
+        sought.retain(|&id| late_end.is_some_and(|end| id < end) || !reclaims.is_awaited(now, id));
         if sought.is_empty() {
             return;
         }
@@ -144,7 +167,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
 
     /// Somebody asks for packets.
     pub(super) fn on_wanted(&mut self, now: Time, session: SessionId, ids: &[PacketId]) {
-        let has = self.watching.as_ref().and_then(|watching| watching.mesh.has(session)).unwrap_or(0);
-        self.uplink.ask(now, session, ids.iter().copied().take(MAX_WANTED), now + ANSWERED_WITHIN, has);
+        let Some(Watching { info, receiving, pushing, mesh, reclaims, .. }) = &self.watching else { return };
+        let has = mesh.has(session).unwrap_or(0);
+        let served = pushing.served(session);
+        // What a child misses and is not here, or has only just come, is pushed to it in any case.
+        let is_behind = |id| !receiving.buffer().contains(id) || reclaims.has_just_come(now, id);
+        let will_be_pushed = |id: &PacketId| served.contains(id.slice(info.slices)) && is_behind(*id);
+        let ids = ids.iter().copied().take(MAX_WANTED).filter(|id| !will_be_pushed(id));
+        self.uplink.ask(now, session, ids, now + ANSWERED_WITHIN, has);
     }
 }

@@ -39,6 +39,13 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
             }
         }
         let mode = watching.info.mode;
+        if mode.has_trees() {
+            let holes = watching.receiving.manifest_holes();
+            let feed = |slice| watching.feeds.session(slice).filter(|&session| self.peers.stands(session));
+            watching.manifest_holes.ask(now, &holes, watching.info.slices, feed, |session, (first, last)| {
+                self.uplink.tell(session, Datagram::WantManifests(first, last));
+            });
+        }
         if mode.has_mesh() {
             self.trade(now);
         }

@@ -28,7 +28,6 @@ use std::net::IpAddr;
 use anabranch_control::time::{Duration, Time};
 
 use self::entry::{Closing, Entry, Phase};
-use self::incoming::on_block;
 pub use self::places::origin_of;
 use super::around::{Event, ReceiverCounters, Reply};
 use super::jobs::FileJob;
@@ -302,7 +301,7 @@ impl Receiver {
             Message::Block { .. } if matches!(entry.phase, Phase::Over { .. }) => self.status(id),
             Message::Block { index, bytes } => {
                 let Receiver { limits, unwritten, counters, .. } = self;
-                if !on_block(entry, index, bytes, limits, unwritten, counters) {
+                if !entry.on_block(index, bytes, limits, unwritten, counters) {
                     return None;
                 }
                 self.go_on(id);

@@ -402,7 +402,7 @@ mod tests {
     fn an_audience_is_all_that_must_be_said() {
         let scenario = parsed("[audience]\nclients = 7\n").unwrap();
         assert_eq!(scenario.audience.clients, 7);
-        assert_eq!((scenario.stream.controller.name, scenario.stream.slices), ("cubic", 20));
+        assert_eq!((scenario.stream.controller.name, scenario.stream.slices), ("copa", 20));
         assert!(refused("[stream]\n").contains("audience"));
     }
 

@@ -11,7 +11,8 @@ use noq::{ConnectionError, ReadError, SendStream, UnorderedRecvStream, VarInt};
 use tokio::sync::mpsc;
 
 use super::claim::Claim;
-use super::receiving::{Event, Shared};
+use super::event::Event;
+use super::shared::Shared;
 use super::throttle::Throttle;
 use super::{MOST_UNACKNOWLEDGED, PIECE, QuicError, missing, report};
 use crate::disk::DiskStore;

@@ -1,11 +1,11 @@
 //! Which connection goes on with a file: one at a time.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_proto::transfer::Partial;
+use anabranch_proto::transfer::{Partial, PartialId};
 
-use super::receiving::Shared;
 use super::{GIVEN_UP, PATIENCE};
 
 /// A sender over whose connection nothing has come for so long has gone, if another goes on with its file:
@@ -53,9 +53,19 @@ impl Coming {
     }
 }
 
+/// Files on their way, by the connections that may go on with them.
+#[derive(Debug, Default)]
+pub struct ComingFiles(Mutex<BTreeMap<PartialId, Arc<Coming>>>);
+
+impl ComingFiles {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PartialId, Arc<Coming>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The right to go on with a file, which one connection has at a time.
 pub struct Claim {
-    shared: Arc<Shared>,
+    files: Arc<ComingFiles>,
     pub partial: Partial,
     pub coming: Arc<Coming>,
 }
@@ -65,7 +75,7 @@ impl Claim {
     /// closed, for its sender may have died and begun again; nobody is driven out who is there: who finds
     /// such a one has no claim, and its file comes once, from its beginning.
     pub async fn of(
-        shared: &Arc<Shared>,
+        files: &Arc<ComingFiles>,
         partial: Partial,
         number: u64,
         connection: &noq::Connection,
@@ -73,12 +83,12 @@ impl Claim {
         let asked = Instant::now();
         loop {
             {
-                let mut coming = shared.coming.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut coming = files.all();
                 let Some(other) = coming.get(&partial.id) else {
                     let state = Mutex::new(Heard { at: Instant::now(), successor: None });
                     let own = Arc::new(Coming { number, connection: connection.clone(), state });
                     coming.insert(partial.id, Arc::clone(&own));
-                    return Some(Claim { shared: Arc::clone(shared), partial, coming: own });
+                    return Some(Claim { files: Arc::clone(files), partial, coming: own });
                 };
                 let mut state = other.state();
                 if state.successor.is_none() && state.at.elapsed() >= GONE {
@@ -97,7 +107,6 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut coming = self.shared.coming.lock().unwrap_or_else(PoisonError::into_inner);
-        coming.retain(|_, other| other.number != self.coming.number);
+        self.files.all().retain(|_, other| other.number != self.coming.number);
     }
 }

@@ -1,126 +1,28 @@
 //! The receiver's half.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use anabranch_proto::message::Code;
-use anabranch_proto::transfer::{Limits, Owner, Partial, PartialId, StoreError, TransferError, origin_of};
+use anabranch_proto::transfer::{Limits, Owner, Partial, StoreError, TransferError};
 use noq::crypto::rustls::QuicServerConfig;
 use noq::{Endpoint, EndpointConfig, SendStream, TokioRuntime, TransportConfig, VarInt};
 use tokio::sync::mpsc;
 
 use super::arriving::Arriving;
-use super::claim::{Claim, Coming};
+use super::claim::Claim;
+use super::event::Event;
+use super::shared::{Share, Shared};
 use super::{GIVEN_UP, LEAVE, MOST_UNACKNOWLEDGED, PATIENCE, PROTOCOL, Progress, QuicError, read_offer, report};
 use crate::disk::DiskStore;
 use crate::quic::identity::Identity;
 use crate::udp::enlarge_buffers;
-
-/// What became of a file at a receiver. Connections are numbered in the order in which they come.
-#[derive(Debug)]
-pub enum Event {
-    /// A file comes.
-    Offered {
-        /// Over which connection.
-        connection: u64,
-        /// Its name, as the sender calls it.
-        name: String,
-        /// Its bytes.
-        length: u64,
-    },
-    /// The first of its bytes have come; an empty file has none.
-    Begun {
-        /// Over which connection.
-        connection: u64,
-    },
-    /// It is in its place, its hash right.
-    Complete {
-        /// Over which connection.
-        connection: u64,
-        /// Its name in the folder.
-        name: String,
-        /// Its bytes.
-        length: u64,
-    },
-    /// Its sender goes on with it over another connection: this one is over.
-    Continued {
-        /// Over which connection it came.
-        connection: u64,
-        /// Over which it comes now.
-        by: u64,
-    },
-    /// It did not arrive. What has come of it may be kept for who offers it again.
-    Failed {
-        /// Over which connection.
-        connection: u64,
-        /// Why.
-        why: QuicError,
-    },
-}
-
-impl Event {
-    /// Over which connection it has happened.
-    pub fn connection(&self) -> u64 {
-        match *self {
-            Event::Offered { connection, .. }
-            | Event::Begun { connection }
-            | Event::Complete { connection, .. }
-            | Event::Continued { connection, .. }
-            | Event::Failed { connection, .. } => connection,
-        }
-    }
-}
 
 /// A receiver's end.
 #[derive(Debug)]
 pub struct Receiver {
     endpoint: Endpoint,
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub struct Shared {
-    pub store: DiskStore,
-    pub limits: Limits,
-    pub progress: Arc<Progress>,
-    files: Arc<tokio::sync::Semaphore>,
-    /// How many of the places each address has.
-    shares: Mutex<BTreeMap<IpAddr, usize>>,
-    /// Files on their way, by the connections that may go on with them.
-    pub coming: Mutex<BTreeMap<PartialId, Arc<Coming>>>,
-}
-
-/// One of the places of an address, until this value ends.
-struct Share {
-    shared: Arc<Shared>,
-    origin: IpAddr,
-}
-
-impl Share {
-    /// One more for `source`, unless it has its share.
-    fn of(shared: &Arc<Shared>, source: IpAddr) -> Option<Share> {
-        let origin = origin_of(source);
-        let mut shares = shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let share = shares.entry(origin).or_default();
-        if *share >= shared.limits.files_of_one {
-            return None;
-        }
-        *share += 1;
-        Some(Share { shared: Arc::clone(shared), origin })
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut shares = self.shared.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = shares.get_mut(&self.origin) {
-            *share -= 1;
-            if *share == 0 {
-                shares.remove(&self.origin);
-            }
-        }
-    }
 }
 
 impl Receiver {
@@ -153,15 +55,7 @@ impl Receiver {
             Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
         };
         let endpoint = bind().map_err(|why| QuicError::Socket { address: listen, why })?;
-        let shared = Shared {
-            store,
-            files: Arc::new(tokio::sync::Semaphore::new(limits.files)),
-            limits,
-            progress: Arc::default(),
-            shares: Mutex::default(),
-            coming: Mutex::default(),
-        };
-        Ok(Receiver { endpoint, shared: Arc::new(shared) })
+        Ok(Receiver { endpoint, shared: Arc::new(Shared::new(store, limits)) })
     }
 
     /// Where it listens.
@@ -241,7 +135,7 @@ async fn take(
             Err(why) => Err(failed(why)),
         };
     }
-    let claim = Claim::of(shared, Partial::of(Owner::Anybody, &offer), number, &connection).await;
+    let claim = Claim::of(&shared.coming, Partial::of(Owner::Anybody, &offer), number, &connection).await;
     let coming = claim.as_ref().map(|claim| Arc::clone(&claim.coming));
     let name = offer.name.to_string();
     let taken = async {

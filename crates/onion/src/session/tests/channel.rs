@@ -8,7 +8,7 @@ use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
 use crate::RelayIndex;
-use crate::session::streams::{SESSION_BUFFER, SESSION_WINDOW};
+use crate::session::limits::{SESSION_BUFFER, SESSION_WINDOW};
 use crate::session::*;
 
 /// Bytes of a reply block.

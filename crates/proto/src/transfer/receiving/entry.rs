@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use anabranch_control::time::Time;
 
+use super::super::around::ReceiverCounters;
+use super::super::limits::Limits;
 use super::incoming::Incoming;
 use crate::message::{Code, Offer};
 use crate::seal::{PublicKey, Session};
@@ -86,5 +88,26 @@ impl Phase {
     /// Strangers may push it out: its sender begins again, or was told that it is over.
     pub fn may_be_forgotten(&self) -> bool {
         matches!(self, Phase::Greeted | Phase::Over { .. })
+    }
+}
+
+impl Entry {
+    /// A block has come; whether it is acknowledged.
+    pub fn on_block(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        limits: &Limits,
+        unwritten: &mut usize,
+        counters: &mut ReceiverCounters,
+    ) -> bool {
+        match &mut self.phase {
+            Phase::Receiving(incoming) => incoming.on_block(index, bytes, limits, unwritten, counters),
+            Phase::Checking(_) | Phase::Publishing(_) | Phase::Complete { .. } => {
+                counters.duplicates += 1;
+                true
+            }
+            Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => false,
+        }
     }
 }

@@ -9,7 +9,6 @@ use super::super::extents::Extents;
 use super::super::jobs::Batch;
 use super::super::limits::Limits;
 use super::super::told;
-use super::entry::{Entry, Phase};
 use crate::message::Offer;
 
 /// A file that arrives.
@@ -53,9 +52,41 @@ impl Incoming {
             stalls_since: None,
         }
     }
-}
 
-impl Incoming {
+    /// A block has come; whether it is acknowledged: only what there is room for is.
+    pub fn on_block(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        limits: &Limits,
+        unwritten: &mut usize,
+        counters: &mut ReceiverCounters,
+    ) -> bool {
+        let Some((offset, _)) = self.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
+            counters.unreadable += 1;
+            return false;
+        };
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        if self.arrived[word] & bit != 0 {
+            counters.duplicates += 1;
+            return true;
+        }
+        // Of what there is no room for, its sender is not to blame.
+        self.stalls_since = None;
+        let cost = Batch::cost_of(bytes.len());
+        if self.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
+            counters.deferred += 1;
+            return false;
+        }
+        *unwritten += cost;
+        self.unwritten += cost;
+        self.waiting.push(offset, bytes);
+        counters.blocks += 1;
+        self.arrived[word] |= bit;
+        self.missing -= 1;
+        true
+    }
+
     /// Whether nothing new of it has come for `longest`; to be asked now and then.
     pub fn is_stalled(&mut self, now: Time, longest: Duration) -> bool {
         if self.is_working {
@@ -87,48 +118,6 @@ fn set(bits: &mut [u64], range: &Range<u64>) -> u64 {
         *word |= from & to;
     }
     new
-}
-
-/// A block has come; whether it is acknowledged: only what there is room for is.
-pub fn on_block(
-    entry: &mut Entry,
-    index: u32,
-    bytes: &[u8],
-    limits: &Limits,
-    unwritten: &mut usize,
-    counters: &mut ReceiverCounters,
-) -> bool {
-    let incoming = match &mut entry.phase {
-        Phase::Receiving(incoming) => incoming,
-        Phase::Checking(_) | Phase::Publishing(_) | Phase::Complete { .. } => {
-            counters.duplicates += 1;
-            return true;
-        }
-        Phase::Greeted | Phase::Load | Phase::Waiting(_) | Phase::Over { .. } => return false,
-    };
-    let Some((offset, _)) = incoming.offer.span(index).filter(|&(_, length)| length == bytes.len()) else {
-        counters.unreadable += 1;
-        return false;
-    };
-    let (word, bit) = (index as usize / 64, 1 << (index % 64));
-    if incoming.arrived[word] & bit != 0 {
-        counters.duplicates += 1;
-        return true;
-    }
-    // Of what there is no room for, its sender is not to blame.
-    incoming.stalls_since = None;
-    let cost = Batch::cost_of(bytes.len());
-    if incoming.unwritten + cost > limits.file_writes || *unwritten + cost > limits.writes {
-        counters.deferred += 1;
-        return false;
-    }
-    *unwritten += cost;
-    incoming.unwritten += cost;
-    incoming.waiting.push(offset, bytes);
-    counters.blocks += 1;
-    incoming.arrived[word] |= bit;
-    incoming.missing -= 1;
-    true
 }
 
 #[cfg(test)]

@@ -1,0 +1,38 @@
+//! Audiences in small, against what a stream is held to.
+
+use anabranch_control::time::Duration;
+use anabranch_control::units::Rate;
+use anabranch_scenario::stream::{Rates, StreamScenario};
+
+use super::run::run;
+
+/// Twenty-five homes that can send a quarter more than they watch, and a server that can send three copies.
+fn homes(loss: f64) -> StreamScenario {
+    let mut scenario = StreamScenario::standard();
+    scenario.duration = Duration::from_millis(30_000);
+    let audience = &mut scenario.audience;
+    (audience.clients, audience.arrival) = (25, Duration::from_millis(10_000));
+    audience.upload = Rates::InTurn(vec![Rate::from_bits_per_sec(2_500_000)]);
+    audience.server_upload = Rate::from_bits_per_sec(6_000_000);
+    audience.loss = loss;
+    scenario
+}
+
+/// What was skipped of a hundred packets once all have caught up, and when half of the packets are released.
+fn skipped(loss: f64) -> (f64, f64) {
+    let measured = run(&homes(loss), &());
+    let settled = &measured.seconds[20..];
+    let (played, skipped) =
+        settled.iter().fold((0, 0), |(played, skipped), second| (played + second.played, skipped + second.skipped));
+    assert!(played > 9 * 25 * 180, "{played}");
+    (100.0 * skipped as f64 / (played + skipped) as f64, measured.metrics.release_p50_s)
+}
+
+/// Cubic, which cuts its window at each loss, left out half of the packets at 1 %.
+#[test]
+fn lines_that_lose_packets_at_random_carry_the_stream() {
+    for (loss, most_skipped) in [(0.001, 0.1), (0.01, 0.1), (0.03, 1.0)] {
+        let (skipped, release) = skipped(loss);
+        assert!(skipped <= most_skipped, "{loss}: {skipped} % skipped, half released after {release} s");
+    }
+}
