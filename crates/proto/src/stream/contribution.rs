@@ -42,7 +42,7 @@ const MOST_DOUBLINGS: u32 = 6;
 /// How long an accusation of forgery counts: some reports.
 const ACCUSATION: Duration = Duration::from_millis(5000);
 
-/// Accusers until somebody may be excluded: no single liar, nor two, can do it.
+/// Accusers until somebody may be excluded, or left out as idle: no single liar, nor two, can do it.
 const LEAST_ACCUSERS: usize = 3;
 
 /// One viewer's.
@@ -63,6 +63,8 @@ pub struct Contribution {
     retry_at: Time,
     /// How often in a row it was cut to nothing.
     failures: u32,
+    /// Children that got next to nothing of it then.
+    in_vain: usize,
     /// Since when several children miss it, if it was not heard of since.
     suspect_since: Option<Time>,
     /// It was asked whether it is there, and has not answered.
@@ -83,6 +85,7 @@ impl Contribution {
             silent_to: Vec::new(),
             retry_at: Time::ZERO,
             failures: 0,
+            in_vain: 0,
             suspect_since: None,
             is_gone: false,
         }
@@ -108,9 +111,10 @@ impl Contribution {
         announced.min(self.proven).min(most)
     }
 
-    /// Whether it has passed on nothing when it could.
+    /// Whether it has passed on nothing when it could. One child or two do not show it: they may lie, or
+    /// have left.
     pub fn is_idle(&self) -> bool {
-        self.proven == 0 && self.failures > 0
+        self.proven == 0 && self.in_vain >= LEAST_ACCUSERS
     }
 
     /// `child`, which gets `slices` of its slices, says what came of them in a period in which a slice has
@@ -180,12 +184,16 @@ impl Contribution {
         if share < BAD {
             // Those who missed it have left by now.
             let children = (held + self.silent_to.len()).min(self.proven);
-            self.proven = (children as f64 * share) as usize;
+            // Who serves most of what a single child is to get goes on with it.
+            self.proven = (children as f64 * share).round() as usize;
             self.threshold = self.proven;
-            self.failures = if self.proven == 0 { (self.failures + 1).min(MOST_DOUBLINGS) } else { self.failures };
+            if self.proven == 0 {
+                self.failures = (self.failures + 1).min(MOST_DOUBLINGS);
+                self.in_vain = self.in_vain.saturating_add(children.max(1));
+            }
             self.retry_at = now + RETRY * (1 << self.failures.saturating_sub(1));
         } else if share >= GOOD {
-            self.failures = 0;
+            (self.failures, self.in_vain) = (0, 0);
             if is_full && self.proven < self.threshold {
                 self.proven = self.proven.saturating_mul(2).min(self.threshold);
             } else if is_full && is_due {
@@ -261,6 +269,32 @@ mod tests {
         }
         // Found out in the next second each time, and left alone for 10, 20, 40 and 80 s.
         assert_eq!(tries, [11, 32, 73, 154]);
+    }
+
+    #[test]
+    fn a_single_child_shows_nobody_to_be_idle_but_three_do() {
+        let mut contribution = one();
+        // One child gets four fifths: it keeps its parent.
+        contribution.proven = 1;
+        period(&mut contribution, at(1), 5, 0.8);
+        contribution.review(at(1), 20, 1);
+        assert_eq!((contribution.places(20, 1), contribution.is_idle()), (1, false));
+        // Each try with a child that gets nothing counts; one that gets all is forgiven everything before.
+        for (second, share) in [(2, 0.0), (20, 0.0), (50, 1.0), (60, 0.0), (90, 0.0)] {
+            contribution.proven = 1;
+            period(&mut contribution, at(second), 5, share);
+            contribution.review(at(second), 20, 1);
+            assert!(!contribution.is_idle(), "at {second} s");
+        }
+        contribution.proven = 1;
+        period(&mut contribution, at(150), 5, 0.0);
+        contribution.review(at(150), 20, 1);
+        assert!(contribution.is_idle());
+        // A free rider has many children at first.
+        let mut rider = one();
+        period(&mut rider, at(1), 5, 0.0);
+        rider.review(at(1), 20, 5);
+        assert!(rider.is_idle());
     }
 
     #[test]
