@@ -55,7 +55,7 @@ fn json_is_one_object_with_what_was_promised() {
     let kinds = kinds.filter(|(name, _)| *name != "overhead_percent").map(|(_, percent)| percent.as_f64().unwrap());
     let (sum, all) = (kinds.sum::<f64>(), metrics["overhead_percent"].as_f64().unwrap());
     assert!((sum - all).abs() < 1e-6, "{sum} of {metrics}");
-    assert_eq!((&json["seed"], &json["scenario"], &json["controller"]), (&3.into(), &"s.toml".into(), &"cubic".into()));
+    assert_eq!((&json["seed"], &json["scenario"], &json["controller"]), (&3.into(), &"s.toml".into(), &"copa".into()));
     assert_eq!(json["interrupted"], false);
 }
 
