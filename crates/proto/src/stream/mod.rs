@@ -23,7 +23,6 @@ pub mod packet;
 pub mod peer;
 pub mod peers;
 pub mod pushing;
-pub mod reaching;
 pub mod receiving;
 mod reclaims;
 pub mod server;

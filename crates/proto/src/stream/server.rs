@@ -4,6 +4,7 @@ mod admission;
 mod departures;
 mod distribution;
 mod survey;
+mod telling;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
+use self::telling::Telling;
 use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
@@ -21,7 +23,7 @@ use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report};
-use super::overlay::{OverlayView, ServerLoad, Telling};
+use super::overlay::{OverlayView, ServerLoad};
 use super::packet::PacketId;
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
