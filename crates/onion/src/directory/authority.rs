@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock::{UnixTime, WallClock};
-use super::document::{DocumentHash, LONGEST_VALIDITY, SignedDocument};
+use super::document::{LONGEST_VALIDITY, SignedDocument};
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey, Signature};
 use super::known::{Known, KnownRelay};
 use super::merge::{Validity, merge};

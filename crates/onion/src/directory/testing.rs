@@ -2,7 +2,8 @@
 
 use super::clock::UnixTime;
 use super::descriptor::{Descriptor, EpochKey, ExitPolicy};
-use super::document::{Document, DocumentHash, Member, SignedDocument};
+use super::document::{Document, Member, SignedDocument};
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, SecretKey};
 use super::trust::{Trust, signed_bytes};
 

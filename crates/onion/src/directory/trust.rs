@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::document::DocumentHash;
+use super::hash::DocumentHash;
 use super::keys::{Context, PublicKey, Signature};
 
 /// Authorities that there may be.

@@ -1,16 +1,19 @@
 //! A user's sessions and their packets: a path for each cell that is to leave, the blocks by which cells come back, and
 //! what came of either, which teaches those who choose paths.
 
+pub mod cover;
+pub mod loose;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use anabranch_control::time::{Duration, Time};
 use arrayvec::ArrayVec;
 
-use super::cover::Covering;
+use self::cover::Covering;
+use self::loose::Loose;
 use super::doors::Doors;
 use super::entry::Entry;
-use super::loose::Loose;
 use super::{Destination, SessionId, UserCounts, UserEvent, UserSettings, route_rng};
 use crate::RelayIndex;
 use crate::crypto::{Cryptography, PublicKey};
