@@ -8,6 +8,8 @@ pub mod outages;
 mod run;
 pub mod snapshot;
 mod tally;
+pub mod told;
 
-pub use node::{Input, InputError, NodeEvent, ServeOptions, StreamError, StreamNode, Video, WatchOptions};
+pub use node::{Input, InputError, ServeOptions, StreamError, StreamNode, WatchOptions};
 pub use snapshot::Snapshot;
+pub use told::{NodeEvent, Video};

@@ -26,7 +26,8 @@ use anabranch_media::cutter::{Cut, Cutter};
 use anabranch_media::pattern::{Pattern, PatternConfig};
 use anabranch_net::sessions::identity::PeerIdentity;
 use anabranch_net::stream::liar::Lie;
-use anabranch_net::stream::node::{self, InputError, NodeEvent, ServeOptions, StreamNode, Video};
+use anabranch_net::stream::node::{self, InputError, ServeOptions, StreamNode};
+use anabranch_net::stream::told::{NodeEvent, Video};
 use anabranch_report::Report;
 use anabranch_report::output::{create_dir, write_atomically};
 
