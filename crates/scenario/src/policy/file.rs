@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use anabranch_control::policy::{Activation, Cell, Layer, Policy};
 
-use super::sight::{self, Sight, SightError};
+use super::error::SightError;
+use super::sight::{self, Sight};
 use super::{Actuator, Agents, Feature};
 
 /// The version of the files.
