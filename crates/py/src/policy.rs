@@ -115,7 +115,7 @@ impl Policy {
         self.0.cell().is_some()
     }
 
-    /// The rates for an observation of so many hosts with so many features; one that remembers goes on from what `memory`
+    /// The rates for an observation of this many hosts with this many features; one that remembers goes on from what `memory`
     /// was shown.
     fn rates(
         &self,

@@ -73,7 +73,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of so many flows.
+    /// Of this many flows.
     pub fn new(flows: usize) -> Counted {
         let zeros = || (0..flows).map(|_| AtomicU64::new(0)).collect();
         Counted { entered: zeros(), delivered: zeros() }

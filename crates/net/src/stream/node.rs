@@ -36,11 +36,11 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
+use super::events::{NodeEvent, Peer, Video};
 use super::liar::{Lie, MaybeLiar};
 use super::link::{Link, LinkError};
 use super::run::{Flags, Running};
 use super::snapshot::Snapshot;
-use super::told::{NodeEvent, Peer, Video};
 use crate::pool::NoWork;
 use crate::routes::{outgoing, reachable};
 use crate::runtime::Runtime;

@@ -19,10 +19,10 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
 use super::content::Signed;
+use super::events::{NodeEvent, Peer, Video};
 use super::outages::Outages;
 use super::snapshot::{Feed, Role, ServerFigures, Snapshot, State};
 use super::tally::Tally;
-use super::told::{NodeEvent, Peer, Video};
 use crate::runtime::Runtime;
 use crate::sessions::Sent;
 

@@ -1,4 +1,4 @@
-//! Whom a user believes: so many of these authorities.
+//! Whom a user believes: this many of these authorities.
 
 use std::collections::BTreeSet;
 

@@ -20,7 +20,7 @@ pub const LOOKED_AT: Duration = Duration::from_millis(5000);
 /// The most viewers that one answer tells of: it takes 37 bytes for each, and 2 for each slice.
 pub const MOST_TOLD: usize = 100;
 
-/// What has happened lately, in so many events at most.
+/// What has happened lately, in this many events at most.
 pub const MOST_HAPPENINGS: usize = 50;
 
 /// Upper ends of the classes of delays; the last class has none.

@@ -42,7 +42,7 @@ const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
 /// How long a ticket is good; a new one is given when half of the time is over.
 const TICKET_LIFE: Duration = Duration::from_millis(60_000);
 
-/// What others ask for leaves behind what newcomers begin with: they count as having so many packets.
+/// What others ask for leaves behind what newcomers begin with: they count as having this many packets.
 const NO_NEWCOMER: u32 = 1 << 16;
 
 /// How a stream is served.

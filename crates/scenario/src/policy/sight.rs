@@ -51,7 +51,7 @@ pub fn in_range(option: &'static str, value: f64, least: f64, most: f64) -> Resu
     Err(SightError::Range { option, value, least, most })
 }
 
-/// An interval of so many seconds.
+/// An interval of this many seconds.
 ///
 /// # Errors
 ///

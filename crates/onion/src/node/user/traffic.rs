@@ -37,7 +37,7 @@ const BLOCK_LIFE: Duration = Duration::from_millis(120_000);
 /// Where there is no path, one is looked for again after this.
 const NO_PATH_WAIT: Duration = Duration::SECOND;
 
-/// After so many packets of a session in a row that did not arrive, over whatever relays, the loss of another says
+/// After this many packets of a session in a row that did not arrive, over whatever relays, the loss of another says
 /// nothing of its relays: an end is to blame, or a guard. Learners would have all relays at their least rates then, and
 /// would have to find out again which of them are good.
 const DEAF: u32 = 8;

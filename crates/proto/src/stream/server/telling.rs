@@ -12,7 +12,7 @@ use super::super::overlay::{
     DELAYS, Happened, Happening, MOST_HAPPENINGS, MOST_TOLD, OverlayView, ServerLoad, ViewerFigures, ViewerState,
 };
 use super::super::packet::PacketId;
-use super::super::told::Told;
+use super::super::report_history::ReportHistory;
 use super::super::tracker::Tracker;
 use super::super::tree::NodeId;
 
@@ -25,7 +25,7 @@ const GONE_SHOWN: Duration = Duration::from_millis(30_000);
 /// A viewer of whom nothing was heard for so long is called silent: two of its reports are missing.
 const SILENT_AFTER: Duration = Duration::from_millis(3000);
 
-/// A viewer that has missed more of its packets [lately](crate::stream::told::LATELY) than this share is called late.
+/// A viewer that has missed more of its packets [lately](crate::stream::report_history::LATELY) than this share is called late.
 const LATE: f64 = 0.01;
 
 /// What the server remembers for it.
@@ -94,7 +94,7 @@ impl Telling {
         if self.allowance < 0.0 { None } else { self.asking.pop_front() }
     }
 
-    /// So many bytes have left for it.
+    /// This many bytes have left for it.
     pub(in crate::stream) fn on_told(&mut self, bytes: usize) {
         self.allowance -= bytes as f64;
     }
@@ -173,12 +173,12 @@ fn with_report(figures: ViewerFigures, told: Option<&Report>) -> ViewerFigures {
     ViewerFigures { sent, capacity, played, skipped, delay, ..figures }
 }
 
-fn state(is_suspect: bool, heard: Duration, told: &Told) -> ViewerState {
+fn state(is_suspect: bool, heard: Duration, reports: &ReportHistory) -> ViewerState {
     if is_suspect {
         ViewerState::Suspect
     } else if heard > SILENT_AFTER {
         ViewerState::Silent
-    } else if told.missed_lately() > LATE {
+    } else if reports.missed_lately() > LATE {
         ViewerState::Late
     } else {
         ViewerState::Live
@@ -193,17 +193,17 @@ fn figures<A: Copy + Eq>(now: Time, tracker: &Tracker<A>) -> impl Iterator<Item 
     let public = tracker.viewers().map(move |viewer| {
         let (places, children) = tracker.book().places(viewer.node);
         let figures = ViewerFigures {
-            state: state(viewer.contribution.is_suspect(), now.since(viewer.heard), &viewer.told),
+            state: state(viewer.contribution.is_suspect(), now.since(viewer.heard), &viewer.reports),
             places: short(places),
             children: short(children),
             round_trip: tracker.round_trip(viewer.node),
             ..unknown(viewer.contact.client)
         };
-        with_report(figures, viewer.told.last())
+        with_report(figures, viewer.reports.last())
     });
     let private = tracker.private_viewers().map(move |viewer| {
-        let state = state(false, now.since(viewer.heard), &viewer.told);
-        with_report(ViewerFigures { state, is_private: true, ..unknown(viewer.contact.client) }, viewer.told.last())
+        let state = state(false, now.since(viewer.heard), &viewer.reports);
+        with_report(ViewerFigures { state, is_private: true, ..unknown(viewer.contact.client) }, viewer.reports.last())
     });
     public.chain(private)
 }

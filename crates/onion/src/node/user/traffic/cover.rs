@@ -51,9 +51,9 @@ pub enum Cover {
     /// Nothing.
     #[default]
     Off,
-    /// So many loops a second in the mean, besides all else.
+    /// This many loops a second in the mean, besides all else.
     Loops(f64),
-    /// So many packets a second in all, always.
+    /// This many packets a second in all, always.
     ConstantRate(u32),
 }
 

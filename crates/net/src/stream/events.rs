@@ -38,7 +38,7 @@ pub enum NodeEvent {
         /// Its bytes.
         bytes: Arc<[u8]>,
     },
-    /// At a viewer: so many packets from this one on are missing here.
+    /// At a viewer: this many packets from this one on are missing here.
     Gap {
         /// The first of them.
         number: u64,
