@@ -81,7 +81,6 @@ lint:
 ## a nightly toolchain, `cargo +nightly fuzz run TARGET` goes on from the same corpus.
 fuzz:
 	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-net -p anabranch-onion -p anabranch-rendezvous -p anabranch-scenario --test fuzz_short
-	FUZZ_ITERATIONS=$${FUZZ_ITERATIONS:-1000000} $(CARGO) test --release --locked -p anabranch-onion --test fuzz_directory
 
 ## Every experiment of the papers, short or at the paper's length.
 quick:

@@ -7,15 +7,12 @@
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
 #[path = "../../../fuzz/session_checks.rs"]
 mod session_checks;
+#[path = "../../../fuzz/short_run.rs"]
+mod short_run;
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anabranch_control::time::Duration;
@@ -44,52 +41,25 @@ use anabranch_proto::stream::overlay::{Happened, Happening, OverlayView, ViewerF
 use anabranch_proto::stream::packet::{PacketId, SliceSet, Stamp};
 use anabranch_proto::stream::wire as stream_wire;
 use anabranch_proto::wire::{Datagram, Type};
-use mutate::{Run, mutate};
+use short_run::Target;
 
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-/// A target's name, what must hold for any input, and how many inputs cost as much as
-/// one of those that compute on a curve.
-type Target = (&'static str, fn(&[u8]), usize);
-
-const TARGETS: [Target; 13] = [
-    ("coordination", checks::coordination, 1),
-    ("datagram", checks::datagram, 1),
-    ("flow_packet", checks::flow_packet, 1),
-    ("handshake", checks::handshake, 20),
-    ("message", checks::message, 1),
-    ("receiver", checks::receiver, 20),
-    ("relay_list", checks::relay_list, 1),
-    ("sender", session_checks::sender, 100),
-    ("session", session_checks::session, 200),
-    ("session_stream", checks::session_stream, 1),
-    ("socks_datagram", checks::socks_datagram, 1),
-    ("stream", checks::stream, 1),
-    ("stream_link", checks::stream_link, 1),
-];
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
-
-/// The corpus of every target, by file name.
-fn corpus() -> BTreeMap<&'static str, Vec<(String, Vec<u8>)>> {
-    BTreeMap::from([
-        ("coordination", coordinations()),
-        ("datagram", datagrams()),
-        ("flow_packet", flow_packets()),
-        ("handshake", handshakes()),
-        ("message", messages()),
-        ("receiver", conversations()),
-        ("relay_list", relay_lists()),
-        ("sender", against_senders()),
-        ("session", sessions()),
-        ("session_stream", session_streams()),
-        ("socks_datagram", socks_datagrams()),
-        ("stream", streams()),
-        ("stream_link", stream_links()),
-    ])
+fn targets() -> [Target; 13] {
+    let target = |name, check, cost, own| Target { name, check, cost, own };
+    [
+        target("coordination", checks::coordination, 1, coordinations()),
+        target("datagram", checks::datagram, 1, datagrams()),
+        target("flow_packet", checks::flow_packet, 1, flow_packets()),
+        target("handshake", checks::handshake, 20, handshakes()),
+        target("message", checks::message, 1, messages()),
+        target("receiver", checks::receiver, 20, conversations()),
+        target("relay_list", checks::relay_list, 1, relay_lists()),
+        target("sender", session_checks::sender, 100, against_senders()),
+        target("session", session_checks::session, 200, sessions()),
+        target("session_stream", checks::session_stream, 1, session_streams()),
+        target("socks_datagram", checks::socks_datagram, 1, socks_datagrams()),
+        target("stream", checks::stream, 1, streams()),
+        target("stream_link", checks::stream_link, 1, stream_links()),
+    ]
 }
 
 fn datagrams() -> Vec<(String, Vec<u8>)> {
@@ -386,31 +356,10 @@ fn relay_lists() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_corpus_is_what_the_formats_say() {
-    let update = std::env::var_os("UPDATE_CORPUS").is_some();
-    for (target, inputs) in corpus() {
-        let folder = folder(target);
-        if update {
-            fs::create_dir_all(&folder).unwrap();
-            for (name, bytes) in &inputs {
-                fs::write(folder.join(name), bytes).unwrap();
-            }
-        }
-        for (name, bytes) in inputs {
-            let kept = fs::read(folder.join(&name)).unwrap_or_default();
-            assert!(kept == bytes, "fuzz/corpus/{target}/{name} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
+    targets().iter().for_each(Target::check_corpus);
 }
 
 #[test]
 fn mutated_inputs_break_no_rule() {
-    let (run, corpus) = (Run::asked_for(ITERATIONS), corpus());
-    for (target, check, cost) in TARGETS {
-        let mut inputs: Vec<Vec<u8>> = corpus[target].iter().map(|(_, bytes)| bytes.clone()).collect();
-        // What a fuzzer has found before is tried again.
-        for entry in fs::read_dir(folder(target)).unwrap() {
-            inputs.push(fs::read(entry.unwrap().path()).unwrap());
-        }
-        run.of(target, cost, &inputs, check, mutate);
-    }
+    targets().iter().for_each(Target::run);
 }

@@ -7,33 +7,24 @@
 
 #[path = "../../../fuzz/rendezvous_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
+#[path = "../../../fuzz/short_run.rs"]
+mod short_run;
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use anabranch_proto::seal::PublicKey;
 use anabranch_rendezvous::agreement::{Answer, Offer, Packing};
 use anabranch_rendezvous::frame::{Frame, Refusal, Side};
-use mutate::{Run, mutate};
+use short_run::Target;
 
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-/// A target's name, what must hold for any input, how many inputs of the others cost as much as one (who
-/// mistypes a word is told the nearest of all), and its own.
-type Target = (&'static str, fn(&[u8]), usize, fn() -> Vec<(String, Vec<u8>)>);
-
-const TARGETS: [Target; 3] = [
-    ("agreement", checks::agreement, 1, agreements),
-    ("code", checks::code, 100, codes),
-    ("rendezvous", checks::rendezvous, 1, conversations),
-];
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+fn targets() -> [Target; 3] {
+    let target = |name, check, cost, own| Target { name, check, cost, own };
+    [
+        target("agreement", checks::agreement, 1, agreements()),
+        // Who mistypes a word is told the nearest of all.
+        target("code", checks::code, 100, codes()),
+        target("rendezvous", checks::rendezvous, 1, conversations()),
+    ]
 }
 
 /// Codes as they are typed.
@@ -117,28 +108,10 @@ fn conversations() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_corpus_is_what_the_formats_say() {
-    for (target, _, _, own) in TARGETS {
-        let folder = folder(target);
-        for (name, bytes) in own() {
-            if std::env::var_os("UPDATE_CORPUS").is_some() {
-                fs::create_dir_all(&folder).unwrap();
-                fs::write(folder.join(&name), &bytes).unwrap();
-            }
-            let kept = fs::read(folder.join(&name)).unwrap_or_default();
-            assert!(kept == bytes, "fuzz/corpus/{target}/{name} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
+    targets().iter().for_each(Target::check_corpus);
 }
 
 #[test]
 fn mutated_inputs_break_no_rule() {
-    let run = Run::asked_for(ITERATIONS);
-    for (target, check, cost, own) in TARGETS {
-        let mut inputs: Vec<Vec<u8>> = own().into_iter().map(|(_, bytes)| bytes).collect();
-        // What a fuzzer has found before is tried again.
-        for entry in fs::read_dir(folder(target)).unwrap() {
-            inputs.push(fs::read(entry.unwrap().path()).unwrap());
-        }
-        run.of(target, cost, &inputs, check, mutate);
-    }
+    targets().iter().for_each(Target::run);
 }

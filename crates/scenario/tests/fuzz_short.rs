@@ -8,17 +8,14 @@
 
 #[path = "../../../fuzz/scenario_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
+#[path = "../../../fuzz/short_run.rs"]
+mod short_run;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_control::rng::Rng;
-use mutate::{Run, mutate};
-
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
+use short_run::{Target, mutate};
 
 /// How many inputs of other targets cost as much as a scenario, which may have thousands of
 /// flows.
@@ -50,10 +47,6 @@ const VALUES: [&str; 20] = [
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn corpus_of(target: &str) -> PathBuf {
-    root().join("fuzz/corpus").join(target)
 }
 
 /// The project's own scenarios.
@@ -111,29 +104,17 @@ fn tables() -> Vec<(String, Vec<u8>)> {
     all.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn inputs(target: &str, own: Vec<(String, Vec<u8>)>) -> Vec<Vec<u8>> {
-    assert!(!own.is_empty());
-    let mut inputs: Vec<Vec<u8>> = own.into_iter().map(|(_, bytes)| bytes).collect();
-    // What a fuzzer has found before is tried again.
-    for entry in fs::read_dir(corpus_of(target)).unwrap() {
-        inputs.push(fs::read(entry.unwrap().path()).unwrap());
-    }
-    inputs
+fn remy_table() -> Target {
+    Target { name: "remy_table", check: checks::remy_table, cost: 1, own: tables() }
+}
+
+fn scenario() -> Target {
+    Target { name: "scenario", check: checks::scenario, cost: SCENARIO_COST, own: scenarios() }
 }
 
 #[test]
 fn the_corpus_is_what_the_project_has() {
-    for (target, inputs) in [("scenario", scenarios()), ("remy_table", tables())] {
-        let folder = corpus_of(target);
-        for (name, bytes) in inputs {
-            if std::env::var_os("UPDATE_CORPUS").is_some() {
-                fs::create_dir_all(&folder).unwrap();
-                fs::write(folder.join(&name), &bytes).unwrap();
-            }
-            let kept = fs::read(folder.join(&name)).unwrap_or_default();
-            assert!(kept == bytes, "fuzz/corpus/{target}/{name} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
+    [remy_table(), scenario()].iter().for_each(Target::check_corpus);
 }
 
 #[test]
@@ -150,14 +131,12 @@ fn the_tables_of_the_corpus_are_what_their_names_say() {
 
 #[test]
 fn mutated_tables_break_no_rule() {
-    let inputs = inputs("remy_table", tables());
-    Run::asked_for(ITERATIONS).of("remy_table", 1, &inputs, checks::remy_table, mutate);
+    remy_table().run();
 }
 
 #[test]
 fn mutated_scenarios_break_no_rule() {
-    let inputs = inputs("scenario", scenarios());
-    Run::asked_for(ITERATIONS).of("scenario", SCENARIO_COST, &inputs, checks::scenario, |input, inputs, rng| {
+    scenario().run_changed(|input, inputs, rng| {
         if rng.below(4) == 0 {
             mutate(input, inputs, rng);
         } else {

@@ -1,23 +1,11 @@
-//! A short fuzz run of onion sessions that any compiler can do, and the corpus of its targets: see
-//! `crates/net/tests/fuzz_short.rs`.
+//! Sessions.
 
-#[path = "../../../fuzz/onion_session_checks.rs"]
+#[path = "../../../../fuzz/onion_session_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use crate::numbered;
+use crate::short_run::Target;
 use anabranch_onion::session::cell::{self, ACK_BITS, Acked, Frame, Reason, StreamId};
-use mutate::{Run, mutate};
-
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
 
 fn frames() -> Vec<Vec<u8>> {
     let stream = StreamId(0);
@@ -63,10 +51,7 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-type Target = (&'static str, fn(&[u8]), usize, Vec<Vec<u8>>);
-
-/// Each target, what must hold, how many inputs cost as much as one of those that only decode, and its inputs.
-fn corpus() -> [Target; 2] {
+pub fn targets() -> [Target; 2] {
     let cells =
         frames().into_iter().map(|frames| [&[0, 0, 0, 0, 0, 0, 0, 9][..], &frames, &[0; 20]].concat()).collect();
     let scripts = frames()
@@ -79,33 +64,8 @@ fn corpus() -> [Target; 2] {
             })
         })
         .collect();
-    [("onion_cell", checks::onion_cell, 1, cells), ("onion_session", checks::onion_session, 200, scripts)]
-}
-
-#[test]
-fn the_corpus_is_what_the_formats_say() {
-    let update = std::env::var_os("UPDATE_CORPUS").is_some();
-    for (target, _, _, inputs) in corpus() {
-        for (number, bytes) in inputs.iter().enumerate() {
-            let path = folder(target).join(number.to_string());
-            if update {
-                fs::create_dir_all(folder(target)).unwrap();
-                fs::write(&path, bytes).unwrap();
-            }
-            let kept = fs::read(&path).unwrap_or_default();
-            assert!(kept == *bytes, "fuzz/corpus/{target}/{number} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
-}
-
-#[test]
-fn mutated_inputs_break_no_rule() {
-    let run = Run::asked_for(ITERATIONS);
-    for (target, check, cost, mut inputs) in corpus() {
-        // What a fuzzer has found before is tried again.
-        for entry in fs::read_dir(folder(target)).unwrap() {
-            inputs.push(fs::read(entry.unwrap().path()).unwrap());
-        }
-        run.of(target, cost, &inputs, check, mutate);
-    }
+    [
+        Target { name: "onion_cell", check: checks::onion_cell, cost: 1, own: numbered(cells) },
+        Target { name: "onion_session", check: checks::onion_session, cost: 200, own: numbered(scripts) },
+    ]
 }

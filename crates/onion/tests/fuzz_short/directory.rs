@@ -1,17 +1,9 @@
-//! What authorities and users are sent, under a short fuzz run that any compiler can do: each input of the
-//! corpus is mutated a fixed number of times by a seeded generator.
-//!
-//! `UPDATE_CORPUS=1 cargo test -p anabranch-onion --test fuzz_directory` writes the corpus anew;
-//! `FUZZ_ITERATIONS=1000000` makes the run longer, `FUZZ_SEED=2` another one.
+//! What authorities and users are sent.
 
-#[path = "../../../fuzz/directory_checks.rs"]
+#[path = "../../../../fuzz/directory_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use crate::short_run::Target;
 use anabranch_onion::directory::trust::signed_bytes;
 use anabranch_onion::directory::vote::{EndorsedVote, Seen, Vote};
 use anabranch_onion::directory::{
@@ -19,16 +11,10 @@ use anabranch_onion::directory::{
     SecretKey, SignedDescriptor, SignedDocument, UnixTime,
 };
 use anabranch_proto::machine::Wire;
-use mutate::{Run, mutate};
 
-/// Mutations in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-/// How many other inputs cost as much as one of those in which signatures are checked.
-const COST: usize = 20;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/directory")
+pub fn targets() -> [Target; 1] {
+    // Signatures are checked.
+    [Target { name: "directory", check: checks::directory, cost: 20, own: corpus() }]
 }
 
 fn relay(number: u8) -> SignedDescriptor {
@@ -84,28 +70,4 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
         message("vote", &Message::Vote(Box::new(vote))),
         message("signed", &Message::Signed { epoch: 11, hash, signer: key.public(), signature }),
     ]
-}
-
-#[test]
-fn the_corpus_is_what_the_formats_say() {
-    for (name, bytes) in corpus() {
-        if std::env::var_os("UPDATE_CORPUS").is_some() {
-            fs::create_dir_all(folder()).unwrap();
-            fs::write(folder().join(&name), &bytes).unwrap();
-        }
-        let kept = fs::read(folder().join(&name)).unwrap_or_default();
-        assert!(kept == bytes, "fuzz/corpus/directory/{name} is old: write it anew with UPDATE_CORPUS=1");
-    }
-}
-
-#[test]
-fn mutated_inputs_break_no_rule() {
-    let mut inputs: Vec<Vec<u8>> = corpus().into_iter().map(|(_, bytes)| bytes).collect();
-    // What a fuzzer has found before is tried again.
-    for entry in fs::read_dir(folder()).unwrap() {
-        inputs.push(fs::read(entry.unwrap().path()).unwrap());
-    }
-    // As they are, and then changed.
-    inputs.iter().for_each(|input| checks::directory(input));
-    Run::asked_for(ITERATIONS).of("directory", COST, &inputs, checks::directory, mutate);
 }

@@ -1,37 +1,22 @@
-//! An onion's relays under a short fuzz run that any compiler can do, as that of the network's decoders: each input of
-//! the corpus is mutated a fixed number of times by a seeded generator.
-//!
-//! `UPDATE_CORPUS=1 cargo test -p anabranch-onion --test fuzz_short` writes the corpus anew;
-//! `FUZZ_ITERATIONS=1000000` makes the run longer, `FUZZ_SEED=2` another one.
+//! An onion's relays.
 
-#[path = "../../../fuzz/onion_checks.rs"]
+#[path = "../../../../fuzz/onion_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use crate::short_run::Target;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::Time;
 use anabranch_onion::crypto::Real;
 use anabranch_onion::packet::Label;
 use anabranch_onion::reply::MadeBlocks;
 use anabranch_onion::size::DATAGRAM;
-use mutate::{Run, mutate};
 
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-/// A target's name, what must hold for any input, how many inputs of the others cost as much as one (some set up keys),
-/// and its own.
-type Target = (&'static str, fn(&[u8]), usize, fn() -> Vec<(String, Vec<u8>)>);
-
-const TARGETS: [Target; 2] =
-    [("onion_datagram", checks::onion_datagram, 4, datagrams), ("onion_relays", checks::onion_relays, 2, stories)];
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+pub fn targets() -> [Target; 2] {
+    // Some set up keys.
+    [
+        Target { name: "onion_datagram", check: checks::onion_datagram, cost: 4, own: datagrams() },
+        Target { name: "onion_relays", check: checks::onion_relays, cost: 2, own: stories() },
+    ]
 }
 
 /// Packets that the first relay takes, and some that it does not.
@@ -78,32 +63,4 @@ fn stories() -> Vec<(String, Vec<u8>)> {
         ("epochs".into(), epochs),
         ("flood".into(), flood),
     ]
-}
-
-#[test]
-fn the_corpus_is_what_the_formats_say() {
-    for (target, _, _, own) in TARGETS {
-        let folder = folder(target);
-        for (name, bytes) in own() {
-            if std::env::var_os("UPDATE_CORPUS").is_some() {
-                fs::create_dir_all(&folder).unwrap();
-                fs::write(folder.join(&name), &bytes).unwrap();
-            }
-            let kept = fs::read(folder.join(&name)).unwrap_or_default();
-            assert!(kept == bytes, "fuzz/corpus/{target}/{name} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
-}
-
-#[test]
-fn mutated_inputs_break_no_rule() {
-    let run = Run::asked_for(ITERATIONS);
-    for (target, check, cost, own) in TARGETS {
-        let mut inputs: Vec<Vec<u8>> = own().into_iter().map(|(_, bytes)| bytes).collect();
-        // What a fuzzer has found before is tried again.
-        for entry in fs::read_dir(folder(target)).unwrap() {
-            inputs.push(fs::read(entry.unwrap().path()).unwrap());
-        }
-        run.of(target, cost, &inputs, check, mutate);
-    }
 }

@@ -1,14 +1,10 @@
-//! A short fuzz run of a relay's mailboxes that any compiler can do, and the corpus of its targets: see
-//! `crates/net/tests/fuzz_short.rs`.
+//! A relay's mailboxes.
 
-#[path = "../../../fuzz/onion_mailbox_checks.rs"]
+#[path = "../../../../fuzz/onion_mailbox_checks.rs"]
 mod checks;
-#[path = "../../../fuzz/mutate.rs"]
-mod mutate;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use crate::numbered;
+use crate::short_run::Target;
 use anabranch_onion::directory::SecretKey;
 use anabranch_onion::hidden::body::{Answer, MailboxState, Open, Request, label_of, write_onward};
 use anabranch_onion::hidden::descriptor::{PARTS, Part, SALT};
@@ -18,14 +14,6 @@ use anabranch_onion::reply::ReplyBlock;
 use anabranch_onion::session::ServiceSecret;
 use anabranch_onion::{RelayIndex, hidden};
 use checks::{EPOCH, HERE};
-use mutate::{Run, mutate};
-
-/// Mutations of each target's corpus in an ordinary test run.
-const ITERATIONS: usize = 20_000;
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
 
 fn block(number: u8) -> ReplyBlock {
     let mut bytes = [number; ReplyBlock::BYTES];
@@ -77,10 +65,7 @@ fn command(what: u8, bytes: &[u8]) -> Vec<u8> {
     [&[what][..], &(bytes.len() as u16).to_be_bytes(), bytes].concat()
 }
 
-type Target = (&'static str, fn(&[u8]), usize, Vec<Vec<u8>>);
-
-/// Each target, what must hold, how many inputs cost as much as one of those that only decode, and its inputs.
-fn corpus() -> [Target; 2] {
+pub fn targets() -> [Target; 2] {
     let onward = written(|body| write_onward(&block(9), &[8; HIDDEN_CELL], body));
     let [part, _] = parts(EPOCH, 2);
     let state = Answer::Mailbox { label: hidden::ONWARD, state: MailboxState::Full, held: 513, dry: 70_000 };
@@ -99,35 +84,10 @@ fn corpus() -> [Target; 2] {
         [said(&all[..5]), epoch.clone(), said(&all[..7]), use_it.clone(), command(1, &[0; 31]), use_it].concat(),
         [said(&all[..5]), epoch.clone(), epoch.clone(), said(&all[4..]), command(1, &[0; 200])].concat(),
     ];
-    [("onion_mailbox", checks::onion_mailbox, 1, bodies), ("onion_mailboxes", checks::onion_mailboxes, 20, scripts)]
-}
-
-#[test]
-fn the_corpus_is_what_the_formats_say() {
-    let update = std::env::var_os("UPDATE_CORPUS").is_some();
-    for (target, _, _, inputs) in corpus() {
-        for (number, bytes) in inputs.iter().enumerate() {
-            let path = folder(target).join(number.to_string());
-            if update {
-                fs::create_dir_all(folder(target)).unwrap();
-                fs::write(&path, bytes).unwrap();
-            }
-            let kept = fs::read(&path).unwrap_or_default();
-            assert!(kept == *bytes, "fuzz/corpus/{target}/{number} is old: write it anew with UPDATE_CORPUS=1");
-        }
-    }
-}
-
-#[test]
-fn mutated_inputs_break_no_rule() {
-    let run = Run::asked_for(ITERATIONS);
-    for (target, check, cost, mut inputs) in corpus() {
-        // What a fuzzer has found before is tried again.
-        for entry in fs::read_dir(folder(target)).unwrap() {
-            inputs.push(fs::read(entry.unwrap().path()).unwrap());
-        }
-        run.of(target, cost, &inputs, check, mutate);
-    }
+    [
+        Target { name: "onion_mailbox", check: checks::onion_mailbox, cost: 1, own: numbered(bodies) },
+        Target { name: "onion_mailboxes", check: checks::onion_mailboxes, cost: 20, own: numbered(scripts) },
+    ]
 }
 
 /// A script that goes wrong at its beginning says nothing of what follows.
