@@ -7,7 +7,6 @@
 //! fits the link and fills it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use anabranch_control::flow::registry::{Setup, find};
 use anabranch_control::rng::Rng;
@@ -23,9 +22,9 @@ use anabranch_proto::session::{FlowSessions, Packet, PeerKey};
 use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_sim::fabric::NodeId;
 use anabranch_sim::pairs::{Addressed, Letter, Pairs, PairsConfig};
-use rayon::prelude::*;
 use serde::Serialize;
 
+use super::batches::{self, words_of};
 use super::draw::{log_uniform, now_and_then, seconds};
 use crate::monitor::Monitor;
 use crate::parallel::Progress;
@@ -41,9 +40,6 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Packets and timers in a tick at most: a hundred for each of a hundred peers.
 const MOST_EVENTS: u64 = 10_000;
-
-/// Cases that are begun together.
-const BATCH: u64 = 32;
 
 const COORDINATOR: NodeId = NodeId(0);
 
@@ -502,11 +498,7 @@ fn run(seed: u64, monitor: &dyn Monitor) -> Option<Soaked> {
     if monitor.is_interrupted() {
         return None;
     }
-    let (soaked, broken) = ran.unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().cloned();
-        let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
-        (Soaked::default(), Some((Rule::NoPanic, words.unwrap_or_default())))
-    });
+    let (soaked, broken) = ran.unwrap_or_else(|panic| (Soaked::default(), Some((Rule::NoPanic, words_of(&*panic)))));
     let simulated_hours = (TROUBLED + CALM).as_secs_f64() / 3600.0;
     let failures = broken.map(|(rule, what)| Failure { seed, rule, what }).into_iter().collect();
     Some(Soaked { cases: 1, simulated_hours, failures, ..soaked })
@@ -527,40 +519,14 @@ impl Soaked {
     }
 }
 
-/// Counts cases, not seconds.
-struct ByCase<'a>(&'a Progress);
-
-impl Monitor for ByCase<'_> {
-    fn on_second(&self) {}
-
-    fn is_interrupted(&self) -> bool {
-        self.0.is_interrupted()
-    }
-}
-
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if none is given.
 ///
 /// # Panics
 ///
 /// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.expect("a process may start as many threads as there are cores");
-    progress.total.fetch_add(cases, Ordering::Relaxed);
     let mut soaked = Soaked::default();
-    let mut begun = 0;
-    while begun < cases && !progress.is_interrupted() {
-        let batch = BATCH.min(cases - begun);
-        let one = |number: u64| {
-            let ran = run(first.wrapping_add(number), &ByCase(progress));
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            ran
-        };
-        let numbers: Vec<u64> = (begun..begun + batch).collect();
-        let ran: Vec<_> = pool.install(|| numbers.par_iter().with_max_len(1).copied().map(one).collect());
-        ran.into_iter().flatten().for_each(|ran| soaked.add(ran));
-        begun += batch;
-    }
+    batches::run_counted(first, cases, threads, progress, |seed, monitor| run(seed, monitor), |ran| soaked.add(ran));
     soaked.interrupted = progress.is_interrupted();
     soaked
 }

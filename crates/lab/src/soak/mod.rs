@@ -8,6 +8,7 @@
 //! A case is a function of its seed. Keys alone come from the operating system, and nothing that is
 //! reported depends on them: datagrams have the same sizes and times whatever they are.
 
+mod batches;
 pub mod case;
 pub mod coordination;
 pub mod disks;

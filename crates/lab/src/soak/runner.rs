@@ -4,20 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use anabranch_control::time::Duration;
-use rayon::prelude::*;
 use serde::Serialize;
 
+use super::batches::{self, ByCase};
 use super::case::Case;
 use super::invariants::Invariant;
 use super::liar::Lie;
 use super::network::FabricKind;
 use super::transfer::{self, Ending, Ran};
-use crate::monitor::Monitor;
 use crate::parallel::Progress;
-
-/// Cases that are begun together. Whether more are needed is asked after each batch, so that the
-/// number of threads changes nothing.
-const BATCH: u64 = 32;
 
 /// How long a soak is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,17 +133,6 @@ impl Soaked {
     }
 }
 
-/// Counts no seconds, since cases are counted.
-struct ByCase<'a>(&'a Progress);
-
-impl Monitor for ByCase<'_> {
-    fn on_second(&self) {}
-
-    fn is_interrupted(&self) -> bool {
-        self.0.is_interrupted()
-    }
-}
-
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if
 /// none is given. `progress` counts simulated seconds for hours, cases for cases.
 ///
@@ -156,32 +140,20 @@ impl Monitor for ByCase<'_> {
 ///
 /// When the system has no thread left.
 pub fn soak(first: u64, length: Length, threads: Option<usize>, progress: &Progress) -> Soaked {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.expect("a process may start as many threads as there are cores");
-    let (cases, hours) = match length {
-        Length::Hours(hours) => (u64::MAX, hours),
-        Length::Cases(cases) => (cases, f64::MAX),
-    };
-    let total = if cases == u64::MAX { (hours * 3600.0) as u64 } else { cases };
-    progress.total.fetch_add(total, Ordering::Relaxed);
     let mut soaked = Soaked::default();
-    let mut begun = 0;
-    while begun < cases && soaked.simulated_hours < hours && !progress.is_interrupted() {
-        let batch = BATCH.min(cases - begun);
-        let run = |number: u64| {
-            let case = Case::draw(first.wrapping_add(number));
-            if cases == u64::MAX {
-                return transfer::run(&case, progress);
-            }
-            let ran = transfer::run(&case, &ByCase(progress));
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            ran
-        };
-        // One case a task: they are of different length.
-        let numbers: Vec<u64> = (begun..begun + batch).collect();
-        let ran: Vec<Option<Ran>> = pool.install(|| numbers.par_iter().with_max_len(1).copied().map(run).collect());
-        ran.into_iter().flatten().for_each(|ran| soaked.add(ran));
-        begun += batch;
+    match length {
+        Length::Cases(cases) => {
+            let case = |seed, monitor: &ByCase<'_>| transfer::run(&Case::draw(seed), monitor);
+            batches::run_counted(first, cases, threads, progress, case, |ran| soaked.add(ran));
+        }
+        Length::Hours(hours) => {
+            progress.total.fetch_add((hours * 3600.0) as u64, Ordering::Relaxed);
+            let case = |number: u64| transfer::run(&Case::draw(first.wrapping_add(number)), progress);
+            batches::run(u64::MAX, threads, progress, case, |batch| {
+                batch.into_iter().for_each(|ran| soaked.add(ran));
+                soaked.simulated_hours < hours
+            });
+        }
     }
     soaked.interrupted = progress.is_interrupted();
     soaked

@@ -6,7 +6,6 @@
 //! misses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use anabranch_control::flow::registry;
 use anabranch_control::rng::Rng;
@@ -16,16 +15,13 @@ use anabranch_proto::stream::message::Mode;
 use anabranch_proto::stream::peer::StreamPeer;
 use anabranch_proto::stream::peers::MOST_SESSIONS;
 use anabranch_scenario::stream::{Audience, Churn, Helper, Liars, Rates, StreamConfig, StreamScenario};
-use rayon::prelude::*;
 use serde::Serialize;
 
+use super::batches::{self, words_of};
 use super::draw::{log_uniform, now_and_then, seconds};
 use crate::monitor::Monitor;
 use crate::parallel::Progress;
 use crate::stream::run::{Seen, run_and_look};
-
-/// Cases that are begun together.
-const BATCH: u64 = 32;
 
 /// A viewer that was let in so long ago has something to play, or to say.
 const LONG_AGO: Duration = Duration::from_millis(15_000);
@@ -187,11 +183,7 @@ fn run(seed: u64, monitor: &dyn Monitor) -> Option<(Soaked, Option<Failure>)> {
     }
     let (measured, broken) = match ran {
         Ok((measured, broken)) => (measured, broken),
-        Err(panic) => {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
-            (Default::default(), Some((Rule::NoPanic, words.unwrap_or_default())))
-        }
+        Err(panic) => (Default::default(), Some((Rule::NoPanic, words_of(&*panic)))),
     };
     let metrics = measured.metrics;
     let soaked = Soaked {
@@ -224,40 +216,14 @@ impl Soaked {
     }
 }
 
-/// Counts cases, not seconds.
-struct ByCase<'a>(&'a Progress);
-
-impl Monitor for ByCase<'_> {
-    fn on_second(&self) {}
-
-    fn is_interrupted(&self) -> bool {
-        self.0.is_interrupted()
-    }
-}
-
 /// Runs the cases of `first`, `first` + 1, ... on `threads` threads, as many as there are cores if none is given.
 ///
 /// # Panics
 ///
 /// When the system has no thread left.
 pub fn soak(first: u64, cases: u64, threads: Option<usize>, progress: &Progress) -> Soaked {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-    let pool = pool.expect("a process may start as many threads as there are cores");
-    progress.total.fetch_add(cases, Ordering::Relaxed);
     let mut soaked = Soaked::default();
-    let mut begun = 0;
-    while begun < cases && !progress.is_interrupted() {
-        let batch = BATCH.min(cases - begun);
-        let one = |number: u64| {
-            let ran = run(first.wrapping_add(number), &ByCase(progress));
-            progress.done.fetch_add(1, Ordering::Relaxed);
-            ran
-        };
-        let numbers: Vec<u64> = (begun..begun + batch).collect();
-        let ran: Vec<_> = pool.install(|| numbers.par_iter().with_max_len(1).copied().map(one).collect());
-        ran.into_iter().flatten().for_each(|ran| soaked.add(ran));
-        begun += batch;
-    }
+    batches::run_counted(first, cases, threads, progress, |seed, monitor| run(seed, monitor), |ran| soaked.add(ran));
     soaked.interrupted = progress.is_interrupted();
     soaked
 }

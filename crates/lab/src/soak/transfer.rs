@@ -27,6 +27,7 @@ use anabranch_sim::faults::{FaultCounters, Faults, Faulty};
 use anabranch_sim::pairs::{Letter, Pairs, PairsConfig};
 use serde::Serialize;
 
+use super::batches::words_of;
 use super::case::{Case, Trouble};
 use super::disks::Disks;
 use super::invariants::{Invariant, Violation, Watch};
@@ -166,11 +167,7 @@ where
         Ok(Ok(true)) => None,
         Ok(Ok(false)) => return None,
         Ok(Err(violation)) => Some(violation),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-            Some(Violation::new(Invariant::Panic, text))
-        }
+        Err(panic) => Some(Violation::new(Invariant::Panic, words_of(&*panic))),
     };
     Some(transfer.ran(violation))
 }
