@@ -267,6 +267,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.forget(session);
         }
         self.tracker.give_up_suspects(now);
+        self.tracker.place_orphans(now);
         let is_review = now >= self.next_review;
         if is_review {
             self.next_review = now + REVIEW_PERIOD;
@@ -394,6 +395,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
         self.pushing.set_silent(session, is_silent);
+        if let Some(client) = self.peers.get(session).and_then(|peer| peer.client) {
+            self.tracker.set_unanswering(client, is_silent);
+        }
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
