@@ -11,7 +11,7 @@ use anabranch_proto::replay::ReplayWindow;
 
 use super::cell::{ACK_BITS, Acked, Arrival, Frame, MAX_ARRIVALS, encode_arrivals};
 
-/// So many cells make a report due.
+/// This many cells make a report due.
 pub const ACK_CELLS: usize = 16;
 
 /// After so long it is due anyway (RFC 9000 18.2's default of `max_ack_delay`), or after a [`SHARE`]th of a round trip.

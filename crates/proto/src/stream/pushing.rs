@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use anabranch_control::time::{Duration, Time};
 
-use super::client::MOST_SESSIONS;
 use super::content::ClientId;
 use super::packet::SliceSet;
+use super::peers::MOST_SESSIONS;
 use crate::session::SessionId;
 
 /// How long a child is served that the server has not assigned, or has assigned to another: what the

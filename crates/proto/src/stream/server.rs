@@ -4,6 +4,7 @@ mod admission;
 mod departures;
 mod distribution;
 mod survey;
+mod telling;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use anabranch_control::rng::Rng;
 use anabranch_control::time::{Duration, Time};
 
+use self::telling::Telling;
 use super::answers::Answers;
 use super::beginning::Beginnings;
 use super::buffer::{Buffer, BufferConfig};
@@ -21,7 +23,7 @@ use super::exploration::{Exploration, ExplorationConfig, Explorations};
 use super::gossip::Mean;
 use super::mesh::ANSWERED_WITHIN;
 use super::message::{Datagram, MOST_MANIFESTS_AT_ONCE, Message, Mode, Report};
-use super::overlay::{OverlayView, ServerLoad, Telling};
+use super::overlay::{OverlayView, ServerLoad};
 use super::packet::PacketId;
 use super::peers::{GREETING_TIME, Peers};
 use super::pushing::Pushing;
@@ -40,7 +42,7 @@ const REVIEW_PERIOD: Duration = super::client::REPORT_PERIOD;
 /// How long a ticket is good; a new one is given when half of the time is over.
 const TICKET_LIFE: Duration = Duration::from_millis(60_000);
 
-/// What others ask for leaves behind what newcomers begin with: they count as having so many packets.
+/// What others ask for leaves behind what newcomers begin with: they count as having this many packets.
 const NO_NEWCOMER: u32 = 1 << 16;
 
 /// How a stream is served.

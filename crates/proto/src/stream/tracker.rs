@@ -19,7 +19,7 @@ use super::content::ClientId;
 use super::contribution::Contribution;
 use super::message::{Assignment, Children, Contact, Parent};
 use super::packet::SliceSet;
-use super::told::Told;
+use super::report_history::ReportHistory;
 use super::tree::{BACKUPS, Change, Effort, LinkLatency, Moves, NodeId, Overloaded, Settings, TreeBook};
 use crate::session::{PeerKey, Remote, SessionId};
 
@@ -97,7 +97,7 @@ pub struct Viewer<A> {
     /// When it last said something.
     pub heard: Time,
     /// How it says that it fares.
-    pub told: Told,
+    pub reports: ReportHistory,
     /// Slices whose parent, or whose children, it does not know yet.
     new_parents: SliceSet,
     new_children: SliceSet,
@@ -349,7 +349,7 @@ impl<A: Copy + Eq> Tracker<A> {
             contribution,
             joined: now,
             heard: now,
-            told: Told::new(now),
+            reports: ReportHistory::new(now),
             new_parents: SliceSet::default(),
             new_children: SliceSet::default(),
             places,

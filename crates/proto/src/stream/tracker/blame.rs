@@ -41,11 +41,11 @@ impl<A: Copy + Eq> Tracker<A> {
     pub fn on_report(&mut self, now: Time, client: ClientId, report: &Report) {
         self.on_heard(now, client);
         if let Some(viewer) = self.private.viewers.get_mut(&client) {
-            viewer.told.on_report(now, report);
+            viewer.reports.on_report(now, report);
             return;
         }
         let Some(viewer) = self.viewer_mut(client) else { return };
-        viewer.told.on_report(now, report);
+        viewer.reports.on_report(now, report);
         let child = viewer.node;
         let mut fed: Vec<(NodeId, u32)> = Vec::new();
         for slice in 0..usize::from(self.config.slices) {
