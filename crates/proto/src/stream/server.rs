@@ -94,7 +94,7 @@ pub struct Server<A, C: Content> {
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
-    answers: Answers,
+    answers: Box<Answers>,
     beginnings: Beginnings,
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
@@ -133,7 +133,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
-            answers: Answers::default(),
+            answers: Box::default(),
             beginnings: Beginnings::default(),
             telling: Box::default(),
             rng,
