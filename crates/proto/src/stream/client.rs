@@ -192,9 +192,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Client<A, C> {
         self.watching.as_ref().map_or(Feed::None, |watching| watching.feeds.feed(slice))
     }
 
-    /// The packet after the last of `slice` that was pushed to it.
+    /// The packet after the last of `slice` that was pushed to it, be it by a parent that goes on until the next begins.
     pub fn pushed(&self, slice: u8) -> PacketId {
-        self.watching.as_ref().map_or(PacketId(0), |watching| watching.feeds.pushed(slice))
+        self.watching.as_ref().map_or(PacketId(0), |watching| watching.feeds.brought(slice))
     }
 
     /// How many children it pushes to, over all slices.

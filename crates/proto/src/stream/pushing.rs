@@ -22,6 +22,11 @@ const UNASSIGNED_STAY: Duration = Duration::from_millis(3000);
 /// away for the child, or has not heard of it.
 const BEFORE_THE_WORD: usize = 8;
 
+/// Children that somebody serves who may have `places`, before the server's word says whom it has moved away.
+pub(super) fn most_served(places: usize) -> usize {
+    if places == 0 { 0 } else { places + places / BEFORE_THE_WORD + 1 }
+}
+
 /// Who has stayed so long without the server's word gets nothing without it for this long: else places
 /// that are free for children in need could be held for ever by asking again.
 const UNASSIGNED_PAUSE: Duration = Duration::from_millis(10_000);
@@ -105,7 +110,7 @@ impl Pushing {
     pub fn on_subscribe(&mut self, now: Time, session: SessionId, client: ClientId, slices: SliceSet) -> SliceSet {
         let mut refused = SliceSet::default();
         // The server's word may come later than the child's.
-        let most = if self.places == 0 { 0 } else { self.places + self.places / BEFORE_THE_WORD + 1 };
+        let most = most_served(self.places);
         for slice in slices.iter() {
             let Some(children) = self.children.get_mut(usize::from(slice)) else {
                 refused.insert(slice);

@@ -94,7 +94,7 @@ pub struct Server<A, C: Content> {
     next_seed: usize,
     /// Keys of those who may not come back.
     excluded: VecDeque<PeerKey>,
-    answers: Answers,
+    answers: Box<Answers>,
     beginnings: Beginnings,
     exploration: Option<Box<Exploration>>,
     monitoring: Monitoring,
@@ -133,7 +133,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             manifests: VecDeque::new(),
             next_seed: 0,
             excluded: VecDeque::new(),
-            answers: Answers::default(),
+            answers: Box::default(),
             beginnings: Beginnings::default(),
             telling: Box::default(),
             rng,
@@ -269,6 +269,7 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Server<A, C> {
             self.forget(session);
         }
         self.tracker.give_up_suspects(now);
+        self.tracker.place_orphans(now);
         let is_review = now >= self.next_review;
         if is_review {
             self.next_review = now + REVIEW_PERIOD;
@@ -396,6 +397,9 @@ impl<A: Copy + Eq + core::fmt::Debug, C: Content> Application for Server<A, C> {
 
     fn on_silent(&mut self, _now: Time, session: SessionId, is_silent: bool, _sessions: &mut impl Sessions<Self>) {
         self.pushing.set_silent(session, is_silent);
+        if let Some(client) = self.peers.get(session).and_then(|peer| peer.client) {
+            self.tracker.set_unanswering(client, is_silent);
+        }
     }
 
     fn on_closed(&mut self, now: Time, session: SessionId, _why: Closed, sessions: &mut impl Sessions<Self>) {
