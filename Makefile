@@ -14,7 +14,7 @@ demo:
 ## All tests. Those over real sockets mostly wait: they find a processor beside all others, which have the least
 ## priority. Before a change lands, `make lint` must hold as well.
 test: build
-	@$(MAKE) --no-print-directory --output-sync=line -j3 waiting computing interfaces
+	@$(MAKE) --no-print-directory -j3 waiting computing interfaces
 computing: build
 	nice -n 19 $(CARGO) test $(WHOLE) --no-fail-fast --lib --bins --tests
 	nice -n 19 $(CARGO) test $(WHOLE) --doc
