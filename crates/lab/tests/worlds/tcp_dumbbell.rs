@@ -1,6 +1,6 @@
 //! TCP's recovery without RACK over the reference dumbbell against what ns-3-dev measured there, also
 //! where losses and their repair decide: 5 Mbit/s, 60 ms of queue, four flows, 300 s, means over seeds.
-//! `cargo test -p anabranch-lab --test tcp_dumbbell -- --nocapture` prints the figures.
+//! `cargo test -p anabranch-lab --test worlds tcp_dumbbell -- --nocapture` prints the figures.
 
 use anabranch_control::flow::registry;
 use anabranch_control::time::Duration;

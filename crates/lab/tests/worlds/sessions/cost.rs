@@ -1,7 +1,7 @@
 //! What a delivered datagram costs: a mesh of many nodes, each with twenty sessions, in which each
 //! gets as many datagrams a second as a stream of 4 Mbit/s has.
 //!
-//! `cargo test --release -p anabranch-lab --test sessions -- --ignored --nocapture cost`
+//! `cargo test --release -p anabranch-lab --test worlds sessions::cost -- --ignored --nocapture`
 
 use anabranch_control::flow::registry::{Setup, find};
 use anabranch_control::rng::Rng;
@@ -12,7 +12,7 @@ use anabranch_proto::session::{
     Application, Closed, FlowSessions, PeerKey, Remote, SessionConfig, SessionId, Sessions, WireLength,
 };
 
-use crate::{MBIT, MS, access, at};
+use super::{MBIT, MS, access, at};
 
 /// A part of a stream, or a message of as many bytes.
 #[derive(Clone, Copy, Debug)]

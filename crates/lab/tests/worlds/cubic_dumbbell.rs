@@ -1,5 +1,5 @@
 //! Cubic over the reference dumbbell against what other simulators measured there: 5 Mbit/s,
-//! 60 ms of queue, 300 s, means over seeds. `cargo test -p anabranch-lab --test cubic_dumbbell
+//! 60 ms of queue, 300 s, means over seeds. `cargo test -p anabranch-lab --test worlds cubic_dumbbell
 //! -- --nocapture` prints the figures.
 
 use anabranch_control::flow::registry;

@@ -4,6 +4,7 @@
 mod cost;
 mod toy;
 
+use self::toy::{Datagrams, Numbered, Plan, Toy, key_of};
 use anabranch_control::flow::Bounds;
 use anabranch_control::flow::registry::{Setup, find};
 use anabranch_control::rng::Rng;
@@ -19,7 +20,6 @@ use anabranch_sim::loss::LossModel;
 use anabranch_sim::network::{Capacity, Jitter, LinkConfig};
 use anabranch_sim::varying::Course;
 use proptest::prelude::*;
-use toy::{Datagrams, Numbered, Plan, Toy, key_of};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 const MBIT: fn(u64) -> Rate = |mbit| Rate::from_bits_per_sec(mbit * 1_000_000);
