@@ -20,6 +20,10 @@ from anabranch.train.ppo import Settings
 # An episode of the three scenarios has a hundred steps: an update after each ten episodes, and a look at what is told
 # after 10, 50 and 100, as the paper draws it.
 SCENARIO = dict(steps=500_000, num_envs=10, rollout=100, keep=(1_000, 5_000, 10_000))
+# Where another flow begins, its own features tell the first one only by the queue: each rollout is gone through ten times, as
+# [PPO] has it for continuous actions, and what lies further ahead than five steps is not an action's, since the first flow
+# has yielded after three.
+STAGGERED = dict(SCENARIO, epochs=10, gamma=0.8)
 CROSS = "anabranch/C3-Cross-v0"
 # What was told in the last 12 steps, of which reports that are ten steps late do not tell yet, beside the reports themselves.
 TOLD = {
@@ -34,7 +38,7 @@ TOLD = {
 TRAININGS: dict[str, dict[str, tuple[Settings, int]]] = {
     "c3-scenario-1": {"": (Settings("anabranch/C3-Single-v0", **SCENARIO), 5)},
     "c3-scenario-2": {"": (Settings("anabranch/C3-Parallel-v0", **SCENARIO), 5)},
-    "c3-scenario-3": {"": (Settings("anabranch/C3-Staggered-v0", **SCENARIO), 5)},
+    "c3-scenario-3": {"": (Settings("anabranch/C3-Staggered-v0", **STAGGERED), 5)},
     # Every 20 ms a step costs a fifth of the packets.
     "c3-cross-learned": {
         "100-ms": (Settings(CROSS, steps=262_144), 10),
