@@ -14,6 +14,7 @@ use anabranch_sim::delay::{DelayModel, JitterTail};
 use anabranch_sim::pairs::PairsConfig;
 use anabranch_stats::{jain_fairness, percentile};
 
+use super::account::Account;
 use super::limit::Cells;
 use super::{OnionRun, OnionTotals, OnionWorld, UserOutcome, Wish};
 use crate::monitor::Monitor;
@@ -60,6 +61,8 @@ pub struct OnionMetrics {
     pub limit_bytes_per_s: f64,
     /// The share of that limit that was reached.
     pub limit_share: f64,
+    /// Where the rest of it went.
+    pub account: Account,
     /// Jain's index of what users read and sent.
     pub jain_index: f64,
     /// Of the packets that came to relays, those that were beyond a limit.
@@ -276,6 +279,8 @@ fn metrics(
     let finished: Vec<f64> = users.iter().filter_map(UserOutcome::took).map(Duration::as_secs_f64).collect();
     let drawn = world.draws();
     let returned = totals.loops_returned - before.loops_returned;
+    // What greedy relays carry has no limit to be held against.
+    let limited = if scenario.misbehaving().1 > 0 { f64::NAN } else { capacity };
     OnionMetrics {
         simulated: simulated.since(Time::ZERO),
         counted,
@@ -284,6 +289,7 @@ fn metrics(
         upload_bytes_per_s: up / seconds,
         limit_bytes_per_s: (down + up) / seconds / limit_share,
         limit_share,
+        account: Account::new(&totals, before, limited, work, scenario.onion.hops),
         jain_index: jain_fairness(&of_users).unwrap_or(f64::NAN),
         refused_percent: percent(totals.refused - before.refused, packets),
         lost_percent: percent(lost, lost + delivered),

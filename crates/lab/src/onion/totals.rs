@@ -20,6 +20,10 @@ pub struct OnionTotals {
     pub packets: u64,
     /// Of those, what was beyond a limit.
     pub refused: u64,
+    /// Of those, what relays with a limit took that carry what they should.
+    pub carried: u64,
+    /// Packets that came to services.
+    pub to_services: u64,
     /// Packets that came to users by a block.
     pub received: u64,
     /// Cells of users that are known to have arrived.
@@ -30,7 +34,9 @@ pub struct OnionTotals {
     pub loops: u64,
     /// Of those, what came back.
     pub loops_returned: u64,
-    /// Of those, what was given up.
+    /// Relays that those passed.
+    pub loop_hops: u64,
+    /// Of the loops that left, what was given up.
     pub loops_lost: u64,
     /// Services that read other bytes than were sent.
     pub wrong_uploads: u64,
@@ -58,9 +64,13 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
                     let counts = relay.node.relay().counts();
                     totals.packets += counts.forwarded + counts.to_clients + counts.delivered;
                     totals.packets += counts.dropped.iter().sum::<u64>();
-                    let refused = relay.node.counts().refused;
-                    totals.packets += refused;
-                    totals.refused += refused;
+                    // A refused packet has been opened and counted before.
+                    let node = relay.node.counts();
+                    totals.refused += node.refused;
+                    totals.to_services += node.to_service;
+                    if !relay.drops && relay.node.has_limit() {
+                        totals.carried += counts.forwarded + counts.to_clients + counts.delivered - node.refused;
+                    }
                     for (user, uploaded) in &relay.uploads {
                         totals.uploaded += uploaded.read;
                         totals.wrong_uploads += u64::from(uploaded.wrong);
@@ -78,6 +88,7 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
                     totals.lost += counts.lost;
                     totals.loops += counts.loops;
                     totals.loops_returned += counts.loops_returned;
+                    totals.loop_hops += counts.loop_hops;
                     totals.loops_lost += counts.loops_lost;
                 }
             }
