@@ -15,7 +15,7 @@ pub struct OnionTotals {
     /// Bytes that services read.
     pub uploaded: u64,
     /// What each user read, and what services read of it.
-    pub of_users: Vec<u64>,
+    pub of_users: Vec<[u64; 2]>,
     /// Packets that came to relays.
     pub packets: u64,
     /// Of those, what was beyond a limit.
@@ -56,7 +56,7 @@ pub struct Draws {
 impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
     /// What has happened so far.
     pub fn totals(&self) -> OnionTotals {
-        let mut totals = OnionTotals { of_users: vec![0; self.users as usize], ..OnionTotals::default() };
+        let mut totals = OnionTotals { of_users: vec![[0; 2]; self.users as usize], ..OnionTotals::default() };
         for node in 0..self.relays + self.users {
             let Some(machine) = self.machine(node) else { continue };
             match machine {
@@ -75,14 +75,14 @@ impl<C: Cryptography, O: Observer<OnionNode<C>>> OnionWorld<C, O> {
                         totals.uploaded += uploaded.read;
                         totals.wrong_uploads += u64::from(uploaded.wrong);
                         if let Some(of) = totals.of_users.get_mut(*user as usize) {
-                            *of += uploaded.read;
+                            of[1] += uploaded.read;
                         }
                     }
                 }
                 OnionNode::User(user) => {
                     let (has, counts) = (&user.has, user.user.counts());
                     totals.downloaded += has.bytes;
-                    totals.of_users[(node - self.relays) as usize] += has.bytes;
+                    totals.of_users[(node - self.relays) as usize][0] += has.bytes;
                     totals.received += counts.received;
                     totals.delivered += counts.delivered;
                     totals.lost += counts.lost;
